@@ -1,0 +1,109 @@
+"""What the operator and the trainer promise each other: names, paths, exit codes and reports.
+
+The operator writes a pod's environment and files, and reads its exit code, its termination message and, over HTTP,
+the learner's report. Neither side imports the other; both import this.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import IntEnum
+from typing import Literal
+
+from pydantic import Field
+
+from rltraining_api.base import ApiModel
+from rltraining_api.status import CheckpointStatus, Progress
+
+TRAINER_CONTAINER = "trainer"
+"""The container that is ours in every pod; a template's container of this name is merged with it."""
+
+HTTP_PORT = 8080
+"""Health, rendezvous and status of every member are served here (never RPC)."""
+
+# Environment of a member. Values that are paths or `http://<pod>.<service>:<port>` are what a local cluster rewrites.
+ENV_JOB_FILE = "RLTRAINING_JOB_FILE"
+"""Path of the resolved job: the JSON of an RLTrainingJob with all defaults filled in."""
+ENV_TOKEN_FILE = "RLTRAINING_TOKEN_FILE"  # noqa: S105
+"""Path of the job's token: one line, presented with every RPC and as HTTP bearer token."""
+ENV_OUTPUT_DIR = "RLTRAINING_OUTPUT_DIR"
+"""Where checkpoints/, tensorboard/ and policy/ go when no `checkpoint.uri` says otherwise."""
+ENV_TERMINATION_LOG = "RLTRAINING_TERMINATION_LOG"
+"""Path to which a dying process writes its TerminationMessage."""
+ENV_POD_NAME = "RLTRAINING_POD_NAME"
+ENV_INDEX = "RLTRAINING_INDEX"
+"""This member's index within its role, from 0."""
+ENV_HTTP_PORT = "RLTRAINING_HTTP_PORT"
+ENV_LEARNERS = "RLTRAINING_LEARNERS"
+"""Base URLs of all learners, comma-separated: `http://cartpole-learner-0.cartpole:8080`."""
+
+HEALTH_PATH = "/healthz"
+"""200 as soon as the process serves."""
+READY_PATH = "/readyz"
+"""200 when it does its work: a learner that can be dialled, a sampler attached to a learner."""
+RENDEZVOUS_PATH = "/v1/rendezvous"
+"""Learner, bearer token: how to reach its RPC endpoint."""
+STATUS_PATH = "/v1/status"
+"""Learner, bearer token: its LearnerReport."""
+
+
+class ExitCode(IntEnum):
+    """How a member ends. 64 to 78 are permanent: restarting cannot help, so the job fails with the message."""
+
+    DONE = 0
+    ERROR = 1
+    """Anything unforeseen: restarted, and counted against `backoffLimit`."""
+    BAD_CONFIGURATION = 64
+    """The job cannot run as configured: unknown environment, a network that does not fit the observation."""
+    USER_CODE = 65
+    """User code could not be imported, or raised."""
+    DIVERGED = 66
+    """NaN or infinity in the loss."""
+
+
+PERMANENT_EXIT_CODES = range(64, 79)
+
+
+class Warning(ApiModel):
+    """Something a user should know that does not stop the run. Becomes an Event, once."""
+
+    reason: str
+    """CamelCase, for machines: `CheckpointSkipped`."""
+    message: str
+    """One sentence, for people."""
+
+
+class ReportedCondition(ApiModel):
+    """A condition only the trainer can know; the operator lifts it into the job's status."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str
+
+
+class LearnerReport(ApiModel):
+    """What a learner says of itself, at `GET /v1/status` and, for the last time, in its termination message."""
+
+    state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
+    """Waiting: ready, but no sampler has sent anything yet."""
+    incarnation: str = ""
+    progress: Progress = Field(default_factory=Progress)
+    checkpoint: CheckpointStatus | None = None
+    policy_uri: str | None = None
+    """Where the final policy lies, once written."""
+    stop_reason: str | None = None
+    """One sentence: which `stop` rule ended the run."""
+    conditions: tuple[ReportedCondition, ...] = ()
+    warnings: tuple[Warning, ...] = ()
+    time: datetime | None = None
+
+
+class TerminationMessage(ApiModel):
+    """The last words of a process (at most 4096 bytes as JSON, Kubernetes' limit)."""
+
+    reason: str
+    """CamelCase: `Completed`, `UserCodeError`, `BadConfiguration`, `Diverged`, `Error`."""
+    message: str
+    """One sentence, then, for user code, the end of its traceback."""
+    report: LearnerReport | None = None
