@@ -1,20 +1,91 @@
-"""What every model of the contract shares: camelCase outside, snake_case inside, frozen, unknown keys refused."""
+"""What every model of the contract shares: camelCase outside, snake_case inside, frozen, unknown keys
+refused."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+
+def refusal(message: str) -> PydanticCustomError:
+    """The error a validator raises: `message` is shown to the user as it stands, after the field's path."""
+    return PydanticCustomError("contract", "{sentence}", {"sentence": message})
 
 
 class ApiModel(BaseModel):
     """A piece of the contract. Read newer objects with ``model_validate(data, extra="ignore")``."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, use_attribute_docstrings=True
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
     )
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a manifest or in ``status``: camelCase, JSON types, without what is unset."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        """As it stands in a manifest or in ``status``: camelCase, JSON types, without what is unset.
+
+        A null stays where it means something: in free-form maps, and where it turns a default off.
+        """
+        return _without_unset(self, self.model_dump(mode="json", by_alias=True))
+
+
+def _without_unset(model: ApiModel, dumped: dict[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for name, field in type(model).model_fields.items():
+        value, key = getattr(model, name), field.alias or name
+        if isinstance(value, ApiModel):
+            kept[key] = _without_unset(value, dumped[key])
+        elif isinstance(value, tuple):
+            kept[key] = [
+                _without_unset(item, raw) if isinstance(item, ApiModel) else raw
+                for item, raw in zip(value, dumped[key], strict=True)
+            ]
+        elif value is not None or field.default is not None:
+            kept[key] = dumped[key]
+    return kept
+
+
+class OneOf(ApiModel):
+    """An object of which exactly one of the fields `choices` is set, as in a Kubernetes union."""
+
+    choices: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields (in Python) of which one must be set."""
+    noun: ClassVar[str] = "of these"
+    """What one choice is called in messages."""
+
+    @classmethod
+    def choice_keys(cls) -> tuple[str, ...]:
+        """The choices as they stand in a manifest."""
+        return tuple(cls.model_fields[name].alias or name for name in cls.choices)
+
+    @property
+    def name(self) -> str:
+        """The choice that is set, as it stands in a manifest: `dqnApex`."""
+        return next(key for key, field in self._pairs() if getattr(self, field) is not None)
+
+    @property
+    def chosen(self) -> Any:
+        """The value of the choice that is set."""
+        return next(value for _, field in self._pairs() if (value := getattr(self, field)) is not None)
+
+    @classmethod
+    def _pairs(cls) -> tuple[tuple[str, str], ...]:
+        return tuple(zip(cls.choice_keys(), cls.choices, strict=True))
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        found = [key for key, field in self._pairs() if getattr(self, field) is not None]
+        if len(found) == 1:
+            return self
+        named = " and ".join(found)
+        if found:
+            count = {2: "two", 3: "three"}.get(len(found), str(len(found)))
+            raise refusal(f"exactly one {self.noun} is needed, found {count}: {named}")
+        known = ", ".join(self.choice_keys())
+        raise refusal(f"exactly one {self.noun} is needed, found none: set one of {known}")

@@ -1,7 +1,7 @@
 """What the operator and the trainer promise each other: names, paths, exit codes and reports.
 
-The operator writes a pod's environment and files, and reads its exit code, its termination message and, over HTTP,
-the learner's report. Neither side imports the other; both import this.
+The operator writes a pod's environment and files, and reads its exit code, its termination message and, over
+HTTP, the learner's report. Neither side imports the other; both import this.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRAINER_CONTAINER = "trainer"
 HTTP_PORT = 8080
 """Health, rendezvous and status of every member are served here (never RPC)."""
 
-# Environment of a member. Values that are paths or `http://<pod>.<service>:<port>` are what a local cluster rewrites.
+# Environment of a member. A local cluster rewrites values that are paths or `http://<pod>.<service>:<port>`.
 ENV_JOB_FILE = "RLTRAINING_JOB_FILE"
 """Path of the resolved job: the JSON of an RLTrainingJob with all defaults filled in."""
 ENV_TOKEN_FILE = "RLTRAINING_TOKEN_FILE"  # noqa: S105
@@ -48,7 +48,7 @@ STATUS_PATH = "/v1/status"
 
 
 class ExitCode(IntEnum):
-    """How a member ends. 64 to 78 are permanent: restarting cannot help, so the job fails with the message."""
+    """How a member ends. 64 to 78 are permanent: restarting cannot help, the job fails with the message."""
 
     DONE = 0
     ERROR = 1
@@ -83,7 +83,7 @@ class ReportedCondition(ApiModel):
 
 
 class LearnerReport(ApiModel):
-    """What a learner says of itself, at `GET /v1/status` and, for the last time, in its termination message."""
+    """What a learner says of itself: at `GET /v1/status` and, at last, in its termination message."""
 
     state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
     """Waiting: ready, but no sampler has sent anything yet."""

@@ -2,36 +2,156 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
 
 from rltraining_api.base import ApiModel
+from rltraining_api.fields import CountOrZero, Reason, ShortText, StepsOrZero, Text
+from rltraining_api.names import LEARNERS_MAX, SAMPLERS_MAX
+
+Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Measured = Annotated[float | None, BeforeValidator(_finite)]
+"""A measurement; NaN and infinity, which JSON has not, become none."""
 
 
 class Progress(ApiModel):
     """How far training has come. Counters never go back further than the newest checkpoint."""
 
-    environment_steps: int = 0
+    environment_steps: StepsOrZero = 0
     """Environment steps whose unrolls the learner has used."""
-    episodes: int = 0
+    episodes: StepsOrZero = 0
     """Episodes that ended within those steps."""
-    updates: int = 0
+    updates: StepsOrZero = 0
     """Optimizer steps."""
-    model_version: int = 0
+    model_version: StepsOrZero = 0
     """Version of the newest parameters samplers can have."""
-    mean_return: float | None = None
+    mean_return: Measured = None
     """Mean undiscounted return of the last `stop.meanReturn.episodes` (default 100) training episodes."""
-    steps_per_second: float | None = None
+    steps_per_second: Measured = None
     """Environment steps a second, over the last seconds."""
-    percent: float | None = None
+    percent: Measured = None
     """How much of `stop` is reached, 0 to 100: the largest of its rules that can be told in per cent."""
-    policy_lag: float | None = None
+    policy_lag: Measured = None
     """Mean age, in parameter versions, of the policy that made the data when the learner used it."""
 
 
 class CheckpointStatus(ApiModel):
     """The newest complete checkpoint."""
 
-    uri: str
-    step: int
+    uri: Annotated[str, Field(max_length=4096)]
+    """Where it lies."""
+    step: StepsOrZero
     """Environment steps at which it was taken."""
     time: datetime
+    """When it was complete."""
+
+
+class Condition(ApiModel):
+    """One aspect of the job's state, as `metav1.Condition` (KEP-1623)."""
+
+    type: Annotated[str, Field(min_length=1, max_length=316)]
+    """What it is about: `Running`, `Suspended`, `Complete`, `Failed`."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: Reason
+    """Why, in CamelCase, for machines."""
+    message: Text = ""
+    """Why, in a sentence, for people."""
+    observed_generation: Annotated[int, Field(ge=0)] | None = None
+    """`metadata.generation` that this was judged by."""
+    last_transition_time: datetime
+    """When `status` last changed."""
+
+
+class RoleStatus(ApiModel):
+    """How the pods of a role are."""
+
+    replicas: CountOrZero = 0
+    """Pods that exist."""
+    ready: CountOrZero = 0
+    """Pods that do their work."""
+    restarts: CountOrZero = 0
+    """Restarts and replacements so far, whatever their cause."""
+    summary: ShortText = ""
+    """Ready and wanted, for people: `7/8`."""
+
+
+class SamplerStatus(RoleStatus):
+    """How the sampler pods are."""
+
+    selector: Annotated[str, Field(max_length=1024)] = ""
+    """Label selector of the sampler pods, for autoscalers."""
+
+
+class LedgerEntry(ApiModel):
+    """What has been counted already of a pod that exists, so that nothing counts twice and nothing is lost.
+
+    A pod with which nothing has happened needs no entry.
+    """
+
+    pod: ShortText
+    """Name of the pod."""
+    uid: ShortText
+    """Its uid: a replacement of the same name begins at nothing."""
+    restarts: CountOrZero = 0
+    """Restarts of its containers that are counted."""
+    ended: bool = False
+    """Whether its final end (failed, evicted, lost) is counted."""
+
+
+class Status(ApiModel):
+    """How a job is; written by the operator."""
+
+    phase: Phase = "Pending"
+    """The state in one word, computed from everything else."""
+    message: Text = ""
+    """Why the phase is what it is, in one sentence."""
+    algorithm: ShortText = ""
+    """Name of the algorithm, for the printer column."""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(
+            max_length=32,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ] = ()
+    """The state in detail, one entry per type."""
+    learner: RoleStatus = Field(default_factory=RoleStatus)
+    """The learner pods."""
+    sampler: SamplerStatus = Field(default_factory=SamplerStatus)
+    """The sampler pods."""
+    restarts: CountOrZero = 0
+    """Restarts of all roles."""
+    failures: CountOrZero = 0
+    """Ends of pods and containers that count against `runPolicy.backoffLimit`."""
+    disruptions: CountOrZero = 0
+    """Ends of pods and containers that came from outside and do not count."""
+    progress: Progress = Field(default_factory=Progress)
+    """How far training has come."""
+    checkpoint: CheckpointStatus | None = None
+    """The newest complete checkpoint."""
+    policy_uri: Annotated[str, Field(max_length=4096)] | None = None
+    """Where the trained policy lies, once the run is done."""
+    start_time: datetime | None = None
+    """When the job started, or was last resumed."""
+    completion_time: datetime | None = None
+    """When the job succeeded or failed."""
+    observed_generation: Annotated[int, Field(ge=0)] | None = None
+    """`metadata.generation` that this status was made for."""
+    ledger: Annotated[
+        tuple[LedgerEntry, ...],
+        Field(
+            max_length=LEARNERS_MAX + SAMPLERS_MAX,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["pod"]},
+        ),
+    ] = ()
+    """The operator's own: which ends of existing pods are counted already."""

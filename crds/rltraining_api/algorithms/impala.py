@@ -1,0 +1,77 @@
+"""IMPALA (Espeholt et al. 2018, arXiv 1802.01561)."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from rltraining_api.algorithms.optimizer import Optimizer, RmsProp
+from rltraining_api.base import ApiModel, refusal
+from rltraining_api.fields import (
+    Count,
+    Fraction,
+    LearningRate,
+    LearningRateSchedule,
+    LossReduction,
+    NotNegative,
+    Positive,
+)
+
+
+class Impala(ApiModel):
+    """Samplers send unrolls, the learner corrects for their older policy with v-trace (arXiv 1802.01561)."""
+
+    discount: Fraction = 0.99
+    """γ (paper: .99)."""
+    unroll_length: Count = 20
+    """T: steps of each environment in one unroll (paper: 20 for Atari, 100 for DMLab)."""
+    batch_unrolls: Count = 1
+    """Unrolls that one update uses. One unroll already holds `environment.numEnvs` sequences, so the batch is
+    numEnvs x batchUnrolls sequences of unrollLength steps (paper: 32 sequences)."""
+    queue_capacity: Count = 16
+    """Unrolls that wait for the learner before samplers are held back. A longer queue holds older data (not
+    in the paper)."""
+    updates_per_batch: Count = 1
+    """Optimizer steps on each batch (paper: 1)."""
+    learning_rate: LearningRate = 6e-4
+    """Step size of the optimizer (paper: .0006 for Atari)."""
+    learning_rate_schedule: LearningRateSchedule = "Constant"
+    """Constant, or Linear: down to 0 over stop.environmentSteps, which must then be set (paper: Linear for
+    Atari)."""
+    optimizer: Optimizer = Field(default_factory=lambda: Optimizer(rmsprop=RmsProp()))
+    """The optimizer (paper: rmsprop with alpha .99, epsilon .01, momentum 0)."""
+    gradient_clip: Positive | None = 40.0
+    """Largest global norm of the gradient; null turns clipping off (paper: 40)."""
+    entropy_cost: NotNegative = 0.01
+    """Weight of the entropy bonus (paper: .01 for Atari)."""
+    baseline_cost: NotNegative = 0.5
+    """Weight of the value loss (paper: .5)."""
+    rho_clip: Positive = 1.0
+    """Clip of the importance weights ρ in the value target; must be at least cClip (paper: 1, section 5.2).
+    """
+    c_clip: Positive = 1.0
+    """Clip of the trace weights c (paper: 1)."""
+    pg_rho_clip: Positive = 1.0
+    """Clip of the importance weights in the policy gradient (1 as in deepmind/scalable_agent)."""
+    lambda_: Fraction = Field(default=1.0, alias="lambda")
+    """λ, the decay of traces (paper: 1, remark 2)."""
+    loss_reduction: LossReduction = "Sum"
+    """How losses of all steps in a batch become one: Sum or Mean. With Mean the same learning rate makes
+    steps smaller by the number of steps in the batch (paper: Sum)."""
+    advantage_normalization: bool = False
+    """Bring the policy gradient's advantages to mean 0 and variance 1 within the batch (paper: no)."""
+    reward_clip: Positive | None = None
+    """Clip rewards to [-rewardClip, rewardClip] for learning; returns are reported unclipped. Off by default
+    (paper: 1 for Atari)."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.rho_clip < self.c_clip:
+            raise refusal(f"rhoClip must be at least cClip ({self.c_clip:g}), got {self.rho_clip:g}")
+        if self.batch_unrolls > self.queue_capacity:
+            raise refusal(
+                f"queueCapacity must be at least batchUnrolls ({self.batch_unrolls}), "
+                f"got {self.queue_capacity}"
+            )
+        return self

@@ -1,0 +1,44 @@
+"""Optimizers, with torch's meanings."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rltraining_api.base import ApiModel, OneOf
+from rltraining_api.fields import FractionBelowOne, Positive
+
+
+class RmsProp(ApiModel):
+    """RMSProp. The defaults are those of the IMPALA paper for Atari."""
+
+    alpha: FractionBelowOne = 0.99
+    """Decay of the running mean of squared gradients (IMPALA, Atari: .99)."""
+    epsilon: Positive = 0.01
+    """Added to the root for stability (IMPALA, Atari: .01)."""
+    momentum: FractionBelowOne = 0.0
+    """Momentum (IMPALA, Atari: 0)."""
+    centered: bool = False
+    """Normalise by the variance instead of the second moment (Ape-X does, IMPALA does not)."""
+
+
+class Adam(ApiModel):
+    """Adam. The defaults are those of its paper (arXiv 1412.6980)."""
+
+    beta1: FractionBelowOne = 0.9
+    """Decay of the running mean of gradients (Adam paper: .9)."""
+    beta2: FractionBelowOne = 0.999
+    """Decay of the running mean of squared gradients (Adam paper: .999)."""
+    epsilon: Positive = 1e-8
+    """Added to the root for stability (Adam paper: 1e-8)."""
+
+
+class Optimizer(OneOf):
+    """Exactly one optimizer."""
+
+    choices: ClassVar[tuple[str, ...]] = ("rmsprop", "adam")
+    noun: ClassVar[str] = "optimizer"
+
+    rmsprop: RmsProp | None = None
+    """RMSProp."""
+    adam: Adam | None = None
+    """Adam."""

@@ -1,0 +1,74 @@
+"""`spec.runPolicy.podFailurePolicy`, as in batch/v1."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from rltraining_api.base import ApiModel, OneOf, refusal
+
+SET = {"x-kubernetes-list-type": "set"}
+ATOMIC = {"x-kubernetes-list-type": "atomic"}
+
+
+class OnExitCodes(ApiModel):
+    """Matches a container's exit code."""
+
+    container_name: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    """The container; without, any container of the pod."""
+    operator: Literal["In", "NotIn"]
+    """In: the code is one of `values`. NotIn: it is not 0 and none of `values`."""
+    values: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=255)], ...],
+        Field(min_length=1, max_length=255, json_schema_extra=SET),
+    ]
+    """Exit codes, each once; 0 is not allowed with In."""
+
+    @field_validator("values", mode="after")
+    @classmethod
+    def _each_once(cls, values: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(values)) < len(values):
+            raise refusal("must name each exit code once")
+        return values
+
+    @model_validator(mode="after")
+    def _success_is_no_failure(self) -> Self:
+        if self.operator == "In" and 0 in self.values:
+            raise refusal("values must not hold 0 with operator In: exit code 0 is no failure")
+        return self
+
+
+class OnPodCondition(ApiModel):
+    """Matches a condition of the pod."""
+
+    type: Annotated[str, Field(min_length=1, max_length=316)]
+    """The condition's type: `DisruptionTarget`."""
+    status: Literal["True", "False", "Unknown"] = "True"
+    """The condition's status."""
+
+
+class FailureRule(OneOf):
+    """What to do when a pod ends like this: exactly one of `onExitCodes` and `onPodConditions`."""
+
+    choices: ClassVar[tuple[str, ...]] = ("on_exit_codes", "on_pod_conditions")
+    noun: ClassVar[str] = "requirement"
+
+    action: Literal["FailJob", "Ignore", "Count"]
+    """FailJob: the job fails at once. Ignore: restart, do not count. Count: restart, count against
+    backoffLimit."""
+    on_exit_codes: OnExitCodes | None = None
+    """A container of the pod ended with one of these codes."""
+    on_pod_conditions: (
+        Annotated[tuple[OnPodCondition, ...], Field(min_length=1, max_length=20, json_schema_extra=ATOMIC)]
+        | None
+    ) = None
+    """The pod has one of these conditions."""
+
+
+class PodFailurePolicy(ApiModel):
+    """Rules tried in order; the first that matches decides. Where none matches, the operator's own judgement
+    holds."""
+
+    rules: Annotated[tuple[FailureRule, ...], Field(min_length=1, max_length=20, json_schema_extra=ATOMIC)]
+    """The rules, first to last."""

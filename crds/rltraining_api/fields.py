@@ -1,0 +1,50 @@
+"""The types that fields of the contract are made of: every number, string and list has bounds.
+
+The bounds stand in the CRD too, where the API server needs them to know the cost of its rules beforehand.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+COUNT_MAX = 2**31 - 1
+STEPS_MAX = 2**53
+"""The largest integer that survives every JSON reader."""
+
+Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
+CountOrZero = Annotated[int, Field(ge=0, le=COUNT_MAX)]
+Steps = Annotated[int, Field(ge=1, le=STEPS_MAX)]
+StepsOrZero = Annotated[int, Field(ge=0, le=STEPS_MAX)]
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+FractionBelowOne = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0, le=1e9)]
+NotNegative = Annotated[float, Field(ge=0, le=1e9)]
+LearningRate = Annotated[float, Field(gt=0, le=10)]
+Return = Annotated[float, Field(ge=-1e15, le=1e15)]
+
+Text = Annotated[str, Field(max_length=32_768)]
+"""A message for people."""
+ShortText = Annotated[str, Field(max_length=253)]
+Reason = Annotated[str, Field(max_length=1024, pattern=r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$")]
+"""CamelCase, for machines (as in `metav1.Condition`)."""
+ObjectName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+"""The name of another Kubernetes object: RFC 1123 subdomain."""
+Uri = Annotated[str, Field(max_length=2048, pattern=r"^[a-z][a-z0-9+.-]*://[^\s]+$")]
+"""As fsspec reads it: `s3://bucket/path`, `gs://bucket/path`, `file:///path`."""
+EntryPoint = Annotated[
+    str,
+    Field(
+        max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_.]*$"
+    ),
+]
+"""User code: `module:name` or `package.module:name`."""
+
+FreeForm = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
+"""Kept as it is: its schema is somebody else's."""
+
+LayerSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], Field(min_length=1, max_length=32)]
+LearningRateSchedule = Literal["Constant", "Linear"]
+LossReduction = Literal["Sum", "Mean"]

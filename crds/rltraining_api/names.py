@@ -1,0 +1,78 @@
+"""What things are called: the resource, its labels, and the objects that belong to a job."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+GROUP = "rltraining.dev"
+VERSION = "v1alpha1"
+API_VERSION: Final = "rltraining.dev/v1alpha1"
+KIND: Final = "RLTrainingJob"
+PLURAL = "rltrainingjobs"
+SINGULAR = "rltrainingjob"
+SHORT_NAME = "rlj"
+CRD_NAME = f"{PLURAL}.{GROUP}"
+
+CONTROLLER_NAME = f"{GROUP}/operator"
+"""`runPolicy.managedBy` with this value, or without one, means: this operator."""
+
+Role = Literal["learner", "sampler"]
+ROLES: tuple[Role, ...] = ("learner", "sampler")
+
+LABEL_JOB_NAME = f"{GROUP}/job-name"
+LABEL_ROLE = f"{GROUP}/role"
+LABEL_INDEX = f"{GROUP}/index"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY = "rltraining-operator"
+
+SAMPLERS_MAX = 10_000
+LEARNERS_MAX = 64
+NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+"""RFC 1035 label: pods and the Service take the job's name into DNS."""
+NAME_MAX = 63 - len(f"-sampler-{SAMPLERS_MAX - 1}")
+"""So that the name of the last sampler is still a label."""
+
+
+def pod_name(job: str, role: Role, index: int) -> str:
+    """`cartpole-sampler-3`"""
+    return f"{job}-{role}-{index}"
+
+
+def service_name(job: str) -> str:
+    """The headless Service: a pod's address is `<pod>.<service>`."""
+    return job
+
+
+def config_map_name(job: str) -> str:
+    """Holds the resolved job that the trainer reads."""
+    return f"{job}-config"
+
+
+def secret_name(job: str) -> str:
+    """Holds the job's token."""
+    return f"{job}-token"
+
+
+def network_policy_name(job: str) -> str:
+    """Admits only the job's own pods."""
+    return job
+
+
+def claim_name(job: str) -> str:
+    """The PersistentVolumeClaim made from `checkpoint.volume.claimTemplate`."""
+    return f"{job}-checkpoints"
+
+
+def job_labels(job: str) -> dict[str, str]:
+    """Labels of every object that belongs to a job."""
+    return {LABEL_JOB_NAME: job, LABEL_MANAGED_BY: MANAGED_BY}
+
+
+def pod_labels(job: str, role: Role, index: int) -> dict[str, str]:
+    """Labels of one pod."""
+    return job_labels(job) | {LABEL_ROLE: role, LABEL_INDEX: str(index)}
+
+
+def role_selector(job: str, role: Role) -> str:
+    """Label selector of all pods of a role, as `kubectl -l` and the scale subresource take it."""
+    return f"{LABEL_JOB_NAME}={job},{LABEL_ROLE}={role}"

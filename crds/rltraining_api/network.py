@@ -1,0 +1,67 @@
+"""`spec.network`: what holds policy and value."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from rltraining_api.base import ApiModel, OneOf
+from rltraining_api.fields import EntryPoint, LayerSizes
+
+Width = Annotated[int, Field(ge=1, le=65_536)]
+
+
+class Mlp(ApiModel):
+    """Fully connected layers, for vectors."""
+
+    hidden_sizes: LayerSizes = (64, 64)
+    """Width of each hidden layer, first to last."""
+    activation: Literal["Tanh", "Relu", "Elu", "Silu"] = "Tanh"
+    """What follows each layer."""
+
+
+class NatureCnn(ApiModel):
+    """The three convolutions of Mnih et al. 2015 (Nature 518), for images."""
+
+    hidden_size: Width = 512
+    """Width of the fully connected layer after them (published: 512)."""
+
+
+class ImpalaCnn(ApiModel):
+    """The deep residual network of IMPALA (arXiv 1802.01561, figure 3), for images."""
+
+    channels: LayerSizes = (16, 32, 32)
+    """Channels of each section: a convolution, a pooling and two residual blocks (published: 16, 32, 32)."""
+    hidden_size: Width = 256
+    """Width of the fully connected layer after them (published: 256)."""
+
+
+class Lstm(ApiModel):
+    """A recurrent core after the network."""
+
+    hidden_size: Width = 256
+    """Width of its state (IMPALA: 256)."""
+
+
+class Network(OneOf):
+    """Exactly one network, and optionally an LSTM on top."""
+
+    choices: ClassVar[tuple[str, ...]] = ("mlp", "nature_cnn", "impala_cnn", "entry_point")
+    noun: ClassVar[str] = "network"
+
+    mlp: Mlp | None = None
+    """Fully connected layers."""
+    nature_cnn: NatureCnn | None = None
+    """The convolutional network of DQN."""
+    impala_cnn: ImpalaCnn | None = None
+    """The deep residual network of IMPALA."""
+    entry_point: EntryPoint | None = None
+    """User code, `module:factory`: a function that makes the network."""
+    lstm: Lstm | None = None
+    """A recurrent core on top of the network."""
+
+    @classmethod
+    def default(cls) -> Self:
+        """Two layers of 64 with tanh, as is usual for small vector observations."""
+        return cls(mlp=Mlp())

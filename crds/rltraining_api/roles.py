@@ -1,0 +1,75 @@
+"""`spec.learner` and `spec.sampler`: how many pods, and what is in them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from rltraining_api.base import ApiModel, refusal
+from rltraining_api.fields import FreeForm, ObjectName
+from rltraining_api.names import LEARNERS_MAX, SAMPLERS_MAX
+
+Image = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^\S+$")]
+
+
+class PodTemplate(ApiModel):
+    """A pod template, as in a Deployment. Its container named `trainer` is merged with ours; everything else
+    is added."""
+
+    metadata: FreeForm = Field(default_factory=dict)
+    """Labels and annotations to add to the pods."""
+    spec: FreeForm = Field(default_factory=dict)
+    """A PodSpec; only what is to differ from the operator's needs to be here."""
+
+    @field_validator("spec", mode="after")
+    @classmethod
+    def _containers_are_named(cls, spec: dict[str, Any]) -> dict[str, Any]:
+        for group in ("containers", "initContainers", "volumes"):
+            items = spec.get(group, [])
+            if not isinstance(items, list) or not all(
+                isinstance(item, dict) and item.get("name") for item in items
+            ):
+                raise refusal(f"{group} must be a list of objects, each with a name")
+        return spec
+
+
+class LearnerRole(ApiModel):
+    """The pods that update the parameters."""
+
+    replicas: Annotated[int, Field(ge=1, le=LEARNERS_MAX)] = 1
+    """Number of learner pods."""
+    template: PodTemplate = Field(default_factory=PodTemplate)
+    """What the pods have beyond what the operator gives them: resources, node selection, sidecars."""
+
+    @field_validator("replicas", mode="after")
+    @classmethod
+    def _available(cls, replicas: int) -> int:
+        if replicas > 1:
+            raise refusal(f"several learners are not built yet: must be 1, got {replicas}")
+        return replicas
+
+
+class SamplerRole(ApiModel):
+    """The pods that step environments."""
+
+    replicas: Annotated[int, Field(ge=1, le=SAMPLERS_MAX)] = 1
+    """Number of sampler pods. May change while the job runs; `kubectl scale` sets it too."""
+    template: PodTemplate = Field(default_factory=PodTemplate)
+    """What the pods have beyond what the operator gives them: resources, node selection, sidecars. Immutable.
+    """
+
+
+class CodeConfigMap(ApiModel):
+    """A ConfigMap in the job's namespace whose keys are Python files."""
+
+    name: ObjectName
+    """Its name."""
+
+
+class Code(ApiModel):
+    """User code that is not in the image; its modules can be imported by `environment.id` and
+    `network.entryPoint`."""
+
+    config_map: CodeConfigMap
+    """Where the code lies."""
