@@ -1,0 +1,227 @@
+"""Checkpoints in a directory or an object store: written whole, proven on reading, the newest N kept.
+
+    <uri>/step-000000123456/state.pt         the state, as torch.save writes it
+    <uri>/step-000000123456/complete.json    written last: what the state must look like to be believed
+
+A second checkpoint at the same step (after resuming from before a damaged one) is ``step-000000123456-2``:
+nothing that is complete is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import pickle
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import torch
+from pydantic import AwareDatetime, BaseModel, ValidationError
+from rltraining_api.status import CheckpointStatus
+
+from rltraining_trainer.checkpoint.errors import (
+    CheckpointConfigurationError,
+    CheckpointError,
+    storage_problem,
+)
+from rltraining_trainer.checkpoint.storage import Storage, open_storage
+
+_STATE = "state.pt"
+_COMPLETE = "complete.json"
+_NAME = re.compile(r"step-(\d{12,})(?:-(\d+))?")
+_LOG = logging.getLogger(__name__)
+
+
+class _Manifest(BaseModel):
+    """complete.json."""
+
+    format: Literal[1]
+    step: int
+    time: AwareDatetime
+    size: int
+    sha256: str
+
+
+class _Damaged(Exception):  # noqa: N818 - not an error of the store, but a finding about a checkpoint
+    """Why a checkpoint cannot be believed, as the end of a sentence."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A checkpoint read back."""
+
+    step: int
+    state: dict[str, Any]
+    uri: str
+    skipped: tuple[str, ...] = ()
+    """One sentence for each newer checkpoint that was damaged or incomplete and passed over."""
+
+
+class CheckpointStore:
+    """The checkpoints of one run, the only writer there. CheckpointError is raised when storage fails."""
+
+    skipped: tuple[str, ...] = ()
+    """What the last ``load_newest`` passed over, also when it found nothing to return: one sentence each."""
+
+    def __init__(self, uri: str, keep: int) -> None:
+        """``uri``: a path or any fsspec URI, where the newest ``keep`` (at least 1) checkpoints stay.
+
+        Raises CheckpointConfigurationError for a ``uri`` that no installed driver can serve.
+        """
+        self._storage = open_storage(uri)
+        self._keep = keep
+        self._disproved: set[str] = set()  # complete by their looks, damaged when read
+
+    def save(self, step: int, state: dict[str, Any]) -> CheckpointStatus:
+        """Write ``state`` (as ``snapshot`` returns it) and delete what ``keep`` no longer covers."""
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        content = buffer.getbuffer()
+        manifest = _Manifest(
+            format=1,
+            step=step,
+            time=datetime.now(UTC),
+            size=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
+        )
+        with _told(f"the checkpoint at step {step} could not be written to {self._storage.uri()}"):
+            name = _new_name(step, self._storage.directories())
+            with self._storage.publish(name) as open_new:
+                with open_new(_STATE) as file:
+                    file.write(content)
+                with open_new(_COMPLETE) as file:
+                    file.write(manifest.model_dump_json(indent=1).encode())
+        self._prune(saved=name)
+        return _status(self._storage, name, manifest)
+
+    def newest(self) -> CheckpointStatus | None:
+        """The newest checkpoint that is complete by its looks; only ``load_newest`` reads it through."""
+        with _told(f"the checkpoints at {self._storage.uri()} could not be listed"):
+            for name, manifest in self._complete():
+                return _status(self._storage, name, manifest)
+        return None
+
+    def load_newest(self) -> Loaded | None:
+        """The newest checkpoint that proves to be whole, or None.
+
+        An unreadable storage is an error, not None: starting from nothing would then be wrong.
+        """
+        self.skipped = ()
+        with _told(f"the checkpoints at {self._storage.uri()} could not be read"):
+            for name in _newest_first(self._storage):
+                try:
+                    return _read(self._storage, name, self.skipped)
+                except _Damaged as reason:
+                    self._disproved.add(name)
+                    self.skipped += (f"checkpoint {self._storage.uri(name)} was passed over: {reason}",)
+        return None
+
+    def _complete(self) -> Iterator[tuple[str, _Manifest]]:
+        """What may be relied on, newest first."""
+        for name in _newest_first(self._storage):
+            with suppress(_Damaged):
+                manifest = _manifest(self._storage, name)
+                if name not in self._disproved:
+                    yield name, manifest
+
+    def _prune(self, saved: str) -> None:
+        """Delete old checkpoints and what interrupted writes left; failing costs only space."""
+        try:
+            older = [name for name, _ in self._complete() if name != saved]
+            keep = {saved, *older[: self._keep - 1]}
+            for name in self._storage.directories():
+                if _NAME.fullmatch(name.removeprefix(".")) and name not in keep:
+                    self._storage.remove(name)
+        except Exception as error:
+            _LOG.warning(
+                "old checkpoints at %s could not be deleted: %s", self._storage.uri(), storage_problem(error)
+            )
+
+
+def load(uri: str) -> Loaded:
+    """The checkpoint at ``uri``, or the newest one there when it is a directory of them.
+
+    Raises CheckpointConfigurationError when there is no whole checkpoint, CheckpointError when storage fails.
+    """
+    store = CheckpointStore(uri, keep=1)
+    storage = open_storage(uri)
+    with _told(f"checkpoint {uri} could not be read"):
+        try:
+            storage.size("", _COMPLETE)
+        except FileNotFoundError:
+            loaded = store.load_newest()
+        else:
+            try:
+                return _read(storage, "")
+            except _Damaged as reason:
+                raise CheckpointConfigurationError(f"checkpoint {uri} is damaged: {reason}") from None
+    if loaded is None:
+        passed_over = "".join(f"; {sentence}" for sentence in store.skipped)
+        raise CheckpointConfigurationError(f"there is no checkpoint to resume from at {uri}{passed_over}")
+    return loaded
+
+
+def _read(storage: Storage, name: str, skipped: tuple[str, ...] = ()) -> Loaded:
+    manifest = _manifest(storage, name)
+    content = storage.read(name, _STATE)
+    if hashlib.sha256(content).hexdigest() != manifest.sha256:
+        raise _Damaged(f"the content of {_STATE} is not what was written")
+    try:
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except (RuntimeError, ValueError, pickle.UnpicklingError) as error:
+        raise _Damaged(
+            f"{_STATE} cannot be read by torch {torch.__version__} ({type(error).__name__})"
+        ) from error
+    return Loaded(manifest.step, state, storage.uri(name), skipped)
+
+
+def _manifest(storage: Storage, name: str) -> _Manifest:
+    """What complete.json says, after a look whether the state's size agrees."""
+    try:
+        manifest = _Manifest.model_validate_json(storage.read(name, _COMPLETE))
+        size = storage.size(name, _STATE)
+    except FileNotFoundError:
+        raise _Damaged("it was not written to its end") from None
+    except ValidationError:
+        raise _Damaged(f"its {_COMPLETE} is damaged, or of another version") from None
+    if size != manifest.size:
+        raise _Damaged(f"{_STATE} has {size} bytes, not {manifest.size}")
+    return manifest
+
+
+def _status(storage: Storage, name: str, manifest: _Manifest) -> CheckpointStatus:
+    return CheckpointStatus(uri=storage.uri(name), step=manifest.step, time=manifest.time)
+
+
+def _newest_first(storage: Storage) -> list[str]:
+    """Everything that may be a checkpoint, by step, then by attempt."""
+    names = [name for name in storage.directories() if _NAME.fullmatch(name)]
+    return sorted(names, key=_order, reverse=True)
+
+
+def _order(name: str) -> tuple[int, int]:
+    match = _NAME.fullmatch(name)
+    assert match
+    return int(match[1]), int(match[2] or 1)
+
+
+def _new_name(step: int, taken: list[str]) -> str:
+    first = f"step-{step:012d}"
+    attempts = [_order(name)[1] for name in taken if _NAME.fullmatch(name) and _order(name)[0] == step]
+    return f"{first}-{max(attempts) + 1}" if attempts else first
+
+
+@contextmanager
+def _told(sentence: str) -> Iterator[None]:
+    """Turn whatever storage and its drivers raise into a CheckpointError that begins with ``sentence``."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"{sentence}: {storage_problem(error)}") from error

@@ -1,0 +1,82 @@
+"""Checkpoints in the background: training never waits for storage."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from rltraining_api.status import CheckpointStatus
+
+from rltraining_trainer.checkpoint.errors import CheckpointError
+from rltraining_trainer.checkpoint.store import CheckpointStore
+
+_LOG = logging.getLogger(__name__)
+
+
+class CheckpointWriter:
+    """Writes snapshots in a thread of its own: one at a time, and of those that wait only the newest."""
+
+    newest: CheckpointStatus | None
+    """The newest complete checkpoint."""
+    failure: str | None = None
+    """Why the last write failed, in one sentence; None after a success."""
+
+    def __init__(self, store: CheckpointStore) -> None:
+        """Raises CheckpointError when the store's checkpoints cannot be listed."""
+        self.newest = store.newest()
+        self._store = store
+        self._changed = threading.Condition()
+        self._waiting: tuple[int, dict[str, Any]] | None = None
+        self._writing = False
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="checkpoint-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, step: int, state: dict[str, Any]) -> None:
+        """Have ``state`` (a ``snapshot``: nobody changes it any more) written; returns at once."""
+        with self._changed:
+            self._waiting = (step, state)
+            self._changed.notify_all()
+
+    def flush(self, timeout: float) -> bool:
+        """Wait, at most ``timeout`` seconds, until everything submitted is written or has failed."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._writing and self._waiting is None, timeout)
+
+    def close(self, timeout: float) -> bool:
+        """``flush``, then end the thread; False when ``timeout`` seconds were not enough for both."""
+        deadline = time.monotonic() + timeout
+        self.flush(timeout)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            self._write(*job)
+            with self._changed:
+                self._writing = False
+                self._changed.notify_all()
+
+    def _next(self) -> tuple[int, dict[str, Any]] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._waiting is not None)
+            job, self._waiting = self._waiting, None
+            self._writing = job is not None
+            return job
+
+    def _write(self, step: int, state: dict[str, Any]) -> None:
+        try:
+            self.newest = self._store.save(step, state)
+        except Exception as error:  # whatever it is, training goes on and the next checkpoint is tried
+            reason = (
+                str(error) if isinstance(error, CheckpointError) else f"checkpoint at step {step}: {error!r}"
+            )
+            self.failure = f"{reason}; training goes on"
+            _LOG.warning("%s", self.failure)
+        else:
+            self.failure = None
