@@ -1,0 +1,37 @@
+"""Processes that talk: torch RPC behind a small interface (`Endpoint`), and HTTP to find each other
+(`MemberServer`).
+"""
+
+from rltraining_trainer.transport.backoff import Backoff
+from rltraining_trainer.transport.calls import Call, Parked
+from rltraining_trainer.transport.endpoint import Endpoint, Handler, Peer
+from rltraining_trainer.transport.errors import (
+    PeerLost,
+    Refused,
+    RemoteError,
+    Stopped,
+    TransportError,
+    Unreachable,
+    UnsupportedTorch,
+)
+from rltraining_trainer.transport.payload import Payload
+from rltraining_trainer.transport.rendezvous import MemberServer, discover
+
+__all__ = [
+    "Backoff",
+    "Call",
+    "Endpoint",
+    "Handler",
+    "MemberServer",
+    "Parked",
+    "Payload",
+    "Peer",
+    "PeerLost",
+    "Refused",
+    "RemoteError",
+    "Stopped",
+    "TransportError",
+    "Unreachable",
+    "UnsupportedTorch",
+    "discover",
+]

@@ -1,0 +1,113 @@
+"""A question under way (`Call`), and an answer that is owed (`Parked`)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from rltraining_trainer.transport.errors import PeerLost, Refused, RemoteError
+from rltraining_trainer.transport.payload import Payload
+from rltraining_trainer.transport.waiting import Latch
+
+Answer: TypeAlias = "tuple[str, Payload]"
+"""What goes back over the wire: OK and the payload, or one of the others and a text."""
+OK, REFUSED, ERROR, LOST = "ok", "refused", "error", "lost"
+
+_ERRORS = {REFUSED: Refused, ERROR: RemoteError, LOST: PeerLost}
+_GRACE = 1.0
+"""Seconds beyond a call's own time-out: torch's timer needs a free RPC thread to ring, ours does not."""
+
+
+class Parked:
+    """An answer that comes later: a handler returns it at once, and no thread waits meanwhile.
+
+    Any thread may give the answer, also before the handler has returned. The first one counts; what comes
+    later, or after the caller is gone, is ignored.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._answer: Answer | None = None
+        self._deliver: Callable[[Answer], None] | None = None
+
+    def resolve(self, payload: Payload) -> None:
+        """Answer with `payload`."""
+        self.settle((OK, payload))
+
+    def fail(self, text: str) -> None:
+        """Let the caller's `result` raise RemoteError with `text`."""
+        self.settle((ERROR, text))
+
+    def settle(self, answer: Answer) -> None:
+        """For the endpoint: give any answer."""
+        with self._lock:
+            if self._answer is not None:
+                return
+            self._answer = answer
+            deliver = self._deliver
+        if deliver is not None:
+            deliver(answer)
+
+    def attach(self, deliver: Callable[[Answer], None]) -> None:
+        """For the endpoint: what to do with the answer, which may be there already."""
+        with self._lock:
+            self._deliver = deliver
+            answer = self._answer
+        if answer is not None:
+            deliver(answer)
+
+
+class Call:
+    """One call to a peer, under way or done."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._url = url
+        self._timeout = timeout
+        self._latch = Latch()
+        self._answer: Answer | None = None
+
+    def done(self) -> bool:
+        """Whether `result` would return, or raise, at once."""
+        return self._answer is not None
+
+    def result(self, stopping: threading.Event | None = None, timeout: float | None = None) -> Payload:
+        """Wait for the answer. Signal handlers run meanwhile, also in the main thread.
+
+        Raises:
+            PeerLost: the connection broke, or there was no answer within `timeout` seconds (default: the
+                call's own). Refused: the peer does not accept our token. RemoteError: the peer's handler
+                raised. Stopped: `stopping` was set.
+        """
+        if not self._latch.wait(self._timeout + _GRACE if timeout is None else timeout, stopping):
+            raise PeerLost(f"{self._url}: no answer in time")
+        assert self._answer is not None
+        status, payload = self._answer
+        if status == OK:
+            return payload
+        raise _ERRORS[status](f"{self._url}: {payload}")
+
+    def finish(self, future: Any) -> None:
+        """For the endpoint: torch's future is done. Runs on an RPC thread, so that the agent may be gone
+        afterwards.
+        """
+        try:
+            self.settle(_checked(future.value()))
+        except RuntimeError as error:  # torch reports end of file, reset, refused and time-out alike
+            self.settle((LOST, _tidy(str(error))))
+
+    def settle(self, answer: Answer) -> None:
+        """For the endpoint: the answer, once."""
+        self._answer = answer
+        self._latch.set()
+
+
+def _checked(answer: Any) -> Answer:
+    if isinstance(answer, tuple) and len(answer) == 2 and answer[0] in (OK, *_ERRORS):
+        return answer
+    return (LOST, f"not one of ours: it answered {str(answer)[:200]}")
+
+
+def _tidy(text: str) -> str:
+    """The first sentence of torch's message, without where in its source it comes from."""
+    return text.split("\n", 1)[0].split(" (this error originated", 1)[0]

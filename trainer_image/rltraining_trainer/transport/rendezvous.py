@@ -1,0 +1,218 @@
+"""HTTP on a member's fixed port: probes for the kubelet, and documents for those who know the job's token.
+
+RPC ports move (see endpoint.py) and must not be probed; this port is known in advance and takes anything.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+from rltraining_api.contract import HEALTH_PATH, READY_PATH, RENDEZVOUS_PATH
+
+from rltraining_trainer.transport.errors import PeerLost, Refused
+from rltraining_trainer.transport.waiting import Latch
+
+Document = Callable[[], "Mapping[str, Any] | None"]
+"""What a path holds now, as JSON; None while there is nothing yet (503)."""
+
+_MOST_CONNECTIONS = 64
+_CONNECTION_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class MemberServer:
+    """Serves a member's HTTP port from daemon threads, from `start` to `stop`.
+
+    HEALTH_PATH: 200. READY_PATH: 200 or 503. The documents: 200, 401 without the bearer token, 503 while
+        there is none, 500 if making it raised. Slow and silent clients are cut off after 5 s, and earlier
+        when others want their place.
+    """
+
+    def __init__(
+        self, port: int, token: str, *, ready: Callable[[], bool], documents: Mapping[str, Document]
+    ) -> None:
+        """Binds `port` on all interfaces (0: any free one). Raises OSError if it is taken."""
+        self._server = _Server(port, _Routes(token, ready, documents))
+        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return self._server.server_address[1]
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close the port. May be called twice, and without a start."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+        self._server.server_close()
+
+
+def discover(
+    base_url: str, token: str, timeout: float = 2.0, stopping: threading.Event | None = None
+) -> dict[str, Any]:
+    """The learner's rendezvous document: ``{"url", "incarnation", "modelVersion"}``.
+
+    Asks from a thread of its own, because looking up a name can take longer than any time-out.
+
+    Raises:
+        PeerLost: nobody there, not ready yet, or no answer within `timeout` seconds.
+        Refused: the token is wrong.
+        Stopped: `stopping` was set.
+    """
+    answers: list[tuple[int, bytes] | Exception] = []
+    latch = Latch()
+
+    def ask() -> None:
+        try:
+            answers.append(_get(base_url, RENDEZVOUS_PATH, token, timeout))
+        except (OSError, HTTPException, ValueError) as error:
+            answers.append(error)
+        latch.set()
+
+    threading.Thread(target=ask, name="discover", daemon=True).start()
+    if not latch.wait(timeout, stopping):
+        raise PeerLost(f"{base_url}: no answer within {timeout} s")
+    answer = answers[0]
+    if isinstance(answer, Exception):
+        raise PeerLost(f"{base_url}: {answer}") from answer
+    return _document(base_url, *answer)
+
+
+def _get(base_url: str, path: str, token: str, timeout: float) -> tuple[int, bytes]:
+    address = urlsplit(base_url)
+    connection = HTTPConnection(address.hostname or "", address.port or 80, timeout=timeout)
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def _document(base_url: str, status: int, body: bytes) -> dict[str, Any]:
+    if status == 401:
+        raise Refused(f"{base_url}: the token is wrong")
+    if status != 200:
+        raise PeerLost(f"{base_url}: not ready (HTTP {status})")
+    try:
+        document = json.loads(body)
+    except ValueError as error:
+        raise PeerLost(f"{base_url}: answered no JSON: {error}") from error
+    if not isinstance(document, dict) or not document.get("url"):
+        raise PeerLost(f"{base_url}: the answer lacks the field url")
+    return document
+
+
+class _Routes:
+    """From a path and the presented credentials to a status and a JSON body. Knows no sockets."""
+
+    def __init__(self, token: str, ready: Callable[[], bool], documents: Mapping[str, Document]) -> None:
+        self._credentials = f"Bearer {token}".encode()
+        self._ready = ready
+        self._documents = dict(documents)
+
+    def answer(self, path: str, credentials: str) -> tuple[int, Mapping[str, Any]]:
+        if path == HEALTH_PATH:
+            return 200, {}
+        if path == READY_PATH:
+            return (200 if self._ready() else 503), {}
+        if path not in self._documents:
+            return 404, {"error": "there is nothing at this path"}
+        if not hmac.compare_digest(credentials.encode("utf-8", "replace"), self._credentials):
+            return 401, {"error": "the bearer token is missing or wrong"}
+        document = self._documents[path]()
+        return (503, {"error": "not yet"}) if document is None else (200, document)
+
+
+class _Server(socketserver.ThreadingMixIn, HTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, port: int, routes: _Routes) -> None:
+        self.routes = routes
+        self._open: dict[socket.socket, float] = {}  # in the order of their arrival
+        self._lock = threading.Lock()
+        dual = socket.has_dualstack_ipv6()
+        self.address_family = socket.AF_INET6 if dual else socket.AF_INET
+        super().__init__(("::" if dual else "0.0.0.0", port), _RequestHandler)  # noqa: S104
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        socketserver.TCPServer.server_bind(
+            self
+        )  # HTTPServer's would look up our name, which can take seconds
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[request] = time.monotonic()
+            crowd = list(self._open)[:-_MOST_CONNECTIONS]
+        _cut(crowd)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Twice a second, from serve_forever."""
+        oldest = time.monotonic() - _CONNECTION_SECONDS
+        with self._lock:
+            late = [connection for connection, since in self._open.items() if since < oldest]
+        _cut(late)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no event; anything else is a bug of ours, logged where it happened."""
+
+
+def _cut(connections: list[socket.socket]) -> None:
+    """The threads that serve them read an end of file, and close them."""
+    for connection in connections:
+        try:
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:  # gone already
+            continue
+
+
+class _RequestHandler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version = "rltraining"
+    sys_version = ""
+    timeout = _CONNECTION_SECONDS
+
+    def do_GET(self) -> None:
+        try:
+            status, body = self.server.routes.answer(
+                self.path.partition("?")[0], self.headers.get("Authorization", "")
+            )
+        except Exception:
+            _log.exception("GET %s failed", self.path)
+            status, body = 500, {"error": "the document could not be made; see the log"}
+        self._send(status, json.dumps(body).encode())
+
+    def _send(self, status: int, content: bytes) -> None:
+        self.send_response(status)
+        if status == 401:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Probes and polls come every second: no log."""

@@ -1,0 +1,192 @@
+"""The only file that knows torch.distributed.rpc: one agent per process, alone in its group.
+
+torch's own group membership does not survive a ``kill -9``, so no process joins a group with others. Each
+starts an agent with a group of one; a server publishes the agent's URL; a caller adds that URL to its own
+agent under a fresh name and id. This uses private names of torch, hence the pinned version and
+`require_supported_torch`.
+
+Only ``uv`` + ``basic`` are switched on: the default's shared-memory reactor spins, a whole core per idle
+process.
+
+What remains dangerous: the port speaks torch's protocol to anybody. Python calls go through our codec and
+need the token, but TorchScript builtins (``aten::…``) are served by C++ before Python is asked, one stray TCP
+connection closes the listener (see `Agent.listening`), and foreign bytes can abort the process (``SIGABRT``
+inside TensorPipe; the pod's restart heals that). So a NetworkPolicy has to keep strangers from the port, and
+no probe may ever point at it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed.autograd
+import torch.distributed.rpc
+from torch import Tensor
+from torch.futures import Future
+
+from rltraining_trainer.transport.errors import PeerLost, Unreachable, UnsupportedTorch
+from rltraining_trainer.transport.payload import Payload, Unreadable, pack, unpack
+
+SUPPORTED_TORCH = "2.13"
+
+dist: Any = torch.distributed  # Any, because what is private there has no types
+rpc: Any = torch.distributed.rpc
+dist_autograd: Any = torch.distributed.autograd
+_PRIVATE_NAMES = (
+    (rpc, "TensorPipeAgent"),
+    (rpc.api, "_init_rpc_states"),
+    (rpc.api, "_invoke_rpc_python_udf"),
+    (rpc.internal, "serialize"),
+    (rpc.internal, "deserialize"),
+    (rpc.internal, "_run_function"),
+    (dist_autograd, "_init"),
+)
+_NAME = "self"
+_MOST_DIALS = 2**15 - 2  # ids are int16 and never used twice in an agent's life
+
+Worker: TypeAlias = Any
+"""torch's handle of a peer: a WorkerInfo."""
+Answer: TypeAlias = Callable[[Any], Future]
+"""From a request, or the `Unreadable` that came instead, to the future of what goes back. Never raises."""
+
+
+def require_supported_torch() -> None:
+    """Raises `UnsupportedTorch` unless this is a torch whose private names are the ones used here."""
+    version = torch.__version__
+    if version.split("+")[0].rsplit(".", 1)[0] != SUPPORTED_TORCH:
+        raise UnsupportedTorch(
+            f"torch {version} is installed, but the transport is proven with torch {SUPPORTED_TORCH} only: "
+            f"install torch=={SUPPORTED_TORCH}.*"
+        )
+    missing = [f"{owner.__name__}.{name}" for owner, name in _PRIVATE_NAMES if not hasattr(owner, name)]
+    if missing:
+        raise UnsupportedTorch(
+            f"this build of torch {version} lacks {', '.join(missing)}: install the official wheel"
+        )
+
+
+class Agent:
+    """This process' torch RPC agent, from `start` to `stop`. At most one at a time in a process."""
+
+    def __init__(self, answer: Answer, *, threads: int, timeout: float) -> None:
+        """Starts listening. `timeout` (seconds) holds for calls that give none; `threads` run the answers."""
+        require_supported_torch()
+        _speak_payloads(answer)
+        options = rpc.TensorPipeRpcBackendOptions(
+            init_method="none://",
+            rpc_timeout=timeout,
+            num_worker_threads=threads,
+            _transports=["uv"],
+            _channels=["basic"],
+        )
+        self._store = dist.HashStore()
+        dist_autograd._init(0)
+        # The 1 makes it a static group, whose membership map is locked (in a dynamic one it is not: torch
+        # 2.13).
+        self._agent = rpc.TensorPipeAgent(self._store, _NAME, 0, 1, options, {}, [])
+        rpc.api._init_rpc_states(self._agent)
+        self.url: str = self._store.get(f"addrs/{_NAME}").decode()
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._listener = _find_listener(_port(self.url))
+
+    def dial(self, url: str) -> Worker:
+        """Make `url` callable. Connects with the first call, so it costs and proves nothing."""
+        with self._lock:
+            number = next(self._ids)  # fresh each time: torch keeps a broken pipe under its id for ever
+            if number > _MOST_DIALS:
+                raise PeerLost(f"this endpoint has dialled {_MOST_DIALS} times: stop and start it")
+            peer = rpc.WorkerInfo(f"peer{number}", number)
+            self._store.set(f"addrs/{peer.name}", url)
+            self._agent._update_group_membership(peer, [], {}, True)
+        return peer
+
+    def send(self, peer: Worker, request: Payload, timeout: float) -> Any:
+        """torch's future of the answer. Raises PeerLost when this agent was stopped."""
+        data, tensors = pack(request)
+        with self._lock:  # torch would send with the process' next agent, whose ids begin anew
+            if self._stopped:
+                raise PeerLost("this endpoint was started anew since it dialled: dial again")
+            return rpc.api._invoke_rpc_python_udf(peer, data, tensors, timeout, True)
+
+    def listening(self) -> bool:
+        """False once TensorPipe has closed the listener, which one TCP connection that says nothing brings
+        about.
+
+        The process lives on, open connections too, but nobody can dial it again.
+        """
+        return _listens(self._listener, _port(self.url))
+
+    def stop(self) -> None:
+        """Ends all connections and waits for running answers. Calls under way fail on both sides.
+
+        The futures of all answers must be done before: torch keeps a bare pointer to the agent in them.
+        """
+        with self._lock:
+            self._stopped = True
+        rpc.shutdown(graceful=False)
+
+
+def require_reachable(url: str) -> None:
+    """Raises `Unreachable` if `url` is this machine's loopback and nobody asked for that."""
+    host = url.split("://", 1)[1].rsplit(":", 1)[0].strip("[]")
+    loopback = host.startswith("127.") or host == "::1"
+    if loopback and os.environ.get("TP_SOCKET_IFNAME") != "lo":
+        raise Unreachable(
+            f"the RPC endpoint got the address {host}, which no other machine can reach: set TP_SOCKET_IFNAME to "
+            "the network interface (eth0 in a pod), or to lo if all processes run on this machine"
+        )
+
+
+def _speak_payloads(answer: Answer) -> None:
+    """Replace torch's codec and call: C++ looks these three up by name when an agent starts."""
+
+    def deserialize(data: bytes, tensors: list[Tensor]) -> Any:
+        try:
+            return unpack(data, tensors)
+        except Unreadable as error:
+            return error
+
+    def serialize(value: Any) -> tuple[bytes, list[Tensor]]:
+        try:
+            return pack(value)
+        except TypeError as error:  # a handler's answer, or a stranger's call in a mode that is not ours
+            return pack(("error", str(error)))
+
+    rpc.internal.deserialize = deserialize
+    rpc.internal.serialize = serialize
+    rpc.internal._run_function = answer
+
+
+def _port(url: str) -> int:
+    return int(url.rsplit(":", 1)[1])
+
+
+def _find_listener(port: int) -> int:
+    """The file descriptor of this process that listens on `port`; -1 if there is none."""
+    descriptors = (int(entry.name) for entry in Path("/dev/fd").iterdir())
+    return next((fd for fd in descriptors if _listens(fd, port)), -1)
+
+
+def _listens(descriptor: int, port: int) -> bool:
+    if descriptor < 0:
+        return False
+    try:
+        borrowed = socket.socket(fileno=descriptor)
+    except OSError:
+        return False
+    try:
+        accepts = borrowed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        return bool(accepts) and borrowed.getsockname()[1] == port
+    except (OSError, IndexError):
+        return False
+    finally:
+        borrowed.detach()  # it is TensorPipe's to close
