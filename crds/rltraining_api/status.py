@@ -83,6 +83,8 @@ class RoleStatus(ApiModel):
     """Restarts and replacements so far, whatever their cause."""
     summary: ShortText = ""
     """Ready and wanted, for people: `7/8`."""
+    members: Text = ""
+    """Indices of the pods that exist and are to stay, as ranges: `0-5,7`. A pod missing from here is lost."""
 
 
 class SamplerStatus(RoleStatus):
@@ -137,6 +139,10 @@ class Status(ApiModel):
     """Ends of pods and containers that came from outside and do not count."""
     progress: Progress = Field(default_factory=Progress)
     """How far training has come."""
+    progress_time: datetime | None = None
+    """When progress last advanced; when nothing has advanced yet, when the job started."""
+    warnings: Annotated[tuple[Text, ...], Field(max_length=32)] = ()
+    """What the learner warns of, as `Reason: sentence`. Each becomes an Event, once."""
     checkpoint: CheckpointStatus | None = None
     """The newest complete checkpoint."""
     policy_uri: Annotated[str, Field(max_length=4096)] | None = None
