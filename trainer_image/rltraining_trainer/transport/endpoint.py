@@ -182,7 +182,7 @@ class Endpoint:
             return (REFUSED, "the token is wrong")
         handler = self._services.get(service)
         if handler is None:
-            return (ERROR, f"there is no service {service!r} here, only: {', '.join(self._services) or 'none'}")
+            return (ERROR, f"there is no service {service!r} here, only {sorted(self._services)}")
         try:
             result = handler(sender, payload)
         except Exception as error:
