@@ -6,17 +6,11 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
+from rltraining_api import patterns
 from rltraining_api.base import ApiModel, refusal
 from rltraining_api.fields import Count, CountOrZero, FreeForm
 
-EnvironmentId = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=253,
-        pattern=r"^([A-Za-z_][A-Za-z0-9_.]*:)?([A-Za-z0-9_][A-Za-z0-9_-]*/)?[A-Za-z0-9_][A-Za-z0-9_.-]*$",
-    ),
-]
+EnvironmentId = Annotated[str, Field(max_length=253, pattern=patterns.ENVIRONMENT_ID)]
 
 
 class Atari(ApiModel):

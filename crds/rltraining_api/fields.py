@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from rltraining_api import patterns
+
 COUNT_MAX = 2**31 - 1
 STEPS_MAX = 2**53
 """The largest integer that survives every JSON reader."""
@@ -28,18 +30,13 @@ Return = Annotated[float, Field(ge=-1e15, le=1e15)]
 Text = Annotated[str, Field(max_length=32_768)]
 """A message for people."""
 ShortText = Annotated[str, Field(max_length=253)]
-Reason = Annotated[str, Field(max_length=1024, pattern=r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$")]
+Reason = Annotated[str, Field(max_length=1024, pattern=patterns.REASON)]
 """CamelCase, for machines (as in `metav1.Condition`)."""
-ObjectName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+ObjectName = Annotated[str, Field(max_length=253, pattern=patterns.OBJECT_NAME)]
 """The name of another Kubernetes object: RFC 1123 subdomain."""
-Uri = Annotated[str, Field(max_length=2048, pattern=r"^[a-z][a-z0-9+.-]*://[^\s]+$")]
+Uri = Annotated[str, Field(max_length=2048, pattern=patterns.URI)]
 """As fsspec reads it: `s3://bucket/path`, `gs://bucket/path`, `file:///path`."""
-EntryPoint = Annotated[
-    str,
-    Field(
-        max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_.]*$"
-    ),
-]
+EntryPoint = Annotated[str, Field(max_length=253, pattern=patterns.ENTRY_POINT)]
 """User code: `module:name` or `package.module:name`."""
 
 FreeForm = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]

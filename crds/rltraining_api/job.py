@@ -8,11 +8,12 @@ from typing import Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from rltraining_api import patterns
 from rltraining_api.algorithms import Algorithm
 from rltraining_api.base import ApiModel, refusal
 from rltraining_api.environment import Environment
 from rltraining_api.lifecycle import Checkpoint, RunPolicy, Stop
-from rltraining_api.names import API_VERSION, KIND, NAME_MAX, NAME_PATTERN
+from rltraining_api.names import API_VERSION, KIND, NAME_MAX
 from rltraining_api.network import Network
 from rltraining_api.roles import Code, Image, LearnerRole, SamplerRole
 from rltraining_api.status import Status
@@ -23,7 +24,7 @@ class Metadata(ApiModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    name: str = Field(max_length=NAME_MAX, pattern=NAME_PATTERN)
+    name: str = Field(max_length=NAME_MAX, pattern=patterns.LABEL)
     """An RFC 1035 label; shorter than Kubernetes asks, because children add `-sampler-9999`."""
     namespace: str | None = None
     labels: dict[str, str] | None = None

@@ -6,11 +6,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from rltraining_api import patterns
 from rltraining_api.base import ApiModel, OneOf, refusal
 from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_api.fields import Count, CountOrZero, FreeForm, ObjectName, Return, Steps, Uri
-
-MANAGED_BY_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9/_.~%!$&'()*+,;=:@-]+$"
 
 
 class MeanReturn(ApiModel):
@@ -114,7 +113,7 @@ class RunPolicy(ApiModel):
     """Seconds after the end at which the job is deleted, with all that belongs to it. Without, it stays."""
     clean_pod_policy: Literal["All", "Running", "None"] = "Running"
     """Which pods are deleted when the job ends: all, those that still run, or none."""
-    managed_by: Annotated[str, Field(max_length=63, pattern=MANAGED_BY_PATTERN)] | None = None
+    managed_by: Annotated[str, Field(max_length=63, pattern=patterns.MANAGED_BY)] | None = None
     """The controller in charge, as `domain/path`. With a value other than rltraining.dev/operator the
     operator leaves the job alone. Immutable."""
     pod_failure_policy: PodFailurePolicy | None = None

@@ -27,10 +27,8 @@ MANAGED_BY = "rltraining-operator"
 
 SAMPLERS_MAX = 10_000
 LEARNERS_MAX = 64
-NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-"""RFC 1035 label: pods and the Service take the job's name into DNS."""
 NAME_MAX = 63 - len(f"-sampler-{SAMPLERS_MAX - 1}")
-"""So that the name of the last sampler is still a label."""
+"""A job's name is an RFC 1035 label, so short that its last sampler's is one too: both go into DNS."""
 
 
 def pod_name(job: str, role: Role, index: int) -> str:

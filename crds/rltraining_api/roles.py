@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
+from rltraining_api import patterns
 from rltraining_api.base import ApiModel, refusal
 from rltraining_api.fields import FreeForm, ObjectName
 from rltraining_api.names import LEARNERS_MAX, SAMPLERS_MAX
 
-Image = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^\S+$")]
+Image = Annotated[str, Field(max_length=1024, pattern=patterns.IMAGE)]
 
 
 class PodTemplate(ApiModel):

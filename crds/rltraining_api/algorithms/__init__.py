@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from rltraining_api.algorithms.apex import DdpgApex, DqnApex
 from rltraining_api.algorithms.gradients import A2c, A3c, Ppo
@@ -41,9 +41,9 @@ class Algorithm(OneOf):
     choices: ClassVar[tuple[str, ...]] = ("a3c", "a2c", "ppo", "dqn_apex", "ddpg_apex", "impala")
     noun: ClassVar[str] = "algorithm"
 
-    a3c: A3c | None = None
+    a3c: A3c | None = Field(default=None, alias="a3c")
     """A3C: samplers send gradients, each applied as it comes."""
-    a2c: A2c | None = None
+    a2c: A2c | None = Field(default=None, alias="a2c")
     """A2C: samplers send gradients, applied together."""
     ppo: Ppo | None = None
     """PPO: clipped policy steps, gradients applied together (DPPO)."""

@@ -1,0 +1,128 @@
+"""Validation errors as sentences: which field, what is wrong, and what would be right."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from rltraining_api import patterns
+from rltraining_api.base import ApiModel
+from rltraining_api.introspect import Path, allows_null, child_model, dotted, fields_by_key, model_at
+
+
+def explain(error: ValidationError, model: type[ApiModel]) -> list[str]:
+    """One sentence per error, each beginning with the field's path in the manifest."""
+    found = error.errors(include_url=False)
+    return [_line(details, model) for details in found if not _follows(details, found)]
+
+
+def empty_fields(data: Any, model: type[ApiModel], path: tuple[str | int, ...] = ()) -> list[str]:
+    """One sentence per field that stands there without a value (null) where null means nothing."""
+    if isinstance(data, list):
+        return [line for i, item in enumerate(data) for line in empty_fields(item, model, (*path, i))]
+    if not isinstance(data, Mapping) or model.model_config.get("extra") == "ignore":
+        return []  # metadata is Kubernetes' own, and holds nulls
+    lines = []
+    for key, field in fields_by_key(model).items():
+        if key not in data:
+            continue
+        child, here = child_model(field.annotation), (*path, key)
+        if data[key] is None and not allows_null(field):
+            remedy = (
+                "write {} for its defaults, or leave it out" if child else "give a value, or leave it out"
+            )
+            lines.append(f"{dotted(here)}: is empty: {remedy}")
+        elif child is not None:
+            lines += empty_fields(data[key], child, here)
+    return lines
+
+
+def suggestion(key: str, known: Iterable[str]) -> str:
+    """What a key that is not known may have been meant to be."""
+    candidates = {name.lower().replace("_", ""): name for name in known}
+    close = difflib.get_close_matches(key.lower().replace("_", ""), candidates, n=1, cutoff=0.6)
+    return f"did you mean {candidates[close[0]]}?" if close else f"known are {', '.join(candidates.values())}"
+
+
+def _follows(details: ErrorDetails, found: Iterable[ErrorDetails]) -> bool:
+    """Whether this only says that a list is short of the items that are wrong themselves."""
+    depth = len(details["loc"])
+    return details["type"] == "too_short" and any(
+        other["loc"][:depth] == details["loc"] and len(other["loc"]) > depth for other in found
+    )
+
+
+def _line(details: ErrorDetails, model: type[ApiModel]) -> str:
+    where = dotted(details["loc"])
+    sentence = _sentence(details, model)
+    return f"{where}: {sentence}" if where else sentence
+
+
+def _sentence(details: ErrorDetails, model: type[ApiModel]) -> str:
+    kind, context = details["type"], details.get("ctx", {})
+    if kind == "extra_forbidden":
+        return _unknown(details["loc"], model)
+    if kind in _WITHOUT_VALUE:
+        return _WITHOUT_VALUE[kind](context)
+    template = _WITH_VALUE.get(kind)
+    expected = template(context) if template else details["msg"]
+    return f"{expected}, got {_shown(details['input'])}"
+
+
+def _unknown(path: Path, model: type[ApiModel]) -> str:
+    owner = model_at(model, path[:-1])
+    known = fields_by_key(owner) if owner else ()
+    return f"is not a known field: {suggestion(str(path[-1]), known)}" if known else "is not a known field"
+
+
+Wording = Callable[[Mapping[str, Any]], str]
+
+_WITHOUT_VALUE: dict[str, Wording] = {
+    "contract": lambda context: str(context["sentence"]),
+    "missing": lambda _: "is required",
+    "too_short": lambda context: f"must have at least {_items(context['min_length'])}",
+    "too_long": lambda context: f"must have at most {_items(context['max_length'])}",
+    "string_too_long": lambda context: f"must have at most {context['max_length']} characters",
+    "string_too_short": lambda _: "must not be empty",
+    "finite_number": lambda _: "must be a finite number",
+}
+
+_WITH_VALUE: dict[str, Wording] = {
+    "greater_than_equal": lambda context: f"must be at least {_shown(context['ge'])}",
+    "greater_than": lambda context: f"must be more than {_shown(context['gt'])}",
+    "less_than_equal": lambda context: f"must be at most {_shown(context['le'])}",
+    "less_than": lambda context: f"must be less than {_shown(context['lt'])}",
+    "int_type": lambda _: "must be an integer",
+    "int_from_float": lambda _: "must be an integer",
+    "float_type": lambda _: "must be a number",
+    "bool_type": lambda _: "must be true or false",
+    "string_type": lambda _: "must be text",
+    "dict_type": lambda _: "must be an object",
+    "model_type": lambda _: "must be an object",
+    "tuple_type": lambda _: "must be a list",
+    "literal_error": lambda context: f"must be {context['expected'].replace(chr(39), '')}",
+    "string_pattern_mismatch": lambda context: patterns.MEANINGS.get(
+        context["pattern"], f"must match {context['pattern']}"
+    ),
+}
+
+
+def _items(count: int) -> str:
+    return f"{count} item" if count == 1 else f"{count} items"
+
+
+def _shown(value: Any) -> str:
+    """A value as it stands in a manifest, cut short."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}" if abs(value) < 1e9 else f"{value:g}"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,57 @@
+"""Looking up a model's fields by the keys and paths of a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+
+from rltraining_api.base import ApiModel
+
+Path = Sequence[str | int]
+
+
+def fields_by_key(model: type[ApiModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by their names in a manifest."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def child_model(annotation: Any) -> type[ApiModel] | None:
+    """The model that a field holds: itself, or null, or a list of it. None for every other field."""
+    if isinstance(annotation, type) and issubclass(annotation, ApiModel):
+        return annotation
+    return next((model for arg in get_args(annotation) if (model := child_model(arg))), None)
+
+
+def field_at(model: type[ApiModel], path: Path) -> FieldInfo | None:
+    """The field at a path; None where the models know nothing of it."""
+    field: FieldInfo | None = None
+    at: type[ApiModel] | None = model
+    for step in path:
+        if isinstance(step, int):
+            continue
+        field = fields_by_key(at).get(step) if at else None
+        at = child_model(field.annotation) if field else None
+    return field
+
+
+def model_at(model: type[ApiModel], path: Path) -> type[ApiModel] | None:
+    """The model at a path; None where there is none."""
+    if not path:
+        return model
+    field = field_at(model, path)
+    return child_model(field.annotation) if field else None
+
+
+def allows_null(field: FieldInfo) -> bool:
+    """Whether null has a meaning of its own: it turns off what the default turns on."""
+    return type(None) in get_args(field.annotation) and field.default is not None and not field.is_required()
+
+
+def dotted(path: Path) -> str:
+    """`spec.runPolicy.podFailurePolicy.rules[0].action`"""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text

@@ -1,0 +1,164 @@
+"""From YAML to a validated job; what is wrong is said in sentences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from rltraining_api import yaml_text
+from rltraining_api.errors import ManifestError
+from rltraining_api.explain import empty_fields, explain
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import API_VERSION, GROUP, KIND
+from rltraining_api.overrides import apply_overrides
+
+__all__ = [
+    "ManifestError",
+    "Manifests",
+    "apply_overrides",
+    "load_manifest",
+    "load_manifests",
+    "parse_job",
+    "read_job",
+]
+
+
+@dataclass(frozen=True)
+class Manifests:
+    """The documents of a file."""
+
+    jobs: tuple[RLTrainingJob, ...]
+    others: tuple[dict[str, Any], ...]
+    """Documents of other kinds, as they are: a ConfigMap with user code, for instance."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """One sentence per document of another kind."""
+        return tuple(f"{_title(other)} is not an {KIND} and was not checked" for other in self.others)
+
+
+def load_manifest(source: str | Path, overrides: Iterable[str] = ()) -> RLTrainingJob:
+    """The one job of a manifest: a `Path` is read, a `str` is the YAML itself. Overrides are `path=value`.
+
+    Documents of other kinds may stand beside it. Raises ManifestError.
+    """
+    text, label = _text(source)
+    mine, others = _split(text, label)
+    if not mine:
+        found = f", found {' and '.join(map(_title, others))}" if others else ""
+        raise ManifestError([f"{label}: kind: must be {KIND}{found}"])
+    if len(mine) > 1:
+        raise ManifestError([f"{label}: holds {len(mine)} jobs, but one is needed: split the file"])
+    data = mine[0]
+    if isinstance(data, dict):
+        data = apply_overrides(data, overrides)
+    return parse_job(data, label)
+
+
+def load_manifests(source: str | Path) -> Manifests:
+    """All jobs of a manifest, and the documents of other kinds.
+
+    Raises ManifestError with the problems of all jobs.
+    """
+    text, label = _text(source)
+    mine, others = _split(text, label)
+    jobs: list[RLTrainingJob] = []
+    problems: list[str] = []
+    for number, data in enumerate(mine, start=1):
+        try:
+            jobs.append(parse_job(data, label if len(mine) == 1 else f"{label}: job {number}"))
+        except ManifestError as error:
+            problems += error.problems
+    if problems:
+        raise ManifestError(problems)
+    return Manifests(tuple(jobs), tuple(others))
+
+
+def parse_job(data: object, label: str = "manifest") -> RLTrainingJob:
+    """A job from a manifest's data, as a user writes it: camelCase only, JSON types only, nothing unknown.
+
+    A `status` is not the user's and is left out. Raises ManifestError.
+    """
+    if not isinstance(data, dict):
+        raise ManifestError([f"{label}: must be an object with apiVersion, kind, metadata and spec"])
+    written = {key: value for key, value in data.items() if key != "status"}
+    problems = _header(written) or empty_fields(written, RLTrainingJob)
+    if not problems:
+        try:
+            return RLTrainingJob.model_validate_json(
+                json.dumps(written), strict=True, by_alias=True, by_name=False
+            )
+        except ValidationError as error:
+            problems = explain(error, RLTrainingJob)
+        except (ValueError, TypeError) as error:
+            problems = [f"cannot be written as JSON: {error}"]
+    raise ManifestError(f"{label}: {problem}" for problem in problems)
+
+
+def read_job(data: Mapping[str, Any]) -> RLTrainingJob:
+    """A job as an API server holds it, with its status; fields of newer versions are passed over.
+
+    Raises ManifestError, where the object is older or newer than these models can read.
+    """
+    try:
+        return RLTrainingJob.model_validate(data, extra="ignore")
+    except ValidationError as error:
+        raise ManifestError(explain(error, RLTrainingJob)) from None
+
+
+def _header(data: Mapping[str, Any]) -> list[str]:
+    """What is wrong with apiVersion and kind; nothing else is worth saying then."""
+    wanted = {"apiVersion": API_VERSION, "kind": KIND}
+    return [
+        f"{key}: must be {value}, got {data[key]}" if data.get(key) else f"{key}: is required: {value}"
+        for key, value in wanted.items()
+        if data.get(key) != value
+    ]
+
+
+def _text(source: str | Path) -> tuple[str, str]:
+    """The YAML and what to call it in messages."""
+    if isinstance(source, str):
+        return source, "manifest"
+    try:
+        return source.read_text(encoding="utf-8"), str(source)
+    except FileNotFoundError:
+        problem = "there is no such file"
+    except IsADirectoryError:
+        problem = "is a folder, a file is needed"
+    except UnicodeDecodeError:
+        problem = "is not UTF-8 text"
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+    raise ManifestError([f"{source}: {problem}"])
+
+
+def _split(text: str, label: str) -> tuple[list[object], list[dict[str, Any]]]:
+    """Documents that are, or are meant to be, jobs, and the others."""
+    try:
+        documents = yaml_text.documents(text)
+    except yaml_text.YamlError as error:
+        raise ManifestError([f"{label}: {error}"]) from None
+    if not documents:
+        raise ManifestError([f"{label}: is empty: an {KIND} is needed"])
+    others = [document for document in documents if _is_other(document)]
+    return [document for document in documents if not _is_other(document)], others
+
+
+def _is_other(document: object) -> bool:
+    if not isinstance(document, dict):
+        return False
+    kind, version = document.get("kind"), document.get("apiVersion")
+    if not isinstance(kind, str) or not isinstance(version, str):
+        return False
+    return kind.lower() != KIND.lower() and not version.startswith(f"{GROUP}/")
+
+
+def _title(document: Mapping[str, Any]) -> str:
+    name = (document.get("metadata") or {}).get("name")
+    return f"{document['kind']} {name}" if name else str(document["kind"])

@@ -1,0 +1,85 @@
+"""`--set path=value`: changes to a manifest before it is validated."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from rltraining_api import yaml_text
+from rltraining_api.errors import ManifestError
+from rltraining_api.introspect import allows_null, dotted, field_at
+from rltraining_api.job import RLTrainingJob
+
+_ROOTS = ("apiVersion", "kind", "metadata", "spec")
+_STEP = re.compile(r"([^.\[\]=]+)((?:\[\d+\])*)")
+
+
+def apply_overrides(data: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+    """A copy of a manifest's data in which each `path=value` holds.
+
+    A path is as in `kubectl explain`, with or without `spec.` before it; `[0]` picks from a list. The value
+    is YAML: `1e-3` is a number, `[64, 64]` a list. `path=null` removes the field, except where null has a
+    meaning of its own. Raises ManifestError.
+    """
+    changed = copy.deepcopy(data)
+    for assignment in assignments:
+        path, value = _parse(assignment)
+        try:
+            _assign(changed, path, value)
+        except _NoSuchPlace as error:
+            raise ManifestError([f"--set {assignment}: {error}"]) from None
+    return changed
+
+
+class _NoSuchPlace(Exception):
+    """The path leads through something that is neither an object nor a list with that item."""
+
+
+def _parse(assignment: str) -> tuple[list[str | int], Any]:
+    text, equals, value = assignment.partition("=")
+    if not equals:
+        raise ManifestError([f"--set {assignment}: must be path=value, as in environment.numEnvs=4"])
+    path: list[str | int] = []
+    for part in text.strip().split("."):
+        step = _STEP.fullmatch(part)
+        if step is None:
+            raise ManifestError(
+                [f"--set {assignment}: {text!r} is not a path, as in spec.environment.numEnvs"]
+            )
+        path += [step[1], *(int(index) for index in re.findall(r"\d+", step[2]))]
+    if path[0] not in _ROOTS:
+        path.insert(0, "spec")
+    try:
+        return path, yaml_text.value(value)
+    except yaml_text.YamlError as error:
+        raise ManifestError([f"--set {assignment}: {error}"]) from None
+
+
+def _assign(data: dict[str, Any], path: list[str | int], value: Any) -> None:
+    place: Any = data
+    for depth, step in enumerate(path[:-1]):
+        if isinstance(place, dict) and isinstance(step, str) and place.get(step) is None:
+            place[step] = {}
+        _check(place, step, path[:depth])
+        place = place[step]
+    last = path[-1]
+    if isinstance(last, int) or not isinstance(place, dict):
+        _check(place, last, path[:-1])
+    field = field_at(RLTrainingJob, path)
+    if value is None and isinstance(place, dict) and field is not None and not allows_null(field):
+        place.pop(last, None)
+    else:
+        place[last] = value
+
+
+def _check(place: Any, step: str | int, so_far: list[str | int]) -> None:
+    name = dotted(so_far) or "the manifest"
+    if isinstance(step, int):
+        if not isinstance(place, list):
+            raise _NoSuchPlace(f"{name} is not a list")
+        if step >= len(place):
+            raise _NoSuchPlace(f"{name} has only {len(place)} items")
+    elif not isinstance(place, dict):
+        raise _NoSuchPlace(f"{name} is not an object")

@@ -1,0 +1,23 @@
+"""Regular expressions of the contract, each with what it asks for in words: a message shows the words."""
+
+from __future__ import annotations
+
+LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+URI = r"^[a-z][a-z0-9+.-]*://[^\s]+$"
+ENTRY_POINT = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_.]*$"
+ENVIRONMENT_ID = r"^([A-Za-z_][A-Za-z0-9_.]*:)?([A-Za-z0-9_][A-Za-z0-9_-]*/)?[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+IMAGE = r"^\S+$"
+MANAGED_BY = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9/_.~%!$&'()*+,;=:@-]+$"
+REASON = r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"
+
+MEANINGS = {
+    LABEL: "must be lower-case letters, digits and '-', first a letter, last a letter or digit",
+    OBJECT_NAME: "must be the name of a Kubernetes object: lower-case letters, digits, '-' and '.'",
+    URI: "must be a URI such as s3://bucket/path or file:///path",
+    ENTRY_POINT: "must be module:name",
+    ENVIRONMENT_ID: "must be a gymnasium id such as CartPole-v1, or module:Id",
+    IMAGE: "must be an image reference without spaces",
+    MANAGED_BY: "must be domain/path, as in rltraining.dev/operator",
+    REASON: "must be one word in CamelCase",
+}
