@@ -1,0 +1,184 @@
+"""The rooms of the house: what each may import, and how large a file may be.
+
+A room is a distribution of its own. It imports the standard library, itself, and what its pyproject.toml
+declares; some things a room must never even declare, so that the trainer image stays free of the operator and
+the other way round. Within the trainer, its parts have an order of their own.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINES_MAX = 400
+
+
+class Room(NamedTuple):
+    folder: str
+    package: str
+    never: frozenset[str]
+    """Top-level modules that stay out even if somebody declares them."""
+
+
+COMES_WITH = {"pydantic-core": "pydantic"}
+"""Distributions that are one with another."""
+
+CLUSTER = frozenset({"kopf", "kubernetes", "kubernetes_asyncio"})
+LEARNING = frozenset({"torch", "gymnasium", "numpy"})
+PEOPLE = frozenset({"typer", "rich", "plotext", "matplotlib"})
+
+ROOMS = (
+    Room(
+        "crds",
+        "rltraining_api",
+        CLUSTER | LEARNING | PEOPLE | {"rltraining_operator", "rltraining_trainer", "rltraining"},
+    ),
+    Room("operator", "rltraining_operator", LEARNING | PEOPLE | {"rltraining_trainer", "rltraining"}),
+    Room("trainer_image", "rltraining_trainer", CLUSTER | PEOPLE | {"rltraining_operator", "rltraining"}),
+    Room("client", "rltraining", frozenset({"kopf"})),
+)
+
+TRAINER_NEVER = {
+    "transport": {"algorithms", "dataflow", "environments", "networks", "policy", "roles"},
+    "dataflow": {"algorithms", "environments", "networks", "policy", "roles"},
+    "algorithms": {"transport", "roles"},
+    "networks": {"transport", "dataflow", "algorithms", "checkpoint", "roles"},
+    "environments": {"transport", "dataflow", "algorithms", "networks", "checkpoint", "roles"},
+    "checkpoint": {"transport", "dataflow", "algorithms", "environments", "networks", "roles"},
+    "metrics": {"transport", "dataflow", "algorithms", "environments", "networks", "roles"},
+    "policy": {"transport", "dataflow", "roles"},
+}
+"""Parts of the trainer that each part knows nothing of. Only `roles` knows all."""
+
+PLANNING_NEVER = {"asyncio", "time", "random", "os", "subprocess", "socket", "kopf", "kubernetes"}
+"""Planning is pure: time, randomness and the world are handed in."""
+
+
+class Import(NamedTuple):
+    path: Path
+    line: int
+    module: str
+    """In full: `rltraining_trainer.transport.errors`."""
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line} imports {self.module}"
+
+    @property
+    def top(self) -> str:
+        return self.module.partition(".")[0]
+
+
+def _modules(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+@cache
+def _imports(path: Path) -> tuple[Import, ...]:
+    """Every import of a module, also those within functions and those for type checkers only."""
+    found: list[Import] = []
+    for node in ast.walk(ast.parse(path.read_text(), path)):
+        if isinstance(node, ast.Import):
+            found += [Import(path, node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
+            found += [Import(path, node.lineno, f"{node.module}.{alias.name}") for alias in node.names]
+    return tuple(found)
+
+
+def _room_imports(room: Room) -> Iterator[Import]:
+    for path in _modules(ROOT / room.folder / room.package):
+        yield from _imports(path)
+
+
+def _project(room: Room) -> dict[str, Any]:
+    return tomllib.loads((ROOT / room.folder / "pyproject.toml").read_text())["project"]
+
+
+def _normal(distribution: str) -> str:
+    """Its name as PEP 503 compares it; whatever follows the name is dropped."""
+    name = re.match(r"[\w.-]+", distribution)
+    assert name is not None, distribution
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
+
+
+@cache
+def _providers() -> dict[str, set[str]]:
+    """Distributions by the top-level module that they bring."""
+    found = {top: set(map(_normal, names)) for top, names in packages_distributions().items()}
+    return found | {room.package: {_normal(_project(room)["name"])} for room in ROOMS}
+
+
+def _is_declared(top: str, declared: set[str]) -> bool:
+    names = _providers().get(top, set())
+    return bool((names | {COMES_WITH.get(name, name) for name in names}) & declared)
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.folder)
+def test_a_room_imports_only_what_it_declares(room: Room) -> None:
+    declared = set(map(_normal, _project(room)["dependencies"]))
+    undeclared = [
+        f"{found}: add it to {room.folder}/pyproject.toml with a word on why, or do without"
+        for found in _room_imports(room)
+        if found.top != room.package
+        and found.top not in sys.stdlib_module_names
+        and not _is_declared(found.top, declared)
+    ]
+    assert not undeclared, "\n".join(undeclared)
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.folder)
+def test_a_room_keeps_out_what_belongs_to_others(room: Room) -> None:
+    intruders = [
+        f"{found}: {room.folder}/ must stay free of {found.top}"
+        for found in _room_imports(room)
+        if found.top in room.never
+    ]
+    assert not intruders, "\n".join(intruders)
+
+
+@pytest.mark.parametrize("part", TRAINER_NEVER)
+def test_a_part_of_the_trainer_does_not_know_the_others(part: str) -> None:
+    package = "rltraining_trainer"
+    forbidden = tuple(f"{package}.{other}" for other in TRAINER_NEVER[part])
+    intruders = [
+        f"{found}: {part}/ knows nothing of it (design: {', '.join(sorted(TRAINER_NEVER[part]))})"
+        for path in _modules(ROOT / "trainer_image" / package / part)
+        for found in _imports(path)
+        if f"{found.module}.".startswith(tuple(f"{name}." for name in forbidden))
+    ]
+    assert not intruders, "\n".join(intruders)
+
+
+def test_planning_is_pure() -> None:
+    intruders = [
+        f"{found}: plan() is a pure function, hand it in"
+        for path in _modules(ROOT / "operator/rltraining_operator/plan")
+        for found in _imports(path)
+        if found.top in PLANNING_NEVER
+    ]
+    assert not intruders, "\n".join(intruders)
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    folders = [*(ROOT / room.folder / room.package for room in ROOMS), ROOT / "tests"]
+    lengths = {
+        path.relative_to(ROOT): len(path.read_text().splitlines())
+        for folder in folders
+        for path in _modules(folder)
+    }
+    long = [
+        f"{path}: {count} lines, at most {LINES_MAX}: give its second idea a file of its own"
+        for path, count in lengths.items()
+        if count > LINES_MAX
+    ]
+    assert not long, "\n".join(long)
