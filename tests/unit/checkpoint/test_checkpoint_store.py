@@ -15,7 +15,6 @@ import fsspec
 import pytest
 import torch
 from rltraining_trainer.checkpoint import (
-    CheckpointConfigurationError,
     CheckpointError,
     CheckpointStore,
     load,
@@ -23,6 +22,7 @@ from rltraining_trainer.checkpoint import (
     rng_state,
     snapshot,
 )
+from rltraining_trainer.errors import BadConfiguration
 
 STATE = {
     "network": {"w": torch.arange(6.0).reshape(2, 3)},
@@ -152,11 +152,9 @@ def test_when_all_are_damaged_the_store_says_so(uri: str) -> None:
     store = CheckpointStore(uri, keep=1)
     assert store.load_newest() is None
     assert "was passed over" in store.skipped[0]
-    with pytest.raises(
-        CheckpointConfigurationError, match=r"no checkpoint to resume from at .* was passed over"
-    ):
+    with pytest.raises(BadConfiguration, match=r"no checkpoint to resume from at .* was passed over"):
         load(uri)
-    with pytest.raises(CheckpointConfigurationError, match=f"{name(1)} is damaged"):
+    with pytest.raises(BadConfiguration, match=f"{name(1)} is damaged"):
         load(f"{uri}/{name(1)}")
 
 
@@ -182,13 +180,13 @@ def test_leftovers_go_with_the_next_success_and_foreign_files_stay(tmp_path: Pat
 
 
 def test_nothing_to_resume_from(uri: str) -> None:
-    with pytest.raises(CheckpointConfigurationError, match="there is no checkpoint to resume from at"):
+    with pytest.raises(BadConfiguration, match="there is no checkpoint to resume from at"):
         load(uri)
 
 
 @pytest.mark.parametrize("uri", ["nowhere://bucket/x", "adl://store/x"])
 def test_a_uri_without_a_driver_is_a_configuration_error(uri: str) -> None:
-    with pytest.raises(CheckpointConfigurationError, match=f"checkpoint uri '{uri}' cannot be used"):
+    with pytest.raises(BadConfiguration, match=f"checkpoint uri '{uri}' cannot be used"):
         CheckpointStore(uri, keep=1)
 
 

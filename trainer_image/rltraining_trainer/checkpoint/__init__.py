@@ -1,12 +1,11 @@
 """Complete state, written atomically, read back only when it proves to be whole. Knows no algorithm."""
 
-from rltraining_trainer.checkpoint.errors import CheckpointConfigurationError, CheckpointError
+from rltraining_trainer.checkpoint.errors import CheckpointError
 from rltraining_trainer.checkpoint.state import restore_rng, rng_state, snapshot
 from rltraining_trainer.checkpoint.store import CheckpointStore, Loaded, load
 from rltraining_trainer.checkpoint.writer import CheckpointWriter
 
 __all__ = [
-    "CheckpointConfigurationError",
     "CheckpointError",
     "CheckpointStore",
     "CheckpointWriter",

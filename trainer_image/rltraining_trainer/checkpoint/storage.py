@@ -16,7 +16,7 @@ from typing import BinaryIO, Protocol
 
 import fsspec
 
-from rltraining_trainer.checkpoint.errors import CheckpointConfigurationError
+from rltraining_trainer.errors import BadConfiguration
 
 OpenNew = Callable[[str], AbstractContextManager[BinaryIO]]
 """Opens a new file, by name, in the directory being published."""
@@ -50,12 +50,12 @@ class Storage(Protocol):
 def open_storage(uri: str) -> Storage:
     """The storage that a plain path or any fsspec URI names.
 
-    Raises CheckpointConfigurationError when no driver for the URI is installed.
+    Raises BadConfiguration when no driver for the URI is installed.
     """
     try:
         fs, path = fsspec.core.url_to_fs(uri)
     except (ValueError, ImportError) as error:
-        raise CheckpointConfigurationError(
+        raise BadConfiguration(
             f"checkpoint uri {uri!r} cannot be used: {error}; "
             "use a path, file:// or a scheme whose fsspec driver is in the trainer image"
         ) from error

@@ -24,12 +24,10 @@ import torch
 from pydantic import AwareDatetime, BaseModel, ValidationError
 from rltraining_api.status import CheckpointStatus
 
-from rltraining_trainer.checkpoint.errors import (
-    CheckpointConfigurationError,
-    CheckpointError,
-    storage_problem,
-)
+from rltraining_trainer.checkpoint.errors import CheckpointError
 from rltraining_trainer.checkpoint.storage import Storage, open_storage
+from rltraining_trainer.errors import BadConfiguration, TrainerError
+from rltraining_trainer.storage_problem import storage_problem
 
 _STATE = "state.pt"
 _COMPLETE = "complete.json"
@@ -47,7 +45,7 @@ class _Manifest(BaseModel):
     sha256: str
 
 
-class _Damaged(Exception):  # noqa: N818 - not an error of the store, but a finding about a checkpoint
+class _Damaged(Exception):
     """Why a checkpoint cannot be believed, as the end of a sentence."""
 
 
@@ -71,7 +69,7 @@ class CheckpointStore:
     def __init__(self, uri: str, keep: int) -> None:
         """``uri``: a path or any fsspec URI, where the newest ``keep`` (at least 1) checkpoints stay.
 
-        Raises CheckpointConfigurationError for a ``uri`` that no installed driver can serve.
+        Raises BadConfiguration for a ``uri`` that no installed driver can serve.
         """
         self._storage = open_storage(uri)
         self._keep = keep
@@ -146,7 +144,7 @@ class CheckpointStore:
 def load(uri: str) -> Loaded:
     """The checkpoint at ``uri``, or the newest one there when it is a directory of them.
 
-    Raises CheckpointConfigurationError when there is no whole checkpoint, CheckpointError when storage fails.
+    Raises BadConfiguration when there is no whole checkpoint, CheckpointError when storage fails.
     """
     store = CheckpointStore(uri, keep=1)
     storage = open_storage(uri)
@@ -159,10 +157,10 @@ def load(uri: str) -> Loaded:
             try:
                 return _read(storage, "")
             except _Damaged as reason:
-                raise CheckpointConfigurationError(f"checkpoint {uri} is damaged: {reason}") from None
+                raise BadConfiguration(f"checkpoint {uri} is damaged: {reason}") from None
     if loaded is None:
         passed_over = "".join(f"; {sentence}" for sentence in store.skipped)
-        raise CheckpointConfigurationError(f"there is no checkpoint to resume from at {uri}{passed_over}")
+        raise BadConfiguration(f"there is no checkpoint to resume from at {uri}{passed_over}")
     return loaded
 
 
@@ -221,7 +219,7 @@ def _told(sentence: str) -> Iterator[None]:
     """Turn whatever storage and its drivers raise into a CheckpointError that begins with ``sentence``."""
     try:
         yield
-    except CheckpointError:
+    except (CheckpointError, TrainerError):
         raise
     except Exception as error:
         raise CheckpointError(f"{sentence}: {storage_problem(error)}") from error

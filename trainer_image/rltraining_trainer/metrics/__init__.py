@@ -1,0 +1,8 @@
+"""How training goes: rates, returns, the stop rules, and files for curves."""
+
+from rltraining_trainer.metrics.rates import RateMeter
+from rltraining_trainer.metrics.returns import EpisodeReturns, SmoothedReturn
+from rltraining_trainer.metrics.stop import StopCheck, check_stop
+from rltraining_trainer.metrics.writer import MetricsWriter
+
+__all__ = ["EpisodeReturns", "MetricsWriter", "RateMeter", "SmoothedReturn", "StopCheck", "check_stop"]

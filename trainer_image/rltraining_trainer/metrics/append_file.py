@@ -1,0 +1,42 @@
+"""A file that grows by whole records."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+class AppendFile:
+    """Appends unbuffered. A record that does not fit on the disk leaves no trace: the next one is readable.
+
+    The file is made with the first record: a disk that is full at the start only costs points.
+    """
+
+    def __init__(self, path: Path, header: bytes = b"") -> None:
+        """``header`` goes before the first record of an empty file."""
+        self._path = path
+        self._header = header
+        self._descriptor: int | None = None
+
+    def append(self, record: bytes) -> None:
+        """Raises OSError when it cannot be written whole."""
+        if self._descriptor is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(
+                self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+            )
+        start = os.fstat(self._descriptor).st_size
+        rest = memoryview(record if start else self._header + record)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, start)
+            raise
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
