@@ -1,0 +1,139 @@
+"""IMPALA: importance weighted actor-learner architecture (Espeholt et al. 2018, arXiv 1802.01561).
+
+Samplers act with parameters that may be a few versions old and send unrolls; the learner corrects for the difference with
+v-trace.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from rltraining_api.algorithms import Impala
+from torch import Tensor
+
+from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
+from rltraining_trainer.algorithms.unrolls import Unroll, concatenate
+from rltraining_trainer.algorithms.vtrace import vtrace
+from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
+from rltraining_trainer.errors import Diverged
+from rltraining_trainer.networks import ActorCritic, Distribution
+
+
+class ImpalaLearner:
+    """Network, optimizer and the number of updates; ``step`` makes one update.
+
+    Args:
+        network: its parameters become views of the flat tensor ``parameters``.
+        total_steps: environment steps at which a linear learning-rate schedule reaches 0.
+    """
+
+    def __init__(
+        self, network: ActorCritic, distribution: Distribution, settings: Impala, total_steps: int | None
+    ) -> None:
+        self.network, self.distribution, self.settings = network, distribution, settings
+        self.parameters = flatten_parameters(network)
+        self.updates = 0
+        self._total_steps = total_steps
+        self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel())
+
+    def step(self, unrolls: Sequence[Unroll], environment_steps: int) -> dict[str, Tensor]:
+        """Update the parameters from a batch of unrolls; returns the terms of the loss, each ``[]``.
+
+        Raises:
+            Diverged: loss or gradient is NaN or infinite; the parameters are as they were before.
+        """
+        batch = concatenate(unrolls)
+        gradient = self.parameters.grad
+        assert gradient is not None
+        learning_rate = self.learning_rate(environment_steps)
+        for _ in range(self.settings.updates_per_batch):
+            gradient.zero_()
+            terms = self._loss(batch)
+            terms["loss"].backward()
+            terms["gradient_norm"] = clip_by_norm(gradient, self.settings.gradient_clip)
+            if not math.isfinite(terms["loss"] + terms["gradient_norm"]):
+                raise Diverged(_what_diverged(terms, batch, self.updates))
+            self._optimizer.step(self.parameters, gradient, learning_rate)
+            self.updates += 1
+        return {name: term.detach() for name, term in terms.items()}
+
+    def learning_rate(self, environment_steps: int) -> float:
+        """The optimizer's step size after so many environment steps."""
+        rate = self.settings.learning_rate
+        if self.settings.learning_rate_schedule == "Linear" and self._total_steps:
+            rate *= max(0.0, 1.0 - environment_steps / self._total_steps)
+        return rate
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that ``set_state`` needs to go on exactly here."""
+        return {
+            "parameters": self.parameters.detach(),
+            "optimizer": self._optimizer.get_state(),
+            "updates": self.updates,
+            "rng": torch.get_rng_state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        load_flat(self.parameters, state["parameters"])
+        self._optimizer.set_state(state["optimizer"])
+        self.updates = state["updates"]
+        torch.set_rng_state(state["rng"])
+
+    def _loss(self, batch: Unroll) -> dict[str, Tensor]:
+        """Policy gradient with v-trace advantages + baseline_cost · ½(v − V)² − entropy_cost · H(π), over valid steps."""
+        settings = self.settings
+        policies, values = self.network.unroll(batch["observation"], batch["state"], batch["first"])
+        log_prob, entropy = self.distribution.log_prob_and_entropy(policies[:-1], batch["action"])
+        baseline = values.detach()
+        reward = batch["reward"]
+        if settings.reward_clip is not None:
+            reward = reward.clamp(-settings.reward_clip, settings.reward_clip)
+        targets, advantages = vtrace(
+            log_prob.detach() - batch["log_prob"],
+            settings.discount * ~batch["ended"],
+            reward,
+            baseline[:-1],
+            baseline[-1],
+            rho_clip=settings.rho_clip,
+            pg_rho_clip=settings.pg_rho_clip,
+            c_clip=settings.c_clip,
+            lambda_=settings.lambda_,
+            valid=batch["valid"],
+        )
+        weight = batch["valid"].float()
+        count = weight.sum().clamp(min=1.0)
+        if settings.advantage_normalization:
+            advantages = _normalize(advantages, weight, count)
+        if settings.loss_reduction == "Mean":
+            weight = weight / count
+        policy_loss = -(log_prob * advantages * weight).sum()
+        baseline_loss = 0.5 * ((targets - values[:-1]).square() * weight).sum()
+        mean_entropy = (entropy * weight).sum()
+        loss = policy_loss + settings.baseline_cost * baseline_loss - settings.entropy_cost * mean_entropy
+        return {
+            "loss": loss,
+            "policy_loss": policy_loss,
+            "baseline_loss": baseline_loss,
+            "entropy": mean_entropy,
+        }
+
+
+def _normalize(values: Tensor, weight: Tensor, count: Tensor) -> Tensor:
+    """To mean 0 and variance 1 over the entries of weight 1."""
+    centred = values - (values * weight).sum() / count
+    return centred / ((centred.square() * weight).sum() / count).sqrt().add(1e-8)
+
+
+def _what_diverged(terms: dict[str, Tensor], batch: Unroll, update: int) -> str:
+    """One sentence: what is not finite, and where to look."""
+    for name, values in (("an observation", batch["observation"]), ("a reward", batch["reward"])):
+        if values.is_floating_point() and not bool(torch.isfinite(values).all()):
+            return f"NaN in the loss at update {update}: the environment gave {name} that is NaN or infinite"
+    figures = ", ".join(f"{name} {term.item():.3g}" for name, term in terms.items())
+    return (
+        f"NaN in the loss at update {update} ({figures}): "
+        "lower spec.algorithm.impala.learningRate or gradientClip, or clip rewards with rewardClip"
+    )

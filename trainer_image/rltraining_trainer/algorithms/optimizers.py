@@ -1,0 +1,97 @@
+"""Optimizers on one flat vector: every parameter of a network is a view of it, so a step is a handful of operations.
+
+State is a few tensors of the same size, which makes a checkpoint, a slice for another parameter holder, or a comparison bit for
+bit trivial. ``torch.optim`` is the oracle in the tests; it is not used here because its first step imports the compiler
+(seconds), and because it works tensor by tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import torch
+from rltraining_api.algorithms.optimizer import Optimizer as OptimizerSettings
+from torch import Tensor
+
+
+class Optimizer(Protocol):
+    """Changes ``parameters`` in place."""
+
+    def step(self, parameters: Tensor, gradient: Tensor, learning_rate: float) -> None: ...
+    def get_state(self) -> dict[str, Any]: ...
+    def set_state(self, state: dict[str, Any]) -> None: ...
+
+
+class RmsProp:
+    """RMSProp as in ``torch.optim.RMSprop``: ε is added outside the root."""
+
+    def __init__(self, size: int, *, alpha: float, epsilon: float, momentum: float, centered: bool) -> None:
+        self._alpha, self._epsilon, self._momentum = alpha, epsilon, momentum
+        self._square = torch.zeros(size)
+        self._mean = torch.zeros(size if centered else 0)
+        self._buffer = torch.zeros(size if momentum else 0)
+
+    def step(self, parameters: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        self._square.mul_(self._alpha).addcmul_(gradient, gradient, value=1 - self._alpha)
+        variance = self._square
+        if self._mean.numel():
+            self._mean.lerp_(gradient, 1 - self._alpha)
+            variance = variance.addcmul(self._mean, self._mean, value=-1)
+        scale = variance.sqrt().add_(self._epsilon)
+        if self._momentum:
+            self._buffer.mul_(self._momentum).addcdiv_(gradient, scale)
+            parameters.add_(self._buffer, alpha=-learning_rate)
+        else:
+            parameters.addcdiv_(gradient, scale, value=-learning_rate)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"square": self._square, "mean": self._mean, "buffer": self._buffer}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._square.copy_(state["square"])
+        self._mean.copy_(state["mean"])
+        self._buffer.copy_(state["buffer"])
+
+
+class Adam:
+    """Adam (Kingma and Ba 2014) as in ``torch.optim.Adam``."""
+
+    def __init__(self, size: int, *, beta1: float, beta2: float, epsilon: float) -> None:
+        self._beta1, self._beta2, self._epsilon = beta1, beta2, epsilon
+        self._steps = 0
+        self._mean = torch.zeros(size)
+        self._square = torch.zeros(size)
+
+    def step(self, parameters: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        self._steps += 1
+        self._mean.lerp_(gradient, 1 - self._beta1)
+        self._square.mul_(self._beta2).addcmul_(gradient, gradient, value=1 - self._beta2)
+        scale = self._square.sqrt().div_(math.sqrt(1 - self._beta2**self._steps)).add_(self._epsilon)
+        parameters.addcdiv_(self._mean, scale, value=-learning_rate / (1 - self._beta1**self._steps))
+
+    def get_state(self) -> dict[str, Any]:
+        return {"steps": self._steps, "mean": self._mean, "square": self._square}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._steps = state["steps"]
+        self._mean.copy_(state["mean"])
+        self._square.copy_(state["square"])
+
+
+def make_optimizer(settings: OptimizerSettings, size: int) -> Optimizer:
+    """The optimizer that ``spec.algorithm.*.optimizer`` asks for, for ``size`` parameters."""
+    if settings.adam is not None:
+        adam = settings.adam
+        return Adam(size, beta1=adam.beta1, beta2=adam.beta2, epsilon=adam.epsilon)
+    assert settings.rmsprop is not None, "the contract lets exactly one optimizer through"
+    rms = settings.rmsprop
+    return RmsProp(size, alpha=rms.alpha, epsilon=rms.epsilon, momentum=rms.momentum, centered=rms.centered)
+
+
+def clip_by_norm(gradient: Tensor, limit: float | None) -> Tensor:
+    """Scale ``gradient`` in place so that its norm is at most ``limit`` (None: leave it); returns the norm it had, ``[]``."""
+    norm = torch.linalg.vector_norm(gradient)
+    if limit is not None:
+        gradient.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
+    return norm

@@ -1,0 +1,72 @@
+"""V-trace: off-policy corrected value targets and advantages (Espeholt et al. 2018, arXiv 1802.01561, section 4.1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class VTrace(NamedTuple):
+    """Both ``[T, B]``: value targets v_s, and policy-gradient advantages ρ_s (r_s + γ_s v_{s+1} − V(x_s))."""
+
+    targets: Tensor
+    advantages: Tensor
+
+
+@torch.no_grad()
+def vtrace(
+    log_rhos: Tensor,
+    discounts: Tensor,
+    rewards: Tensor,
+    values: Tensor,
+    bootstrap_value: Tensor,
+    *,
+    rho_clip: float = 1.0,
+    pg_rho_clip: float = 1.0,
+    c_clip: float = 1.0,
+    lambda_: float = 1.0,
+    valid: Tensor | None = None,
+) -> VTrace:
+    """V-trace targets of T steps in B environments.
+
+        δ_t = ρ_t (r_t + γ_t V(x_{t+1}) − V(x_t)),    ρ_t = min(rho_clip, π/μ),    c_t = λ min(c_clip, π/μ)
+        v_t = V(x_t) + δ_t + γ_t c_t (v_{t+1} − V(x_{t+1})),    v_T = V(x_T)
+
+    Args:
+        log_rhos: ``[T, B]`` log π(a_t|x_t) − log μ(a_t|x_t).
+        discounts: ``[T, B]`` γ_t: γ while the episode goes on (also where it was truncated), 0 where it terminated.
+        rewards: ``[T, B]`` r_t.
+        values: ``[T, B]`` V(x_t).
+        bootstrap_value: ``[B]`` V(x_T).
+        valid: ``[T, B]`` bool, False for rows that are no steps (an environment resetting itself): their target is their own
+            value, so what comes after them does not reach what was before. All True if not given.
+
+    Raises:
+        ValueError: shapes differ.
+    """
+    if not log_rhos.shape == discounts.shape == rewards.shape == values.shape:
+        raise ValueError(
+            "vtrace: log_rhos, discounts, rewards and values must have one shape [T, B], got "
+            f"{[tuple(x.shape) for x in (log_rhos, discounts, rewards, values)]}"
+        )
+    ratios = log_rhos.exp()
+    if valid is not None:
+        ratios = ratios * valid
+    rhos = ratios.clamp(max=rho_clip)
+    traces = discounts * ratios.clamp(max=c_clip) * lambda_
+    next_values = torch.cat((values[1:], bootstrap_value.unsqueeze(0)))
+    deltas = rhos * (rewards + discounts * next_values - values)
+
+    correction = torch.zeros_like(bootstrap_value)  # v_{t+1} − V(x_{t+1})
+    corrections = [correction]
+    for delta, trace in zip(reversed(deltas.unbind()), reversed(traces.unbind()), strict=True):
+        correction = torch.addcmul(delta, trace, correction)
+        corrections.append(correction)
+    corrections.reverse()
+    stacked = torch.stack(corrections)
+    targets = values + stacked[:-1]
+    next_targets = next_values + stacked[1:]
+    advantages = ratios.clamp(max=pg_rho_clip) * (rewards + discounts * next_targets - values)
+    return VTrace(targets, advantages)

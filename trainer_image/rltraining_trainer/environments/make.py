@@ -1,0 +1,74 @@
+"""From ``spec.environment`` to a gymnasium vector environment."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode, VectorEnv
+from rltraining_api.job import Environment
+
+from rltraining_trainer.errors import BadConfiguration, UserCodeError, user_code, user_code_error
+
+
+def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> VectorEnv:
+    """``num_envs`` copies of ``spec.id``, stepped together in this process.
+
+    Uses the environment's own ``vector_entry_point`` where it has one (the whole batch is then one computation), else
+    gymnasium's ``SyncVectorEnv``. ``kwargs`` (such as ``render_mode``) come on top of ``spec.kwargs``.
+
+    Raises:
+        BadConfiguration: no environment of that id.
+        UserCodeError: its module or its constructor raised.
+    """
+    id = _import_and_strip_module(spec.id)
+    try:
+        registered = gym.spec(id)
+    except gym.error.Error as error:
+        raise BadConfiguration(
+            f"spec.environment.id: there is no environment {spec.id!r}: {_sentence(error)}"
+        ) from error
+    options = {**spec.kwargs, **kwargs}
+    if spec.max_episode_steps is not None:
+        options["max_episode_steps"] = spec.max_episode_steps
+    vectorised = registered.vector_entry_point is not None and not registered.additional_wrappers
+    try:
+        if vectorised:
+            return gym.make_vec(id, num_envs=num_envs, vectorization_mode="vector_entry_point", **options)
+        return gym.make_vec(
+            id,
+            num_envs=num_envs,
+            vectorization_mode="sync",
+            vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
+            **options,
+        )
+    except gym.error.DependencyNotInstalled as error:
+        raise BadConfiguration(
+            f"spec.environment.id: {spec.id!r} needs a package: {_sentence(error)}"
+        ) from error
+    except TypeError as error:
+        raise BadConfiguration(
+            f"spec.environment.kwargs: {spec.id!r} does not take them: {_sentence(error)}"
+        ) from error
+    except Exception as error:
+        raise user_code_error(f"making environment {spec.id!r}", error) from error
+
+
+def _import_and_strip_module(id: str) -> str:
+    """``module:Id`` imports ``module``, which registers ``Id``; a plain id stays as it is."""
+    module, separator, name = id.rpartition(":")
+    if not separator:
+        return id
+    with user_code(f"spec.environment.id: importing module {module!r}"):
+        importlib.import_module(module)
+    if name not in gym.registry:
+        raise UserCodeError(
+            f"spec.environment.id: module {module!r} was imported but registers no environment {name!r}; "
+            f"call gymnasium.register(id={name!r}, ...) in it"
+        )
+    return name
+
+
+def _sentence(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,106 @@
+"""One way to step environments that reset themselves in three ways.
+
+Gymnasium's vector environments differ in what happens when an episode ends at step t (``AutoresetMode``):
+
+==========  ==========================  =======================================  ==============================
+mode        observation returned at t   observation returned at t+1              what a trainer must do
+==========  ==========================  =======================================  ==============================
+NextStep    the episode's last          first of the next (action ignored)       leave step t+1 out of the loss
+SameStep    first of the next           second of the next                       take the last from ``final_obs``
+Disabled    the episode's last          (the caller resets)                      reset, then as SameStep
+==========  ==========================  =======================================  ==============================
+
+A ``Step`` says it once for all: ``valid`` tells which rows were real steps, ``first`` which observations begin an episode,
+and ``final`` holds the last observations that are not in the stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rltraining_trainer.errors import BadConfiguration, user_code, user_code_error
+
+
+@dataclass(slots=True)
+class Step:
+    """What one action in each of B environments led to.
+
+    Attributes:
+        observation: ``[B, ...]``, what to act on next.
+        reward: ``[B]`` float32.
+        terminated: ``[B]`` bool, the episode reached a terminal state: nothing follows.
+        truncated: ``[B]`` bool, the episode was cut off: its value goes on.
+        valid: ``[B]`` bool, False where the environment only reset itself and the action was ignored.
+        first: ``[B]`` bool, ``observation`` begins an episode.
+        final: ``[B, ...]`` or None, the last observation of episodes that ended here, where ``observation`` is not it.
+    """
+
+    observation: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    valid: np.ndarray
+    first: np.ndarray
+    final: np.ndarray | None
+
+
+class Stepper:
+    """Steps a vector environment of any autoreset mode."""
+
+    def __init__(self, environments: VectorEnv, name: str) -> None:
+        mode = environments.metadata.get("autoreset_mode")
+        if not isinstance(mode, AutoresetMode):
+            raise BadConfiguration(
+                f"spec.environment.id: {name!r} does not say how it resets itself; "
+                "set metadata['autoreset_mode'] to a gymnasium.vector.AutoresetMode in its vector environment"
+            )
+        self.environments = environments
+        self.name = name
+        self._mode = mode
+        self._all = np.ones(environments.num_envs, bool)
+        self._none = np.zeros(environments.num_envs, bool)
+        self._ended = self._none
+
+    def reset(self, seed: int | None) -> np.ndarray:
+        """First observations ``[B, ...]``; each environment gets a seed of its own from ``seed``."""
+        with user_code(f"environment {self.name!r}: reset"):
+            observation, _ = self.environments.reset(seed=seed)
+        self._ended = self._none
+        return observation
+
+    def step(self, action: np.ndarray) -> Step:
+        """Take ``action[b]`` in environment b. Raises UserCodeError with the environment's own traceback."""
+        try:
+            observation, reward, terminated, truncated, info = self.environments.step(action)
+            ended = terminated | truncated
+            if self._mode is AutoresetMode.NEXT_STEP:
+                valid, first, final = ~self._ended, self._ended, None
+                self._ended = ended
+            else:
+                valid, first, final = self._all, ended, None
+                if ended.any():
+                    observation, final = self._final(observation, ended, info)
+        except Exception as error:
+            raise user_code_error(f"environment {self.name!r}: step", error) from error
+        return Step(
+            observation, reward.astype(np.float32, copy=False), terminated, truncated, valid, first, final
+        )
+
+    def _final(
+        self, observation: np.ndarray, ended: np.ndarray, info: dict[str, Any]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(observations to go on with, last observations of the ended episodes)."""
+        if self._mode is AutoresetMode.DISABLED:
+            final = observation.copy()
+            observation, _ = self.environments.reset(options={"reset_mask": ended})
+            return observation, final
+        final = observation.copy()
+        final[ended] = np.stack(list(info["final_obs"][ended]))
+        return observation, final
+
+    def close(self) -> None:
+        self.environments.close()

@@ -1,0 +1,52 @@
+"""How a run can fail for good: each error says which exit code the process ends with."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rltraining_api.contract import ExitCode
+
+
+class TrainerError(Exception):
+    """Restarting cannot help; the job fails with this message in its status."""
+
+    exit_code = ExitCode.BAD_CONFIGURATION
+    reason = "BadConfiguration"
+
+
+class BadConfiguration(TrainerError):
+    """The job cannot run as it is written: one sentence that names the field and the remedy."""
+
+
+class UserCodeError(TrainerError):
+    """Code of the user's could not be imported, or raised. Carries its traceback, last line first."""
+
+    exit_code = ExitCode.USER_CODE
+    reason = "UserCodeError"
+
+
+class Diverged(TrainerError):
+    """NaN or infinity in the loss: no further step can mend it."""
+
+    exit_code = ExitCode.DIVERGED
+    reason = "Diverged"
+
+
+def user_code_error(what: str, error: Exception) -> TrainerError:
+    """``error``, which the user's code raised while ``what``, as one of ours: its last line first, then its traceback."""
+    if isinstance(error, TrainerError):
+        return error
+    last = traceback.format_exception_only(error)[-1].strip()
+    trace = "".join(traceback.format_exception(error))
+    return UserCodeError(f"{what} raised {last}\n{trace}")
+
+
+@contextmanager
+def user_code(what: str) -> Iterator[None]:
+    """Turn whatever the user's code raises inside into a UserCodeError."""
+    try:
+        yield
+    except Exception as error:
+        raise user_code_error(what, error) from error

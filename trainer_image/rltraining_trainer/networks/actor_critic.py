@@ -1,0 +1,92 @@
+"""Policy and value on a shared torso, with an optional LSTM between torso and heads."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rltraining_trainer.networks.torsos import orthogonal
+
+State = tuple[Tensor, ...]
+"""Recurrent state: ``()`` without an LSTM, ``(h, c)`` of ``[B, H]`` each with one."""
+
+
+class ActorCritic(nn.Module):
+    """Policy parameters and state value of an observation.
+
+    Args:
+        torso: observations ``[N, ...]`` to features ``[N, features]``.
+        features: how many.
+        policy_size: how many numbers the policy head puts out (see ``Distribution.parameter_size``).
+        gaussian: the second half of the policy's parameters are log standard deviations that depend on no observation.
+        lstm_size: hidden units of the LSTM, 0 for none.
+    """
+
+    def __init__(
+        self, torso: nn.Module, features: int, policy_size: int, *, gaussian: bool, lstm_size: int
+    ) -> None:
+        super().__init__()
+        self.torso = torso
+        self.lstm = nn.LSTMCell(features, lstm_size) if lstm_size else None
+        inputs = lstm_size or features
+        outputs = policy_size // 2 if gaussian else policy_size
+        # A nearly uniform first policy, and values that begin near zero.
+        self.policy_head = orthogonal(nn.Linear(inputs, outputs), 0.01)
+        self.value_head = orthogonal(nn.Linear(inputs, 1), 1.0)
+        self.log_std = nn.Parameter(torch.zeros(outputs)) if gaussian else None
+
+    def initial_state(self, batch: int) -> State:
+        """The state at the beginning of an episode, for ``batch`` environments."""
+        if self.lstm is None:
+            return ()
+        return (torch.zeros(batch, self.lstm.hidden_size), torch.zeros(batch, self.lstm.hidden_size))
+
+    def policy(self, observation: Tensor, state: State, first: Tensor | None = None) -> tuple[Tensor, State]:
+        """One step of acting: (policy parameters ``[B, P]``, next state).
+
+        ``first`` ``[B]`` bool: where an episode begins, the state is forgotten before it is used.
+        """
+        features, state = self._step(observation, state, first)
+        return self._policy_parameters(features), state
+
+    def value(self, observation: Tensor, state: State) -> Tensor:
+        """Values ``[B]`` of observations that go on from ``state``."""
+        features, _ = self._step(observation, state, None)
+        return self.value_head(features).squeeze(-1)
+
+    def unroll(self, observation: Tensor, state: State, first: Tensor) -> tuple[Tensor, Tensor]:
+        """(policy parameters ``[T, B, P]``, values ``[T, B]``) of observations ``[T, B, ...]`` that go on from ``state``;
+        ``first`` ``[T, B]`` bool says where an episode begins."""
+        length, batch = observation.shape[:2]
+        features = self.torso(observation.flatten(0, 1))
+        if self.lstm is not None:
+            features = self._unroll_lstm(features.unflatten(0, (length, batch)), state, first).flatten(0, 1)
+        parameters, value = self._policy_parameters(features), self.value_head(features)
+        return parameters.view(length, batch, -1), value.view(length, batch)
+
+    def _step(self, observation: Tensor, state: State, first: Tensor | None) -> tuple[Tensor, State]:
+        features = self.torso(observation)
+        if self.lstm is None:
+            return features, state
+        if first is not None:
+            state = _forget(state, first)
+        state = self.lstm(features, state)
+        return state[0], state
+
+    def _unroll_lstm(self, features: Tensor, state: State, first: Tensor) -> Tensor:
+        outputs = []
+        for step_features, step_first in zip(features.unbind(0), first.unbind(0), strict=True):
+            state = self.lstm(step_features, _forget(state, step_first))  # type: ignore[misc]
+            outputs.append(state[0])
+        return torch.stack(outputs)
+
+    def _policy_parameters(self, features: Tensor) -> Tensor:
+        parameters = self.policy_head(features)
+        if self.log_std is None:
+            return parameters
+        return torch.cat((parameters, self.log_std.expand_as(parameters)), -1)
+
+
+def _forget(state: State, first: Tensor) -> State:
+    keep = (~first).unsqueeze(-1)
+    return tuple(part * keep for part in state)

@@ -1,0 +1,128 @@
+"""From ``spec.network`` and an environment's spaces to a network that fits them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from rltraining_api.network import Network
+from torch import nn
+
+from rltraining_trainer.errors import BadConfiguration, UserCodeError, user_code
+from rltraining_trainer.networks.actor_critic import ActorCritic
+from rltraining_trainer.networks.distributions import Categorical, DiagonalGaussian, Distribution
+from rltraining_trainer.networks.torsos import ACTIVATIONS, AsFloat, ImpalaCnn, Mlp, NatureCnn, OneHot, Pixels
+
+
+def build_actor_critic(
+    network: Network, observation_space: spaces.Space, action_space: spaces.Space
+) -> tuple[ActorCritic, Distribution]:
+    """The actor-critic network of ``spec.network`` for these spaces, and the distribution of its actions.
+
+    Raises:
+        BadConfiguration: the network does not fit the observations, or a space is not supported.
+        UserCodeError: ``network.entryPoint`` cannot be imported, or raised.
+    """
+    distribution = _distribution(action_space)
+    torso = _torso(network, observation_space)
+    features = _features(torso, observation_space, network)
+    lstm_size = network.lstm.hidden_size if network.lstm else 0
+    gaussian = isinstance(distribution, DiagonalGaussian)
+    actor_critic = ActorCritic(
+        torso, features, distribution.parameter_size, gaussian=gaussian, lstm_size=lstm_size
+    )
+    return actor_critic, distribution
+
+
+def _distribution(space: spaces.Space) -> Distribution:
+    if isinstance(space, spaces.Discrete):
+        return Categorical(space)
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return DiagonalGaussian(space)
+    raise BadConfiguration(
+        f"spec.environment: actions of {space} are not supported; "
+        "wrap the environment so that its action space is Discrete or a Box of floats"
+    )
+
+
+def _torso(network: Network, space: spaces.Space) -> nn.Module:
+    if network.entry_point is not None:
+        return _user_torso(network.entry_point, space)
+    if network.mlp is not None:
+        activation = ACTIVATIONS[network.mlp.activation]
+        if isinstance(space, spaces.Discrete):
+            n = int(space.n)
+            return nn.Sequential(OneHot(n, int(space.start)), Mlp((n,), network.mlp.hidden_sizes, activation))
+        if isinstance(space, spaces.Box):
+            mlp = Mlp(space.shape, network.mlp.hidden_sizes, activation)
+            return mlp if np.issubdtype(space.dtype, np.floating) else nn.Sequential(AsFloat(), mlp)
+        raise BadConfiguration(
+            f"spec.network.mlp: observations of {space} are not supported; "
+            "wrap the environment with gymnasium.wrappers.FlattenObservation"
+        )
+    return _cnn(network, space)
+
+
+def _cnn(network: Network, space: spaces.Space) -> nn.Module:
+    name = network.name
+    if not (isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8):
+        raise BadConfiguration(
+            f"spec.network.{name}: it needs images, a uint8 Box [height, width, channels], but the observations are "
+            f"{space}; use network.mlp or network.entryPoint"
+        )
+    channels_last = space.shape[2] <= space.shape[0]
+    channels, height, width = (space.shape[i] for i in ((2, 0, 1) if channels_last else (0, 1, 2)))
+    try:
+        if network.nature_cnn is not None:
+            cnn: nn.Module = NatureCnn(channels, height, width, network.nature_cnn.hidden_size)
+        else:
+            assert network.impala_cnn is not None
+            settings = network.impala_cnn
+            cnn = ImpalaCnn(channels, height, width, settings.channels, settings.hidden_size)
+    except RuntimeError as error:  # torch: a kernel larger than what is left of the image
+        raise BadConfiguration(
+            f"spec.network.{name}: images of {height} x {width} are too small for it; use a smaller network or larger images"
+        ) from error
+    return nn.Sequential(Pixels(channels_last), cnn)
+
+
+def _user_torso(entry_point: str, space: spaces.Space) -> nn.Module:
+    """``module:factory``: called with the observation space, it returns a module from ``[N, ...]`` to ``[N, features]``."""
+    module_name, _, factory_name = entry_point.partition(":")
+    with user_code(f"spec.network.entryPoint: importing {module_name!r}"):
+        module = importlib.import_module(module_name)
+    factory: Callable[[spaces.Space], nn.Module] | None = getattr(module, factory_name, None)
+    if factory is None:
+        raise UserCodeError(f"spec.network.entryPoint: module {module_name!r} has no {factory_name!r}")
+    with user_code(f"spec.network.entryPoint: {entry_point}(observation_space)"):
+        torso = factory(space)
+    if not isinstance(torso, nn.Module):
+        raise UserCodeError(
+            f"spec.network.entryPoint: {entry_point} must return a torch.nn.Module, got {type(torso).__name__}"
+        )
+    return torso
+
+
+def _features(torso: nn.Module, space: spaces.Space, network: Network) -> int:
+    """How many features the torso puts out, seen by giving it two observations."""
+    observation = torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(2)]))
+    try:
+        with torch.no_grad():
+            features = torso(observation)
+    except Exception as error:
+        message = (
+            f"spec.network.{network.name}: the network does not fit observations of {space}: "
+            f"{type(error).__name__}: {error}"
+        )
+        if network.entry_point is not None:
+            raise UserCodeError(message) from error
+        raise BadConfiguration(message) from error
+    if features.dim() != 2 or features.shape[0] != 2:
+        raise BadConfiguration(
+            f"spec.network.{network.name}: the network must turn observations [N, ...] into features [N, F], "
+            f"but turned {tuple(observation.shape)} into {tuple(features.shape)}"
+        )
+    return int(features.shape[1])

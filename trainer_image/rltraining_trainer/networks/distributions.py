@@ -1,0 +1,128 @@
+"""Action distributions as stateless functions of their parameters.
+
+A distribution's parameters are one tensor ``[..., P]``, the policy head's output, so that whole unrolls of them can be kept,
+sent and differentiated at once. Actions are drawn from noise that is given: the caller makes it, for a whole unroll in one call.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+_LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class Distribution(Protocol):
+    """What an algorithm needs of a policy's actions."""
+
+    parameter_size: int
+    """P, how many numbers the policy head puts out."""
+    action_shape: tuple[int, ...]
+    """Shape of one action as a tensor: () or (dimensions,)."""
+    action_dtype: torch.dtype
+
+    def noise(self, *batch: int) -> Tensor:
+        """Noise for ``batch`` draws: what ``sample`` takes."""
+        ...
+
+    def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
+        """Actions ``[...]`` + action_shape from parameters ``[..., P]``."""
+        ...
+
+    def mode(self, parameters: Tensor) -> Tensor:
+        """The most likely action."""
+        ...
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        """log π(action) ``[...]``."""
+        ...
+
+    def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """(log π(action), H(π)), each ``[...]``: one pass for both."""
+        ...
+
+    def to_environment(self, action: Tensor) -> np.ndarray:
+        """Actions as the environment's space wants them."""
+        ...
+
+
+class Categorical:
+    """One of n actions (``spaces.Discrete``); the parameters are logits ``[..., n]``."""
+
+    action_shape: tuple[int, ...] = ()
+    action_dtype = torch.int64
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        self.parameter_size = int(space.n)
+        self._start = int(space.start)
+
+    def noise(self, *batch: int) -> Tensor:
+        return torch.empty(*batch, self.parameter_size).exponential_()
+
+    def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
+        # argmax(logits + Gumbel) draws from softmax(logits); Gumbel = -log(Exponential).
+        return torch.argmax(parameters - noise.log(), -1)
+
+    def mode(self, parameters: Tensor) -> Tensor:
+        return parameters.argmax(-1)
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        return parameters.log_softmax(-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        log_probs = parameters.log_softmax(-1)
+        entropy = -(log_probs.exp() * log_probs).sum(-1)
+        return log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1), entropy
+
+    def to_environment(self, action: Tensor) -> np.ndarray:
+        actions = action.numpy()
+        return actions + self._start if self._start else actions
+
+
+class DiagonalGaussian:
+    """A vector of real numbers (``spaces.Box``); the parameters are (mean, log standard deviation) ``[..., 2·d]``.
+
+    The policy lives where every bounded action runs from -1 to 1; ``to_environment`` scales and clips. Log-probabilities are
+    those of the unclipped draw, as in PPO's and IMPALA's published continuous variants.
+    """
+
+    action_dtype = torch.float32
+
+    def __init__(self, space: spaces.Box) -> None:
+        low, high = np.asarray(space.low, np.float32), np.asarray(space.high, np.float32)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        self._space_shape = space.shape
+        self._low, self._high = low.reshape(-1), high.reshape(-1)
+        self._scale = np.where(bounded, (high - low) / 2, 1.0).astype(np.float32).reshape(-1)
+        self._center = np.where(bounded, (high + low) / 2, 0.0).astype(np.float32).reshape(-1)
+        dimensions = int(np.prod(space.shape))
+        self.action_shape: tuple[int, ...] = (dimensions,)
+        self.parameter_size = 2 * dimensions
+
+    def noise(self, *batch: int) -> Tensor:
+        return torch.randn(*batch, *self.action_shape)
+
+    def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
+        mean, log_std = parameters.chunk(2, -1)
+        return mean + log_std.exp() * noise
+
+    def mode(self, parameters: Tensor) -> Tensor:
+        return parameters.chunk(2, -1)[0]
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        mean, log_std = parameters.chunk(2, -1)
+        z = (action - mean) * (-log_std).exp()
+        return (-0.5 * z.square() - log_std - _LOG_SQRT_2PI).sum(-1)
+
+    def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        entropy = (parameters.chunk(2, -1)[1] + 0.5 + _LOG_SQRT_2PI).sum(-1)
+        return self.log_prob(parameters, action), entropy
+
+    def to_environment(self, action: Tensor) -> np.ndarray:
+        scaled = np.clip(action.numpy() * self._scale + self._center, self._low, self._high)
+        return scaled.reshape(*action.shape[:-1], *self._space_shape)

@@ -1,0 +1,114 @@
+"""From observations to features: the part of a network that knows what an observation looks like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"Tanh": nn.Tanh, "Relu": nn.ReLU, "Elu": nn.ELU, "Silu": nn.SiLU}
+"""``spec.network.mlp.activation`` to torch."""
+
+
+def orthogonal(layer: nn.Module, gain: float) -> nn.Module:
+    """Orthogonal weights of the given gain and no bias (Saxe et al. 2014), the usual start in policy-gradient work."""
+    nn.init.orthogonal_(layer.weight, gain)  # type: ignore[arg-type]
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layer
+
+
+class Mlp(nn.Sequential):
+    """Observations ``[N, ...]`` of any shape, flattened, through fully connected layers; features ``[N, hidden[-1]]``."""
+
+    def __init__(
+        self, observation_shape: Sequence[int], hidden_sizes: Sequence[int], activation: type[nn.Module]
+    ) -> None:
+        sizes = [math.prod(observation_shape), *hidden_sizes]
+        layers: list[nn.Module] = [] if len(observation_shape) == 1 else [nn.Flatten()]
+        for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+            layers += [orthogonal(nn.Linear(inputs, outputs), math.sqrt(2)), activation()]
+        super().__init__(*layers)
+
+
+class OneHot(nn.Module):
+    """Discrete observations ``[N]`` in start..start+n-1 as ``[N, n]``."""
+
+    def __init__(self, n: int, start: int) -> None:
+        super().__init__()
+        self.n, self.start = n, start
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return F.one_hot(observation.long() - self.start, self.n).float()
+
+
+class AsFloat(nn.Module):
+    """Integer observations as float32."""
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return observation.float()
+
+
+class Pixels(nn.Module):
+    """uint8 images ``[N, H, W, C]`` or ``[N, C, H, W]`` as float ``[N, C, H, W]`` in 0..1."""
+
+    def __init__(self, channels_last: bool) -> None:
+        super().__init__()
+        self.channels_last = channels_last
+
+    def forward(self, observation: Tensor) -> Tensor:
+        image = observation.permute(0, 3, 1, 2) if self.channels_last else observation
+        return image.float() / 255.0
+
+
+class NatureCnn(nn.Sequential):
+    """The network of Mnih et al. 2015 (Nature DQN): three convolutions and one layer on ``[N, C, H, W]``."""
+
+    def __init__(self, channels: int, height: int, width: int, hidden_size: int) -> None:
+        gain = math.sqrt(2)
+        convolutions = nn.Sequential(
+            orthogonal(nn.Conv2d(channels, 32, 8, 4), gain),
+            nn.ReLU(),
+            orthogonal(nn.Conv2d(32, 64, 4, 2), gain),
+            nn.ReLU(),
+            orthogonal(nn.Conv2d(64, 64, 3, 1), gain),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        features = _output_size(convolutions, channels, height, width)
+        super().__init__(convolutions, orthogonal(nn.Linear(features, hidden_size), gain), nn.ReLU())
+
+
+class _Residual(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(F.relu(self.first(F.relu(x))))
+
+
+class ImpalaCnn(nn.Sequential):
+    """The deep network of Espeholt et al. 2018 (IMPALA, figure 3): per section a convolution, a max-pool and two residual
+    blocks; then one layer, on ``[N, C, H, W]``."""
+
+    def __init__(
+        self, channels: int, height: int, width: int, sections: Sequence[int], hidden_size: int
+    ) -> None:
+        layers: list[nn.Module] = []
+        inputs = channels
+        for outputs in sections:
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.MaxPool2d(3, 2, padding=1)]
+            layers += [_Residual(outputs), _Residual(outputs)]
+            inputs = outputs
+        convolutions = nn.Sequential(*layers, nn.ReLU(), nn.Flatten())
+        features = _output_size(convolutions, channels, height, width)
+        super().__init__(convolutions, nn.Linear(features, hidden_size), nn.ReLU())
+
+
+def _output_size(module: nn.Module, *shape: int) -> int:
+    with torch.no_grad():
+        return module(torch.zeros(1, *shape)).shape[1]

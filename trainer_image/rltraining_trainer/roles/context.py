@@ -1,0 +1,81 @@
+"""What a process is told at its start: the job, who it is in it, and where things are."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+from rltraining_api import contract
+from rltraining_api.job import RLTrainingJob
+
+from rltraining_trainer.errors import BadConfiguration
+
+
+@dataclass(frozen=True)
+class Context:
+    """The resolved job and this process's identity; ``stopping`` is set when it should end (SIGTERM)."""
+
+    job: RLTrainingJob
+    job_file: Path
+    token: str
+    pod: str
+    index: int
+    http_port: int
+    learners: tuple[str, ...]
+    """Base URLs of all learners."""
+    output: Path
+    """Where checkpoints/, tensorboard/, policy/ and progress.jsonl go."""
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def code(self) -> Path:
+        """Where the job's resolved manifest lies; user modules are imported from PYTHONPATH."""
+        return self.job_file.parent
+
+
+def read_context(environment: Mapping[str, str] | None = None) -> Context:
+    """From the environment variables of ``rltraining_api.contract``.
+
+    Raises:
+        BadConfiguration: a variable is missing, or a file cannot be read.
+    """
+    variables = os.environ if environment is None else environment
+
+    def get(name: str) -> str:
+        value = variables.get(name)
+        if not value:
+            raise BadConfiguration(
+                f"the environment variable {name} is not set; the operator sets it in every pod"
+            )
+        return value
+
+    job_file = Path(get(contract.ENV_JOB_FILE))
+    return Context(
+        job=read_job(job_file),
+        job_file=job_file,
+        token=_read(Path(get(contract.ENV_TOKEN_FILE))).strip(),
+        pod=get(contract.ENV_POD_NAME),
+        index=int(get(contract.ENV_INDEX)),
+        http_port=int(get(contract.ENV_HTTP_PORT)),
+        learners=tuple(get(contract.ENV_LEARNERS).split(",")),
+        output=Path(get(contract.ENV_OUTPUT_DIR)),
+    )
+
+
+def read_job(path: Path) -> RLTrainingJob:
+    """The resolved job; fields of a newer operator that this trainer does not know are passed over."""
+    try:
+        return RLTrainingJob.model_validate_json(_read(path), extra="ignore")
+    except ValidationError as error:
+        raise BadConfiguration(f"{path}: this trainer cannot read the job: {error}") from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise BadConfiguration(f"{path} cannot be read: {error.strerror}") from error

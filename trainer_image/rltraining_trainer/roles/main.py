@@ -1,0 +1,127 @@
+"""``rltraining-trainer learner|sampler``: one program, two roles."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+import torch
+from rltraining_api.contract import ENV_TERMINATION_LOG, ExitCode, LearnerReport, TerminationMessage
+
+from rltraining_trainer.errors import TrainerError
+from rltraining_trainer.roles.context import Context, read_context
+from rltraining_trainer.roles.learner import run_learner
+from rltraining_trainer.roles.sampler import run_sampler
+from rltraining_trainer.transport import Stopped
+
+TERMINATED = 128 + signal.SIGTERM
+"""Exit code of a process that was told to end and did, as a shell or a kubelet would say it."""
+SAMPLER_GRACE = 0.8
+"""Seconds in which a sampler comes to the end of its unroll; it has nothing to save, so it then just ends."""
+_MESSAGE_LIMIT = 4096
+"""Bytes of a termination message that Kubernetes keeps."""
+
+_LOG = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one role to its end. Returns the exit code: see ``rltraining_api.contract.ExitCode``."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments not in (["learner"], ["sampler"]):
+        print(
+            "usage: rltraining-trainer learner|sampler\n\nStarted by the operator, which tells it the rest in the environment."
+        )
+        return 0 if arguments in (["-h"], ["--help"]) else 2
+    logging.basicConfig(
+        stream=sys.stdout,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        force=True,
+    )
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    _keep_memory()
+    report: LearnerReport | None = None
+    try:
+        context = read_context()
+        role = arguments[0]
+        _stop_on_signal(context, force=role == "sampler")
+        if role == "learner":
+            code, report = run_learner(context)
+        else:
+            code = run_sampler(context)
+        message = TerminationMessage(
+            reason="Completed", message=(report and report.stop_reason) or "", report=report
+        )
+    except Stopped:
+        code = TERMINATED
+        message = TerminationMessage(reason="Terminated", message="the process was told to end")
+    except TrainerError as error:
+        code = error.exit_code
+        _LOG.error("%s", error)
+        message = TerminationMessage(reason=error.reason, message=str(error))
+    except Exception as error:
+        code = ExitCode.ERROR
+        _LOG.exception("this is a bug, or something that a restart may mend")
+        last = traceback.format_exception_only(error)[-1].strip()
+        message = TerminationMessage(reason="Error", message=f"{last}\n{traceback.format_exc()}")
+    write_termination_message(message)
+    return int(code)
+
+
+def write_termination_message(message: TerminationMessage) -> None:
+    """To where the operator looks for it, cut in the middle (first sentence and end of traceback stay) to what is kept."""
+    path = os.environ.get(ENV_TERMINATION_LOG)
+    if not path:
+        return
+    text = message.message
+    content = message.model_dump_json(by_alias=True, exclude_none=True)
+    while len(content.encode()) > _MESSAGE_LIMIT:
+        excess = len(content.encode()) - _MESSAGE_LIMIT
+        first, _, rest = text.partition("\n")
+        text = f"{first}\n...{rest[excess + 8 :]}" if len(rest) > excess + 8 else first[: len(first) - excess]
+        content = message.model_copy(update={"message": text}).model_dump_json(
+            by_alias=True, exclude_none=True
+        )
+    try:
+        Path(path).write_text(content)
+    except OSError as error:
+        _LOG.warning("the termination message could not be written to %s: %s", path, error.strerror)
+
+
+def _stop_on_signal(context: Context, *, force: bool) -> None:
+    """SIGTERM and SIGINT set ``context.stopping``; with ``force`` the process is gone soon after, whatever it does."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        context.stopping.set()
+        if force:
+            timer = threading.Timer(SAMPLER_GRACE, os._exit, [TERMINATED])
+            timer.daemon = True
+            timer.start()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+def _keep_memory() -> None:
+    """Have glibc keep freed memory instead of giving it back: each step allocates the same tensors again, and faulting their
+    pages in anew took up to half of a step (tests/bench)."""
+    mmap_threshold, trim_threshold, top_pad = -3, -1, -2
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # not glibc: nothing to tune
+        return
+    mallopt(mmap_threshold, 32 << 20)
+    mallopt(trim_threshold, 512 << 20)
+    mallopt(top_pad, 64 << 20)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

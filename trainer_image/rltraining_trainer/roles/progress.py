@@ -1,0 +1,93 @@
+"""How far a run has come: counters, returns, rates and policy lag, kept across restarts of the learner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rltraining_api.lifecycle import Stop
+from rltraining_api.status import Progress
+
+from rltraining_trainer.algorithms.unrolls import Unroll
+from rltraining_trainer.dataflow import Trajectory
+from rltraining_trainer.metrics import EpisodeReturns, RateMeter, SmoothedReturn, StopCheck, check_stop
+
+
+class ProgressTracker:
+    """Counts what the learner has used. Times are seconds of a monotonic clock, passed in."""
+
+    def __init__(self, stop: Stop) -> None:
+        self.environment_steps = 0
+        self.returns = EpisodeReturns(stop.mean_return.episodes if stop.mean_return else 100)
+        self._smoothed = SmoothedReturn(stop.smoothed_return.at_least) if stop.smoothed_return else None
+        self._stop = stop
+        self._rate = RateMeter()
+        self._lag: float | None = None
+        self._seconds_before = 0.0
+        self._started: float | None = None
+
+    def add(self, trajectories: Sequence[Trajectory], version: int, now: float) -> None:
+        """These were used for an update while the newest parameters had ``version``."""
+        if self._started is None:
+            self._started = now
+            self._rate.update(self.environment_steps, now)
+        for trajectory in trajectories:
+            unroll: Unroll = trajectory.unroll  # type: ignore[assignment]
+            self.environment_steps += int(unroll["valid"].sum())
+            self.returns.add(unroll["episode_return"])
+            if self._smoothed is not None:
+                self._smoothed.add(unroll["episode_return"])
+            # A sampler may hold parameters of a learner that was lost: newer than ours, and no lag.
+            lag = max(0, version - trajectory.version)
+            self._lag = float(lag) if self._lag is None else 0.95 * self._lag + 0.05 * lag
+        self._rate.update(self.environment_steps, now)
+
+    def seconds(self, now: float) -> float:
+        """Seconds of training over all restarts, from the first unroll on."""
+        return self._seconds_before + (now - self._started if self._started is not None else 0.0)
+
+    def set_stop(self, stop: Stop) -> None:
+        """The rules were changed while the job runs; the window of the mean return stays as it began."""
+        self._stop = stop
+
+    def check(self, now: float) -> StopCheck:
+        return check_stop(
+            self._stop,
+            environment_steps=self.environment_steps,
+            seconds=self.seconds(now),
+            returns=self.returns,
+            smoothed=self._smoothed,
+        )
+
+    def report(self, updates: int, model_version: int, now: float) -> Progress:
+        percent = self.check(now).percent
+        rate = self._rate.rate
+        return Progress(
+            environment_steps=self.environment_steps,
+            episodes=self.returns.count,
+            updates=updates,
+            model_version=model_version,
+            mean_return=_rounded(self.returns.mean, 4),
+            steps_per_second=_rounded(rate, 1),
+            percent=_rounded(percent, 1),
+            policy_lag=_rounded(self._lag, 2),
+        )
+
+    def get_state(self, now: float) -> dict[str, Any]:
+        return {
+            "environment_steps": self.environment_steps,
+            "seconds": self.seconds(now),
+            "returns": self.returns.get_state(),
+            "smoothed": self._smoothed.get_state() if self._smoothed else None,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.environment_steps = state["environment_steps"]
+        self._seconds_before = state["seconds"]
+        self.returns.set_state(state["returns"])
+        if self._smoothed is not None and state["smoothed"] is not None:
+            self._smoothed.set_state(state["smoothed"])
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

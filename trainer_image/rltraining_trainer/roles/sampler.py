@@ -1,0 +1,127 @@
+"""The sampler: acts with the newest parameters it has, and pushes what happened to the learner.
+
+It outlives every learner: when one is lost it waits for the next, takes that one's parameters and goes on where its
+environments are.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import numpy as np
+import torch
+from rltraining_api.contract import ExitCode
+
+from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
+from rltraining_trainer.dataflow import flatten_parameters, load_flat
+from rltraining_trainer.environments import Stepper, make_environments
+from rltraining_trainer.networks import build_actor_critic
+from rltraining_trainer.roles.context import Context
+from rltraining_trainer.transport import Backoff, Endpoint, MemberServer, Peer, PeerLost, discover
+
+_LOG = logging.getLogger(__name__)
+
+PUSH_TIMEOUT = 60.0
+"""Seconds for one push: it includes the time for which a busy learner holds us back."""
+
+
+def run_sampler(context: Context) -> int:
+    """Sample until the learner says that the run is done. Returns the exit code."""
+    spec = context.job.spec
+    settings = spec.algorithm.parameters
+    environments = make_environments(spec.environment, spec.environment.num_envs)
+    network, distribution = build_actor_critic(
+        spec.network, environments.single_observation_space, environments.single_action_space
+    )
+    learner = LearnerLink(context, flatten_parameters(network))
+    server = MemberServer(context.http_port, context.token, ready=learner.attached.is_set, documents={})
+    server.start()
+
+    learner.attach()
+    seed = _seed(spec.seed, context.index, learner.version)
+    torch.manual_seed(seed)
+    collector = UnrollCollector(
+        network,
+        distribution,
+        Stepper(environments, spec.environment.id),
+        length=settings.unroll_length,
+        discount=settings.discount,
+        seed=seed,
+    )
+    while not learner.done:
+        learner.push(collector.collect())
+    environments.close()
+    return ExitCode.DONE
+
+
+class LearnerLink:
+    """The way to the learner and back: unrolls go there, parameters come into ``parameters``, whoever dies meanwhile."""
+
+    def __init__(self, context: Context, parameters: torch.Tensor) -> None:
+        self.version = 0
+        self.done = False
+        self.attached = threading.Event()
+        self._context = context
+        self._parameters = parameters
+        self._endpoint = Endpoint(context.pod, context.token, threads=2)
+        self._backoff = Backoff()
+        self._peer: Peer | None = None
+        self._sequence = 0
+
+    def push(self, unroll: Unroll) -> None:
+        """Hand over an unroll and take newer parameters. Returns when the learner wants the next one.
+
+        A push that was under way when the learner was lost is made again, to the next one; the learner knows it by its
+        number, so it is never used twice.
+        """
+        self._sequence += 1
+        while not self.done:
+            message = {
+                "incarnation": self._endpoint.incarnation,
+                "sequence": self._sequence,
+                "version": self.version,
+                "unroll": dict(unroll),
+            }
+            if self._call("push", message, PUSH_TIMEOUT):
+                return
+            self.attach()
+
+    def attach(self) -> None:
+        """Find the learner, however long it takes, and take its parameters."""
+        self.attached.clear()
+        stopping, (url, *_) = self._context.stopping, self._context.learners
+        while True:
+            try:
+                self._endpoint.stop()
+                self._endpoint.start()
+                self._peer = self._endpoint.dial(discover(url, self._context.token, stopping=stopping)["url"])
+            except PeerLost as error:
+                _LOG.debug("no learner yet: %s", error)
+            else:
+                self.version = 0  # the versions of another incarnation of the learner may be other parameters
+                if self._call("pull", {"version": 0}, 10.0):
+                    break
+            self._backoff.wait(stopping)
+        self._backoff.reset()
+        self.attached.set()
+        _LOG.info("attached to the learner at version %d", self.version)
+
+    def _call(self, service: str, message: dict, timeout: float) -> bool:
+        """Whether the learner answered; its parameters are then in place."""
+        assert self._peer is not None
+        try:
+            answer = self._peer.call(service, message, timeout=timeout).result(self._context.stopping)
+        except PeerLost as error:
+            _LOG.warning("lost the learner: %s", error)
+            return False
+        if answer["parameters"] is not None:
+            load_flat(self._parameters, answer["parameters"])
+        self.version, self.done = answer["version"], answer["done"]
+        return True
+
+
+def _seed(seed: int, index: int, version: int) -> int:
+    """A seed of this sampler's own. A sampler that is restarted meets another version, and so does not live the same
+    episodes again."""
+    return int(np.random.SeedSequence([seed, index, version]).generate_state(1)[0])

@@ -1,0 +1,37 @@
+"""Where a learner begins: at its own newest checkpoint, at ``spec.checkpoint.resumeFrom``, or at nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rltraining_api.contract import Warning
+
+from rltraining_trainer.checkpoint import CheckpointStore, load
+
+
+@dataclass(frozen=True)
+class Start:
+    """``state`` is None for a fresh start; ``warnings`` tell of checkpoints that were damaged."""
+
+    state: dict[str, Any] | None
+    uri: str
+    warnings: tuple[Warning, ...]
+
+
+def find_start(store: CheckpointStore, resume_from: str | None) -> Start:
+    """The run's own checkpoints come first: a learner that is restarted goes on, it does not begin at resumeFrom again.
+
+    Raises:
+        BadConfiguration: there is no checkpoint at ``resume_from``.
+        CheckpointError: storage cannot be read, so that nobody knows whether there is a checkpoint.
+    """
+    loaded = store.load_newest()
+    skipped = store.skipped
+    if loaded is None and resume_from is not None:
+        loaded = load(resume_from)
+        skipped += loaded.skipped
+    warnings = tuple(Warning(reason="CheckpointSkipped", message=sentence) for sentence in skipped)
+    if loaded is None:
+        return Start(None, "", warnings)
+    return Start(loaded.state, loaded.uri, warnings)
