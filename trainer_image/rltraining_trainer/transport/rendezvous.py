@@ -45,7 +45,9 @@ class MemberServer:
     ) -> None:
         """Binds `port` on all interfaces (0: any free one). Raises OSError if it is taken."""
         self._server = _Server(port, _Routes(token, ready, documents))
-        self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.1,), name="http", daemon=True
+        )
 
     @property
     def port(self) -> int:
@@ -170,7 +172,7 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Twice a second, from serve_forever."""
+        """Ten times a second, from serve_forever."""
         oldest = time.monotonic() - _CONNECTION_SECONDS
         with self._lock:
             late = [connection for connection, since in self._open.items() if since < oldest]

@@ -1,0 +1,193 @@
+"""A member's HTTP port against well-behaved and misbehaving clients."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from rltraining_api.contract import HEALTH_PATH, READY_PATH, RENDEZVOUS_PATH, STATUS_PATH
+from rltraining_trainer.transport import MemberServer, PeerLost, Refused, Stopped, discover
+
+RENDEZVOUS = {"url": "uv://10.0.0.1:3000", "incarnation": "a1", "modelVersion": 7}
+
+
+def broken() -> Mapping[str, Any]:
+    raise RuntimeError("no status")
+
+
+@pytest.fixture
+def ready() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def server(ready: threading.Event) -> Iterator[MemberServer]:
+    documents = {RENDEZVOUS_PATH: lambda: RENDEZVOUS if ready.is_set() else None, STATUS_PATH: broken}
+    server = MemberServer(0, "secret", ready=ready.is_set, documents=documents)
+    server.start()
+    yield server
+    server.stop()
+
+
+def get(port: int, path: str, authorization: str | None = None, method: str = "GET") -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("localhost", port, timeout=5)
+    try:
+        connection.request(method, path, headers={"Authorization": authorization} if authorization else {})
+        response = connection.getresponse()
+        body = response.read()
+        return response.status, json.loads(body) if response.getheader(
+            "Content-Type"
+        ) == "application/json" else body
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "authorization", "status"),
+    [
+        (HEALTH_PATH, None, 200),
+        (HEALTH_PATH + "?verbose", None, 200),
+        (READY_PATH, None, 200),
+        (RENDEZVOUS_PATH, None, 401),
+        (RENDEZVOUS_PATH, "Bearer wrong", 401),
+        (RENDEZVOUS_PATH, "secret", 401),
+        (RENDEZVOUS_PATH, "Bearer größer", 401),
+        (RENDEZVOUS_PATH, "Bearer secret", 200),
+        (STATUS_PATH, None, 401),
+        (STATUS_PATH, "Bearer secret", 500),
+        ("/", "Bearer secret", 404),
+        ("/etc/passwd", None, 404),
+    ],
+)
+def test_paths_and_credentials(
+    server: MemberServer, ready: threading.Event, path: str, authorization: str | None, status: int
+) -> None:
+    ready.set()
+
+    assert get(server.port, path, authorization)[0] == status
+
+
+def test_what_is_not_ready_says_so(server: MemberServer) -> None:
+    assert get(server.port, HEALTH_PATH)[0] == 200
+    assert get(server.port, READY_PATH)[0] == 503
+    assert get(server.port, RENDEZVOUS_PATH, "Bearer secret")[0] == 503
+
+
+def test_only_get_is_answered(server: MemberServer) -> None:
+    assert get(server.port, HEALTH_PATH, method="POST")[0] == 501
+
+
+def test_discover_reads_the_document(server: MemberServer, ready: threading.Event) -> None:
+    ready.set()
+
+    assert discover(f"http://127.0.0.1:{server.port}", "secret") == RENDEZVOUS
+
+
+def test_discover_tells_a_wrong_token_from_a_learner_that_is_not_there(server: MemberServer) -> None:
+    base_url = f"http://127.0.0.1:{server.port}"
+    with pytest.raises(PeerLost, match="not ready"):
+        discover(base_url, "secret")
+    with pytest.raises(Refused, match="the token is wrong"):
+        discover(base_url, "wrong")
+
+    server.stop()
+    with pytest.raises(PeerLost, match="refused"):
+        discover(base_url, "secret")
+
+
+@pytest.mark.parametrize("base_url", ["http://no-such-host.invalid:1", "http://127.0.0.1:99999", "nonsense"])
+def test_discover_at_a_bad_address_is_peer_lost(base_url: str) -> None:
+    with pytest.raises(PeerLost):
+        discover(base_url, "secret")
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"not http\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\n[1]", b"HTTP/1.0 200 OK\r\n\r\n{}"]
+)
+def test_discover_at_something_else_is_peer_lost(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def serve() -> None:
+            connection, _ = other.accept()
+            connection.recv(4096)
+            connection.sendall(answer)
+            connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(PeerLost):
+            discover(f"http://127.0.0.1:{other.getsockname()[1]}", "secret")
+        thread.join()
+
+
+def test_discover_at_somebody_silent_ends_in_time_or_when_asked_to_stop() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        base_url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(PeerLost):
+            discover(base_url, "secret", timeout=0.1)
+
+        stopping = threading.Event()
+        stopping.set()
+        with pytest.raises(Stopped):
+            discover(base_url, "secret", timeout=5, stopping=stopping)
+
+
+def test_silent_clients_do_not_keep_others_out(server: MemberServer) -> None:
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(150)]
+
+    began = time.monotonic()
+    assert get(server.port, HEALTH_PATH)[0] == 200
+    assert time.monotonic() - began < 2
+    assert sum(thread.name.startswith("Thread-") for thread in threading.enumerate()) < 100
+    for connection in silent:
+        connection.close()
+
+
+def test_a_slow_client_is_cut_off(server: MemberServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rltraining_trainer.transport.rendezvous._CONNECTION_SECONDS", 0.3)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as slow:
+        began = time.monotonic()
+        slow.sendall(b"GET /healthz HTTP/1.0\r\nX-Slow: ")
+        while _goes_on(slow):
+            pass
+
+        assert time.monotonic() - began < 3
+
+
+def _goes_on(slow: socket.socket) -> bool:
+    """Sends one byte; False once the other side has closed."""
+    try:
+        slow.sendall(b"x")
+        slow.settimeout(0.05)
+        return slow.recv(1) != b""
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+
+
+def test_any_bytes_are_survived(server: MemberServer) -> None:
+    for junk in (b"\0" * 4096, b"\xff" * 70_000, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", server.port)) as stranger:
+            stranger.sendall(junk)
+
+    assert get(server.port, HEALTH_PATH)[0] == 200
+
+
+def test_the_port_is_free_after_stop(server: MemberServer) -> None:
+    server.stop()
+    server.stop()
+
+    again = MemberServer(server.port, "secret", ready=lambda: True, documents={})
+    again.stop()
+
+
+def test_a_taken_port_is_an_error(server: MemberServer) -> None:
+    with pytest.raises(OSError, match="in use"):
+        MemberServer(server.port, "secret", ready=lambda: True, documents={})
