@@ -135,7 +135,7 @@ def test_what_is_no_push_is_refused_by_field(payload: Any, field: str) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(
-    capacity=st.integers(1, 3),
+    capacity=st.integers(0, 3),
     plans=st.lists(
         st.lists(st.sampled_from(["push", "repeat", "die"]), min_size=1, max_size=12), min_size=1, max_size=4
     ),

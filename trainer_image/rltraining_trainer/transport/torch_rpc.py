@@ -141,8 +141,8 @@ def require_reachable(url: str) -> None:
     loopback = host.startswith("127.") or host == "::1"
     if loopback and os.environ.get("TP_SOCKET_IFNAME") != "lo":
         raise Unreachable(
-            f"the RPC endpoint got the address {host}, which other machines cannot reach: set TP_SOCKET_IFNAME "
-            "to the network interface (eth0 in a pod), or to lo if all processes run on this machine"
+            f"the RPC endpoint got the address {host}, which no other machine can reach: "
+            "set TP_SOCKET_IFNAME to the network interface (eth0 in a pod), or to lo if all processes run on this machine"
         )
 
 
