@@ -1,0 +1,23 @@
+"""What can go wrong at the border to a cluster. Everything a `Cluster` raises is one of these."""
+
+from __future__ import annotations
+
+
+class ClusterError(Exception):
+    """The cluster did not do what was asked. The reconcile is tried again, with back-off."""
+
+
+class ConflictError(ClusterError):
+    """The object changed, or another of its name exists: read again and decide anew."""
+
+
+class NotFoundError(ClusterError):
+    """The object does not exist."""
+
+
+class UnavailableError(ClusterError):
+    """The cluster does not answer, or asks for patience."""
+
+
+class RejectedError(ClusterError):
+    """The cluster refuses the object as it is (validation, quota, permission); the message is the cluster's own."""

@@ -1,0 +1,210 @@
+"""Starting processes: what a container runtime is to a kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from rltraining_operator.errors import ClusterError
+
+PROGRAM = "rltraining-trainer"
+"""The command that the warm template has imported already."""
+
+
+class StartError(ClusterError):
+    """The process could not be started; trying again may help."""
+
+
+class Exit(NamedTuple):
+    """How a process ended."""
+
+    code: int
+    """As Kubernetes shows it: 128 + number for a signal."""
+    signal: int
+    """0: it ended by itself."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A process to start."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    """On top of the environment of this process."""
+    cwd: Path
+    log: Path
+    """Standard output and error are appended to it."""
+    title: str
+
+
+class Process(Protocol):
+    """A started process, the leader of its own process group."""
+
+    @property
+    def pid(self) -> int: ...
+
+    async def wait(self) -> Exit:
+        """How it ended, once it has; all of its group is gone then."""
+
+    def send_signal(self, number: int) -> None:
+        """To the whole group; nothing happens when it has ended."""
+
+
+class Runtime(Protocol):
+    """Starts processes."""
+
+    async def open(self, log: Path) -> None:
+        """Get ready; what the runtime itself has to say goes to `log`."""
+
+    async def start(self, command: Command) -> Process:
+        """Raises `StartError`. Cancelled, it leaves no process behind."""
+
+    async def close(self) -> None:
+        """Kill what still runs."""
+
+
+@dataclass
+class _WarmProcess:
+    """A fork of the warm template."""
+
+    pid: int
+    id: int
+    runtime: WarmRuntime
+    ended: asyncio.Future[Exit] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    async def wait(self) -> Exit:
+        return await asyncio.shield(self.ended)
+
+    def send_signal(self, number: int) -> None:
+        if not self.ended.done():
+            self.runtime.send({"id": self.id, "signal": int(number)})
+
+
+class WarmRuntime:
+    """Forks processes from a template that has imported the trainer already: a start takes milliseconds, not seconds.
+
+    `entry` is `module:function`, `function(argv) -> exit code`; it is called for the command `rltraining-trainer`. Any
+    other command is executed as it is. A template that dies takes its children with it and is made anew.
+    """
+
+    def __init__(self, entry: str) -> None:
+        self._entry = entry
+        self._log = Path(os.devnull)
+        self._ids = itertools.count()
+        self._starting: dict[int, asyncio.Future[_WarmProcess]] = {}
+        self._processes: dict[int, _WarmProcess] = {}
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._error = ""
+        """Why the template could not import the program."""
+
+    async def open(self, log: Path) -> None:
+        """Start the template; its import goes on while pods are being planned."""
+        self._log = log
+        await self._start_template()
+
+    async def start(self, command: Command) -> Process:
+        """Fork a process."""
+        if self._writer is None:
+            await self._start_template()
+        number = next(self._ids)
+        started: asyncio.Future[_WarmProcess] = asyncio.get_running_loop().create_future()
+        self._starting[number] = started
+        self.send(
+            {
+                "id": number,
+                "argv": list(command.argv),
+                "call": command.argv[0] == PROGRAM,
+                "env": dict(command.env),
+                "cwd": str(command.cwd),
+                "log": str(command.log),
+                "title": command.title,
+            }
+        )
+        try:
+            return await started
+        finally:
+            self._starting.pop(number, None)
+
+    async def close(self) -> None:
+        """End the template, and with it whatever it still runs."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._reading is not None:
+            await self._reading
+
+    def send(self, message: dict[str, Any]) -> None:
+        """One line to the template; should it be dead, `_read` finds out."""
+        if self._writer is not None:
+            self._writer.write(json.dumps(message).encode() + b"\n")
+
+    async def _start_template(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs, self._log.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *(
+                    sys.executable,
+                    "-u",
+                    "-m",
+                    "rltraining_operator.local.warm",
+                    str(theirs.fileno()),
+                    self._entry,
+                ),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C in the terminal reaches only who can end things in order
+            )
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._error = ""
+        self._reading = asyncio.create_task(self._read(reader, self._writer, process))
+
+    async def _read(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, process: asyncio.subprocess.Process
+    ) -> None:
+        """Everything the template says, until it is gone; then settle what it left open."""
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                self._hear(json.loads(line))
+        writer.close()
+        if self._writer is writer:
+            self._writer = None
+        await process.wait()
+        why = self._error or f"the template process ended with {process.returncode}; its log: {self._log}"
+        for started in self._starting.values():
+            if not started.done():
+                started.set_exception(StartError(why))
+        for child in list(self._processes.values()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            self._end(child.id, Exit(128 + signal.SIGKILL, signal.SIGKILL))
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        number = message.get("id")
+        if number is None:
+            self._error = message.get("error", "")
+        elif "exit" in message:
+            self._end(number, Exit(message["exit"], message["signal"]))
+        elif (started := self._starting.get(number)) is None or started.done():
+            self.send({"id": number, "signal": int(signal.SIGKILL)})  # nobody waits for it any more
+        elif "error" in message:
+            started.set_exception(StartError(message["error"]))
+        else:
+            process = self._processes[number] = _WarmProcess(message["pid"], number, self)
+            started.set_result(process)
+
+    def _end(self, number: int, how: Exit) -> None:
+        process = self._processes.pop(number, None)
+        if process is not None:
+            process.ended.set_result(how)

@@ -1,0 +1,204 @@
+"""The warm template process: imports a program once, then forks a copy for every request.
+
+`python -m rltraining_operator.local.warm <fd> <module>:<function>` speaks JSON lines over the socket `fd`.
+In:  {"id", "argv", "call", "env", "cwd", "log", "title"}: fork; the child calls `function(argv[1:]) -> exit code`
+     when `call` is true, else executes `argv`.
+     {"id", "signal"}: send it to the child's process group.
+Out: {"ready": true} once imported, or {"error"}; {"id", "pid"}; {"id", "error"}; {"id", "exit", "signal"}.
+
+It stays single-threaded, so that forking is safe. When its parent goes, its socket ends, and it takes all children with
+it; when it is killed itself, the kernel does (PR_SET_PDEATHSIG).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Program = Callable[[list[str]], int]
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+ARGUMENTS_START, ARGUMENTS_END = (
+    45,
+    46,
+)  # arg_start and arg_end in /proc/self/stat, counted after the name (proc(5))
+
+
+@dataclass(frozen=True)
+class Child:
+    """What a forked child is to become."""
+
+    request: dict[str, Any]
+    parent: int
+
+
+class Template:
+    """Forks on request and tells what became of the children."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._input = b""
+        self._ids: dict[int, int] = {}
+        """Request by process id, of all living children."""
+        self._wake, wake = socket.socketpair()
+        self._wake.setblocking(False)
+        wake.setblocking(False)
+        self._wake_writer = wake
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started us
+        signal.set_wakeup_fd(wake.fileno())
+
+    def serve(self) -> Child | None:
+        """Serve until the parent is gone; in a forked child, return at once what it is to do."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._channel, selectors.EVENT_READ)
+            selector.register(self._wake, selectors.EVENT_READ)
+            while True:
+                ready = {key.fileobj for key, _ in selector.select()}
+                if self._wake in ready:
+                    self._reap()
+                if self._channel in ready:
+                    data = self._channel.recv(1 << 16)
+                    if not data:
+                        self._kill_all()
+                        return None
+                    *lines, self._input = (self._input + data).split(b"\n")
+                    for line in lines:
+                        if child := self._answer(json.loads(line)):
+                            return child
+
+    def send(self, message: dict[str, Any]) -> None:
+        """One line to the parent; if it is gone, `serve` finds out."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._channel.sendall(json.dumps(message).encode() + b"\n")
+
+    def _answer(self, request: dict[str, Any]) -> Child | None:
+        if "signal" in request:
+            for pid in [pid for pid, known in self._ids.items() if known == request["id"]]:
+                _signal_group(pid, request["signal"])
+            return None
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self.send({"id": request["id"], "error": f"cannot fork: {error.strerror}"})
+            return None
+        if pid == 0:
+            self._close()
+            return Child(request, parent)
+        self._ids[pid] = request["id"]
+        self.send({"id": request["id"], "pid": pid})
+        return None
+
+    def _reap(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._wake.recv(1 << 12)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                _signal_group(pid, signal.SIGKILL)  # what it left behind goes with it, as in a container
+                code = os.waitstatus_to_exitcode(status)
+                self.send(
+                    {
+                        "id": self._ids.pop(pid),
+                        "exit": code if code >= 0 else 128 - code,
+                        "signal": max(-code, 0),
+                    }
+                )
+
+    def _kill_all(self) -> None:
+        for pid in self._ids:
+            _signal_group(pid, signal.SIGKILL)
+        for pid in self._ids:
+            os.waitpid(pid, 0)
+
+    def _close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        for end in (self._channel, self._wake, self._wake_writer):
+            end.close()
+
+
+def _signal_group(pid: int, number: int) -> None:
+    for send in (os.killpg, os.kill):  # the group first; the process alone when it has not made its group yet
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            send(pid, number)
+            return
+
+
+def become(child: Child, program: Program) -> int:
+    """In the forked child: leave everything of the template behind, then run. Returns the exit code."""
+    request = child.request
+    os.setsid()
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _die_with(child.parent)
+    os.chdir(request["cwd"])
+    os.environ.update(request["env"])
+    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    argv: list[str] = request["argv"]
+    if not request["call"]:
+        try:
+            os.execvp(argv[0], argv)  # noqa: S606 - a list, never a shell
+        except OSError as error:
+            print(f"cannot execute {argv[0]!r}: {error.strerror}", file=sys.stderr)
+            return 127
+    _set_title(request["title"])
+    sys.argv = argv
+    return program(argv[1:])
+
+
+def _die_with(parent: int) -> None:
+    """Be killed by the kernel when the parent dies. Elsewhere than on Linux the parent's last act must do."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)
+
+
+def _set_title(title: str) -> None:
+    """What `ps` shows and `pgrep -f` finds: without it every pod looks like the template. Linux only."""
+    with contextlib.suppress(OSError):
+        with open("/proc/self/stat", "rb") as stat:  # noqa: PTH123
+            fields = stat.read().rpartition(b")")[2].split()
+        start, end = int(fields[ARGUMENTS_START]), int(fields[ARGUMENTS_END])
+        if start:
+            ctypes.memmove(
+                start, title.encode().ljust(end - start, b"\0")[: end - start - 1] + b"\0", end - start
+            )
+
+
+def main() -> int:
+    """The template's life, and, from `serve` returning a child on, that of a forked copy."""
+    template = Template(socket.socket(fileno=int(sys.argv[1])))
+    module, _, name = sys.argv[2].partition(":")
+    try:
+        program: Program = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        template.send({"error": f"cannot import {sys.argv[2]}: {error}"})
+        raise
+    gc.collect()
+    gc.freeze()  # the collector does not touch shared pages, so they stay shared
+    template.send({"ready": True})
+    child = template.serve()
+    return become(child, program) if child else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

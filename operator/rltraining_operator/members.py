@@ -1,0 +1,111 @@
+"""Which pods to make and which to remove. Pure: the same pods at the same moment, the same moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from rltraining_api.contract import TRAINER_CONTAINER, LearnerReport
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import ROLES, Role
+
+from rltraining_operator.failures import parse_termination_message
+from rltraining_operator.observed import Observed, Pod
+from rltraining_operator.settings import LOST_SECONDS, REMAKE_SECONDS
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Pods to make and to remove now, and when the next move is due."""
+
+    create: tuple[tuple[Role, int], ...] = ()
+    delete: tuple[Pod, ...] = ()
+    force: tuple[Pod, ...] = ()
+    """Deleted long ago and still there: their node is lost."""
+    due: tuple[datetime, ...] = ()
+
+    def staying(self, observed: Observed, role: Role) -> tuple[Pod, ...]:
+        """The pods of a role that exist and are not on their way out."""
+        leaving = {pod.uid for pod in self.delete}
+        return tuple(pod for pod in observed.role(role) if not pod.deleting and pod.uid not in leaving)
+
+
+def wanted(job: RLTrainingJob, role: Role) -> int:
+    """How many pods of a role the job asks for."""
+    return (job.spec.learner if role == "learner" else job.spec.sampler).replicas
+
+
+def last_words(pod: Pod) -> LearnerReport | None:
+    """The report in the termination message of a trainer that is not running now."""
+    container = pod.container(TRAINER_CONTAINER)
+    if container is None or container.running:
+        return None
+    end = container.terminated or container.last_terminated
+    words = parse_termination_message(end.message) if end else None
+    return words.report if words else None
+
+
+def is_done(pod: Pod) -> bool:
+    """Whether a learner has ended because training is over, not because somebody asked it to end."""
+    if not pod.succeeded or pod.deleting:
+        return False
+    report = last_words(pod)
+    return report is None or report.state == "Finished"
+
+
+def bring_to_size(job: RLTrainingJob, observed: Observed, now: datetime) -> Moves:
+    """One pod per index and role: missing ones are made, ended ones removed (and made again once they are gone),
+    those beyond the wanted number removed, the highest index first."""
+    create: list[tuple[Role, int]] = []
+    delete: list[Pod] = []
+    due: list[datetime] = []
+    for role in ROLES:
+        pods = {pod.index: pod for pod in observed.role(role)}
+        count = wanted(job, role)
+        delete += [pods[index] for index in sorted(pods, reverse=True) if index >= count]
+        for index in range(count):
+            pod = pods.get(index)
+            if pod is None:
+                create.append((role, index))
+            elif (when := _replace_at(pod)) is not None:
+                if when <= now:
+                    delete.append(pod)
+                else:
+                    due.append(when)
+    return _moves(observed, delete, now, create=create, due=due)
+
+
+def remove(observed: Observed, pods: Iterable[Pod], now: datetime) -> Moves:
+    """Make nothing, remove these."""
+    return _moves(observed, pods, now)
+
+
+def _replace_at(pod: Pod) -> datetime | None:
+    """When an ended pod is to be replaced; None: it is to stay."""
+    if pod.active or (pod.role == "learner" and is_done(pod)):
+        return None
+    created = pod.created or datetime.min
+    ended = pod.ended_at or created
+    pause = timedelta(seconds=REMAKE_SECONDS)
+    hasty = pod.succeeded or ended - created < pause
+    return ended + pause if hasty else ended
+
+
+def _moves(
+    observed: Observed,
+    delete: Iterable[Pod],
+    now: datetime,
+    create: Iterable[tuple[Role, int]] = (),
+    due: Iterable[datetime] = (),
+) -> Moves:
+    force, later = [], list(due)
+    for pod in observed.pods:
+        if pod.delete_by is not None:
+            when = pod.delete_by + timedelta(seconds=LOST_SECONDS)
+            if when <= now:
+                force.append(pod)
+            else:
+                later.append(when)
+    going = tuple(pod for pod in delete if not pod.deleting)
+    return Moves(tuple(create), going, tuple(force), tuple(later))

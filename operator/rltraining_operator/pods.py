@@ -1,0 +1,178 @@
+"""The pods of a job, built from the contract, the job and the user's template. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rltraining_api import contract
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import (
+    Role,
+    claim_name,
+    config_map_name,
+    pod_labels,
+    pod_name,
+    secret_name,
+    service_name,
+)
+
+from rltraining_operator.settings import Settings
+
+Manifest = dict[str, Any]
+
+CONFIG_DIR, JOB_KEY = "/etc/rltraining", "job.json"
+TOKEN_DIR, TOKEN_KEY = "/etc/rltraining-token", "token"
+CODE_DIR = "/etc/rltraining-code"
+OUTPUT_DIR = "/output"
+OUTPUT_VOLUME = "output"
+TERMINATION_LOG = "/dev/termination-log"
+PROGRAM = "rltraining-trainer"
+LIST_KEYS = {"env": "name", "volumes": "name", "volumeMounts": "mountPath", "ports": "containerPort"}
+"""By what the items of a list are told apart when a template is merged; other lists are replaced."""
+
+
+def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, settings: Settings) -> Manifest:
+    """The pod of one member. `owner` is the job's ownerReference."""
+    name = job.metadata.name
+    template = (job.spec.learner if role == "learner" else job.spec.sampler).template
+    theirs = dict(template.spec)
+    containers: list[Manifest] = theirs.pop("containers", [])
+    trainer: Manifest = next((c for c in containers if c["name"] == contract.TRAINER_CONTAINER), {})
+    spec = _merge(_pod_spec(job, role), theirs)
+    spec["containers"] = [
+        _trainer(job, role, index, trainer, settings),
+        *(c for c in containers if c["name"] != contract.TRAINER_CONTAINER),
+    ]
+    spec |= {
+        # The contract's, whatever the template says: a crash heals in place, and peers find the pod by its name.
+        "restartPolicy": "OnFailure",
+        "hostname": pod_name(name, role, index),
+        "subdomain": service_name(name),
+        "automountServiceAccountToken": False,
+    }
+    metadata = {
+        "name": pod_name(name, role, index),
+        "namespace": job.metadata.namespace or "default",
+        "labels": {**template.metadata.get("labels", {}), **pod_labels(name, role, index)},
+        "ownerReferences": [owner],
+    }
+    if annotations := template.metadata.get("annotations"):
+        metadata["annotations"] = dict(annotations)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _pod_spec(job: RLTrainingJob, role: Role) -> Manifest:
+    """What a template may change."""
+    name = job.metadata.name
+    volumes: list[Manifest] = [
+        {"name": "config", "configMap": {"name": config_map_name(name)}},
+        {"name": "token", "secret": {"secretName": secret_name(name), "defaultMode": 0o400 | 0o040}},
+        {"name": OUTPUT_VOLUME} | _output(job, role),
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    if job.spec.code:
+        volumes.append({"name": "code", "configMap": {"name": job.spec.code.config_map.name}})
+    return {
+        "volumes": volumes,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "fsGroup": 65532,  # so that the token and a claim are readable to whichever user the image has
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+
+
+def _output(job: RLTrainingJob, role: Role) -> Manifest:
+    """Samplers write nothing that has to last, and a claim can often be mounted on one node only."""
+    volume = job.spec.checkpoint.volume
+    if volume is None or role != "learner":
+        return {"emptyDir": {}}
+    return {"persistentVolumeClaim": {"claimName": volume.claim_name or claim_name(job.metadata.name)}}
+
+
+def _trainer(
+    job: RLTrainingJob, role: Role, index: int, theirs: Mapping[str, Any], settings: Settings
+) -> Manifest:
+    mounts = [
+        {"name": "config", "mountPath": CONFIG_DIR, "readOnly": True},
+        {"name": "token", "mountPath": TOKEN_DIR, "readOnly": True},
+        {"name": OUTPUT_VOLUME, "mountPath": OUTPUT_DIR},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - in the container
+    ]
+    defaults = {"OMP_NUM_THREADS": "1"}  # pods share a node's cores; many threads each would fight over them
+    if job.spec.code:
+        mounts.append({"name": "code", "mountPath": CODE_DIR, "readOnly": True})
+        defaults["PYTHONPATH"] = CODE_DIR
+    ours: Manifest = {
+        "name": contract.TRAINER_CONTAINER,
+        "image": job.spec.image or settings.image,
+        "command": [PROGRAM, role],
+        "env": _env(defaults),
+        "ports": [{"name": "http", "containerPort": contract.HTTP_PORT}],
+        "readinessProbe": {
+            "httpGet": {"path": contract.READY_PATH, "port": contract.HTTP_PORT},
+            "periodSeconds": 2,
+            "failureThreshold": 2,
+        },
+        "livenessProbe": {
+            "httpGet": {"path": contract.HEALTH_PATH, "port": contract.HTTP_PORT},
+            "initialDelaySeconds": 60,
+            "periodSeconds": 20,
+            "timeoutSeconds": 10,
+            "failureThreshold": 6,
+        },
+        "volumeMounts": mounts,
+        "terminationMessagePath": TERMINATION_LOG,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    merged = _merge(ours, theirs)
+    merged["env"] = _merge_list(merged["env"], _env(_identity(job, role, index)), "name")
+    return merged
+
+
+def _identity(job: RLTrainingJob, role: Role, index: int) -> dict[str, str]:
+    """The environment that the contract promises; a template cannot change it."""
+    name, port = job.metadata.name, contract.HTTP_PORT
+    learners = (pod_name(name, "learner", i) for i in range(job.spec.learner.replicas))
+    return {
+        contract.ENV_JOB_FILE: f"{CONFIG_DIR}/{JOB_KEY}",
+        contract.ENV_TOKEN_FILE: f"{TOKEN_DIR}/{TOKEN_KEY}",
+        contract.ENV_OUTPUT_DIR: OUTPUT_DIR,
+        contract.ENV_TERMINATION_LOG: TERMINATION_LOG,
+        contract.ENV_POD_NAME: pod_name(name, role, index),
+        contract.ENV_INDEX: str(index),
+        contract.ENV_HTTP_PORT: str(port),
+        contract.ENV_LEARNERS: ",".join(f"http://{pod}.{service_name(name)}:{port}" for pod in learners),
+    }
+
+
+def _env(values: Mapping[str, str]) -> list[Manifest]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _merge(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Manifest:
+    """Theirs over ours: objects field by field, the lists of LIST_KEYS item by item, anything else replaced."""
+    merged = dict(ours)
+    for key, value in theirs.items():
+        mine = merged.get(key)
+        if isinstance(mine, Mapping) and isinstance(value, Mapping):
+            merged[key] = _merge(mine, value)
+        elif isinstance(mine, list) and isinstance(value, list) and key in LIST_KEYS:
+            merged[key] = _merge_list(mine, value, LIST_KEYS[key])
+        else:
+            merged[key] = value
+    return merged
+
+
+def _merge_list(ours: list[Manifest], theirs: list[Manifest], key: str) -> list[Manifest]:
+    """By key; an item of theirs takes the place of ours whole."""
+    replaced = {item.get(key): item for item in theirs}
+    kept = [replaced.pop(item[key], item) for item in ours]
+    return [*kept, *(item for item in theirs if item.get(key) in replaced)]

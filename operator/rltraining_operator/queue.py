@@ -1,0 +1,113 @@
+"""A queue of keys: each key once, one worker a key at a time, many keys at a time, back-off after errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+Work = Callable[[K], Awaitable[float | None]]
+"""Does what a key needs; returns after how many seconds to do it again, None: not before it is added."""
+
+log = logging.getLogger(__name__)
+
+
+class KeyedQueue(Generic[K]):
+    """Runs `work(key)` for every added key.
+
+    A key added while it waits is worked on once; added while it is worked on, once more afterwards. A key whose work
+    raises comes again after `backoff_seconds * 2^(errors-1)`, at most `backoff_max_seconds`, not sooner, however often
+    it is added, and without holding up others. Belongs to one event loop and is not thread-safe.
+    """
+
+    def __init__(
+        self, work: Work[K], *, workers: int, backoff_seconds: float = 0.1, backoff_max_seconds: float = 30.0
+    ) -> None:
+        self._work = work
+        self._workers = workers
+        self._backoff = (backoff_seconds, backoff_max_seconds)
+        self._ready: asyncio.Queue[K] = asyncio.Queue()
+        self._waiting: set[K] = set()
+        """Keys in `_ready`."""
+        self._running: set[K] = set()
+        self._again: set[K] = set()
+        """Running keys that were added meanwhile."""
+        self._errors: dict[K, int] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+
+    def add(self, key: K) -> None:
+        """Work on the key as soon as a worker is free, or, after an error, when its back-off is over."""
+        if key in self._running:
+            self._again.add(key)
+        elif key not in self._errors or key not in self._timers:
+            self._put(key)
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Work on the key after so many seconds, unless it is worked on before. The earliest time asked for counts."""
+        loop = asyncio.get_running_loop()
+        when = loop.time() + seconds
+        if (timer := self._timers.get(key)) is not None and timer.when() <= when:
+            return
+        self._cancel_timer(key)
+        self._timers[key] = loop.call_at(when, self._put, key)
+
+    def forget(self, key: K) -> None:
+        """Drop what is remembered of a key that is no more."""
+        self._cancel_timer(key)
+        self._errors.pop(key, None)
+
+    def errors(self, key: K) -> int:
+        """How often in a row the key's work has raised."""
+        return self._errors.get(key, 0)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._workers):
+                    group.create_task(self._run_worker())
+        finally:
+            for key in list(self._timers):
+                self._cancel_timer(key)
+
+    async def _run_worker(self) -> None:
+        while True:
+            key = await self._ready.get()
+            self._waiting.discard(key)
+            self._running.add(key)
+            try:
+                await self._run_once(key)
+            finally:
+                self._running.discard(key)
+            if key in self._again:
+                self._again.discard(key)
+                self.add(key)
+
+    async def _run_once(self, key: K) -> None:
+        try:
+            after = await self._work(key)
+        except Exception as error:  # whatever it is, it is this key's trouble only
+            count = self._errors[key] = self._errors.get(key, 0) + 1
+            first, most = self._backoff
+            after = min(first * 2.0 ** min(count - 1, 60), most)
+            log.warning(
+                "%s: %s (error %d in a row; again in %.1f s)", key, error or repr(error), count, after
+            )
+        else:
+            self._errors.pop(key, None)
+        if after is not None:
+            self.add_after(key, after)
+
+    def _put(self, key: K) -> None:
+        self._cancel_timer(key)
+        if key in self._running:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self._ready.put_nowait(key)
+
+    def _cancel_timer(self, key: K) -> None:
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
