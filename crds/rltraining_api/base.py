@@ -3,6 +3,7 @@ refused."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -13,6 +14,15 @@ from pydantic_core import PydanticCustomError
 def refusal(message: str) -> PydanticCustomError:
     """The error a validator raises: `message` is shown to the user as it stands, after the field's path."""
     return PydanticCustomError("contract", "{sentence}", {"sentence": message})
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition that the API server checks: the CEL twin of a validator that stands beside it."""
+
+    rule: str
+    """CEL, over `self` (and `oldSelf` where a change is judged)."""
+    message: str
 
 
 class ApiModel(BaseModel):
@@ -26,6 +36,13 @@ class ApiModel(BaseModel):
         use_attribute_docstrings=True,
         allow_inf_nan=False,
     )
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = ()
+
+    @classmethod
+    def all_rules(cls) -> tuple[Rule, ...]:
+        """What the API server checks of this object, beyond types and bounds."""
+        return cls.cel_rules
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a manifest or in ``status``: camelCase, JSON types, without what is unset.
@@ -63,6 +80,13 @@ class OneOf(ApiModel):
     def choice_keys(cls) -> tuple[str, ...]:
         """The choices as they stand in a manifest."""
         return tuple(cls.model_fields[name].alias or name for name in cls.choices)
+
+    @classmethod
+    def all_rules(cls) -> tuple[Rule, ...]:
+        """Exactly one choice, and the model's own rules."""
+        keys = cls.choice_keys()
+        count = f"[{', '.join(f'has(self.{key})' for key in keys)}].filter(x, x).size() == 1"
+        return (Rule(count, f"exactly one {cls.noun} is needed: one of {', '.join(keys)}"), *cls.cel_rules)
 
     @property
     def name(self) -> str:

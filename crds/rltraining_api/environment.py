@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
 from rltraining_api import patterns
-from rltraining_api.base import ApiModel, refusal
+from rltraining_api.base import ApiModel, Rule, refusal
 from rltraining_api.fields import Count, CountOrZero, FreeForm
 
 EnvironmentId = Annotated[str, Field(max_length=253, pattern=patterns.ENVIRONMENT_ID)]
@@ -32,6 +32,9 @@ class Atari(ApiModel):
     """
 
 
+ATARI_NOT_BUILT = "is not built yet: leave it out, or preprocess in an environment of your own"
+
+
 class Environment(ApiModel):
     """What is trained on: a gymnasium environment, from a package in the image or from user code."""
 
@@ -46,9 +49,11 @@ class Environment(ApiModel):
     atari: Atari | None = None
     """Preprocess Atari frames."""
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = (Rule("!has(self.atari)", f"atari {ATARI_NOT_BUILT}"),)
+
     @field_validator("atari", mode="after")
     @classmethod
     def _available(cls, atari: Atari | None) -> Atari | None:
         if atari is not None:
-            raise refusal("is not built yet: leave it out, or preprocess in an environment of your own")
+            raise refusal(ATARI_NOT_BUILT)
         return atari

@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from rltraining_api.base import ApiModel, OneOf, refusal
+from rltraining_api.base import ApiModel, OneOf, Rule, refusal
+from rltraining_api.fields import ATOMIC_LIST
 
-SET = {"x-kubernetes-list-type": "set"}
-ATOMIC = {"x-kubernetes-list-type": "atomic"}
+NO_SUCCESS = "values must not hold 0 with operator In: exit code 0 is no failure"
 
 
 class OnExitCodes(ApiModel):
@@ -21,9 +21,13 @@ class OnExitCodes(ApiModel):
     """In: the code is one of `values`. NotIn: it is not 0 and none of `values`."""
     values: Annotated[
         tuple[Annotated[int, Field(ge=0, le=255)], ...],
-        Field(min_length=1, max_length=255, json_schema_extra=SET),
+        Field(min_length=1, max_length=255, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ]
     """Exit codes, each once; 0 is not allowed with In."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.operator != 'In' || !(0 in self.values)", NO_SUCCESS),
+    )
 
     @field_validator("values", mode="after")
     @classmethod
@@ -35,7 +39,7 @@ class OnExitCodes(ApiModel):
     @model_validator(mode="after")
     def _success_is_no_failure(self) -> Self:
         if self.operator == "In" and 0 in self.values:
-            raise refusal("values must not hold 0 with operator In: exit code 0 is no failure")
+            raise refusal(NO_SUCCESS)
         return self
 
 
@@ -60,7 +64,9 @@ class FailureRule(OneOf):
     on_exit_codes: OnExitCodes | None = None
     """A container of the pod ended with one of these codes."""
     on_pod_conditions: (
-        Annotated[tuple[OnPodCondition, ...], Field(min_length=1, max_length=20, json_schema_extra=ATOMIC)]
+        Annotated[
+            tuple[OnPodCondition, ...], Field(min_length=1, max_length=20, json_schema_extra=ATOMIC_LIST)
+        ]
         | None
     ) = None
     """The pod has one of these conditions."""
@@ -70,5 +76,7 @@ class PodFailurePolicy(ApiModel):
     """Rules tried in order; the first that matches decides. Where none matches, the operator's own judgement
     holds."""
 
-    rules: Annotated[tuple[FailureRule, ...], Field(min_length=1, max_length=20, json_schema_extra=ATOMIC)]
+    rules: Annotated[
+        tuple[FailureRule, ...], Field(min_length=1, max_length=20, json_schema_extra=ATOMIC_LIST)
+    ]
     """The rules, first to last."""

@@ -42,6 +42,11 @@ EntryPoint = Annotated[str, Field(max_length=253, pattern=patterns.ENTRY_POINT)]
 FreeForm = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
 """Kept as it is: its schema is somebody else's."""
 
-LayerSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], Field(min_length=1, max_length=32)]
+ATOMIC_LIST = {"x-kubernetes-list-type": "atomic"}
+"""Replaced whole by whoever applies it."""
+LayerSizes = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=65_536)], ...],
+    Field(min_length=1, max_length=32, json_schema_extra=ATOMIC_LIST),
+]
 LearningRateSchedule = Literal["Constant", "Linear"]
 LossReduction = Literal["Sum", "Mean"]

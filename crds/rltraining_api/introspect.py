@@ -49,6 +49,11 @@ def allows_null(field: FieldInfo) -> bool:
     return type(None) in get_args(field.annotation) and field.default is not None and not field.is_required()
 
 
+def may_be_absent(field: FieldInfo | None) -> bool:
+    """Whether a field has neither to be given nor a default that stands in for it."""
+    return field is None or (not field.is_required() and field.default is None)
+
+
 def dotted(path: Path) -> str:
     """`spec.runPolicy.podFailurePolicy.rules[0].action`"""
     text = ""

@@ -4,14 +4,15 @@ beside."""
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from rltraining_api import patterns
 from rltraining_api.algorithms import Algorithm
-from rltraining_api.base import ApiModel, refusal
+from rltraining_api.base import ApiModel, Rule, refusal
 from rltraining_api.environment import Environment
+from rltraining_api.introspect import child_model, field_at, may_be_absent
 from rltraining_api.lifecycle import Checkpoint, RunPolicy, Stop
 from rltraining_api.names import API_VERSION, KIND, NAME_MAX
 from rltraining_api.network import Network
@@ -34,6 +35,25 @@ class Metadata(ApiModel):
     resource_version: str | None = None
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
+
+
+IMMUTABLE = (
+    "algorithm",
+    "environment",
+    "network",
+    "learner",
+    "sampler.template",
+    "image",
+    "code",
+    "checkpoint",
+    "runPolicy.managedBy",
+    "seed",
+)
+"""Paths in the spec that stay as they are once the job is made."""
+
+SCHEDULE_NEEDS_STEPS = (
+    "learningRateSchedule Linear needs stop.environmentSteps to fall to 0: set it, or use Constant"
+)
 
 
 class JobSpec(ApiModel):
@@ -64,25 +84,59 @@ class JobSpec(ApiModel):
     seed: int = Field(default=0, ge=0, le=2**32 - 1)
     """Seed of everything random; each sampler and environment derives its own from it. Immutable."""
 
+    @classmethod
+    def all_rules(cls) -> tuple[Rule, ...]:
+        """Immutability, and that a learning rate which falls has an end to fall to."""
+        return (*(_unchanged(path) for path in IMMUTABLE), *map(_has_an_end, _scheduled_algorithms()))
+
     @model_validator(mode="after")
     def _schedule_has_an_end(self) -> Self:
-        algorithm = self.algorithm.parameters
-        if (
-            getattr(algorithm, "learning_rate_schedule", None) == "Linear"
-            and self.stop.environment_steps is None
-        ):
-            raise refusal(
-                "learningRateSchedule Linear falls to 0 over stop.environmentSteps: "
-                "set stop.environmentSteps, or use Constant"
-            )
+        linear = getattr(self.algorithm.parameters, "learning_rate_schedule", None) == "Linear"
+        if linear and self.stop.environment_steps is None:
+            raise refusal(SCHEDULE_NEEDS_STEPS)
         return self
+
+
+def _unchanged(path: str) -> Rule:
+    """The transition rule of a field of the spec, which may lie two deep."""
+    new, old = f"self.{path}", f"oldSelf.{path}"
+    rule = f"{new} == {old}"
+    if may_be_absent(field_at(JobSpec, path.split("."))):
+        rule = f"has({new}) == has({old}) && (!has({new}) || {rule})"
+    return Rule(rule, f"{path} is immutable: delete the job and create it anew to change it")
+
+
+def _scheduled_algorithms() -> list[str]:
+    """Keys of the algorithms that have a learning-rate schedule."""
+    fields = Algorithm.model_fields
+    models = {fields[name].alias or name: child_model(fields[name].annotation) for name in Algorithm.choices}
+    return [key for key, model in models.items() if model and "learning_rate_schedule" in model.model_fields]
+
+
+def _has_an_end(algorithm: str) -> Rule:
+    absent = f"!has(self.algorithm.{algorithm})"
+    constant = f"self.algorithm.{algorithm}.learningRateSchedule != 'Linear'"
+    return Rule(f"{absent} || {constant} || has(self.stop.environmentSteps)", SCHEDULE_NEEDS_STEPS)
 
 
 class RLTrainingJob(ApiModel):
     """A distributed reinforcement-learning run: a learner, samplers, and when to stop."""
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.metadata.name.size() <= {NAME_MAX}",
+            f"metadata.name must have at most {NAME_MAX} characters",
+        ),
+        Rule(
+            f"self.metadata.name.matches('{patterns.LABEL}')",
+            f"metadata.name {patterns.MEANINGS[patterns.LABEL]}",
+        ),
+    )
+
     api_version: Literal["rltraining.dev/v1alpha1"] = API_VERSION
+    """Version of this schema."""
     kind: Literal["RLTrainingJob"] = KIND
+    """The kind of this object."""
     metadata: Metadata
     spec: JobSpec
     """What to train; written by the user."""

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from rltraining_api import patterns
-from rltraining_api.base import ApiModel, OneOf, refusal
+from rltraining_api.base import ApiModel, OneOf, Rule, refusal
 from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_api.fields import Count, CountOrZero, FreeForm, ObjectName, Return, Steps, Uri
 
@@ -30,10 +30,12 @@ class SmoothedReturn(ApiModel):
     """Episodes in a row after which it must be reached."""
 
 
+SOME_STOP_RULE = "at least one rule is needed: environmentSteps, meanReturn, smoothedReturn or seconds"
+ONE_PLACE = "uri and volume exclude each other: leave one out"
+
+
 class Stop(ApiModel):
     """When a run is done. At least one rule; the one met first ends the run, which has then succeeded."""
-
-    rules: ClassVar[tuple[str, ...]] = ("environment_steps", "mean_return", "smoothed_return", "seconds")
 
     environment_steps: Steps | None = None
     """Environment steps that the learner has used, over all samplers."""
@@ -44,12 +46,18 @@ class Stop(ApiModel):
     seconds: Count | None = None
     """Seconds of training, over all restarts, without those before the first sampler delivers."""
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.environmentSteps) || has(self.meanReturn) "
+            "|| has(self.smoothedReturn) || has(self.seconds)",
+            SOME_STOP_RULE,
+        ),
+    )
+
     @model_validator(mode="after")
     def _some_rule(self) -> Self:
-        if all(getattr(self, rule) is None for rule in self.rules):
-            raise refusal(
-                "at least one rule is needed: environmentSteps, meanReturn, smoothedReturn or seconds"
-            )
+        if all(getattr(self, name) is None for name in type(self).model_fields):
+            raise refusal(SOME_STOP_RULE)
         return self
 
 
@@ -90,10 +98,12 @@ class Checkpoint(ApiModel):
     resume_from: Uri | None = None
     """A checkpoint, or a directory of them (then the newest complete one), to start from."""
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = (Rule("!(has(self.uri) && has(self.volume))", ONE_PLACE),)
+
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if self.uri is not None and self.volume is not None:
-            raise refusal("uri and volume exclude each other: leave one out")
+            raise refusal(ONE_PLACE)
         return self
 
 

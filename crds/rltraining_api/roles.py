@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
 from rltraining_api import patterns
-from rltraining_api.base import ApiModel, refusal
+from rltraining_api.base import ApiModel, Rule, refusal
 from rltraining_api.fields import FreeForm, ObjectName
 from rltraining_api.names import LEARNERS_MAX, SAMPLERS_MAX
 
@@ -42,6 +42,10 @@ class LearnerRole(ApiModel):
     """Number of learner pods."""
     template: PodTemplate = Field(default_factory=PodTemplate)
     """What the pods have beyond what the operator gives them: resources, node selection, sidecars."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.replicas == 1", "several learners are not built yet"),
+    )
 
     @field_validator("replicas", mode="after")
     @classmethod

@@ -10,7 +10,7 @@ from rltraining_api.algorithms.apex import DdpgApex, DqnApex
 from rltraining_api.algorithms.gradients import A2c, A3c, Ppo
 from rltraining_api.algorithms.impala import Impala
 from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp
-from rltraining_api.base import OneOf, refusal
+from rltraining_api.base import OneOf, Rule, refusal
 
 __all__ = [
     "AVAILABLE_ALGORITHMS",
@@ -54,6 +54,12 @@ class Algorithm(OneOf):
     impala: Impala | None = None
     """IMPALA: samplers send unrolls, the learner corrects with v-trace."""
 
+    @classmethod
+    def all_rules(cls) -> tuple[Rule, ...]:
+        """Exactly one algorithm, and only one that is built."""
+        missing = [key for key in cls.choice_keys() if key not in AVAILABLE_ALGORITHMS]
+        return (*super().all_rules(), *(Rule(f"!has(self.{key})", _not_built(key)) for key in missing))
+
     @property
     def parameters(self) -> Parameters:
         """The hyperparameters of the algorithm that is set."""
@@ -63,5 +69,9 @@ class Algorithm(OneOf):
     @model_validator(mode="after")
     def _available(self) -> Self:
         if self.name not in AVAILABLE_ALGORITHMS:
-            raise refusal(f"{self.name} is not built yet: use {' or '.join(AVAILABLE_ALGORITHMS)}")
+            raise refusal(_not_built(self.name))
         return self
+
+
+def _not_built(name: str) -> str:
+    return f"{name} is not built yet: use {' or '.join(AVAILABLE_ALGORITHMS)}"

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp
-from rltraining_api.base import ApiModel, refusal
+from rltraining_api.base import ApiModel, Rule, refusal
 from rltraining_api.fields import Count, Fraction, LearningRate, Positive
 
 
@@ -35,6 +35,11 @@ class Apex(ApiModel):
     """Transitions kept in all shards together; the oldest go first (paper: 2,000,000)."""
     replay_minimum: Count = 50_000
     """Transitions in all shards together before learning starts (paper: 50,000)."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.replayCapacity >= self.replayMinimum", "replayCapacity must be at least replayMinimum"),
+        Rule("self.replayMinimum >= self.batchSize", "replayMinimum must be at least batchSize"),
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

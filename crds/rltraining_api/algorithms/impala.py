@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from rltraining_api.algorithms.optimizer import Optimizer, RmsProp
-from rltraining_api.base import ApiModel, refusal
+from rltraining_api.base import ApiModel, Rule, refusal
 from rltraining_api.fields import (
     Count,
+    CountOrZero,
     Fraction,
     LearningRate,
     LearningRateSchedule,
@@ -29,9 +30,9 @@ class Impala(ApiModel):
     batch_unrolls: Count = 1
     """Unrolls that one update uses. One unroll already holds `environment.numEnvs` sequences, so the batch is
     numEnvs x batchUnrolls sequences of unrollLength steps (paper: 32 sequences)."""
-    queue_capacity: Count = 16
-    """Unrolls that wait for the learner before samplers are held back. A longer queue holds older data (not
-    in the paper)."""
+    queue_capacity: CountOrZero = 1
+    """Unrolls that wait for the learner while their samplers go on; with 0 a sampler goes on when the learner takes
+    its unroll. A longer queue keeps the learner busier, with older data (not in the paper)."""
     updates_per_batch: Count = 1
     """Optimizer steps on each batch (paper: 1)."""
     learning_rate: LearningRate = 6e-4
@@ -61,17 +62,19 @@ class Impala(ApiModel):
     steps smaller by the number of steps in the batch (paper: Sum)."""
     advantage_normalization: bool = False
     """Bring the policy gradient's advantages to mean 0 and variance 1 within the batch (paper: no)."""
+    reward_scale: Positive = 1.0
+    """Rewards are multiplied by this for learning, after clipping, so that values come into the reach of the network;
+    returns are reported unscaled (not in the paper)."""
     reward_clip: Positive | None = None
     """Clip rewards to [-rewardClip, rewardClip] for learning; returns are reported unclipped. Off by default
     (paper: 1 for Atari)."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.rhoClip >= self.cClip", "rhoClip must be at least cClip"),
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.rho_clip < self.c_clip:
             raise refusal(f"rhoClip must be at least cClip ({self.c_clip:g}), got {self.rho_clip:g}")
-        if self.batch_unrolls > self.queue_capacity:
-            raise refusal(
-                f"queueCapacity must be at least batchUnrolls ({self.batch_unrolls}), "
-                f"got {self.queue_capacity}"
-            )
         return self
