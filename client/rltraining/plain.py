@@ -1,0 +1,37 @@
+"""A run as lines of text: for logs, pipes and CI."""
+
+from __future__ import annotations
+
+from rltraining.snapshot import EventRow, Snapshot
+from rltraining.units import clock, count, decimal, plural, short
+
+
+def progress_line(snapshot: Snapshot) -> str:
+    """`00:03  Running   412,160 steps  251k/s  return 213.4  lag 2.0  updates 201`"""
+    progress = snapshot.status.progress
+    parts = [f"{clock(snapshot.elapsed)}  {snapshot.status.phase:<9}"]
+    if not progress.environment_steps:
+        return f"{parts[0]} {snapshot.status.message or 'waiting for the first steps'}"
+    parts.append(f"{count(progress.environment_steps):>9} steps")
+    if progress.steps_per_second is not None:
+        parts.append(f"{short(progress.steps_per_second):>5}/s")
+    parts.append(f"return {decimal(progress.mean_return)}")
+    parts.append(f"lag {decimal(progress.policy_lag)}")
+    parts.append(f"updates {count(progress.updates)}")
+    if progress.percent is not None:
+        parts.append(f"{progress.percent:.0f}%")
+    if snapshot.status.restarts:
+        parts.append(plural(snapshot.status.restarts, "restart"))
+    return "  ".join(parts)
+
+
+def event_line(event: EventRow) -> str:
+    """`00:03  Warning   Restarted: cartpole-sampler-0 …`"""
+    label = "Warning" if event.type == "Warning" else "Event"
+    return f"{clock(event.seconds)}  {label:<9} {event.reason}: {event.message}"
+
+
+def phase_line(snapshot: Snapshot) -> str:
+    """`00:01  Running   all pods are ready`"""
+    status = snapshot.status
+    return f"{clock(snapshot.elapsed)}  {status.phase:<9} {status.message}".rstrip()

@@ -1,0 +1,89 @@
+"""What is known of a run at one moment: all that the view and the plain lines are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.status import Status
+
+
+@dataclass(frozen=True)
+class PodRow:
+    """How a pod is."""
+
+    name: str
+    phase: str
+    ready: bool
+    restarts: int
+    why: str = ""
+    """Why it is not ready, or why it ended."""
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """A line of the job's story."""
+
+    seconds: float
+    """Since the run was started."""
+    type: str
+    """`Normal` or `Warning`."""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of the learning curve."""
+
+    steps: int
+    seconds: float
+    """Of training, over all restarts."""
+    mean_return: float
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run at one moment."""
+
+    job: RLTrainingJob
+    elapsed: float
+    """Seconds since the run was started."""
+    pods: tuple[PodRow, ...] = ()
+    events: tuple[EventRow, ...] = ()
+    """Oldest first."""
+    curve: tuple[Point, ...] = ()
+    eta_seconds: float | None = None
+    notice: str = ""
+    """What the run is busy with besides training: `Stopping: …`."""
+
+    @property
+    def status(self) -> Status:
+        return self.job.status
+
+    @property
+    def title(self) -> str:
+        """`cartpole: impala on CartPole-v1`"""
+        spec = self.job.spec
+        return f"{self.job.metadata.name}: {spec.algorithm.name} on {spec.environment.id}"
+
+
+@dataclass
+class Eta:
+    """Guesses how long a run still takes, from how `progress.percent` has grown since this run was started."""
+
+    _first: tuple[float, float] | None = field(default=None)
+    """Time and per cent of the first measurement: a resumed run does not begin at 0."""
+
+    def update(self, now: float, percent: float | None) -> float | None:
+        """Seconds that remain; None while nothing can be said."""
+        if percent is None:
+            return None
+        if self._first is None or percent < self._first[1]:
+            self._first = (now, percent)
+        start, begun = self._first
+        if percent >= 100:
+            return 0.0
+        if percent - begun < 1:
+            return None
+        return (now - start) * (100 - percent) / (percent - begun)

@@ -1,0 +1,42 @@
+"""`rltrain validate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+import yaml
+from rltraining_api.manifest import ManifestError, Manifests, load_manifests
+
+from rltraining.errors import UsageError
+from rltraining.jobfile import manifest, source
+
+
+def validate(files: Sequence[str], *, print_jobs: bool) -> None:
+    """Check all files and tell the result of each. Raises UsageError with all problems of all files.
+
+    With `print_jobs` the jobs go to standard output and everything else to standard error, so that they can be piped.
+    """
+    problems: list[str] = []
+    for file in files:
+        try:
+            found = load_manifests(source(file))
+        except ManifestError as error:
+            problems += error.problems
+            continue
+        for line in _report(file, found):
+            typer.echo(line, err=print_jobs)
+        if print_jobs:
+            typer.echo(yaml.safe_dump_all(map(manifest, found.jobs), sort_keys=False), nl=False)
+    if problems:
+        raise UsageError("\n".join(problems))
+
+
+def _report(file: str, found: Manifests) -> list[str]:
+    jobs = [
+        f"{job.metadata.name} ({job.spec.algorithm.name} on {job.spec.environment.id})" for job in found.jobs
+    ]
+    return [
+        f"ok: {file}: {', '.join(jobs) or 'holds no RLTrainingJob'}",
+        *(f"note: {file}: {n}" for n in found.notes),
+    ]

@@ -1,0 +1,122 @@
+"""A run as a picture in the terminal. Pure: a snapshot in, something that rich can draw out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from rltraining.snapshot import EventRow, PodRow, Snapshot
+from rltraining.units import clock, count, decimal, short
+
+PODS_SHOWN = 10
+EVENTS_SHOWN = 4
+BAR_WIDTH = 40
+
+PHASE_STYLES = {
+    "Running": "bold green",
+    "Succeeded": "bold green",
+    "Failed": "bold red",
+    "Restarting": "bold yellow",
+    "Suspended": "bold yellow",
+}
+
+
+def render(snapshot: Snapshot, *, curve: str = "") -> Group:
+    """The whole picture. `curve` is the learning curve, drawn already (see `curve.terminal`)."""
+    parts: list[RenderableType] = [
+        _header(snapshot),
+        _progress(snapshot),
+        _figures(snapshot),
+        "",
+        _pods(snapshot.pods),
+    ]
+    if curve:
+        parts += ["", Text(curve, style="cyan")]
+    if snapshot.events:
+        parts += ["", *map(_event, snapshot.events[-EVENTS_SHOWN:])]
+    if snapshot.notice:
+        parts += ["", Text(snapshot.notice, style="bold yellow")]
+    return Group(*parts)
+
+
+def _header(snapshot: Snapshot) -> Text:
+    phase = snapshot.status.phase
+    text = Text.assemble(
+        (snapshot.title, "bold"),
+        "  ",
+        (phase, PHASE_STYLES.get(phase, "bold")),
+        "  ",
+        clock(snapshot.elapsed),
+    )
+    if phase != "Running" and snapshot.status.message:
+        text.append(f"  {snapshot.status.message}", style="dim")
+    return text
+
+
+def _progress(snapshot: Snapshot) -> RenderableType:
+    percent = snapshot.status.progress.percent
+    if percent is None:
+        return Text("progress  -", style="dim")
+    row = Table.grid(padding=(0, 1))
+    eta = "" if snapshot.eta_seconds is None else f"about {clock(snapshot.eta_seconds)} left"
+    row.add_row(
+        ProgressBar(total=100, completed=percent, width=BAR_WIDTH), f"{percent:.0f}%", Text(eta, style="dim")
+    )
+    return row
+
+
+def _figures(snapshot: Snapshot) -> Text:
+    progress = snapshot.status.progress
+    rate = "-" if progress.steps_per_second is None else f"{short(progress.steps_per_second)}/s"
+    figures = {
+        "steps": count(progress.environment_steps),
+        "speed": rate,
+        "return": decimal(progress.mean_return),
+        "episodes": count(progress.episodes),
+        "updates": count(progress.updates),
+        "lag": decimal(progress.policy_lag),
+        "version": count(progress.model_version),
+    }
+    text = Text()
+    for name, value in figures.items():
+        text.append(f"{name} ", style="dim").append(f"{value}   ")
+    return text
+
+
+def _pods(pods: Sequence[PodRow]) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for column in ("POD", "PHASE", "READY", "RESTARTS", "WHY"):
+        table.add_column(column, justify="right" if column == "RESTARTS" else "left", no_wrap=column != "WHY")
+    shown = _worth_showing(pods)
+    for pod in shown:
+        style = "green" if pod.ready else "yellow"
+        ready = Text("yes" if pod.ready else "no", style=style)
+        table.add_row(pod.name, pod.phase, ready, str(pod.restarts), pod.why)
+    if len(shown) < len(pods):
+        rest = [pod for pod in pods if pod not in shown]
+        table.add_row(
+            f"and {len(rest)} more", "", f"{sum(pod.ready for pod in rest)} are", "", "", style="dim"
+        )
+    return table
+
+
+def _worth_showing(pods: Sequence[PodRow]) -> list[PodRow]:
+    """All pods, or, of many, those that something is wrong with first, in their order."""
+    if len(pods) <= PODS_SHOWN:
+        return list(pods)
+    troubled = sorted(pods, key=lambda pod: (pod.ready, -pod.restarts))[:PODS_SHOWN]
+    return [pod for pod in pods if pod in troubled]
+
+
+def _event(event: EventRow) -> Text:
+    style = "yellow" if event.type == "Warning" else "dim"
+    return Text(
+        f"{clock(event.seconds)}  {event.reason}: {event.message}",
+        style=style,
+        overflow="ellipsis",
+        no_wrap=True,
+    )

@@ -1,0 +1,104 @@
+"""The folder of a run: which one, whether it may be used, and what in it belongs to the run."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from rltraining_api.job import RLTrainingJob
+
+from rltraining.errors import UsageError
+from rltraining.jobfile import manifest
+
+RUNS = Path("runs")
+JOB_FILE = "job.yaml"
+LOCK_FILE = ".lock"
+SOURCE_ANNOTATION = "rltraining.dev/source"
+"""Path of the manifest that a run was started from: user modules beside it are found again on `--resume`."""
+OURS = (
+    *(JOB_FILE, "status.json", "progress.jsonl", "learning_curve.png"),
+    *("checkpoints", "policy", "tensorboard", "logs", "pods", "code"),
+)
+"""What a run leaves in its folder. Nothing else is ever deleted."""
+
+Mode = Literal["new", "resume", "overwrite"]
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a run was started in this folder before."""
+    return (folder / JOB_FILE).exists()
+
+
+def default(job_name: str, now: datetime) -> Path:
+    """`runs/cartpole-20261121-014300`"""
+    return RUNS / f"{job_name}-{now:%Y%m%d-%H%M%S}"
+
+
+def newest(job_name: str | None) -> Path:
+    """The run in `runs/` that was started last, of this job or of any. Raises UsageError when there is none."""
+    pattern = f"{job_name or '*'}-*"
+    runs = [folder for folder in RUNS.glob(pattern) if holds_run(folder)]
+    if not runs:
+        raise UsageError(f"there is no run to resume in {RUNS}/: name its folder with --workdir")
+    return max(runs, key=lambda folder: (folder / JOB_FILE).stat().st_mtime)
+
+
+def check(folder: Path, mode: Mode) -> None:
+    """Raises UsageError where the folder cannot be used in this way."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--workdir {folder}: is a file, a folder is needed")
+    if mode == "new" and holds_run(folder):
+        raise UsageError(
+            f"--workdir {folder}: holds a run already: continue it with --resume, replace it with --overwrite, "
+            "or name another folder"
+        )
+    if mode == "resume" and not holds_run(folder):
+        raise UsageError(f"--workdir {folder}: holds no run to resume: leave out --resume to start one")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make the folder and hold it: two commands never work in one. Raises UsageError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise UsageError(f"--workdir {folder}: cannot be written: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UsageError(f"--workdir {folder}: another rltrain is running in it") from None
+    finally:
+        os.close(lock)
+
+
+def clear(folder: Path) -> None:
+    """Delete what an earlier run left; files that are not a run's stay."""
+    for name in OURS:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def save_job(folder: Path, job: RLTrainingJob, source: Path | None) -> None:
+    """Write the manifest as it is run, without a status; it is a manifest that `rltrain run` takes again."""
+    data = manifest(job)
+    if source is not None:
+        data["metadata"].setdefault("annotations", {})[SOURCE_ANNOTATION] = str(source.resolve())
+    (folder / JOB_FILE).write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+
+
+def source_of(job: RLTrainingJob) -> Path | None:
+    """The manifest that a saved job was started from."""
+    source = (job.metadata.annotations or {}).get(SOURCE_ANNOTATION)
+    return Path(source) if source else None

@@ -1,0 +1,88 @@
+"""The view as plain text: what a person sees, without the colours."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+from rltraining.snapshot import EventRow, PodRow, Snapshot
+from rltraining.view import PODS_SHOWN, render
+
+SnapshotMaker = Callable[..., Snapshot]
+
+PODS = (
+    PodRow("cartpole-learner-0", "Running", True, 0),
+    PodRow("cartpole-sampler-0", "Running", False, 2, "restarting after exit code 137"),
+)
+
+
+def drawn(picture: object, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+    console.print(picture)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def test_a_run_in_full(snapshot: SnapshotMaker) -> None:
+    progress = {
+        "environment_steps": 412_160,
+        "episodes": 2210,
+        "updates": 201,
+        "model_version": 201,
+        "mean_return": 213.44,
+        "steps_per_second": 251_412.0,
+        "percent": 25.0,
+        "policy_lag": 2.04,
+    }
+    picture = snapshot(
+        progress=progress,
+        pods=PODS,
+        events=(
+            EventRow(1, "Normal", "PodsCreated", "created two pods"),
+            EventRow(2, "Warning", "Disrupted", "killed"),
+        ),
+        eta_seconds=9.0,
+    )
+    assert drawn(render(picture, curve="<curve>")) == (
+        """\
+cartpole: impala on CartPole-v1  Running  00:03
+━━━━━━━━━━                               25% about 00:09 left
+steps 412,160   speed 251k/s   return 213.4   episodes 2,210   updates 201   lag 2.0   version 201
+
+POD                  PHASE     READY   RESTARTS   WHY
+cartpole-learner-0   Running   yes            0
+cartpole-sampler-0   Running   no             2   restarting after exit code 137
+
+<curve>
+
+00:01  PodsCreated: created two pods
+00:02  Disrupted: killed"""
+    )
+
+
+def test_before_anything_is_known(snapshot: SnapshotMaker) -> None:
+    lines = drawn(render(snapshot("Pending", message="waiting for memory"))).splitlines()
+    assert lines[0] == "cartpole: impala on CartPole-v1  Pending  00:03  waiting for memory"
+    assert lines[1] == "progress  -"
+    assert "speed -" in lines[2]
+
+
+def test_the_notice_comes_last(snapshot: SnapshotMaker) -> None:
+    assert drawn(render(snapshot(notice="Stopping: …"))).splitlines()[-1] == "Stopping: …"
+
+
+@pytest.mark.parametrize("number", [0, 1, PODS_SHOWN, PODS_SHOWN + 1, 300])
+def test_of_many_pods_those_in_trouble_are_shown(snapshot: SnapshotMaker, number: int) -> None:
+    pods = tuple(PodRow(f"s-{i}", "Running", i != number - 1, 0, "why not") for i in range(number))
+    text = drawn(render(snapshot(pods=pods)))
+    assert text.count("s-") == min(number, PODS_SHOWN)
+    assert (f"s-{number - 1} " in text) == (number > 0)
+    rest = max(0, number - PODS_SHOWN)
+    assert (f"and {rest} more" in text) == (rest > 0)
+
+
+def test_a_long_event_does_not_break_the_picture(snapshot: SnapshotMaker) -> None:
+    events = (EventRow(1, "Warning", "Failed", "x" * 500),)
+    assert max(map(len, drawn(render(snapshot(events=events)), width=80).splitlines())) <= 80

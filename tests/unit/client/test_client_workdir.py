@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from rltraining import workdir
+from rltraining.errors import UsageError
+from rltraining_api.manifest import load_manifest
+
+
+@pytest.fixture
+def run(tmp_path: Path, manifest: str) -> Path:
+    folder = tmp_path / "runs" / "cartpole-1"
+    folder.mkdir(parents=True)
+    workdir.save_job(folder, load_manifest(manifest), tmp_path / "job.yaml")
+    return folder
+
+
+def test_the_saved_job_loads_again_as_it_was(run: Path, manifest: str, tmp_path: Path) -> None:
+    again = load_manifest(run / workdir.JOB_FILE)
+    assert again.spec == load_manifest(manifest).spec
+    assert workdir.source_of(again) == tmp_path / "job.yaml"
+    assert "status" not in (run / workdir.JOB_FILE).read_text()
+
+
+def test_a_folder_with_a_run_is_only_used_on_purpose(run: Path) -> None:
+    with pytest.raises(UsageError, match="holds a run already: continue it with --resume"):
+        workdir.check(run, "new")
+    workdir.check(run, "resume")
+    workdir.check(run, "overwrite")
+
+
+def test_a_folder_without_a_run(tmp_path: Path) -> None:
+    workdir.check(tmp_path / "fresh", "new")
+    workdir.check(tmp_path, "new")
+    with pytest.raises(UsageError, match="holds no run to resume"):
+        workdir.check(tmp_path, "resume")
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    with pytest.raises(UsageError, match="is a file"):
+        workdir.check(path, "new")
+    with pytest.raises(UsageError, match="cannot be written"), workdir.locked(path / "below"):
+        pass
+
+
+def test_overwriting_deletes_what_a_run_left_and_nothing_else(run: Path) -> None:
+    (run / "checkpoints" / "10").mkdir(parents=True)
+    (run / "notes.txt").write_text("mine")
+    precious = run.parent / "precious"
+    precious.mkdir()
+    (precious / "data").touch()
+    (run / "policy").symlink_to(precious)
+    workdir.clear(run)
+    assert [path.name for path in run.iterdir()] == ["notes.txt"]
+    assert (precious / "data").exists()
+
+
+def test_two_commands_never_work_in_one_folder(tmp_path: Path) -> None:
+    with (
+        workdir.locked(tmp_path / "new"),
+        pytest.raises(UsageError, match="another rltrain"),
+        workdir.locked(tmp_path / "new"),
+    ):
+        pass
+    with workdir.locked(tmp_path / "new"):
+        pass
+
+
+def test_the_newest_run_of_a_job_is_found(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manifest: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for age, name in ((50, "cartpole-2"), (10, "acrobot-9")):
+        folder = tmp_path / "runs" / name
+        folder.mkdir()
+        workdir.save_job(folder, load_manifest(manifest), None)
+        os.utime(folder / workdir.JOB_FILE, times=(0, 2e9 - age))
+    assert workdir.newest("cartpole") == Path("runs/cartpole-2")
+    assert workdir.newest(None) == Path("runs/acrobot-9")
+    with pytest.raises(UsageError, match="no run to resume in runs/"):
+        workdir.newest("pendulum")
+
+
+def test_the_default_folder_tells_job_and_time() -> None:
+    assert workdir.default("cartpole", datetime(2026, 11, 21, 1, 43, tzinfo=UTC)) == Path(
+        "runs/cartpole-20261121-014300"
+    )
