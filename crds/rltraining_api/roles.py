@@ -44,7 +44,8 @@ class LearnerRole(ApiModel):
     """What the pods have beyond what the operator gives them: resources, node selection, sidecars."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.replicas == 1", "several learners are not built yet"),
+        # An API server tries rules on the default `{}` before it fills in that object's own defaults.
+        Rule("!has(self.replicas) || self.replicas == 1", "several learners are not built yet"),
     )
 
     @field_validator("replicas", mode="after")

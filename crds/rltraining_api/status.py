@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from rltraining_api.base import ApiModel
-from rltraining_api.fields import CountOrZero, Reason, ShortText, StepsOrZero, Text
+from rltraining_api.fields import ATOMIC_LIST, CountOrZero, Reason, ShortText, StepsOrZero, Text
 from rltraining_api.names import LEARNERS_MAX, SAMPLERS_MAX
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
@@ -141,7 +141,7 @@ class Status(ApiModel):
     """How far training has come."""
     progress_time: datetime | None = None
     """When progress last advanced; when nothing has advanced yet, when the job started."""
-    warnings: Annotated[tuple[Text, ...], Field(max_length=32)] = ()
+    warnings: Annotated[tuple[Text, ...], Field(max_length=32, json_schema_extra=ATOMIC_LIST)] = ()
     """What the learner warns of, as `Reason: sentence`. Each becomes an Event, once."""
     checkpoint: CheckpointStatus | None = None
     """The newest complete checkpoint."""

@@ -1,0 +1,166 @@
+"""The CRD: current, structural, bounded, described, and of one mind with the models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rltraining_api.crd import COLUMNS, FILE_NAME, crd, crd_yaml
+from rltraining_api.job import RLTrainingJob
+
+COMMITTED = Path(__file__).parents[3] / "crds" / FILE_NAME
+ROOT: dict[str, Any] = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema in a schema, with its path; `[]` is the item of a list."""
+    yield path, schema
+    for key, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{key}")
+    if "items" in schema:
+        yield from nodes(schema["items"], f"{path}[]")
+
+
+NODES = [(path, node) for path, node in nodes(ROOT) if path not in ("", ".metadata")]
+
+
+def at(path: str) -> dict[str, Any]:
+    return dict(NODES)[path]
+
+
+def filled(value: Any, schema: dict[str, Any]) -> Any:
+    """What an API server makes of a value: defaults from the outside in."""
+    if isinstance(value, list):
+        return [filled(item, schema["items"]) for item in value]
+    if not isinstance(value, dict) or "properties" not in schema:
+        return value
+    defaults = {key: child["default"] for key, child in schema["properties"].items() if "default" in child}
+    return {key: filled(item, schema["properties"].get(key, {})) for key, item in (defaults | value).items()}
+
+
+def test_the_committed_file_is_current() -> None:
+    assert COMMITTED.read_text(encoding="utf-8") == crd_yaml(), "run: make crd"
+
+
+def test_it_fits_into_the_annotation_of_client_side_apply() -> None:
+    assert len(crd_yaml()) < 200_000
+    assert yaml.safe_load(crd_yaml()) == crd()
+
+
+def test_only_words_that_a_structural_schema_may_hold() -> None:
+    allowed = {
+        "type", "description", "properties", "required", "items", "enum", "default", "nullable", "format", "pattern",
+        "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
+        "x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations", "x-kubernetes-list-type",
+        "x-kubernetes-list-map-keys",
+    }  # fmt: skip
+    for path, node in NODES:
+        assert set(node) <= allowed, path
+        assert isinstance(node["type"], str), path
+        assert isinstance(node.get("exclusiveMinimum", True), bool), path
+
+
+def test_every_field_is_described() -> None:
+    for path, node in NODES:
+        assert path.endswith("[]") or len(node["description"]) > 3, path
+
+
+def test_every_string_and_list_is_bounded() -> None:
+    for path, node in NODES:
+        if node["type"] == "string" and path not in (".apiVersion", ".kind"):
+            assert "maxLength" in node or "enum" in node, path
+        if node["type"] == "array":
+            assert "maxItems" in node, path
+            assert "x-kubernetes-list-type" in node, path
+        if node["type"] in ("integer", "number") and path.startswith(".spec"):
+            assert {"minimum", "maximum"} <= node.keys(), path
+
+
+def test_every_object_is_typed_or_free() -> None:
+    for path, node in NODES:
+        if node["type"] == "object":
+            assert ("properties" in node) != ("x-kubernetes-preserve-unknown-fields" in node), path
+
+
+def test_list_map_keys_are_required_fields_of_the_items() -> None:
+    for path, node in NODES:
+        for key in node.get("x-kubernetes-list-map-keys", ()):
+            assert key in node["items"]["required"], path
+
+
+def test_a_status_has_no_defaults() -> None:
+    assert not [path for path, node in NODES if path.startswith(".status") and "default" in node]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"algorithm": {"impala": {"optimizer": {"adam": {}}}}},
+        {"network": {"mlp": {}, "lstm": {}}},
+        {"network": {"impalaCnn": {}}},
+        {"sampler": {"replicas": 3}},
+        {"checkpoint": {"volume": {"claimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}}},
+        {
+            "runPolicy": {
+                "podFailurePolicy": {"rules": [{"action": "Count", "onPodConditions": [{"type": "X"}]}]}
+            }
+        },
+        {"stop": {"smoothedReturn": {"atLeast": 1}}},
+    ],
+)
+def test_an_api_server_fills_in_what_the_models_fill_in(spec: dict[str, Any]) -> None:
+    least = {"algorithm": {"impala": {}}, "environment": {"id": "A-v0"}, "stop": {"seconds": 1}}
+    header = {"apiVersion": "rltraining.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "a"}}
+    job = RLTrainingJob.model_validate(header | {"spec": least | spec})
+    stored = filled(least | spec, ROOT["properties"]["spec"])
+    assert stored == job.to_dict()["spec"]
+
+
+def test_every_default_obeys_its_bounds() -> None:
+    for path, node in NODES:
+        value = node.get("default")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            assert node["minimum"] <= value <= node["maximum"], path
+            assert not (node.get("exclusiveMinimum") and value == node["minimum"]), path
+        if "enum" in node and value is not None:
+            assert value in node["enum"], path
+
+
+def test_rules_name_fields_that_exist() -> None:
+    for path, node in [("", ROOT), *NODES]:
+        for validation in node.get("x-kubernetes-validations", ()):
+            for reference in re.findall(r"(?:self|oldSelf)((?:\.\w+)+)(\(?)", validation["rule"]):
+                steps, call = reference[0].strip(".").split("."), reference[1]
+                field = "." + ".".join(steps[:-1] if call else steps)
+                known = path + field in dict(NODES) or field == ".metadata.name"
+                assert known, f"{path}: {validation['rule']}"
+            assert validation["message"]
+
+
+def test_everything_that_may_change_is_named() -> None:
+    rules = " ".join(rule["rule"] for rule in at(".spec")["x-kubernetes-validations"])
+    fixed = set(re.findall(r"== oldSelf\.([\w.]+)", rules))
+    mutable = {"sampler", "stop", "runPolicy"}
+    assert {path.split(".")[0] for path in fixed} | mutable == set(at(".spec")["properties"])
+    assert {"sampler.template", "runPolicy.managedBy"} <= fixed
+    assert not any(path.startswith("stop") for path in fixed)
+
+
+def test_columns_and_scale_point_at_fields() -> None:
+    known = dict(NODES)
+    types = {"string": "string", "integer": "integer", "number": "number"}
+    for name, kind, path, _ in COLUMNS:
+        assert name == "Age" or known[path]["type"] == types[kind], name
+    scale = crd()["spec"]["versions"][0]["subresources"]["scale"]
+    assert {known[path]["type"] for path in scale.values()} == {"integer", "string"}
+
+
+def test_names_agree() -> None:
+    names = crd()["spec"]["names"]
+    assert crd()["metadata"]["name"] == f"{names['plural']}.{crd()['spec']['group']}"
+    assert names["shortNames"] == ["rlj"]

@@ -1,0 +1,172 @@
+"""The models: the shortest job, round trips, published defaults, and rules between fields."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from rltraining_api.algorithms import A2c, A3c, Algorithm, DdpgApex, DqnApex, Impala, Optimizer, Ppo
+from rltraining_api.introspect import child_model
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import NAME_MAX, SAMPLERS_MAX, pod_name
+from rltraining_api.status import LedgerEntry, Progress, Status
+
+SHORTEST: dict[str, Any] = {
+    "apiVersion": "rltraining.dev/v1alpha1",
+    "kind": "RLTrainingJob",
+    "metadata": {"name": "cartpole"},
+    "spec": {
+        "algorithm": {"impala": {}},
+        "environment": {"id": "CartPole-v1"},
+        "sampler": {"replicas": 2},
+        "stop": {"environmentSteps": 2_000_000, "meanReturn": {"atLeast": 475, "episodes": 100}},
+    },
+}
+
+
+def job(**spec: Any) -> RLTrainingJob:
+    return RLTrainingJob.model_validate(SHORTEST | {"spec": SHORTEST["spec"] | spec})
+
+
+def test_the_shortest_job_has_every_default() -> None:
+    spec = job().spec
+    assert spec.algorithm.name == "impala"
+    assert spec.algorithm.parameters == Impala()
+    assert spec.network.name == "mlp"
+    assert spec.network.mlp is not None
+    assert spec.network.mlp.hidden_sizes == (64, 64)
+    assert (spec.learner.replicas, spec.sampler.replicas) == (1, 2)
+    assert spec.run_policy.backoff_limit == 6
+    assert spec.run_policy.clean_pod_policy == "Running"
+
+
+def test_a_job_survives_being_written_and_read() -> None:
+    first = job(environment={"id": "CartPole-v1", "kwargs": {"render_mode": None, "gravity": 9.8}})
+    written = first.to_dict()
+    assert RLTrainingJob.model_validate(written) == first
+    assert written["spec"]["environment"]["kwargs"] == {"render_mode": None, "gravity": 9.8}
+
+
+def test_null_that_turns_a_default_off_survives_being_written() -> None:
+    first = job(algorithm={"impala": {"gradientClip": None}})
+    assert first.to_dict()["spec"]["algorithm"]["impala"]["gradientClip"] is None
+    assert RLTrainingJob.model_validate(first.to_dict()) == first
+
+
+def test_what_is_unset_is_not_written() -> None:
+    spec = job().to_dict()["spec"]
+    assert "image" not in spec
+    assert "rewardClip" not in spec["algorithm"]["impala"]
+
+
+@pytest.mark.parametrize("model", [A3c, A2c, Ppo, DqnApex, DdpgApex, Impala])
+def test_the_defaults_of_every_algorithm_are_valid(model: type[Any]) -> None:
+    assert model.model_validate(model().to_dict()) == model()
+
+
+def test_published_values() -> None:
+    impala, dqn = Impala(), DqnApex()
+    assert (impala.discount, impala.unroll_length, impala.learning_rate) == (0.99, 20, 6e-4)
+    assert (impala.gradient_clip, impala.entropy_cost, impala.baseline_cost) == (40, 0.01, 0.5)
+    assert impala.optimizer.rmsprop is not None
+    assert impala.optimizer.rmsprop.epsilon == 0.01
+    assert (dqn.n_step, dqn.batch_size, dqn.replay_capacity) == (3, 512, 2_000_000)
+    assert (dqn.exploration_epsilon, dqn.exploration_alpha) == (0.4, 7)
+    assert dqn.learning_rate == pytest.approx(0.00025 / 4)
+    assert dqn.optimizer.rmsprop is not None
+    assert dqn.optimizer.rmsprop.centered
+
+
+def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
+    for name in Algorithm.choices:
+        model = child_model(Algorithm.model_fields[name].annotation)
+        assert model is not None
+        for key, field in model.model_fields.items():
+            assert "(" in (field.description or ""), f"{name}.{key} does not say where its default comes from"
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            {"algorithm": {"impala": {}, "a3c": {}}},
+            "exactly one algorithm is needed, found two: a3c and impala",
+        ),
+        ({"algorithm": {"ppo": {}}}, "ppo is not built yet: use impala"),
+        ({"algorithm": {"impala": {"rhoClip": 0.5}}}, "rhoClip must be at least cClip (1), got 0.5"),
+        ({"algorithm": {"impala": {"optimizer": {}}}}, "exactly one optimizer is needed, found none"),
+        ({"network": {"lstm": {}}}, "exactly one network is needed, found none"),
+        (
+            {"algorithm": {"impala": {"learningRateSchedule": "Linear"}}, "stop": {"seconds": 9}},
+            "learningRateSchedule Linear needs stop.environmentSteps",
+        ),
+        ({"learner": {"replicas": 2}}, "several learners are not built yet: must be 1, got 2"),
+        ({"environment": {"id": "ALE/Pong-v5", "atari": {}}}, "is not built yet"),
+        ({"stop": {}}, "at least one rule is needed"),
+        ({"checkpoint": {"uri": "s3://b/p", "volume": {"claimName": "c"}}}, "exclude each other"),
+        ({"checkpoint": {"volume": {}}}, "exactly one claim is needed"),
+        ({"sampler": {"template": {"spec": {"containers": {"name": "x"}}}}}, "containers must be a list"),
+    ],
+)
+def test_rules_between_fields(spec: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        job(**spec)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "sentence"),
+    [
+        (DqnApex, {"replayMinimum": 3_000_000}, "replayCapacity must be at least replayMinimum"),
+        (DdpgApex, {"batchSize": 20_000}, "replayMinimum must be at least batchSize"),
+        (Optimizer, {"rmsprop": {}, "adam": {}}, "found two: rmsprop and adam"),
+    ],
+)
+def test_rules_of_what_is_not_built_yet(model: type[Any], fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        model.model_validate(fields)
+
+
+def failure_policy(**requirement: Any) -> dict[str, Any]:
+    return {"podFailurePolicy": {"rules": [{"action": "Ignore", **requirement}]}}
+
+
+def test_pod_failure_policy_reads_as_in_batch_v1() -> None:
+    policy = failure_policy(onPodConditions=[{"type": "DisruptionTarget"}])
+    parsed = job(runPolicy=policy).spec.run_policy.pod_failure_policy
+    assert parsed is not None
+    assert parsed.rules[0].on_pod_conditions is not None
+    assert parsed.rules[0].on_pod_conditions[0].status == "True"
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        {},
+        {"onExitCodes": {"operator": "In", "values": [0]}},
+        {"onExitCodes": {"operator": "In", "values": [3, 3]}},
+        {"onExitCodes": {"operator": "In", "values": []}},
+        {"onExitCodes": {"operator": "In", "values": [1]}, "onPodConditions": [{"type": "X"}]},
+    ],
+)
+def test_pod_failure_policy_refuses_as_batch_v1_does(requirement: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        job(runPolicy=failure_policy(**requirement))
+
+
+def test_the_last_sampler_of_the_longest_name_is_a_dns_label() -> None:
+    assert len(pod_name("a" * NAME_MAX, "sampler", SAMPLERS_MAX - 1)) == 63
+
+
+def test_a_status_survives_being_written_and_read() -> None:
+    status = Status(phase="Running", ledger=(LedgerEntry(pod="a-sampler-0", uid="u", restarts=2),))
+    assert Status.model_validate(status.to_dict()) == status
+
+
+@given(st.floats())
+def test_measurements_that_json_has_not_become_none(value: float) -> None:
+    assert Progress(mean_return=value).mean_return == (value if math.isfinite(value) else None)

@@ -1,0 +1,118 @@
+"""`--set path=value`, and the YAML that values are written in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rltraining_api import yaml_text
+from rltraining_api.manifest import ManifestError, apply_overrides, load_manifest
+
+GOOD = """\
+apiVersion: rltraining.dev/v1alpha1
+kind: RLTrainingJob
+metadata: {name: cartpole}
+spec:
+  algorithm: {impala: {}}
+  environment: {id: CartPole-v1}
+  network: {mlp: {hiddenSizes: [64, 32]}}
+  stop: {environmentSteps: 2000000, meanReturn: {atLeast: 475}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("assignment", "path", "value"),
+    [
+        ("spec.stop.environmentSteps=1000", "spec.stop.environment_steps", 1000),
+        ("stop.environmentSteps=1e3", "spec.stop.environment_steps", 1000),
+        ("environment.numEnvs=4", "spec.environment.num_envs", 4),
+        ("environment.kwargs.goal=[1, 2]", "spec.environment.kwargs", {"goal": [1, 2]}),
+        ("algorithm.impala.learningRate=1e-3", "spec.algorithm.impala.learning_rate", 0.001),
+        ("algorithm.impala.gradientClip=null", "spec.algorithm.impala.gradient_clip", None),
+        ("network.mlp.hiddenSizes[1]=8", "spec.network.mlp.hidden_sizes", (64, 8)),
+        ("network.mlp.hiddenSizes=[8]", "spec.network.mlp.hidden_sizes", (8,)),
+        ("stop.meanReturn=null", "spec.stop.mean_return", None),
+        ("metadata.name=acrobot", "metadata.name", "acrobot"),
+        ("environment.id=a=b:C-v1", None, None),
+        ("checkpoint.uri=s3://b/x?y=z", "spec.checkpoint.uri", "s3://b/x?y=z"),
+    ],
+)
+def test_an_override_takes_effect(assignment: str, path: str | None, value: object) -> None:
+    if path is None:
+        with pytest.raises(ManifestError, match='got "a=b:C-v1"'):
+            load_manifest(GOOD, [assignment])
+        return
+    found: Any = load_manifest(GOOD, [assignment])
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert found == value
+
+
+@pytest.mark.parametrize(
+    ("assignment", "sentence"),
+    [
+        ("foo", "--set foo: must be path=value, as in environment.numEnvs=4"),
+        ("a..b=1", "--set a..b=1: 'a..b' is not a path, as in spec.environment.numEnvs"),
+        ("environment.id.x=3", "--set environment.id.x=3: spec.environment.id is not an object"),
+        ("stop[0]=3", "--set stop[0]=3: spec.stop is not a list"),
+        (
+            "network.mlp.hiddenSizes[2]=3",
+            "--set network.mlp.hiddenSizes[2]=3: spec.network.mlp.hiddenSizes has only 2 items",
+        ),
+        (
+            "network.mlp.hiddenSizes.first=3",
+            "--set network.mlp.hiddenSizes.first=3: spec.network.mlp.hiddenSizes is not an object",
+        ),
+        (
+            "environment.numEnv=4",
+            "manifest: spec.environment.numEnv: is not a known field: did you mean numEnvs?",
+        ),
+        (
+            "seed=[",
+            "--set seed=[: line 1, column 2: is not valid YAML: "
+            "expected the node content, but found '<stream end>', at: [",
+        ),
+    ],
+)
+def test_an_override_that_cannot_be_made(assignment: str, sentence: str) -> None:
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(GOOD, [assignment])
+    assert str(caught.value) == sentence
+
+
+def test_overrides_leave_the_data_as_it_was() -> None:
+    data = {"spec": {"stop": {"seconds": 1}}}
+    changed = apply_overrides(data, ["stop.seconds=2", "stop.environmentSteps=3"])
+    assert changed == {"spec": {"stop": {"seconds": 2, "environmentSteps": 3}}}
+    assert data == {"spec": {"stop": {"seconds": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("2e6", 2_000_000),
+        ("1.0", 1),
+        ("0.5", 0.5),
+        (".5", 0.5),
+        ("-1.5E+2", -150),
+        ("1e400", float("inf")),
+        ("-.inf", float("-inf")),
+        ("2026-01-01", "2026-01-01"),
+        ("'1e-3'", "1e-3"),
+        ("1e", "1e"),
+        ("v1.2.3", "v1.2.3"),
+        ("0x10", 16),
+        ("true", True),
+        ("", None),
+    ],
+)
+def test_scalars_are_what_kubernetes_makes_of_them(text: str, value: object) -> None:
+    found = yaml_text.value(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_merge_keys_are_no_duplicates() -> None:
+    (document,) = yaml_text.documents("base: &b {x: 1, y: 2}\nmine: {<<: *b, x: 3}\n")
+    assert document["mine"] == {"x": 3, "y": 2}
