@@ -168,7 +168,7 @@ def test_a_state_that_torch_cannot_read_is_passed_over_although_its_hash_is_righ
 
 
 def test_leftovers_go_with_the_next_success_and_foreign_files_stay(tmp_path: Path) -> None:
-    for leftover in (f".{name(3)}", name(4)):
+    for leftover in (f".unfinished-{name(3)}", f".removed-{name(1)}", name(4)):
         (tmp_path / leftover).mkdir()
         (tmp_path / leftover / "state.pt").write_bytes(b"half")
     for foreign in ("notes", ".git"):

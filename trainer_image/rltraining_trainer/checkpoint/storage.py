@@ -32,10 +32,13 @@ class Storage(Protocol):
         """The URI of one directory, or of the whole."""
 
     def directories(self) -> list[str]:
-        """Names of all directories, unfinished ones too, in no order; empty when nothing is there yet."""
+        """Names of all directories, in no order; empty when nothing is there yet."""
 
     def publish(self, directory: str) -> AbstractContextManager[OpenNew]:
-        """Write a new directory: there whole after the block, and not at all when the block raises."""
+        """Write a directory: there whole after the block, and not at all when the block raises.
+
+        One of that name is replaced, in an object store as soon as the block begins.
+        """
 
     def read(self, directory: str, file: str) -> bytes:
         """The content of a file; FileNotFoundError when there is none."""
@@ -64,6 +67,9 @@ def open_storage(uri: str) -> Storage:
     return ObjectStorage(fs, path)
 
 
+_UNFINISHED, _REMOVED = ".unfinished-", ".removed-"
+
+
 class LocalStorage:
     """Directories on a mounted file system: written under a hidden name, synced, then renamed."""
 
@@ -75,18 +81,21 @@ class LocalStorage:
 
     def directories(self) -> list[str]:
         try:
-            return [entry.name for entry in self._root.iterdir() if entry.is_dir()]
+            return [path.name for path in self._root.iterdir() if path.is_dir()]
         except FileNotFoundError:
             return []
 
     @contextmanager
     def publish(self, directory: str) -> Iterator[OpenNew]:
-        unfinished = self._root / f".{directory}"
+        unfinished = self._root / f"{_UNFINISHED}{directory}"
         try:
-            shutil.rmtree(unfinished, ignore_errors=True)  # what a process that died here left behind
-            unfinished.mkdir(parents=True)
+            self._root.mkdir(parents=True, exist_ok=True)
+            self._sweep()  # first, as it may be what fills the disk
+            unfinished.mkdir()
             yield lambda file: _synced(unfinished / file)
             _sync_directory(unfinished)
+            if (self._root / directory).exists():
+                self.remove(directory)
             unfinished.rename(self._root / directory)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -100,12 +109,18 @@ class LocalStorage:
         return (self._root / directory / file).stat().st_size
 
     def remove(self, directory: str) -> None:
-        # Under its hidden name it is no longer a checkpoint, however far the deletion comes.
-        hidden = self._root / f".{directory.lstrip('.')}"
-        if hidden.name != directory:
-            shutil.rmtree(hidden, ignore_errors=True)
-            (self._root / directory).rename(hidden)
-        shutil.rmtree(hidden)
+        removed = (
+            self._root / f"{_REMOVED}{directory}"
+        )  # no longer a checkpoint, however far the deletion comes
+        shutil.rmtree(removed, ignore_errors=True)
+        (self._root / directory).rename(removed)
+        shutil.rmtree(removed)
+
+    def _sweep(self) -> None:
+        """Delete what processes that died here left behind."""
+        for path in self._root.iterdir():
+            if path.name.startswith((_UNFINISHED, _REMOVED)):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 class ObjectStorage:
@@ -131,6 +146,8 @@ class ObjectStorage:
     @contextmanager
     def publish(self, directory: str) -> Iterator[OpenNew]:
         try:
+            if self._fs.exists(self._path(directory)):
+                self.remove(directory)
             self._fs.makedirs(self._path(directory), exist_ok=True)
             yield lambda file: self._fs.open(self._path(directory, file), "wb")
         except BaseException:

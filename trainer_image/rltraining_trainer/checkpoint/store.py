@@ -133,7 +133,7 @@ class CheckpointStore:
             older = [name for name, _ in self._complete() if name != saved]
             keep = {saved, *older[: self._keep - 1]}
             for name in self._storage.directories():
-                if _NAME.fullmatch(name.removeprefix(".")) and name not in keep:
+                if _NAME.fullmatch(name) and name not in keep:
                     self._storage.remove(name)
         except Exception as error:
             _LOG.warning(
