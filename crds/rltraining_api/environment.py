@@ -28,8 +28,7 @@ class Atari(ApiModel):
     noop_max: CountOrZero = 30
     """An episode starts with up to so many no-ops (published: 30)."""
     life_loss_ends_episode: bool = False
-    """Let the loss of a life end the episode for learning (Mnih et al. and IMPALA: yes; Machado et al.: no).
-    """
+    """Let the loss of a life end the episode for learning (Mnih et al. and IMPALA: yes; Machado et al.: no)."""
 
 
 ATARI_NOT_BUILT = "is not built yet: leave it out, or preprocess in an environment of your own"

@@ -1,5 +1,4 @@
-"""`RLTrainingJob`: one distributed reinforcement-learning run. The parts of its spec are in the modules
-beside."""
+"""`RLTrainingJob`: one distributed reinforcement-learning run. The parts of its spec are in the modules beside."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ class JobSpec(ApiModel):
     code: Code | None = None
     """User code that is not in the image. Immutable."""
     stop: Stop
-    """When the run is done: the rule that is met first ends it, successfully. May change while the job runs.
-    """
+    """When the run is done: the rule that is met first ends it, successfully. May change while the job runs."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     """How often the whole state is saved, and where. Immutable."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy)

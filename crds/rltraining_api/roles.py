@@ -62,8 +62,7 @@ class SamplerRole(ApiModel):
     replicas: Annotated[int, Field(ge=1, le=SAMPLERS_MAX)] = 1
     """Number of sampler pods. May change while the job runs; `kubectl scale` sets it too."""
     template: PodTemplate = Field(default_factory=PodTemplate)
-    """What the pods have beyond what the operator gives them: resources, node selection, sidecars. Immutable.
-    """
+    """What the pods have beyond what the operator gives them: resources, node selection, sidecars. Immutable."""
 
 
 class CodeConfigMap(ApiModel):

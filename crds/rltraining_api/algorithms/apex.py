@@ -97,8 +97,7 @@ class DdpgApex(Apex):
     gradient_clip: Positive | None = 40.0
     """Largest global norm of the gradient; null turns clipping off (as in Ape-X DQN)."""
     action_gradient_clip: Positive | None = 1.0
-    """Clip of each element of the critic's gradient with respect to the action; null turns it off (paper: 1).
-    """
+    """Clip of each element of the critic's gradient with respect to the action; null turns it off (paper: 1)."""
     target_update_period: Count = 100
     """Updates between copies of the networks into the target networks (paper: 100)."""
     replay_capacity: Count = 1_000_000
@@ -106,5 +105,4 @@ class DdpgApex(Apex):
     replay_minimum: Count = 10_000
     """Transitions in all shards together before learning starts (not published)."""
     exploration_noise: Positive = 0.3
-    """Standard deviation of the Gaussian noise on actions, in units of half the action's range (paper: .3).
-    """
+    """Standard deviation of the Gaussian noise on actions, in units of half the action's range (paper: .3)."""

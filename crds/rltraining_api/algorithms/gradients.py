@@ -30,8 +30,7 @@ class A3c(ActorCritic):
     rollout_length: Count = 5
     """t_max: steps of each environment per gradient (paper: 5)."""
     learning_rate: LearningRate = 7e-4
-    """Step size of the shared optimizer (paper: drawn log-uniformly from [1e-4, 1e-2]; about 7e-4 was best).
-    """
+    """Step size of the shared optimizer (paper: drawn log-uniformly from [1e-4, 1e-2]; about 7e-4 was best)."""
     optimizer: Optimizer = Field(default_factory=lambda: Optimizer(rmsprop=RmsProp(epsilon=0.1)))
     """The shared optimizer (paper: rmsprop with shared statistics, alpha .99; its author: epsilon .1)."""
     gradient_clip: Positive | None = 40.0

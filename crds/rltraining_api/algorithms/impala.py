@@ -49,8 +49,7 @@ class Impala(ApiModel):
     baseline_cost: NotNegative = 0.5
     """Weight of the value loss (paper: .5)."""
     rho_clip: Positive = 1.0
-    """Clip of the importance weights ρ in the value target; must be at least cClip (paper: 1, section 5.2).
-    """
+    """Clip of the importance weights ρ in the value target; must be at least cClip (paper: 1, section 5.2)."""
     c_clip: Positive = 1.0
     """Clip of the trace weights c (paper: 1)."""
     pg_rho_clip: Positive = 1.0
