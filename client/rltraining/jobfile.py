@@ -8,57 +8,67 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rltraining_api import yaml_text
 from rltraining_api.job import RLTrainingJob
-from rltraining_api.manifest import load_manifest
+from rltraining_api.manifest import ManifestError, load_manifest
+
+from rltraining.errors import UsageError
 
 STDIN = "-"
+SOURCE_ANNOTATION = "rltraining.dev/source"
+"""Path of the manifest that a run was started from: user modules beside it are found again on `--resume`."""
 
 
 @dataclass(frozen=True)
 class JobFile:
-    """A job and where it came from."""
+    """A job and what came with it."""
 
     job: RLTrainingJob
-    path: Path | None
-    """None: standard input."""
-    code: dict[str, str]
-    """User code by file name, from the ConfigMap that `spec.code` names, if it stands in the same file."""
+    config_maps: tuple[dict[str, Any], ...] = ()
+    """ConfigMaps that stand beside the job: `spec.code` may name one."""
+
+    @property
+    def code_folder(self) -> Path | None:
+        """Where user modules may lie: beside the manifest. None when it came from standard input."""
+        origin = (self.job.metadata.annotations or {}).get(SOURCE_ANNOTATION)
+        return Path(origin).parent if origin else None
+
+    def save(self, path: Path) -> None:
+        """Write the manifest as it is run, with all defaults filled in; `load` reads it again."""
+        documents = [manifest(self.job), *self.config_maps]
+        path.write_text(yaml.safe_dump_all(documents, sort_keys=False), encoding="utf-8")
 
 
 def source(file: str) -> Path | str:
-    """What the contract's readers take: a path, or the text itself."""
+    """What the contract's readers take: a path, or, for `-`, the text of standard input."""
     return sys.stdin.read() if file == STDIN else Path(file)
 
 
 def load(file: str, overrides: Iterable[str] = ()) -> JobFile:
-    """The one job of a file (`-`: standard input). Raises ManifestError."""
+    """The one job of a file (`-`: standard input). Raises UsageError with a sentence per problem."""
     origin = source(file)
-    job = load_manifest(origin, overrides)
-    path = origin if isinstance(origin, Path) else None
-    return JobFile(job, path, _code(job, origin))
+    try:
+        job = load_manifest(origin, overrides)
+    except ManifestError as error:
+        raise UsageError(str(error)) from None
+    text = origin if isinstance(origin, str) else origin.read_text(encoding="utf-8")
+    config_maps = tuple(document for document in yaml_text.documents(text) if _is_config_map(document))
+    return JobFile(_with_source(job, origin) if isinstance(origin, Path) else job, config_maps)
 
 
 def manifest(job: RLTrainingJob) -> dict[str, Any]:
-    """A job as its user would write it, with all defaults filled in; it can be loaded again."""
+    """A job as its user would write it, with all defaults filled in."""
     data = job.to_dict()
     data.pop("status", None)
     return data
 
 
-def _code(job: RLTrainingJob, origin: Path | str) -> dict[str, str]:
-    if job.spec.code is None:
-        return {}
-    text = origin if isinstance(origin, str) else origin.read_text(encoding="utf-8")
-    for document in yaml_text.documents(text):
-        if _is_config_map(document, job.spec.code.config_map.name):
-            return {str(name): str(code) for name, code in (document.get("data") or {}).items()}
-    return {}
+def _with_source(job: RLTrainingJob, path: Path) -> RLTrainingJob:
+    """The job that says where it comes from, unless it says so already."""
+    annotations = {SOURCE_ANNOTATION: str(path.resolve()), **(job.metadata.annotations or {})}
+    return job.model_copy(update={"metadata": job.metadata.model_copy(update={"annotations": annotations})})
 
 
-def _is_config_map(document: Any, name: str) -> bool:
-    return (
-        isinstance(document, dict)
-        and document.get("kind") == "ConfigMap"
-        and (document.get("metadata") or {}).get("name") == name
-    )
+def _is_config_map(document: Any) -> bool:
+    return isinstance(document, dict) and document.get("kind") == "ConfigMap" and "metadata" in document

@@ -11,20 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-import yaml
-from rltraining_api.job import RLTrainingJob
-
 from rltraining.errors import UsageError
-from rltraining.jobfile import manifest
 
 RUNS = Path("runs")
 JOB_FILE = "job.yaml"
 LOCK_FILE = ".lock"
-SOURCE_ANNOTATION = "rltraining.dev/source"
-"""Path of the manifest that a run was started from: user modules beside it are found again on `--resume`."""
 OURS = (
     *(JOB_FILE, "status.json", "progress.jsonl", "learning_curve.png"),
-    *("checkpoints", "policy", "tensorboard", "logs", "pods", "code"),
+    *("checkpoints", "policy", "tensorboard", "logs", ".pods"),
 )
 """What a run leaves in its folder. Nothing else is ever deleted."""
 
@@ -64,8 +58,12 @@ def check(folder: Path, mode: Mode) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Make the folder and hold it: two commands never work in one. Raises UsageError."""
+def held(folder: Path, mode: Mode) -> Iterator[None]:
+    """Make the folder and hold it, so that two commands never work in one.
+
+    Raises UsageError where the folder cannot be used in this way.
+    """
+    check(folder, mode)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -73,6 +71,7 @@ def locked(folder: Path) -> Iterator[None]:
         raise UsageError(f"--workdir {folder}: cannot be written: {error.strerror}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        check(folder, mode)  # another may have used it between the first look and the lock
         yield
     except BlockingIOError:
         raise UsageError(f"--workdir {folder}: another rltrain is running in it") from None
@@ -88,17 +87,3 @@ def clear(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-
-
-def save_job(folder: Path, job: RLTrainingJob, source: Path | None) -> None:
-    """Write the manifest as it is run, without a status; it is a manifest that `rltrain run` takes again."""
-    data = manifest(job)
-    if source is not None:
-        data["metadata"].setdefault("annotations", {})[SOURCE_ANNOTATION] = str(source.resolve())
-    (folder / JOB_FILE).write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
-
-
-def source_of(job: RLTrainingJob) -> Path | None:
-    """The manifest that a saved job was started from."""
-    source = (job.metadata.annotations or {}).get(SOURCE_ANNOTATION)
-    return Path(source) if source else None

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rltraining.errors import UsageError
+from rltraining.jobfile import load
+
+CODE = """
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: my-code}
+data: {maze.py: "x = 1\\n"}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: other}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, manifest: str) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(manifest + "  code: {configMap: {name: my-code}}\n" + CODE)
+    return path
+
+
+def test_a_job_comes_with_the_code_in_its_file_and_the_folder_of_its_file(file: Path) -> None:
+    loaded = load(str(file), ["seed=7"])
+    assert loaded.job.spec.seed == 7
+    assert [document["data"] for document in loaded.config_maps] == [{"maze.py": "x = 1\n"}]
+    assert loaded.code_folder == file.parent
+
+
+def test_what_is_saved_loads_again_as_it_was_wherever_it_lies(file: Path, tmp_path: Path) -> None:
+    first = load(str(file))
+    copy = tmp_path / "elsewhere" / "job.yaml"
+    copy.parent.mkdir()
+    first.save(copy)
+    assert load(str(copy)) == first
+    assert "status" not in copy.read_text()
+
+
+def test_standard_input(manifest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(manifest))
+    loaded = load("-")
+    assert loaded.job.metadata.name == "cartpole"
+    assert loaded.code_folder is None
+
+
+def test_problems_are_sentences(file: Path) -> None:
+    with pytest.raises(UsageError, match=r"spec\.seed: must be at least 0, got -1"):
+        load(str(file), ["seed=-1"])
+    with pytest.raises(UsageError, match="there is no such file"):
+        load(str(file.parent / "nope.yaml"))
