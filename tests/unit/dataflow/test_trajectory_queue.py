@@ -155,7 +155,7 @@ def test_a_queue_in_use_cannot_be_restored() -> None:
 
 @pytest.mark.parametrize("capacity", [-1, -2])
 def test_a_queue_needs_room(capacity: int) -> None:
-    with pytest.raises(ValueError, match="must be at least 1"):
+    with pytest.raises(ValueError, match="must be at least 0"):
         TrajectoryQueue(capacity)
 
 

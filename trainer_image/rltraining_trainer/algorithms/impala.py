@@ -53,12 +53,13 @@ class ImpalaLearner:
             gradient.zero_()
             terms = self._loss(batch)
             terms["loss"].backward()
+            terms = {name: term.detach() for name, term in terms.items()}
             terms["gradient_norm"] = clip_by_norm(gradient, self.settings.gradient_clip)
             if not math.isfinite(terms["loss"] + terms["gradient_norm"]):
                 raise Diverged(_what_diverged(terms, batch, self.updates))
-            self._optimizer.step(self.parameters, gradient, learning_rate)
+            self._optimizer.step(self.parameters.detach(), gradient, learning_rate)
             self.updates += 1
-        return {name: term.detach() for name, term in terms.items()}
+        return terms
 
     def learning_rate(self, environment_steps: int) -> float:
         """The optimizer's step size after so many environment steps."""
@@ -94,7 +95,7 @@ class ImpalaLearner:
         targets, advantages = vtrace(
             log_prob.detach() - batch["log_prob"],
             settings.discount * ~batch["ended"],
-            reward,
+            reward * settings.reward_scale,
             baseline[:-1],
             baseline[-1],
             rho_clip=settings.rho_clip,

@@ -38,7 +38,7 @@ class _Entry(Generic[T]):
 
 class TrajectoryQueue(Generic[T]):
     """First in, first out. The first `capacity` unrolls are *accepted*: their producers may go on and make
-    the next.
+    the next. With a capacity of 0 that is when the unroll is taken out.
 
     What comes while it is full lies behind them, unaccepted, and its producer waits for the answer. So the
     queue holds at most `capacity` plus one per producer that waits for its answers.
@@ -49,8 +49,8 @@ class TrajectoryQueue(Generic[T]):
     """
 
     def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise ValueError(f"the capacity of the trajectory queue must be at least 1, not {capacity}")
+        if capacity < 0:
+            raise ValueError(f"the capacity of the trajectory queue must be at least 0, not {capacity}")
         self._capacity = capacity
         self._changed = threading.Condition()
         self._entries: deque[_Entry[T]] = deque()
@@ -91,7 +91,7 @@ class TrajectoryQueue(Generic[T]):
                 return None
             entry = self._entries.popleft()
             self._used += 1
-            moved_up = next(islice(self._entries, self._capacity - 1, None), None)
+            moved_up = entry if self._capacity == 0 else next(islice(self._entries, self._capacity - 1, None), None)
             tell = moved_up.accepted if moved_up else []
             if moved_up:
                 moved_up.accepted = []

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from rltraining_trainer.environments.stepper import Step
-
 
 class EpisodeTracker:
-    """Adds up undiscounted rewards until an episode ends; ``take()`` hands out those that ended since the last call."""
+    """Adds up undiscounted rewards and steps of episodes that go on over many unrolls."""
 
     def __init__(self, num_envs: int) -> None:
-        self._return = np.zeros(num_envs, np.float64)
+        self._return = np.zeros(num_envs)
         self._length = np.zeros(num_envs, np.int64)
-        self._returns: list[np.ndarray] = []
-        self._lengths: list[np.ndarray] = []
 
-    def add(self, step: Step) -> None:
-        self._return += step.reward
-        self._length += step.valid
-        ended = step.terminated | step.truncated
-        if ended.any():
-            self._returns.append(self._return[ended])
-            self._lengths.append(self._length[ended])
-            self._return[ended] = 0.0
-            self._length[ended] = 0
+    def add(self, reward: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The next T steps, all arguments ``[T, B]``; ``ended`` where an episode ended, ``valid`` where there was a step.
 
-    def take(self) -> tuple[np.ndarray, np.ndarray]:
-        """(returns ``[K]`` float32, lengths ``[K]`` int64) of the K episodes that ended since the last call."""
-        returns = np.concatenate(self._returns) if self._returns else np.zeros(0)
-        lengths = np.concatenate(self._lengths) if self._lengths else np.zeros(0, np.int64)
-        self._returns, self._lengths = [], []
-        return returns.astype(np.float32), lengths
+        Returns:
+            Of the K episodes that ended, in the order of their ends: returns ``[K]`` float32 and lengths ``[K]`` int64.
+        """
+        returns = self._return + np.cumsum(reward, 0, dtype=np.float64)
+        lengths = self._length + np.cumsum(valid, 0)
+        environment, time = np.nonzero(ended.T)
+        later = np.flatnonzero(environment[1:] == environment[:-1]) + 1  # not the first end in its environment
+        episode_returns = _since_last_end(returns[time, environment], later)
+        episode_lengths = _since_last_end(lengths[time, environment], later)
+
+        self._return, self._length = returns[-1], lengths[-1]
+        last = np.append(environment[1:] != environment[:-1], True)[: len(environment)]
+        self._return[environment[last]] -= returns[time[last], environment[last]]
+        self._length[environment[last]] -= lengths[time[last], environment[last]]
+        order = np.argsort(time, kind="stable")
+        return episode_returns[order].astype(np.float32), episode_lengths[order]
+
+
+def _since_last_end(totals: np.ndarray, later: np.ndarray) -> np.ndarray:
+    """Running totals at ends ``[K]``, sorted by environment, as sums of single episodes."""
+    sums = totals.copy()
+    sums[later] -= totals[later - 1]
+    return sums

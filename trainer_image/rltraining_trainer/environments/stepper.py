@@ -60,6 +60,8 @@ class Stepper:
             )
         self.environments = environments
         self.name = name
+        self.shows_last_observation = mode is AutoresetMode.NEXT_STEP
+        """The last observation of every episode is in the stream: it is what the reset step begins with."""
         self._mode = mode
         self._all = np.ones(environments.num_envs, bool)
         self._none = np.zeros(environments.num_envs, bool)
@@ -77,7 +79,7 @@ class Stepper:
         try:
             observation, reward, terminated, truncated, info = self.environments.step(action)
             ended = terminated | truncated
-            if self._mode is AutoresetMode.NEXT_STEP:
+            if self.shows_last_observation:
                 valid, first, final = ~self._ended, self._ended, None
                 self._ended = ended
             else:

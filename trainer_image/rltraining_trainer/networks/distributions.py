@@ -1,7 +1,8 @@
 """Action distributions as stateless functions of their parameters.
 
-A distribution's parameters are one tensor ``[..., P]``, the policy head's output, so that whole unrolls of them can be kept,
-sent and differentiated at once. Actions are drawn from noise that is given: the caller makes it, for a whole unroll in one call.
+A distribution's parameters are one tensor ``[..., P]``, the policy head's output, so that whole unrolls of them
+can be kept, sent and differentiated at once. Actions are drawn from noise that is given: the caller makes it for a whole
+unroll in one call.
 """
 
 from __future__ import annotations
@@ -46,8 +47,12 @@ class Distribution(Protocol):
         """(log π(action), H(π)), each ``[...]``: one pass for both."""
         ...
 
-    def to_environment(self, action: Tensor) -> np.ndarray:
+    def environment_action(self, action: Tensor) -> Tensor:
         """Actions as the environment's space wants them."""
+        ...
+
+    def to_environment(self, action: Tensor) -> np.ndarray:
+        """``environment_action``, as the environment takes it."""
         ...
 
 
@@ -62,11 +67,10 @@ class Categorical:
         self._start = int(space.start)
 
     def noise(self, *batch: int) -> Tensor:
-        return torch.empty(*batch, self.parameter_size).exponential_()
+        return torch.empty(*batch, self.parameter_size).exponential_().log_().neg_()  # Gumbel
 
     def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
-        # argmax(logits + Gumbel) draws from softmax(logits); Gumbel = -log(Exponential).
-        return torch.argmax(parameters - noise.log(), -1)
+        return torch.argmax(parameters + noise, -1)  # draws from softmax(parameters): the Gumbel-max trick
 
     def mode(self, parameters: Tensor) -> Tensor:
         return parameters.argmax(-1)
@@ -79,9 +83,11 @@ class Categorical:
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         return log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1), entropy
 
+    def environment_action(self, action: Tensor) -> Tensor:
+        return action + self._start if self._start else action
+
     def to_environment(self, action: Tensor) -> np.ndarray:
-        actions = action.numpy()
-        return actions + self._start if self._start else actions
+        return self.environment_action(action).numpy()
 
 
 class DiagonalGaussian:
@@ -94,12 +100,13 @@ class DiagonalGaussian:
     action_dtype = torch.float32
 
     def __init__(self, space: spaces.Box) -> None:
-        low, high = np.asarray(space.low, np.float32), np.asarray(space.high, np.float32)
-        bounded = np.isfinite(low) & np.isfinite(high)
+        low = torch.tensor(space.low, dtype=torch.float32).reshape(-1)
+        high = torch.tensor(space.high, dtype=torch.float32).reshape(-1)
+        bounded = torch.isfinite(high - low)
         self._space_shape = space.shape
-        self._low, self._high = low.reshape(-1), high.reshape(-1)
-        self._scale = np.where(bounded, (high - low) / 2, 1.0).astype(np.float32).reshape(-1)
-        self._center = np.where(bounded, (high + low) / 2, 0.0).astype(np.float32).reshape(-1)
+        self._low, self._high = low, high
+        self._scale = torch.where(bounded, (high - low) / 2, 1.0)
+        self._center = torch.where(bounded, (high + low) / 2, 0.0)
         dimensions = int(np.prod(space.shape))
         self.action_shape: tuple[int, ...] = (dimensions,)
         self.parameter_size = 2 * dimensions
@@ -123,6 +130,9 @@ class DiagonalGaussian:
         entropy = (parameters.chunk(2, -1)[1] + 0.5 + _LOG_SQRT_2PI).sum(-1)
         return self.log_prob(parameters, action), entropy
 
-    def to_environment(self, action: Tensor) -> np.ndarray:
-        scaled = np.clip(action.numpy() * self._scale + self._center, self._low, self._high)
+    def environment_action(self, action: Tensor) -> Tensor:
+        scaled = torch.clamp(action * self._scale + self._center, self._low, self._high)
         return scaled.reshape(*action.shape[:-1], *self._space_shape)
+
+    def to_environment(self, action: Tensor) -> np.ndarray:
+        return self.environment_action(action).numpy()

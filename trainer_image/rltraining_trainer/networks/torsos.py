@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +29,7 @@ class Mlp(nn.Sequential):
     ) -> None:
         sizes = [math.prod(observation_shape), *hidden_sizes]
         layers: list[nn.Module] = [] if len(observation_shape) == 1 else [nn.Flatten()]
-        for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+        for inputs, outputs in pairwise(sizes):
             layers += [orthogonal(nn.Linear(inputs, outputs), math.sqrt(2)), activation()]
         super().__init__(*layers)
 

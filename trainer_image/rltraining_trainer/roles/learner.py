@@ -160,7 +160,6 @@ class Learner:
 
     def close(self) -> None:
         """End connections and threads; what is being written is written to its end."""
-        self._server.finish()
         self._checkpoints.close(timeout=20.0)
         self._metrics.close()
         self._http.stop()
