@@ -256,7 +256,7 @@ class Observed:
 
     @classmethod
     def of(cls, job: Json, children: Iterable[Json], entropy: str) -> Observed:
-        """From the raw objects."""
+        """From the raw objects. Children of another owner, say of a deleted job of the same name, are not the job's."""
         metadata, invalid = job["metadata"], ""
         parsed: RLTrainingJob | None = None
         try:
@@ -264,7 +264,7 @@ class Observed:
         except ManifestError as error:
             invalid = str(error).replace("\n", "; ")
         status = parsed.status if parsed else Status.model_validate(job.get("status") or {}, extra="ignore")
-        known = list(children)
+        known = [child for child in children if _owner(child) == metadata["uid"]]
         pods = (Pod(child) for child in known if child["kind"] == "Pod")
         return cls(
             name=metadata["name"],
@@ -297,6 +297,12 @@ class Observed:
             return base64.b64decode(encoded).decode()
         except (binascii.Error, UnicodeDecodeError):
             return ""
+
+
+def _owner(child: Json) -> str:
+    """The uid of the controller that owns an object."""
+    owners = child["metadata"].get("ownerReferences") or ()
+    return next((owner["uid"] for owner in owners if owner.get("controller")), "")
 
 
 def parse_time(text: str | None) -> datetime | None:

@@ -53,15 +53,6 @@ class KeyedQueue(Generic[K]):
         self._cancel_timer(key)
         self._timers[key] = loop.call_at(when, self._put, key)
 
-    def forget(self, key: K) -> None:
-        """Drop what is remembered of a key that is no more."""
-        self._cancel_timer(key)
-        self._errors.pop(key, None)
-
-    def errors(self, key: K) -> int:
-        """How often in a row the key's work has raised."""
-        return self._errors.get(key, 0)
-
     async def run(self) -> None:
         """Work until cancelled."""
         try:

@@ -1,0 +1,81 @@
+"""The engine: a queue of jobs, a pass for each that needs one, and a look at all of them now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+
+from rltraining_operator.cluster import Cluster, Key
+from rltraining_operator.errors import ClusterError
+from rltraining_operator.queue import KeyedQueue
+from rltraining_operator.reconcile import Clock, reconcile
+from rltraining_operator.settings import Settings
+
+PASS_SECONDS_MAX = 120.0
+"""A pass that takes longer is broken off and tried again, so that it cannot hold a worker for ever."""
+
+log = logging.getLogger(__name__)
+
+
+def utc_now() -> datetime:
+    """The time, as every plan takes it."""
+    return datetime.now(UTC)
+
+
+class Engine:
+    """Keeps every job of a cluster as it should be.
+
+    Whoever watches the cluster calls `mark(key)` when a job or one of its children has changed; what changed does not
+    matter. Changes nobody reports are found by the resync.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        settings: Settings | None = None,
+        workers: int = 4,
+        resync_seconds: float = 60.0,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings or Settings()
+        self._clock = clock
+        self._resync_seconds = resync_seconds
+        self._queue: KeyedQueue[Key] = KeyedQueue(self._pass, workers=workers)
+        self._stopped = asyncio.Event()
+
+    def mark(self, key: Key) -> None:
+        """Something about this job has changed. To be called in the engine's event loop."""
+        self._queue.add(key)
+
+    async def run(self) -> None:
+        """Work until `stop` is called; jobs and their pods go on without the engine."""
+        work = [asyncio.create_task(self._queue.run()), asyncio.create_task(self._resync())]
+        stopped = asyncio.create_task(self._stopped.wait())
+        try:
+            done, _ = await asyncio.wait([*work, stopped], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (*work, stopped):
+                task.cancel()
+            await asyncio.gather(*work, stopped, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Let `run` return; passes under way are broken off, which does no harm."""
+        self._stopped.set()
+
+    async def _pass(self, key: Key) -> float | None:
+        async with asyncio.timeout(PASS_SECONDS_MAX):
+            return await reconcile(self._cluster, key, self._clock, self._settings)
+
+    async def _resync(self) -> None:
+        while True:
+            try:
+                for key in await self._cluster.keys():
+                    self._queue.add(key)
+            except ClusterError as error:
+                log.warning("cannot list jobs: %s", error)
+            await asyncio.sleep(self._resync_seconds)

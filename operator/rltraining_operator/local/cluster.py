@@ -1,0 +1,303 @@
+"""LocalCluster: the `Cluster` of one machine. Objects in memory, pods as processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import ValidationError
+from rltraining_api.contract import STATUS_PATH, LearnerReport
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.manifest import ManifestError, parse_job, read_job
+from rltraining_api.names import KIND
+
+from rltraining_operator import http
+from rltraining_operator.children import covers
+from rltraining_operator.cluster import Event, Key, Manifest, Ref
+from rltraining_operator.errors import NotFoundError, RejectedError, UnavailableError
+from rltraining_operator.local.network import HOST, Ports
+from rltraining_operator.local.pod import LocalPod
+from rltraining_operator.local.runtime import Runtime
+from rltraining_operator.local.store import Store, merge_patch
+from rltraining_operator.local.volumes import MountError, Volumes
+from rltraining_operator.observed import Observed, Pod
+
+CHILD_KINDS = ("Pod", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim")
+GRACE_SECONDS = 30
+"""What Kubernetes gives a pod that asks for nothing else."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class StoredEvent:
+    """An event, and how often it came."""
+
+    event: Event
+    first: datetime
+    last: datetime
+    count: int = 1
+
+
+class LocalCluster:
+    """Holds one job and runs its pods as processes under `workdir`. Belongs to one event loop.
+
+    Use it as a context manager: leaving it ends all processes, in order. See `rltraining_operator.local`.
+    """
+
+    def __init__(self, workdir: Path, runtime: Runtime) -> None:
+        self.workdir = workdir.absolute()
+        self.events: list[StoredEvent] = []
+        """The story of the job, oldest first."""
+        self._runtime = runtime
+        self._store = Store()
+        self._ports = Ports()
+        self._pods: dict[str, LocalPod] = {}
+        self._deleting: dict[str, asyncio.Task[None]] = {}
+        self._subscribers: list[Callable[[Key], None]] = []
+        self._key: Key | None = None
+        self._closed = False
+        self._status_trouble = ""
+
+    async def __aenter__(self) -> Self:
+        (self.workdir / "logs").mkdir(parents=True, exist_ok=True)
+        await self._runtime.open(self.workdir / "logs" / "runtime.log")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End every pod, with the grace it asks for, and give everything back."""
+        self._closed = True
+        for name in list(self._pods):
+            self._start_deleting(name, None)
+        await asyncio.gather(*self._deleting.values(), return_exceptions=True)
+        await self._runtime.close()
+        self._ports.close()
+
+    # What a user does with kubectl.
+
+    async def submit(self, job: RLTrainingJob) -> Key:
+        """Create the job. Raises `RejectedError` when there is one already: a workdir belongs to one job."""
+        if next(self._store.of_kind(KIND), None) is not None:
+            raise RejectedError(f"{self.workdir} runs {self._key} already: a job needs a workdir of its own")
+        namespace = job.metadata.namespace or "default"
+        raw = job.to_dict() | {"status": {}}
+        raw["metadata"] = {"name": job.metadata.name, "namespace": namespace} | raw["metadata"]
+        self._store.create(raw)
+        self._key = Key(namespace, job.metadata.name)
+        self._notify()
+        return self._key
+
+    def job(self, key: Key) -> RLTrainingJob:
+        """The job with its status. Raises `NotFoundError`."""
+        return read_job(self._raw_job(key))
+
+    def pods(self, key: Key) -> list[Pod]:
+        """Its pods, learners first."""
+        self._raw_job(key)
+        pods = (Pod(raw) for raw in self._store.of_kind("Pod"))
+        return sorted(pods, key=lambda pod: (pod.role, pod.index))
+
+    def pid(self, pod: str) -> int | None:
+        """The process of a pod; None while it has none."""
+        running = self._pods.get(pod)
+        return running.process.pid if running and running.process else None
+
+    async def update_spec(self, key: Key, patch: Manifest) -> None:
+        """Merge a patch (RFC 7396) into the job's spec. Raises `RejectedError` when the result is no valid job."""
+        patched = merge_patch(self._raw_job(key), {"spec": patch})
+        try:
+            parse_job(patched)
+        except ManifestError as error:
+            raise RejectedError(str(error)) from None
+        if self._store.merge(KIND, key.name, {"spec": patch}):
+            self._notify()
+
+    async def delete_job(self, key: Key) -> None:
+        """Delete the job and all that belongs to it; returns when its processes are gone."""
+        await self.delete(key, Ref(KIND, key.name))
+        await asyncio.gather(*self._deleting.values(), return_exceptions=True)
+
+    def put(self, manifest: Manifest) -> None:
+        """Add an object that the job refers to but does not own: a ConfigMap with user code."""
+        self._store.create(manifest)
+
+    def subscribe(self, listener: Callable[[Key], None]) -> None:
+        """Call `listener(key)` whenever the job, its status or one of its children has changed."""
+        self._subscribers.append(listener)
+        if self._key is not None:
+            listener(self._key)
+
+    async def until(self, key: Key, holds: Callable[[RLTrainingJob], bool]) -> RLTrainingJob:
+        """Wait until something has held of the job. Raises `NotFoundError` when it is deleted."""
+        held: asyncio.Future[RLTrainingJob] = asyncio.get_running_loop().create_future()
+
+        def look(_: Key) -> None:
+            if held.done():
+                return
+            try:
+                if holds(job := self.job(key)):
+                    held.set_result(job)
+            except NotFoundError as error:
+                held.set_exception(error)
+
+        self.subscribe(look)
+        try:
+            look(key)
+            return await held
+        finally:
+            self._subscribers.remove(look)
+
+    # What the engine asks (`Cluster`).
+
+    async def keys(self) -> list[Key]:
+        return [self._key] if self._key else []
+
+    async def observe(self, key: Key) -> Observed | None:
+        raw = self._store.get(KIND, key.name)
+        if raw is None:
+            return None
+        return Observed.of(raw, self._store.of_kind(*CHILD_KINDS), secrets.token_hex(32))
+
+    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | None:
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = await http.get(HOST, self._ports.of(pod.name), STATUS_PATH, headers=headers)
+        if answer is None or answer.status != 200:
+            return None
+        try:
+            return LearnerReport.model_validate_json(answer.body, extra="ignore")
+        except ValidationError as error:
+            log.warning("pod %s: its report cannot be read: %s", pod.name, error)
+            return None
+
+    async def create(self, key: Key, child: Manifest) -> None:
+        self._raw_job(key)
+        if self._closed:
+            raise UnavailableError("the local cluster is closed")
+        if self._store.create(child):
+            if child["kind"] == "Pod":
+                self._start_pod(child["metadata"]["name"])
+            self._notify()
+
+    async def apply(self, key: Key, child: Manifest) -> None:
+        self._raw_job(key)
+        kind, name = child["kind"], child["metadata"]["name"]
+        if not self._store.create(child):
+            if covers(self._store.get(kind, name), child):
+                return
+            self._store.merge(kind, name, child)
+            self._refresh_volumes()
+        self._notify()
+
+    async def delete(self, key: Key, ref: Ref) -> None:
+        found = self._store.get(ref.kind, ref.name)
+        if found is None or (ref.uid and found["metadata"]["uid"] != ref.uid):
+            return
+        if ref.kind == "Pod":
+            self._start_deleting(ref.name, ref.grace_seconds)
+        elif ref.kind == KIND:
+            self._collect(key)
+        else:
+            self._store.remove(ref.kind, ref.name)
+        self._notify()
+
+    async def patch_status(self, key: Key, uid: str, status: Manifest) -> None:
+        if self._raw_job(key)["metadata"]["uid"] != uid:
+            raise NotFoundError(f"{key} with uid {uid} is gone")
+        self._store.replace_status(KIND, key.name, status)
+        self._write_status(key)
+        self._notify()
+
+    async def emit(self, key: Key, uid: str, event: Event) -> None:
+        now = datetime.now(UTC)
+        for stored in self.events:
+            if stored.event == event:
+                stored.count, stored.last = stored.count + 1, now
+                return
+        self.events.append(StoredEvent(event, now, now))
+
+    def _raw_job(self, key: Key) -> dict[str, Any]:
+        raw = self._store.get(KIND, key.name) if key == self._key else None
+        if raw is None:
+            raise NotFoundError(f"there is no job {key}")
+        return raw
+
+    def _start_pod(self, name: str) -> None:
+        pod = self._store.get("Pod", name)
+        assert pod is not None
+
+        def publish(status: dict[str, Any]) -> None:
+            self._store.replace_status("Pod", name, status)
+            self._notify()
+
+        volumes = Volumes(pod, self.workdir / ".pods" / name, self.workdir, self._store.get)
+        self._pods[name] = LocalPod(
+            pod,
+            runtime=self._runtime,
+            volumes=volumes,
+            ports=self._ports,
+            workdir=self.workdir,
+            publish=publish,
+        )
+
+    def _start_deleting(self, name: str, grace_seconds: float | None) -> None:
+        """What the API server and the kubelet do: mark it, end it, and only then forget it."""
+        if name in self._deleting:
+            return
+        pod = self._store.get("Pod", name)
+        assert pod is not None
+        if grace_seconds is None:
+            grace_seconds = pod["spec"].get("terminationGracePeriodSeconds", GRACE_SECONDS)
+        by = datetime.now(UTC) + timedelta(seconds=grace_seconds)
+        self._store.merge("Pod", name, {"metadata": {"deletionTimestamp": by.isoformat()}})
+        self._deleting[name] = asyncio.create_task(self._end_pod(name, grace_seconds))
+
+    async def _end_pod(self, name: str, grace_seconds: float) -> None:
+        await self._pods[name].stop(grace_seconds)
+        del self._pods[name], self._deleting[name]
+        self._store.remove("Pod", name)
+        self._notify()
+
+    def _collect(self, key: Key) -> None:
+        """Garbage collection: with the job goes what it owns."""
+        self._store.remove(KIND, key.name)
+        for name in list(self._pods):
+            self._start_deleting(name, None)
+        for child in self._store.of_kind(*CHILD_KINDS[1:]):
+            if child["metadata"].get("ownerReferences"):
+                self._store.remove(child["kind"], child["metadata"]["name"])
+
+    def _refresh_volumes(self) -> None:
+        for pod in self._pods.values():
+            try:
+                pod.volumes.refresh()
+            except (OSError, MountError) as error:
+                log.warning("pod %s keeps its old files: %s", pod.name, error)
+
+    def _write_status(self, key: Key) -> None:
+        """For whoever looks from outside. A full disk must not stop the training."""
+        path = self.workdir / "status.json"
+        fresh = path.with_suffix(".json.new")
+        try:
+            fresh.write_text(json.dumps(self._raw_job(key), indent=1) + "\n")
+            fresh.replace(path)
+            self._status_trouble = ""
+        except OSError as error:
+            if str(error) != self._status_trouble:
+                log.warning("cannot write %s: %s", path, error)
+            self._status_trouble = str(error)
+
+    def _notify(self) -> None:
+        if self._key is None:
+            return
+        for listener in list(self._subscribers):
+            listener(self._key)

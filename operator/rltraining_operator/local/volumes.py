@@ -1,0 +1,93 @@
+"""Volumes without mounts: a folder per volume, and environment values that name a mount path rewritten to it."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rltraining_operator.errors import ClusterError
+from rltraining_operator.pods import OUTPUT_VOLUME
+
+Json = Mapping[str, Any]
+Find = Callable[[str, str], Json | None]
+"""An object by kind and name."""
+
+
+class MountError(ClusterError):
+    """A volume cannot be made yet; the message is the one a kubelet gives."""
+
+
+class Volumes:
+    """The volumes of one pod, under a folder of its own; the volume `output` is the workdir, whatever backs it."""
+
+    def __init__(self, pod: Json, folder: Path, workdir: Path, find: Find) -> None:
+        self._specs: list[Json] = pod["spec"].get("volumes", [])
+        self._folder = folder
+        self._workdir = workdir
+        self._find = find
+
+    def refresh(self) -> None:
+        """Make the files, or bring them up to date, each replaced in one step. Raises `MountError`."""
+        for volume in self._specs:
+            folder = self.path(volume["name"])
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, (data, mode) in self._files(volume).items():
+                _replace(folder / name, data, mode)
+
+    def remove(self) -> None:
+        """Delete the pod's folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def path(self, volume: str) -> Path:
+        """Where a volume lies."""
+        return self._workdir if volume == OUTPUT_VOLUME else self._folder / volume
+
+    def localize(self, env: Mapping[str, str], container: Json) -> dict[str, str]:
+        """An environment in which paths below a mount path are paths of this host."""
+        paths = {
+            mount["mountPath"].rstrip("/"): self.path(mount["name"])
+            for mount in container.get("volumeMounts", [])
+        }
+        paths[container.get("terminationMessagePath", "/dev/termination-log")] = self.termination_log
+        local = dict(env)
+        for name, value in env.items():
+            for inside, outside in paths.items():
+                if value == inside or value.startswith(inside + "/"):
+                    local[name] = str(outside) + value[len(inside) :]
+        return local
+
+    @property
+    def termination_log(self) -> Path:
+        """The file of the termination message."""
+        return self._folder / "termination-log"
+
+    def _files(self, volume: Json) -> dict[str, tuple[bytes, int]]:
+        if "configMap" in volume:
+            source = self._object("ConfigMap", volume["configMap"]["name"])
+            return {name: (text.encode(), 0o644) for name, text in (source.get("data") or {}).items()}
+        if "secret" in volume:
+            source = self._object("Secret", volume["secret"]["secretName"])
+            return {
+                name: (base64.b64decode(data), 0o600) for name, data in (source.get("data") or {}).items()
+            }
+        return {}
+
+    def _object(self, kind: str, name: str) -> Json:
+        found = self._find(kind, name)
+        if found is None:
+            raise MountError(f'{kind.lower()} "{name}" not found')
+        return found
+
+
+def _replace(path: Path, data: bytes, mode: int) -> None:
+    if path.exists() and path.read_bytes() == data:
+        return
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+    fresh.replace(path)

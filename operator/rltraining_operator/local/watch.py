@@ -1,0 +1,65 @@
+"""What is watched while a process runs: whether it answers its readiness probe, and how much memory it has."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rltraining_operator import http
+from rltraining_operator.local.network import HOST
+
+PROBE_SECONDS, PROBE_READY_SECONDS = 0.2, 1.0
+"""How often an unready and a ready container is asked."""
+MEMORY_SECONDS = 1.0
+QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]i?|k|m)?")
+UNITS = {"m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15} | {
+    f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTP", start=1)
+}
+
+
+async def watch_readiness(probe: Mapping[str, Any], port: int, tell: Callable[[bool], None]) -> None:
+    """Tell every change of readiness; without a probe a running container is ready."""
+    get = probe.get("httpGet")
+    if get is None:
+        tell(True)
+        return
+    ready, failures = False, 0
+    while True:
+        answer = await http.get(HOST, port, get.get("path", "/"))
+        good = answer is not None and 200 <= answer.status < 400
+        failures = 0 if good else failures + 1
+        if ready != good and (good or failures >= probe.get("failureThreshold", 3)):
+            ready = good
+            tell(ready)
+        await asyncio.sleep(PROBE_READY_SECONDS if ready else PROBE_SECONDS)
+
+
+async def watch_memory(pid: int, limit_bytes: int) -> None:
+    """Return when the process has more memory than it may. Where the platform does not tell, it never does."""
+    if sys.platform != "linux":
+        await asyncio.Event().wait()
+    while resident_bytes(pid) <= limit_bytes:  # noqa: ASYNC110 - nothing tells of memory but asking
+        await asyncio.sleep(MEMORY_SECONDS)
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process, 0 when it is gone (Linux)."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0
+
+
+def parse_quantity(text: str | float) -> int | None:
+    """A Kubernetes quantity in whole units: `512Mi`, `2G`, `1e9`; None when it is none."""
+    if match := QUANTITY.fullmatch(str(text)):
+        return int(float(match[1]) * UNITS.get(match[2], 1.0))
+    try:
+        return int(float(text))
+    except ValueError:
+        return None

@@ -1,0 +1,100 @@
+"""A program that keeps the trainer's contract and learns nothing: what LocalCluster's tests run in its pods.
+
+A learner counts steps in a file of the output directory, so that they survive it, and is done at STEPS; a sampler
+ends when the learner does. What a test wants of it stands in environment variables of the pod template.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.request import urlopen
+
+from rltraining_api import contract
+from rltraining_api.contract import LearnerReport, TerminationMessage
+from rltraining_api.status import Progress
+
+TICK_SECONDS = 0.02
+
+
+def main(argv: list[str]) -> int:
+    """`learner` or `sampler`."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+    print(f"{argv[0]} {os.environ[contract.ENV_POD_NAME]} starts", flush=True)
+    if hog := int(os.environ.get("HOG_MIB", "0")):
+        _memory.append(bytearray(os.urandom(1 << 20) * hog))
+    return learn() if argv[0] == "learner" else sample()
+
+
+_memory: list[bytearray] = []
+
+
+def learn() -> int:
+    """Count to STEPS, telling how far it is."""
+    counter = Path(os.environ[contract.ENV_OUTPUT_DIR], "steps")
+    steps = int(counter.read_text()) if counter.exists() else 0
+    report = LearnerReport(state="Training", progress=Progress(environment_steps=steps))
+    state = {"report": report}
+    serve(state)
+    goal = int(os.environ.get("STEPS", "1000000"))
+    while steps < goal:
+        time.sleep(TICK_SECONDS)
+        steps += 1
+        counter.write_text(str(steps))
+        state["report"] = report.model_copy(update={"progress": Progress(environment_steps=steps)})
+    last = state["report"].model_copy(update={"state": "Finished", "stop_reason": f"{steps} steps are done"})
+    say("Completed", "done", last)
+    return 0
+
+
+def sample() -> int:
+    """Be there until the learner is not."""
+    if message := os.environ.get("RAISE"):
+        say("UserCodeError", message)
+        return int(contract.ExitCode.USER_CODE)
+    serve({})
+    learner = os.environ[contract.ENV_LEARNERS].split(",")[0]
+    seen = False
+    while True:
+        time.sleep(TICK_SECONDS)
+        try:
+            urlopen(learner + contract.HEALTH_PATH, timeout=1).close()
+            seen = True
+        except OSError:
+            if seen and os.environ.get("END_WITH_LEARNER"):
+                return 0
+
+
+def say(reason: str, message: str, report: LearnerReport | None = None) -> None:
+    """The last words."""
+    words = TerminationMessage(reason=reason, message=message, report=report)
+    Path(os.environ[contract.ENV_TERMINATION_LOG]).write_text(json.dumps(words.to_dict()))
+
+
+def serve(state: dict[str, LearnerReport]) -> None:
+    """Health, readiness and, with the token, the report."""
+    token = Path(os.environ[contract.ENV_TOKEN_FILE]).read_text()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            allowed = self.headers.get("Authorization") == f"Bearer {token}"
+            self.send_response(200 if allowed or not self.path.startswith("/v1/") else 401)
+            self.end_headers()
+            if self.path == contract.STATUS_PATH:
+                self.wfile.write(state["report"].model_dump_json(by_alias=True).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", int(os.environ[contract.ENV_HTTP_PORT])), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
