@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from rltraining.errors import ClientError
+from rltraining.export import Format
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,6 +38,9 @@ def _command(function: F) -> F:
 
 def _top(function: F) -> F:
     return app.callback(help=_reflow(function.__doc__))(function)
+
+
+POLICY = typer.Argument(metavar="POLICY", help="Folder or URI of a policy: runs/first/policy.")
 
 
 @contextmanager
@@ -172,9 +176,7 @@ def crd() -> None:
 
 @_command
 def evaluate(
-    policy: Annotated[
-        Path, typer.Argument(metavar="POLICY", help="The folder of a policy: runs/first/policy.")
-    ],
+    policy: Annotated[str, POLICY],
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes to play.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Seed of environments and actions.")] = 0,
     envs: Annotated[int, typer.Option(min=1, help="Environments that are stepped together.")] = 16,
@@ -209,10 +211,8 @@ def evaluate(
 
 @_command
 def export(
-    policy: Annotated[
-        Path, typer.Argument(metavar="POLICY", help="The folder of a policy: runs/first/policy.")
-    ],
-    format_: Annotated[str, typer.Option("--format", help="torch-export or torchscript.")] = "torch-export",
+    policy: Annotated[str, POLICY],
+    form: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.TORCH_EXPORT,
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Default: beside the policy.", show_default=False),
@@ -230,7 +230,7 @@ def export(
     with _refusals():
         from rltraining import export as command
 
-        command.export(policy, format_, output)
+        command.export(policy, form, output)
 
 
 def main() -> None:

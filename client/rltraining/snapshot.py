@@ -30,6 +30,8 @@ class EventRow:
     """`Normal` or `Warning`."""
     reason: str
     message: str
+    count: int = 1
+    """How often it came."""
 
 
 @dataclass(frozen=True)

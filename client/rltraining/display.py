@@ -1,0 +1,102 @@
+"""Where snapshots go while a run runs: a live picture on a terminal, lines of text elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol, TextIO
+
+from rltraining.curve import terminal
+from rltraining.plain import event_line, phase_line, progress_line
+from rltraining.snapshot import Snapshot
+
+LINE_SECONDS = 2.0
+"""Between two lines about progress."""
+CURVE_SECONDS = 1.0
+"""Between two drawings of the curve: the machine has better things to do."""
+CURVE_WIDTH, CURVE_HEIGHT, CURVE_HEIGHT_MIN = 90, 12, 6
+OTHER_LINES = 13
+"""Of the picture, besides pods and curve."""
+
+
+class Display(Protocol):
+    """Shows a run. `show` is called several times a second."""
+
+    def show(self, snapshot: Snapshot) -> None: ...
+
+    def close(self) -> None:
+        """Leave the output in order; the last picture stays."""
+
+
+class Plain:
+    """Phase changes and events as they come, progress every two seconds."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._phase = ""
+        self._notice = ""
+        self._told: dict[tuple[str, str], int] = {}
+        self._next_line = 0.0
+
+    def show(self, snapshot: Snapshot) -> None:
+        for event in snapshot.events:
+            if self._told.get((event.reason, event.message)) != event.count:
+                self._told[event.reason, event.message] = event.count
+                self._print(event_line(event))
+        if snapshot.notice != self._notice:
+            self._notice = snapshot.notice
+            self._print(snapshot.notice)
+        if snapshot.status.phase != self._phase:
+            self._phase = snapshot.status.phase
+            self._next_line = snapshot.elapsed + LINE_SECONDS
+            self._print(phase_line(snapshot))
+        elif snapshot.elapsed >= self._next_line:
+            self._next_line = snapshot.elapsed + LINE_SECONDS
+            self._print(progress_line(snapshot))
+
+    def close(self) -> None:
+        pass
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._out, flush=True)
+
+
+class Picture:
+    """The live view (see `view`), redrawn in place."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console()
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._live.start()
+        self._curve = ""
+        self._next_curve = 0.0
+
+    def show(self, snapshot: Snapshot) -> None:
+        from rltraining.view import render
+
+        if (now := time.monotonic()) >= self._next_curve:
+            self._next_curve = now + CURVE_SECONDS
+            self._curve = self._draw(snapshot)
+        self._live.update(render(snapshot, curve=self._curve), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _draw(self, snapshot: Snapshot) -> str:
+        """As high as the window allows, or not at all."""
+        from rltraining.view import PODS_SHOWN
+
+        free = self._console.height - OTHER_LINES - min(len(snapshot.pods), PODS_SHOWN + 1)
+        height = min(CURVE_HEIGHT, free)
+        if height < CURVE_HEIGHT_MIN or not self._console.encoding.startswith("utf"):
+            return ""
+        return terminal(snapshot.curve, width=min(CURVE_WIDTH, self._console.width - 1), height=height)
+
+
+def choose(out: TextIO, *, plain: bool) -> Display:
+    """The picture on a terminal that can show it, else lines."""
+    if plain or not out.isatty():
+        return Plain(out)
+    return Picture()

@@ -1,0 +1,112 @@
+"""`rltrain evaluate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+from rltraining_trainer.errors import TrainerError
+from rltraining_trainer.policy import Evaluation, Policy, film
+from rltraining_trainer.policy import evaluate as play
+
+from rltraining.errors import ClientError, UsageError
+from rltraining.policies import open_policy
+from rltraining.units import count
+
+VIDEO_SUFFIX = ".mp4"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    policy: str
+    episodes: int
+    seed: int
+    envs: int
+    stochastic: bool
+    as_json: bool
+    video: Path | None
+
+
+def evaluate(options: Options) -> None:
+    """Play, and print what came of it. Raises ClientError."""
+    if options.video is not None and options.video.suffix != VIDEO_SUFFIX:
+        raise UsageError(f"--video {options.video}: only {VIDEO_SUFFIX} files are written")
+    policy = open_policy(options.policy)
+    try:
+        result = _play(policy, options)
+        if options.video is not None:
+            _record(policy, options, options.video)
+    except TrainerError as error:
+        raise ClientError(str(error)) from None
+    typer.echo(
+        json.dumps(_document(policy, options, result)) if options.as_json else _text(policy, options, result)
+    )
+
+
+def _play(policy: Policy, options: Options) -> Evaluation:
+    """With a progress bar where somebody watches."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("playing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    silent = not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as bar:
+        task = bar.add_task("", total=options.episodes)
+        return play(
+            policy,
+            options.episodes,
+            seed=options.seed,
+            deterministic=not options.stochastic,
+            num_envs=options.envs,
+            on_episode=lambda _: bar.advance(task),
+        )
+
+
+def _record(policy: Policy, options: Options, path: Path) -> None:
+    from imageio.v2 import get_writer
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with film(policy, seed=options.seed, deterministic=not options.stochastic) as taken:
+        # H.264 needs even sides; imageio's own default of 16 would scale small pictures out of shape.
+        video: Any = get_writer(path, format="FFMPEG", fps=taken.frames_per_second, macro_block_size=2)
+        with video:
+            for frame in taken.frames:
+                video.append_data(frame)
+
+
+def _document(policy: Policy, options: Options, result: Evaluation) -> dict[str, object]:
+    return {
+        "policy": options.policy,
+        "environment": policy.description.environment.id,
+        "episodes": len(result.episodes),
+        "seed": options.seed,
+        "deterministic": not options.stochastic,
+        "mean": result.mean,
+        "std": result.standard_deviation,
+        "min": float(result.returns.min()),
+        "max": float(result.returns.max()),
+        "steps": sum(episode.length for episode in result.episodes),
+        "returns": result.returns.tolist(),
+    }
+
+
+def _text(policy: Policy, options: Options, result: Evaluation) -> str:
+    actions = "drawn as in training" if options.stochastic else "the likeliest"
+    steps = sum(episode.length for episode in result.episodes)
+    lines = [
+        f"{policy.description.environment.id}: {count(len(result.episodes))} episodes, actions: {actions}",
+        f"  mean    {result.mean:.2f}",
+        f"  std     {result.standard_deviation:.2f}",
+        f"  min     {result.returns.min():.2f}",
+        f"  max     {result.returns.max():.2f}",
+        f"  steps   {count(steps)}",
+    ]
+    if options.video is not None:
+        lines.append(f"  video   {options.video}")
+    return "\n".join(lines)

@@ -1,0 +1,112 @@
+"""`rltrain run`: prepare the folder, train, sum up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import typer
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import CONTROLLER_NAME
+
+from rltraining import curve, history, summary, workdir
+from rltraining.display import choose
+from rltraining.errors import Exit, UsageError
+from rltraining.jobfile import JobFile, load
+from rltraining.session import Ending, train
+from rltraining.workdir import Mode
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    file: str | None
+    workdir: Path | None
+    changes: tuple[str, ...]
+    """`path=value`, as given to --set."""
+    resume: bool
+    overwrite: bool
+    plain: bool
+
+    @property
+    def mode(self) -> Mode:
+        if self.resume and self.overwrite:
+            raise UsageError("--resume and --overwrite exclude each other: leave one out")
+        return "resume" if self.resume else "overwrite" if self.overwrite else "new"
+
+
+def run(options: Options) -> int:
+    """Train. Returns the exit code. Raises UsageError before anything was started or changed."""
+    folder, file = _prepare(options)
+    with workdir.held(folder, options.mode):
+        if options.mode == "overwrite":
+            workdir.clear(folder)
+        file.save(folder / workdir.JOB_FILE)
+        _log_to(folder / "logs" / "rltrain.log")
+        typer.echo(f"{'resuming' if options.resume else 'running'} {summary.shown(folder)}")
+        display = choose(sys.stdout, plain=options.plain)
+        try:
+            ending = asyncio.run(train(file, folder, display, history.read(folder)))
+        finally:
+            display.close()
+        return _finish(ending, folder)
+
+
+def _prepare(options: Options) -> tuple[Path, JobFile]:
+    """Which folder and which job. Raises UsageError."""
+    folder, file = options.workdir, options.file
+    if file is None and not options.resume:
+        raise UsageError("FILE is missing: name a manifest, or continue a run with --resume")
+    if file is None:
+        folder = folder or workdir.newest(None)
+        workdir.check(folder, options.mode)
+        file = str(folder / workdir.JOB_FILE)
+    loaded = load(file, options.changes)
+    _check_runs_here(loaded.job)
+    name = loaded.job.metadata.name
+    if folder is None:
+        folder = (
+            workdir.newest(name) if options.resume else workdir.default(name, datetime.now().astimezone())
+        )
+    return folder, loaded
+
+
+def _check_runs_here(job: RLTrainingJob) -> None:
+    """What in a cluster would wait for somebody else would here wait for ever. Raises UsageError."""
+    policy = job.spec.run_policy
+    if policy.suspend:
+        raise UsageError(
+            "spec.runPolicy.suspend: is true, so nothing would run: add --set runPolicy.suspend=false"
+        )
+    if policy.managed_by not in (None, CONTROLLER_NAME):
+        raise UsageError(
+            "spec.runPolicy.managedBy: names another controller: add --set runPolicy.managedBy=null"
+        )
+
+
+def _log_to(path: Path) -> None:
+    """What the engine has to say goes to a file: the terminal belongs to the view."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(
+        filename=path, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+
+
+def _finish(ending: Ending, folder: Path) -> int:
+    """Draw the curve, say how it went."""
+    last = ending.last
+    if points := history.read(folder):
+        goal = last.job.spec.stop.mean_return
+        curve.png(points, folder / curve.CURVE_FILE, title=last.title, goal=goal.at_least if goal else None)
+    failed = last.status.phase == "Failed"
+    if failed:
+        typer.secho(f"error: {summary.failure(last)}", fg="red", err=True)
+    typer.echo(summary.summary(last, folder, signal=ending.signal))
+    if ending.signal is not None:
+        return 128 + ending.signal
+    return Exit.FAILED if failed else Exit.OK

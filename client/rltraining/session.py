@@ -1,0 +1,108 @@
+"""A run from its start to its end, in this process: the operator's engine, and a local cluster for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rltraining_api.job import RLTrainingJob
+from rltraining_operator.cluster import Key
+from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, WarmRuntime
+
+from rltraining.display import Display
+from rltraining.jobfile import JobFile
+from rltraining.observer import Observer
+from rltraining.snapshot import Point, Snapshot
+
+TRAINER = "rltraining_trainer.roles.main:main"
+"""Named, never imported here: it brings torch, and this process has to start fast and stay light."""
+PERIOD = 0.25
+"""Seconds between two snapshots."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPING = "Stopping: the learner writes a last checkpoint. Once more, and everything ends at once."
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run came to its end."""
+
+    last: Snapshot
+    signal: int | None
+    """The signal that interrupted it."""
+
+
+async def train(file: JobFile, folder: Path, display: Display, curve: Sequence[Point]) -> Ending:
+    """Run a job until it is over, or interrupted and ended in order. `curve`: what it has learned before.
+
+    The first SIGINT, SIGTERM or SIGHUP suspends the job, as `runPolicy.suspend` does in a cluster; the second ends
+    this process and all of its children at once.
+    """
+    _add_module_path(file.code_folder)
+    async with LocalCluster(folder, WarmRuntime(TRAINER)) as cluster:
+        for document in file.config_maps:
+            cluster.put(document)
+        key = await cluster.submit(file.job)
+        observer = Observer(cluster, key, datetime.now(UTC), curve)
+        interrupt = _Interrupt(cluster, key, display)
+        engine = Engine(cluster, settings=LOCAL_SETTINGS)
+        cluster.subscribe(engine.mark)
+        working = asyncio.create_task(engine.run())
+        over = asyncio.create_task(cluster.until(key, lambda job: _is_over(job, cluster, key)))
+        while not over.done():
+            display.show(observer.snapshot(datetime.now(UTC), interrupt.notice))
+            await asyncio.wait([over, working], timeout=PERIOD, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+        over.result()
+        last = observer.snapshot(datetime.now(UTC))
+        display.show(last)
+        engine.stop()
+        await working
+        return Ending(last, interrupt.number if last.status.completion_time is None else None)
+
+
+class _Interrupt:
+    """What signals do."""
+
+    def __init__(self, cluster: LocalCluster, key: Key, display: Display) -> None:
+        self.number: int | None = None
+        self._cluster = cluster
+        self._key = key
+        self._display = display
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, self._handle, number)
+
+    @property
+    def notice(self) -> str:
+        return "" if self.number is None else STOPPING
+
+    def _handle(self, number: int) -> None:
+        if self.number is not None:
+            self._display.close()
+            sys.stdout.flush()
+            os._exit(128 + number)  # the processes' template sees this process gone, and takes them with it
+        self.number = number
+        self._suspending = asyncio.create_task(
+            self._cluster.update_spec(self._key, {"runPolicy": {"suspend": True}})
+        )
+
+
+def _is_over(job: RLTrainingJob, cluster: LocalCluster, key: Key) -> bool:
+    if job.status.completion_time is not None:
+        return True
+    return job.spec.run_policy.suspend and not cluster.pods(key)
+
+
+def _add_module_path(folder: Path | None) -> None:
+    """Let the trainer's processes, which inherit this environment, import user modules that lie beside the manifest."""
+    if folder is not None:
+        known = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *([known] if known else [])])

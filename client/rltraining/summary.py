@@ -1,0 +1,69 @@
+"""What is said at the end of a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rltraining.curve import CURVE_FILE
+from rltraining.snapshot import Snapshot
+from rltraining.units import clock, count, decimal, short
+
+WIDTH = 11
+
+
+def failure(snapshot: Snapshot) -> str:
+    """Why a job failed: a sentence, and for user code the end of its traceback."""
+    failed = (c for c in snapshot.status.conditions if c.type == "Failed" and c.status == "True")
+    return next((c.message for c in failed), "") or snapshot.status.message or "the job failed"
+
+
+def summary(snapshot: Snapshot, folder: Path, *, signal: int | None) -> str:
+    """The run in a few lines: how it ended, what came out, where it lies, what to do next."""
+    rows = [*_results(snapshot, interrupted=signal is not None), *_places(folder)]
+    headline = "Interrupted" if signal is not None else snapshot.status.phase
+    lines = [f"{headline}: {snapshot.title}", *(f"  {name:<{WIDTH}}{value}" for name, value in rows if value)]
+    return "\n".join(["", *lines, "", *_advice(snapshot, folder, signal)]).rstrip()
+
+
+def shown(path: Path) -> str:
+    """Relative to here where that is shorter."""
+    return min(str(path), os.path.relpath(path), key=len)
+
+
+def _results(snapshot: Snapshot, *, interrupted: bool) -> list[tuple[str, str]]:
+    status, progress = snapshot.status, snapshot.status.progress
+    why = (
+        ""
+        if interrupted
+        else (failure(snapshot) if status.phase == "Failed" else status.message).split("\n")[0]
+    )
+    best = max((point.mean_return for point in snapshot.curve), default=None)
+    returns = f"{decimal(progress.mean_return)} last, {decimal(best)} best (mean of training episodes)"
+    steps = f"{count(progress.environment_steps)} in {clock(snapshot.elapsed)}"
+    if progress.steps_per_second:
+        steps += f", {short(progress.steps_per_second)}/s in the end"
+    return [
+        ("why", why),
+        ("steps", steps),
+        ("return", returns if progress.mean_return is not None else ""),
+        ("restarts", f"{status.restarts} ({status.failures} failures)" if status.restarts else ""),
+    ]
+
+
+def _places(folder: Path) -> list[tuple[str, str]]:
+    places = {"policy": "policy", "curve": CURVE_FILE, "status": "status.json", "logs": "logs"}
+    found = [(name, shown(folder / place)) for name, place in places.items() if (folder / place).exists()]
+    return [*found, ("everything", shown(folder))]
+
+
+def _advice(snapshot: Snapshot, folder: Path, signal: int | None) -> list[str]:
+    resume = f"rltrain run --resume --workdir {shown(folder)}"
+    if signal is not None:
+        return [f"Go on:     {resume}"]
+    if snapshot.status.phase == "Failed":
+        return [f"Go on from the newest checkpoint, once it is mended:  {resume}"]
+    return [
+        f"Evaluate:  rltrain evaluate {shown(folder / 'policy')}",
+        f"Compare:   tensorboard --logdir {shown(folder.parent)}",
+    ]
