@@ -46,10 +46,10 @@ class Endpoint:
     stop.
 
     With services it keeps itself reachable: TensorPipe closes its listener for ever when anything else than
-    TensorPipe connects to it, or a caller dies while connecting. A watchdog sees that within 0.25 s, starts
-    anew on another port and hands the new URL to `on_url`; callers get PeerLost and dial again. Worse bytes
-    abort the process (SIGABRT in C++, nothing in Python can catch it): that is healed by whoever restarts the
-    process.
+    TensorPipe connects to it, or a caller dies while connecting. A watchdog sees that within 0.25 s, starts anew
+    on another port and hands the new URL to `on_url`; callers get PeerLost and dial again. Worse bytes (random
+    ones, an HTTP request) end the process with SIGABRT or SIGSEGV in C++, where Python can catch nothing: that is
+    healed by whoever restarts the process.
     """
 
     def __init__(

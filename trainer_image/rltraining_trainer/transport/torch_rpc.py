@@ -10,9 +10,9 @@ process.
 
 What remains dangerous: the port speaks torch's protocol to anybody. Python calls go through our codec and
 need the token, but TorchScript builtins (``aten::…``) are served by C++ before Python is asked, one stray TCP
-connection closes the listener (see `Agent.listening`), and foreign bytes can abort the process (``SIGABRT``
-inside TensorPipe; the pod's restart heals that). So a NetworkPolicy has to keep strangers from the port, and
-no probe may ever point at it.
+connection closes the listener (see `Agent.listening`), and foreign bytes end the process (SIGABRT or SIGSEGV
+inside TensorPipe; the pod's restart heals that). So a NetworkPolicy has to keep strangers from the port, and no
+probe may ever point at it.
 """
 
 from __future__ import annotations

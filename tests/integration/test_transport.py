@@ -1,0 +1,406 @@
+"""What other processes can do to a process that listens: connect and leave, lie, die, freeze, send rubbish."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rltraining_api.contract import RENDEZVOUS_PATH
+from rltraining_trainer.dataflow import ModelServer, Source, Trajectory, TrajectoryQueue, TrajectoryServer
+from rltraining_trainer.transport import Endpoint, MemberServer, Parked, Payload, Peer, PeerLost, discover
+from transport_members import TOKEN
+
+
+class Member:
+    """A process that plays a role of transport_members."""
+
+    def __init__(self, zygote: Zygote, role: str, fifo: Path, arguments: tuple[Any, ...]) -> None:
+        os.mkfifo(fifo)
+        self._said = os.fdopen(
+            os.open(fifo, os.O_RDWR), "rb", buffering=0
+        )  # RDWR: no end of file, no waiting
+        self._zygote = zygote
+        self.pid = zygote.order({"role": role, "fifo": str(fifo), "arguments": arguments})
+        self._handle = os.pidfd_open(self.pid)
+        self._ended: int | None = None
+
+    def hear(self, timeout: float = 10) -> str:
+        """The next line it says."""
+        assert select.select([self._said], [], [], timeout)[0], "it says nothing"
+        line = b""
+        while not line.endswith(b"\n"):
+            line += self._said.read(1)
+        return line.decode().strip()
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.pid, number)
+
+    def freeze(self) -> None:
+        """Stop all its threads, which takes a moment, until SIGCONT."""
+        self.kill(signal.SIGSTOP)
+        threads = Path(f"/proc/{self.pid}/task")
+        while any(" T " not in (thread / "stat").read_text() for thread in threads.iterdir()):
+            time.sleep(0.001)
+
+    def ended(self, timeout: float = 1) -> bool:
+        return bool(select.select([self._handle], [], [], timeout)[0])
+
+    def wait(self, timeout: float = 10) -> int:
+        """Its exit code; negative, the signal that ended it."""
+        if self._ended is None:
+            assert self.ended(timeout), "it does not end"
+            self._ended = self._zygote.order({"reap": self.pid})
+        return self._ended
+
+    def close(self) -> None:
+        if self._ended is None:
+            self.kill()
+            self.wait()
+        os.close(self._handle)
+        self._said.close()
+
+
+class Zygote:
+    """The process that forks members."""
+
+    def __init__(self) -> None:
+        program = Path(__file__).with_name("transport_members.py")
+        self._process = subprocess.Popen(
+            [sys.executable, str(program)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "TP_SOCKET_IFNAME": "lo"},
+        )
+
+    def order(self, order: dict[str, Any]) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+Start = Callable[..., Member]
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    zygote = Zygote()
+    yield zygote
+    zygote.close()
+
+
+@pytest.fixture
+def start(zygote: Zygote, tmp_path: Path) -> Iterator[Start]:
+    """``start(role, *arguments)``: a new member, which is gone after the test."""
+    members: list[Member] = []
+
+    def begin(role: str, *arguments: Any) -> Member:
+        members.append(Member(zygote, role, tmp_path / f"said-{len(members)}", arguments))
+        return members[-1]
+
+    yield begin
+    for member in members:
+        member.close()
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    """This process as a mere caller."""
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    endpoint = Endpoint("test", TOKEN)
+    endpoint.start()
+    yield endpoint
+    endpoint.stop()
+
+
+class Waiting:
+    """This process as a learner whose queue is full: every call to "park" waits."""
+
+    def __init__(self) -> None:
+        self.parked: list[Parked] = []
+        self.arrived = threading.Semaphore(0)
+        self.endpoint = Endpoint("test", TOKEN, {"park": self._park})
+        self.endpoint.start()
+
+    def _park(self, sender: str, payload: Payload) -> Parked:
+        self.parked.append(Parked())
+        self.arrived.release()
+        return self.parked[-1]
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Waiting]:
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    waiting = Waiting()
+    yield waiting
+    waiting.endpoint.stop()
+
+
+def find(endpoint: Endpoint, base_url: str, other_than: str = "") -> Peer:
+    """A peer that answers, however often the learner's address changes meanwhile."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            peer = endpoint.dial(discover(base_url, TOKEN)["url"])
+            if peer.url != other_than and peer.call("echo", "hello").result() == "hello":
+                return peer
+        except PeerLost:
+            pass
+        assert time.monotonic() < deadline, "it was not healed"
+        time.sleep(0.02)
+
+
+def address(url: str) -> tuple[str, int]:
+    host, port = url.removeprefix("uv://").rsplit(":", 1)
+    return host, int(port)
+
+
+def test_connections_that_say_nothing_are_healed_within_a_second(start: Start, endpoint: Endpoint) -> None:
+    learner = start("learner", 0)
+    base_url = f"http://127.0.0.1:{learner.hear()}"
+    for _ in range(3):
+        peer = find(endpoint, base_url)
+        socket.create_connection(address(peer.url)).close()
+        began = time.monotonic()
+        assert find(endpoint, base_url, other_than=peer.url)
+        assert time.monotonic() - began < 1
+
+    assert find(endpoint, base_url).call("echo", torch.ones(2)).result() is not None
+    learner.kill(signal.SIGTERM)
+    assert learner.wait() == 0
+
+
+def test_a_stranger_without_the_token_is_refused(start: Start, waiting: Waiting) -> None:
+    stranger = start("caller", waiting.endpoint.url, "another token")
+
+    assert stranger.hear() == "calling"
+    assert stranger.hear().startswith("Refused: ")
+    assert not waiting.parked
+
+
+def test_a_strangers_pickles_are_refused_and_not_executed(
+    start: Start, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    base_url = f"http://127.0.0.1:{start('learner', 0).hear()}"
+    peer = find(endpoint, base_url)
+    trace = tmp_path / "executed"
+
+    outcomes = json.loads(start("stranger", peer.url, str(trace)).hear())
+
+    assert len(outcomes) == 7
+    assert all(outcome.startswith(("('refused'", "('error'", "raised")) for outcome in outcomes), outcomes
+    assert not trace.exists()
+    assert peer.call("echo", "still there").result() == "still there"
+
+
+def test_the_death_of_a_callee_ends_the_call_at_once(start: Start, endpoint: Endpoint) -> None:
+    learner = start("learner", 0)
+    peer = find(endpoint, f"http://127.0.0.1:{learner.hear()}")
+    call = peer.call("park", None)
+    peer.call("echo", None).result()
+
+    learner.kill()
+    began = time.monotonic()
+    with pytest.raises(PeerLost):
+        call.result()
+    assert time.monotonic() - began < 1
+    with pytest.raises(PeerLost):
+        peer.call("echo", None).result()
+
+
+def test_the_death_of_a_caller_concerns_nobody_else(start: Start, waiting: Waiting) -> None:
+    first, second = start("caller", waiting.endpoint.url), start("caller", waiting.endpoint.url)
+    assert waiting.arrived.acquire(timeout=10)
+    assert waiting.arrived.acquire(timeout=10)
+
+    first.kill()
+    first.wait()
+    for parked in waiting.parked:
+        parked.resolve("go on")
+
+    assert second.hear() == "calling"
+    assert second.hear() == "answer go on"
+    assert second.wait() == 0
+
+
+def test_a_frozen_peer_is_lost_after_the_time_out_and_found_again(start: Start, endpoint: Endpoint) -> None:
+    learner = start("learner", 0)
+    base_url = f"http://127.0.0.1:{learner.hear()}"
+    peer = find(endpoint, base_url)
+
+    learner.freeze()
+    began = time.monotonic()
+    with pytest.raises(PeerLost):
+        peer.call("echo", None, timeout=0.5).result()
+    assert 0.4 < time.monotonic() - began < 2
+    with pytest.raises(PeerLost):
+        discover(base_url, TOKEN, timeout=0.2)
+
+    learner.kill(signal.SIGCONT)
+    assert find(endpoint, base_url)
+
+
+@pytest.mark.parametrize("rubbish", ["random", "HTTP", "zeros"])
+def test_rubbish_is_healed_by_itself_or_by_a_restart(start: Start, endpoint: Endpoint, rubbish: str) -> None:
+    content = {
+        "random": random.Random(3).randbytes(4096),
+        "HTTP": b"GET / HTTP/1.1\r\nHost: learner\r\n\r\n",
+        "zeros": b"\0" * 4096,
+    }[rubbish]
+    learner = start("learner", 0)
+    port = int(learner.hear())
+    base_url = f"http://127.0.0.1:{port}"
+    before = find(endpoint, base_url)
+
+    with socket.create_connection(address(before.url)) as stranger:
+        stranger.sendall(content)
+        stranger.settimeout(5)
+        with contextlib.suppress(OSError):
+            stranger.recv(1)  # until it hangs up, dead or alive
+    endings = [learner.wait()] if learner.ended() else []
+    if endings:
+        start("learner", port)
+
+    assert endings in ([], [-signal.SIGABRT], [-signal.SIGSEGV])
+    assert find(endpoint, base_url).url != before.url
+
+
+def test_sigterm_is_answered_within_a_second_while_a_call_is_under_way(
+    start: Start, waiting: Waiting
+) -> None:
+    caller = start("caller", waiting.endpoint.url)
+    assert caller.hear() == "calling"
+    assert waiting.arrived.acquire(timeout=10)
+
+    caller.kill(signal.SIGTERM)
+    began = time.monotonic()
+    assert caller.hear().startswith("Stopped: ")
+    assert caller.wait() == 0
+    assert time.monotonic() - began < 1
+
+
+def test_an_idle_endpoint_uses_no_processor_time(start: Start) -> None:
+    idler = start("idler")
+    assert idler.hear() == "open"
+    time.sleep(1)  # the time whose use is measured
+    idler.kill(signal.SIGTERM)
+
+    assert float(idler.hear()) < 0.1
+    assert idler.wait() == 0
+
+
+class Learner:
+    """This process as a learner that takes unrolls."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(2)
+        self.models = ModelServer()
+        self.server = TrajectoryServer(self.queue, self.models)
+        self.models.publish(torch.ones(5000))
+        self.endpoint = Endpoint("learner", TOKEN, self.server.services)
+        self.http = MemberServer(
+            port, TOKEN, ready=lambda: True, documents={RENDEZVOUS_PATH: self._rendezvous}
+        )
+        self.endpoint.start()
+        self.http.start()
+        self.used: list[Source] = []
+
+    def _rendezvous(self) -> dict[str, Any] | None:
+        url = self.endpoint.url
+        return {"url": url, "incarnation": self.endpoint.incarnation, "modelVersion": 1} if url else None
+
+    def use(self, seconds: float) -> float:
+        """Take unrolls for a while; returns the longest time without one."""
+        end = time.monotonic() + seconds
+        last, gap = time.monotonic(), 0.0
+        while last < end:
+            trajectory = self.queue.get(1)
+            now = time.monotonic()
+            last, gap = now, max(gap, now - last)
+            if trajectory is not None:
+                assert trajectory.unroll["reward"][0, 0] == trajectory.source.sequence
+                self.used.append(trajectory.source)
+        return gap
+
+    def check(self) -> None:
+        self.queue.check_valid()
+        assert self.queue.used == len(self.used) == len(set(self.used)), "an unroll was used twice"
+
+    def stop(self) -> None:
+        self.server.finish()
+        self.endpoint.stop()
+        self.http.stop()
+
+
+@pytest.fixture
+def learner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Learner]:
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    learner = Learner()
+    yield learner
+    learner.stop()
+
+
+def test_killed_samplers_and_stray_connections_hold_nobody_up(start: Start, learner: Learner) -> None:
+    base_url = f"http://127.0.0.1:{learner.http.port}"
+    samplers = [start("sampler", base_url, f"sampler-{index}") for index in range(2)]
+    learner.use(0.5)
+    gaps = []
+    for round_ in range(6):
+        victim = round_ % 2
+        samplers[victim].kill()
+        samplers[victim] = start("sampler", base_url, f"sampler-{victim}")
+        if round_ % 3 == 2:
+            socket.create_connection(address(learner.endpoint.url)).close()
+            learner.use(1.0)
+        else:
+            gaps.append(learner.use(0.5))
+
+    learner.check()
+    assert max(gaps) < 0.5, "the death of one sampler held up the other"
+    assert len({source.incarnation for source in learner.used}) == 8, "one of them did not come back"
+
+
+def test_samplers_find_a_restarted_learner_and_repeat_what_it_did_not_answer(
+    start: Start, learner: Learner
+) -> None:
+    sampler = start("sampler", f"http://127.0.0.1:{learner.http.port}", "sampler-0")
+    learner.use(0.3)
+    state, port = learner.queue.get_state(), learner.http.port
+    learner.endpoint.stop()
+    learner.http.stop()
+
+    restarted = Learner(port)
+    restarted.queue.set_state(state)
+    restarted.used = list(learner.used)
+    restarted.use(1.5)
+
+    restarted.check()
+    sequences = [source.sequence for source in restarted.used]
+    assert sequences == sorted(sequences)
+    assert sequences[-1] > state["pushed"]
+    missing = sequences[-1] - len(sequences)
+    assert missing == restarted.queue.dropped, (
+        "what was queued when the learner died, and no more, is dropped"
+    )
+    sampler.kill(signal.SIGTERM)
+    assert sampler.wait() == 0
+    restarted.stop()

@@ -1,0 +1,188 @@
+"""Processes to do bad things to: started with this file, it imports torch once (seconds) and then forks members (ms).
+
+It reads ``{"role", "fifo", "arguments"}`` or ``{"reap": pid}`` from stdin, one JSON line each, and answers each with one:
+the new member's pid, or the status it ended with. At the end of stdin it ends, and its members with it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rltraining_api.contract import RENDEZVOUS_PATH
+from rltraining_trainer.transport import (
+    Backoff,
+    Endpoint,
+    MemberServer,
+    Parked,
+    Payload,
+    PeerLost,
+    RemoteError,
+    Stopped,
+    TransportError,
+    discover,
+)
+from torch.distributed import rpc
+
+TOKEN = "the token of this job"
+Say = Callable[[str], None]
+
+
+def on_sigterm() -> threading.Event:
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
+    return stopping
+
+
+def learner(say: Say, port: int) -> None:
+    """Echoes, parks and releases; can be discovered on `port` (0: any, which it says). Ends on SIGTERM, by itself."""
+    parked: list[Parked] = []
+
+    def park(sender: str, payload: Payload) -> Parked:
+        parked.append(Parked())
+        return parked[-1]
+
+    def release(sender: str, payload: Payload) -> Payload:
+        while parked:
+            parked.pop().resolve(payload)
+        return None
+
+    stopping = on_sigterm()
+    services = {"echo": lambda sender, payload: payload, "park": park, "release": release}
+    endpoint = Endpoint("learner", TOKEN, services)
+    endpoint.start()
+
+    def rendezvous() -> dict[str, Any] | None:
+        url = endpoint.url
+        return {"url": url, "incarnation": endpoint.incarnation, "modelVersion": 0} if url else None
+
+    server = MemberServer(port, TOKEN, ready=lambda: True, documents={RENDEZVOUS_PATH: rendezvous})
+    server.start()
+    say(str(server.port))
+    while not stopping.wait(0.1):
+        pass
+
+
+def idler(say: Say) -> None:
+    """Has an open endpoint and does nothing; on SIGTERM says how many seconds of CPU time that took."""
+    stopping = on_sigterm()
+    Endpoint("idler", TOKEN, {"echo": lambda sender, payload: payload}).start()
+    before = sum(os.times()[:2])
+    say("open")
+    while not stopping.wait(0.5):
+        pass
+    say(str(sum(os.times()[:2]) - before))
+
+
+def caller(say: Say, url: str, token: str = TOKEN) -> None:
+    """Has one parked call under way, and says how it ended. SIGTERM ends it."""
+    stopping = on_sigterm()
+    endpoint = Endpoint("caller", token)
+    endpoint.start()
+    call = endpoint.dial(url).call("park", torch.ones(10_000))
+    say("calling")
+    try:
+        say(f"answer {call.result(stopping)}")
+    except TransportError as error:
+        say(f"{type(error).__name__}: {error}")
+    endpoint.stop()
+
+
+def sampler(say: Say, base_url: str, name: str) -> None:
+    """Pushes unrolls for ever and finds the learner again by itself; says each sequence number that was answered."""
+    stopping = on_sigterm()
+    endpoint = Endpoint(name, TOKEN, threads=2)
+    backoff, sequence = Backoff(cap=0.3), 1
+    while not stopping.is_set():
+        try:
+            endpoint.stop()
+            endpoint.start()
+            peer = endpoint.dial(discover(base_url, TOKEN, stopping=stopping)["url"])
+            while True:
+                unroll = {"reward": torch.full((16, 64), float(sequence))}
+                push = {
+                    "incarnation": endpoint.incarnation,
+                    "sequence": sequence,
+                    "version": -1,
+                    "unroll": unroll,
+                }
+                peer.call("push", push).result(stopping)
+                say(str(sequence))
+                sequence += 1
+                backoff.reset()
+        except PeerLost:
+            backoff.wait(stopping)
+        except Stopped:
+            break
+    endpoint.stop()
+
+
+def stranger(say: Say, url: str, trace: str) -> None:
+    """Speaks torch's own RPC, pickles and all, to `url`; says a JSON list of what it got. `trace`: a file to create."""
+    options = rpc.TensorPipeRpcBackendOptions(
+        init_method="none://", rpc_timeout=5, _transports=["uv"], _channels=["basic"]
+    )
+    store = torch.distributed.HashStore()
+    torch.distributed.autograd._init(0)
+    agent = rpc.TensorPipeAgent(store, "stranger", 0, 1, options, {}, [])
+    rpc.api._init_rpc_states(agent)
+    victim = rpc.WorkerInfo("victim", 1)
+    store.set("addrs/victim", url)
+    agent._update_group_membership(victim, [], {}, True)
+    touch = f"touch {trace}"
+    statement = f"__import__('os').system({touch!r})"
+    attempts: list[Callable[[], object]] = [
+        lambda: rpc.rpc_async(victim, os.system, (touch,)).wait(),
+        lambda: rpc.rpc_sync(victim, os.system, (touch,)),
+        lambda: rpc.rpc_sync(victim, eval, (statement,)),
+        lambda: rpc.rpc_sync(victim, exec, (statement,)),
+        lambda: rpc.rpc_sync(victim, functools.partial(os.system, touch)),
+        lambda: rpc.rpc_sync(victim, os.getpid),
+        lambda: rpc.remote(victim, os.system, (touch,)).to_here(),
+    ]
+    outcomes = []
+    for attempt in attempts:
+        try:
+            outcomes.append(repr(attempt()))
+        except (RuntimeError, RemoteError, AttributeError, TypeError) as error:
+            outcomes.append(f"raised {error}")
+    say(json.dumps(outcomes))
+    rpc.shutdown(graceful=False)
+
+
+ROLES: dict[str, Callable[..., None]] = {
+    role.__name__: role for role in (learner, idler, caller, sampler, stranger)
+}
+
+
+def become(role: str, fifo: str, arguments: list[Any]) -> None:
+    """In the new member: play the role, and end as a Python program ends."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    with Path(fifo).open("w", buffering=1) as out:
+        ROLES[role](lambda line: print(line, file=out, flush=True), *arguments)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "reap" in order:
+            answer = os.waitstatus_to_exitcode(os.waitpid(order["reap"], 0)[1])
+        else:
+            answer = os.fork()
+            if answer == 0:
+                become(**order)
+                return
+        print(json.dumps(answer), flush=True)
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
