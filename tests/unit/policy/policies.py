@@ -1,0 +1,100 @@
+"""Jobs and networks from which the tests make policies."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import torch
+from gymnasium import spaces
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.status import Progress
+from rltraining_trainer.environments import make_environments
+from rltraining_trainer.networks import ActorCritic, build_actor_critic
+from torch import nn
+
+PROGRESS = Progress(environment_steps=1000, episodes=20, updates=5, mean_return=21.5)
+
+MLP = {"mlp": {"hiddenSizes": [16]}}
+LSTM = {"mlp": {"hiddenSizes": [16]}, "lstm": {"hiddenSize": 8}}
+JOBS = {
+    "discrete": ({"id": "CartPole-v1"}, MLP),
+    "discrete-lstm": ({"id": "CartPole-v1"}, LSTM),
+    "continuous": ({"id": "Pendulum-v1"}, MLP),
+    "continuous-lstm": ({"id": "MountainCarContinuous-v0"}, LSTM),
+    "image": ({"id": f"{__name__}:Image-v0"}, {"impalaCnn": {"channels": [4], "hiddenSize": 8}}),
+    "discrete-observation": ({"id": f"{__name__}:Image-v0", "kwargs": {"kind": "discrete"}}, MLP),
+    "user-code": ({"id": "CartPole-v1"}, {"entryPoint": f"{__name__}:torso"}),
+}
+
+
+def job(name: str) -> RLTrainingJob:
+    environment, network = JOBS[name]
+    return RLTrainingJob.model_validate(
+        {
+            "metadata": {"name": name},
+            "spec": {
+                "algorithm": {"impala": {}},
+                "environment": environment,
+                "network": network,
+                "stop": {"environmentSteps": 1000},
+            },
+        }
+    )
+
+
+def trained(name: str) -> tuple[ActorCritic, RLTrainingJob, tuple[spaces.Space, spaces.Space]]:
+    """A network of the job with random weights in every head, and what ``export_policy`` needs with it."""
+    manifest = job(name)
+    environments = make_environments(manifest.spec.environment, 1)
+    found = environments.single_observation_space, environments.single_action_space
+    environments.close()
+    network, _ = build_actor_critic(manifest.spec.network, *found)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return network, manifest, found
+
+
+def torso(space: spaces.Space) -> nn.Module:
+    """A user's network."""
+    return nn.Sequential(nn.Linear(space.shape[0], 8), nn.Dropout(0.5), nn.GELU())
+
+
+class Branching(nn.Module):
+    """A user's network that no tracer can follow."""
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        return observation if observation.sum() > 0 else -observation
+
+
+def branching_torso(space: spaces.Space) -> nn.Module:
+    return Branching()
+
+
+class ImageEnv(gym.Env):
+    """Eight steps of noise, without pictures; actions count from 3."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - gymnasium's own way
+    render_mode: str | None = None
+
+    def __init__(self, kind: str = "image", render_mode: str | None = None) -> None:
+        image = spaces.Box(0, 255, (12, 12, 3), "uint8")
+        self.observation_space = image if kind == "image" else spaces.Discrete(5, start=2)
+        self.action_space = spaces.Discrete(4, start=3)
+        self._time = 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self._time = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self._time += 1
+        return self.observation_space.sample(), 1.0, self._time == 8, False, {}
+
+    def render(self):
+        return None
+
+
+gym.register("Image-v0", ImageEnv)

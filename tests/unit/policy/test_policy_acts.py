@@ -1,0 +1,107 @@
+"""Policy.act, evaluate and film."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from policies import PROGRESS, trained
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.policy import Episode, Policy, evaluate, film
+from rltraining_trainer.policy.description import describe
+
+
+def make(name: str) -> Policy:
+    torch.manual_seed(5)
+    network, job, environment_spaces = trained(name)
+    return Policy(describe(job, *environment_spaces, PROGRESS), network.state_dict())
+
+
+def test_one_observation_or_a_batch() -> None:
+    policy = make("continuous")
+    observations = np.stack([policy.observation_space.sample() for _ in range(4)])
+    batch = policy.act(observations)
+    assert batch.shape == (4, 1)
+    np.testing.assert_allclose(policy.act(observations[2]), batch[2], rtol=1e-5)
+    assert policy.act(observations[0].tolist()).shape == (1,)
+    assert make("discrete").act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
+    assert make("discrete-observation").act(3) in range(3, 7)
+    with pytest.raises(ValueError, match=r"observations have the shape \(3,\).* not \(2, 4\)"):
+        policy.act(np.zeros((2, 4)))
+
+
+def test_a_recurrent_policy_remembers_until_an_episode_begins() -> None:
+    policy = make("continuous-lstm")
+    observations = np.stack([policy.observation_space.sample() for _ in range(2)])
+    first = policy.act(observations)
+    second = policy.act(observations)
+    assert (first != second).all()
+    third = policy.act(observations, first=np.array([True, False]))
+    np.testing.assert_array_equal(third[0], first[0])
+    assert third[1] != first[1]
+    policy.reset()
+    np.testing.assert_array_equal(policy.act(observations), first)
+    policy.reset()
+    policy.act(observations[0])
+    policy.reset()
+    np.testing.assert_allclose(policy.act(observations[0]), first[0], rtol=1e-5)
+
+
+def test_drawn_actions_differ_and_the_likeliest_do_not() -> None:
+    policy = make("continuous")
+    observation = policy.observation_space.sample()
+    assert len({float(policy.act(observation, deterministic=False)[0]) for _ in range(10)}) > 1
+    assert len({float(policy.act(observation)[0]) for _ in range(10)}) == 1
+
+
+@pytest.mark.parametrize("name", ["discrete", "discrete-lstm", "image"])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_evaluation_is_reproducible_and_counts_whole_episodes(name: str, deterministic: bool) -> None:
+    policy, seen = make(name), []
+    drawing = torch.random.get_rng_state()
+    result = evaluate(policy, 7, seed=3, deterministic=deterministic, num_envs=3, on_episode=seen.append)
+    assert torch.equal(torch.random.get_rng_state(), drawing)
+    assert result.episodes == tuple(seen)
+    assert len(result.episodes) == 7
+    assert all(episode.return_ == episode.length > 0 for episode in result.episodes)  # 1 a step in both
+    assert result.mean == np.mean([episode.return_ for episode in seen])
+    again = evaluate(policy, 7, seed=3, deterministic=deterministic, num_envs=3)
+    assert again == result
+    if name == "image":
+        assert result.episodes == (Episode(8.0, 8),) * 7
+
+
+def test_short_episodes_do_not_crowd_out_long_ones() -> None:
+    """Of 4 environments and 4 episodes, each environment plays one, however long it takes."""
+    policy = make("discrete")
+    lengths = sorted(episode.length for episode in evaluate(policy, 4, seed=1, num_envs=4).episodes)
+    many = evaluate(policy, 4, seed=1, num_envs=100)
+    assert sorted(episode.length for episode in many.episodes) == lengths
+
+
+def test_an_environment_of_other_spaces_is_refused() -> None:
+    policy = make("discrete")
+    other = policy.description.environment.model_copy(update={"id": "Acrobot-v1"})
+    policy.description = policy.description.model_copy(update={"environment": other})
+    with pytest.raises(
+        BadConfiguration, match=r"'Acrobot-v1' has observations of Box.* was trained with Box"
+    ):
+        evaluate(policy, 1)
+
+
+@pytest.mark.parametrize("name", ["discrete", "continuous"])
+def test_a_film_shows_the_episode_that_the_seed_gives(name: str) -> None:
+    policy = make(name)
+    with film(policy, seed=3) as taken:
+        frames = list(taken.frames)
+        assert taken.frames_per_second in (30, 50)
+    (episode,) = evaluate(policy, 1, seed=3).episodes
+    assert len(frames) == episode.length + 1
+    assert frames[0].dtype == np.uint8
+    assert frames[0].ndim == 3
+    assert (frames[0] != frames[-1]).any()
+
+
+def test_an_environment_without_pictures_is_told() -> None:
+    with film(make("image")) as taken, pytest.raises(BadConfiguration, match="cannot be rendered"):
+        next(taken.frames)

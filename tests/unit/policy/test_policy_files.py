@@ -1,0 +1,185 @@
+"""What export_policy writes is what Policy.load and TorchScript read."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from policies import JOBS, PROGRESS, trained
+from rltraining_trainer.errors import BadConfiguration, UserCodeError
+from rltraining_trainer.policy import Policy, PolicyError, export_policy
+from rltraining_trainer.policy.description import BoxSpace, describe_space, make_space
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_network_and_program_and_loaded_policy_agree(name: str, tmp_path: Path) -> None:
+    network, job, environment_spaces = trained(name)
+    export_policy(tmp_path / "policy", network, job, environment_spaces, PROGRESS)
+    policy = Policy.load(str(tmp_path / "policy"))
+    program = load_program((tmp_path / "policy" / "policy.ts").read_bytes())
+
+    assert (policy.observation_space, policy.action_space) == environment_spaces
+    network.eval()
+    state = program_state = network.initial_state(5)
+    for _ in range(3):
+        observation = np.stack([np.asarray(policy.observation_space.sample()) for _ in range(5)])
+        with torch.no_grad():
+            parameters, state = network.policy(torch.from_numpy(observation), state)
+            expected = policy.distribution.to_environment(policy.distribution.mode(parameters))
+            action, program_parameters, *program_state = program(
+                torch.from_numpy(observation), *program_state
+            )
+        acted = policy.act(observation)
+        np.testing.assert_array_equal(acted, expected)
+        np.testing.assert_allclose(action.numpy(), expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(program_parameters, parameters, rtol=1e-4, atol=1e-5)
+        assert policy.action_space.contains(np.asarray(acted[0], policy.action_space.dtype))
+
+
+def test_the_directory_describes_itself(tmp_path: Path) -> None:
+    uri = export_policy(tmp_path / "policy", *trained("continuous-lstm"), PROGRESS)
+    assert uri == f"file://{tmp_path}/policy"
+    assert sorted(path.name for path in (tmp_path / "policy").iterdir()) == [
+        "policy.json",
+        "policy.ts",
+        "weights.pt",
+    ]
+    said = json.loads((tmp_path / "policy" / "policy.json").read_text())
+    assert said["algorithm"] == "impala"
+    assert said["environment"]["id"] == "MountainCarContinuous-v0"
+    assert said["actionSpace"] == {"type": "Box", "shape": [1], "dtype": "float32", "low": -1, "high": 1}
+    assert said["progress"]["meanReturn"] == 21.5
+    assert said["program"]["inputs"] == [
+        {"name": "observation", "shape": ["batch", 2], "dtype": "float32"},
+        {"name": "state_0", "shape": ["batch", 8], "dtype": "float32"},
+        {"name": "state_1", "shape": ["batch", 8], "dtype": "float32"},
+    ]
+    assert [output["name"] for output in said["program"]["outputs"]] == [
+        "action",
+        "policy",
+        "state_0",
+        "state_1",
+    ]
+    assert said["versions"]["torch"] == torch.__version__
+    assert torch.load(tmp_path / "policy" / "weights.pt", weights_only=True).keys() >= {"policy_head.weight"}
+
+
+def test_an_object_store_holds_policies_too() -> None:
+    uri = f"memory://{uuid.uuid4().hex}/policy"
+    network, *rest = trained("discrete")
+    assert export_policy(uri, network, *rest, PROGRESS) == uri.replace("//", "///")
+    export_policy(uri, network, *rest, PROGRESS.model_copy(update={"environment_steps": 2000}))
+    assert Policy.load(uri).description.progress.environment_steps == 2000
+
+
+def test_a_policy_already_there_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "old").touch()
+    (tmp_path / "notes").touch()
+    export_policy(tmp_path / "policy", *trained("discrete"), PROGRESS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "policy"]
+    assert not (tmp_path / "policy" / "old").exists()
+
+
+def test_a_full_disk_leaves_the_policy_that_was_there(tmp_path: Path, file_size_limit) -> None:
+    network, *rest = trained("discrete")
+    export_policy(tmp_path / "policy", network, *rest, PROGRESS)
+    with (
+        file_size_limit(500),
+        pytest.raises(PolicyError, match=r"could not be written to .*: the disk is full"),
+    ):
+        export_policy(tmp_path / "policy", network, *rest, PROGRESS)
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+    Policy.load(str(tmp_path / "policy"))
+
+
+def test_a_network_that_cannot_be_traced_is_written_without_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(
+        JOBS, "branching", ({"id": "CartPole-v1"}, {"entryPoint": "policies:branching_torso"})
+    )
+    for seed in range(20):  # half the examples take one branch only
+        torch.manual_seed(seed)
+        export_policy(tmp_path / "policy", *trained("branching"), PROGRESS)
+        if not (tmp_path / "policy" / "policy.ts").exists():
+            break
+    policy = Policy.load(str(tmp_path / "policy"))
+    assert policy.description.program is None
+    assert "as a program the network gives other results" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("policy.json", None, "there is no policy at"),
+        ("weights.pt", None, "there is no policy at"),
+        ("policy.json", b"{", "policy.json is damaged"),
+        ("weights.pt", b"PK", "weights.pt is damaged"),
+    ],
+)
+def test_what_is_no_policy_is_refused(tmp_path: Path, file: str, content: bytes | None, message: str) -> None:
+    export_policy(tmp_path, *trained("discrete"), PROGRESS)
+    (tmp_path / file).unlink()
+    if content is not None:
+        (tmp_path / file).write_bytes(content)
+    with pytest.raises(BadConfiguration, match=message):
+        Policy.load(str(tmp_path))
+
+
+def test_weights_of_another_network_and_missing_user_code_are_told(tmp_path: Path) -> None:
+    export_policy(tmp_path / "a", *trained("discrete"), PROGRESS)
+    export_policy(tmp_path / "b", *trained("discrete-lstm"), PROGRESS)
+    (tmp_path / "b" / "weights.pt").write_bytes((tmp_path / "a" / "weights.pt").read_bytes())
+    with pytest.raises(BadConfiguration, match="the weights do not fit the network"):
+        Policy.load(str(tmp_path / "b"))
+    description = tmp_path / "a" / "policy.json"
+    said = json.loads(description.read_text())
+    said["network"] = {"entryPoint": "not_here:torso"}
+    description.write_text(json.dumps(said))
+    with pytest.raises(UserCodeError, match=r"spec\.network\.entryPoint: importing 'not_here'"):
+        Policy.load(str(tmp_path / "a"))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3, start=-1),
+        spaces.Box(-np.inf, np.inf, (2, 3), np.float32),
+        spaces.Box(np.array([-4.8, -np.inf], np.float32), np.array([4.8, np.inf], np.float32)),
+        spaces.Box(0, 255, (4, 4, 1), np.uint8),
+        spaces.Box(-1.5, 0.1, (1,), np.float64),
+        spaces.Box(-1, 1, (), np.float32),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary((2, 2)),
+        spaces.MultiBinary(4),
+    ],
+    ids=str,
+)
+def test_spaces_survive_json(space: spaces.Space) -> None:
+    description = describe_space(space)
+    again = type(description).model_validate_json(description.model_dump_json(by_alias=True))
+    assert make_space(again) == space
+
+
+def test_a_large_space_is_described_shortly() -> None:
+    assert len(describe_space(spaces.Box(0, 255, (84, 84, 4), np.uint8)).model_dump_json()) < 100
+    assert (
+        BoxSpace.model_validate_json(
+            describe_space(spaces.Box(-np.inf, 1, (3,), np.float32)).model_dump_json()
+        ).low
+        == -np.inf
+    )
+
+
+def load_program(content: bytes) -> torch.jit.ScriptModule:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.load(io.BytesIO(content))

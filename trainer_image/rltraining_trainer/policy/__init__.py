@@ -1,0 +1,21 @@
+"""The policy that a run leaves: written, loaded, evaluated, filmed. Needs no learner and no sampler."""
+
+from rltraining_trainer.policy.evaluate import Episode, Evaluation, evaluate
+from rltraining_trainer.policy.export import PolicyError, export_policy
+from rltraining_trainer.policy.film import Film, film
+from rltraining_trainer.policy.policy import Policy
+from rltraining_trainer.policy.program import ProgramError, to_exported_program, to_torchscript
+
+__all__ = [
+    "Episode",
+    "Evaluation",
+    "Film",
+    "Policy",
+    "PolicyError",
+    "ProgramError",
+    "evaluate",
+    "export_policy",
+    "film",
+    "to_exported_program",
+    "to_torchscript",
+]

@@ -1,0 +1,161 @@
+"""`policy.json`: everything but the weights that is needed to use a policy without the job it comes from."""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Annotated, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from pydantic import ConfigDict, Field
+from rltraining_api.base import ApiModel
+from rltraining_api.environment import Environment
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.network import Network
+from rltraining_api.status import Progress
+
+from rltraining_trainer.errors import BadConfiguration
+
+
+class DiscreteSpace(ApiModel):
+    """The integers from `start` to `start` + `n` - 1."""
+
+    type: Literal["Discrete"] = "Discrete"
+    n: int
+    start: int = 0
+
+
+class BoxSpace(ApiModel):
+    """Arrays within bounds: one for all entries, or one for each (flattened)."""
+
+    model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="strings")
+
+    type: Literal["Box"] = "Box"
+    shape: tuple[int, ...]
+    dtype: str
+    low: float | tuple[float, ...]
+    high: float | tuple[float, ...]
+
+
+class MultiDiscreteSpace(ApiModel):
+    """A vector of integers, each below its own bound."""
+
+    type: Literal["MultiDiscrete"] = "MultiDiscrete"
+    nvec: tuple[int, ...]
+
+
+class MultiBinarySpace(ApiModel):
+    """Arrays of zeros and ones."""
+
+    type: Literal["MultiBinary"] = "MultiBinary"
+    shape: tuple[int, ...]
+
+
+SpaceDescription = Annotated[
+    DiscreteSpace | BoxSpace | MultiDiscreteSpace | MultiBinarySpace, Field(discriminator="type")
+]
+
+
+class TensorDescription(ApiModel):
+    """An input or output of the program; `shape` begins with "batch"."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+
+class Program(ApiModel):
+    """A file that acts without this project: `torch.jit.load(file)(observation, *state)`."""
+
+    file: str
+    inputs: tuple[TensorDescription, ...]
+    outputs: tuple[TensorDescription, ...]
+
+
+class PolicyDescription(ApiModel):
+    """The content of `policy.json`."""
+
+    model_config = ConfigDict(
+        ser_json_inf_nan="strings"
+    )  # the outermost model decides how bounds are written
+
+    format: Literal[1] = 1
+    job: str
+    algorithm: str
+    environment: Environment
+    network: Network
+    observation_space: SpaceDescription
+    action_space: SpaceDescription
+    progress: Progress
+    """How far training had come."""
+    program: Program | None = None
+    """None where the network cannot be made into one: the weights then need this project."""
+    time: datetime
+    versions: dict[str, str]
+
+
+def describe(
+    job: RLTrainingJob, observation_space: spaces.Space, action_space: spaces.Space, progress: Progress
+) -> PolicyDescription:
+    """What `policy.json` says of a policy trained by `job`."""
+    return PolicyDescription(
+        job=job.metadata.name,
+        algorithm=job.spec.algorithm.name,
+        environment=job.spec.environment,
+        network=job.spec.network,
+        observation_space=describe_space(observation_space),
+        action_space=describe_space(action_space),
+        progress=progress,
+        time=datetime.now(UTC),
+        versions={
+            "python": platform.python_version(),
+            "rltraining-trainer": version("rltraining-trainer"),
+            "torch": torch.__version__,
+            "gymnasium": gymnasium.__version__,
+            "numpy": np.__version__,
+        },
+    )
+
+
+def describe_space(space: spaces.Space) -> SpaceDescription:
+    """Raises BadConfiguration for a kind of space that no network here takes."""
+    if isinstance(space, spaces.Discrete):
+        return DiscreteSpace(n=int(space.n), start=int(space.start))
+    if isinstance(space, spaces.Box):
+        return BoxSpace(
+            shape=space.shape, dtype=str(space.dtype), low=_bound(space.low), high=_bound(space.high)
+        )
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        return MultiDiscreteSpace(nvec=tuple(space.nvec.tolist()))
+    if isinstance(space, spaces.MultiBinary):
+        return MultiBinarySpace(shape=space.shape)
+    raise BadConfiguration(f"spec.environment: a policy for {space} cannot be written; wrap the environment")
+
+
+def make_space(description: SpaceDescription) -> spaces.Space:
+    """The space that was described."""
+    match description:
+        case DiscreteSpace(n=n, start=start):
+            return spaces.Discrete(n, start=start)
+        case MultiDiscreteSpace(nvec=nvec):
+            return spaces.MultiDiscrete(list(nvec))
+        case MultiBinarySpace(shape=shape):
+            return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
+        case BoxSpace(shape=shape, dtype=dtype):
+            kind = np.dtype(dtype)
+            low, high = (
+                np.broadcast_to(np.asarray(bound, kind), shape)
+                if isinstance(bound, float)
+                else np.asarray(bound, kind).reshape(shape)
+                for bound in (description.low, description.high)
+            )
+            return spaces.Box(low, high, shape, kind.type)
+
+
+def _bound(values: np.ndarray) -> float | tuple[float, ...]:
+    flat = values.reshape(-1).astype(np.float64)
+    return float(flat[0]) if flat.size and (flat == flat[0]).all() else tuple(flat.tolist())

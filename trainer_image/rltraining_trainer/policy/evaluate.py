@@ -1,0 +1,127 @@
+"""How good a policy is: returns of whole episodes, in environments that are stepped together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from rltraining_trainer.environments import Stepper, make_environments
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.policy.description import describe_space
+from rltraining_trainer.policy.policy import Policy
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One finished episode: its undiscounted return, and its length in steps."""
+
+    return_: float
+    length: int
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Episodes in the order in which they ended, and what they come to."""
+
+    episodes: tuple[Episode, ...]
+
+    @property
+    def returns(self) -> np.ndarray:
+        """``[N]``."""
+        return np.array([episode.return_ for episode in self.episodes])
+
+    @property
+    def mean(self) -> float:
+        return float(self.returns.mean())
+
+    @property
+    def standard_deviation(self) -> float:
+        """Of the population: 0 for one episode."""
+        return float(self.returns.std())
+
+
+def evaluate(
+    policy: Policy,
+    episodes: int,
+    *,
+    seed: int = 0,
+    deterministic: bool = True,
+    num_envs: int = 16,
+    on_episode: Callable[[Episode], None] = lambda _: None,
+) -> Evaluation:
+    """Play ``episodes`` episodes, in at most ``num_envs`` environments at once. The same seed gives the same episodes.
+
+    Each environment plays a number of episodes that is fixed beforehand: whoever takes the first to end counts
+    too many short ones.
+
+    Raises:
+        BadConfiguration: there is no such environment, or it is not the one that the policy was trained for.
+        UserCodeError: the environment raised.
+    """
+    num_envs = min(num_envs, episodes)
+    to_play = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
+    finished: list[Episode] = []
+    with open_environments(policy, num_envs) as stepper:
+        for ended in play(policy, stepper, seed=seed, deterministic=deterministic):
+            for environment, episode in ended:
+                if to_play[environment]:
+                    to_play[environment] -= 1
+                    finished.append(episode)
+                    on_episode(episode)
+            if not to_play.any():
+                break
+    return Evaluation(tuple(finished))
+
+
+@contextmanager
+def open_environments(policy: Policy, num_envs: int, **kwargs: Any) -> Iterator[Stepper]:
+    """The policy's own environments, closed at the end; ``kwargs`` go to their constructor."""
+    spec = policy.description.environment
+    stepper = Stepper(make_environments(spec, num_envs, **kwargs), spec.id)
+    try:
+        _check_spaces(policy, stepper)
+        yield stepper
+    finally:
+        stepper.close()
+
+
+def play(
+    policy: Policy, stepper: Stepper, *, seed: int, deterministic: bool
+) -> Iterator[list[tuple[int, Episode]]]:
+    """Play for ever. Yields after the reset and after each step: which environments' episodes ended there."""
+    drawing = torch.random.get_rng_state()
+    torch.manual_seed(seed)
+    try:
+        policy.reset()
+        observation = stepper.reset(seed)
+        first = np.ones(len(observation), bool)
+        returns, lengths = np.zeros(len(observation)), np.zeros(len(observation), int)
+        yield []
+        while True:
+            step = stepper.step(policy.act(observation, deterministic=deterministic, first=first))
+            observation, first = step.observation, step.first
+            returns += step.reward
+            lengths += step.valid
+            (ended,) = np.nonzero(step.terminated | step.truncated)
+            yield [(int(i), Episode(float(returns[i]), int(lengths[i]))) for i in ended]
+            returns[ended], lengths[ended] = 0.0, 0
+    finally:
+        torch.random.set_rng_state(drawing)
+
+
+def _check_spaces(policy: Policy, stepper: Stepper) -> None:
+    environments = stepper.environments
+    for what, trained, found in (
+        ("observations", policy.observation_space, environments.single_observation_space),
+        ("actions", policy.action_space, environments.single_action_space),
+    ):
+        if describe_space(found) != describe_space(trained):
+            raise BadConfiguration(
+                f"spec.environment.id: {stepper.name!r} has {what} of {found}, "
+                f"but the policy was trained with {trained}"
+            )

@@ -1,0 +1,84 @@
+"""What a run leaves: a directory with a policy that can be used alone."""
+
+from __future__ import annotations
+
+import io
+import logging
+from pathlib import Path
+
+import torch
+from gymnasium import spaces
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.status import Progress
+
+from rltraining_trainer.checkpoint import snapshot
+from rltraining_trainer.checkpoint.storage import open_storage
+from rltraining_trainer.networks import ActorCritic
+from rltraining_trainer.policy.description import describe
+from rltraining_trainer.policy.policy import DESCRIPTION_FILE, WEIGHTS_FILE, Policy
+from rltraining_trainer.policy.program import ProgramError, describe_program, to_torchscript
+from rltraining_trainer.storage_problem import storage_problem
+
+PROGRAM_FILE = "policy.ts"
+_LOG = logging.getLogger(__name__)
+
+
+class PolicyError(Exception):
+    """The policy could not be written: one sentence."""
+
+
+def export_policy(
+    directory: str | Path,
+    network: ActorCritic,
+    job: RLTrainingJob,
+    environment_spaces: tuple[spaces.Space, spaces.Space],
+    progress: Progress,
+) -> str:
+    """Write ``directory`` (a path or an fsspec URI), whole or not at all; a policy already there is replaced.
+
+    It holds ``weights.pt`` (the network's state dict), ``policy.ts`` (TorchScript, where the network allows) and
+    ``policy.json`` (``PolicyDescription``).
+
+    Args:
+        environment_spaces: the spaces of one observation and of one action.
+
+    Returns:
+        The directory's URI.
+
+    Raises:
+        PolicyError: storage refused.
+    """
+    # The policy is made anew from what is written: if it could not be loaded, that is known now.
+    weights = snapshot(network.state_dict())
+    policy = Policy(describe(job, *environment_spaces, progress), weights)
+    description, files = policy.description, {WEIGHTS_FILE: _saved(weights)}
+    try:
+        files[PROGRAM_FILE] = to_torchscript(policy)
+        description = description.model_copy(update={"program": describe_program(policy, PROGRAM_FILE)})
+    except ProgramError as error:
+        _LOG.warning("the policy is written without %s: %s", PROGRAM_FILE, error)
+    files[DESCRIPTION_FILE] = description.model_dump_json(by_alias=True, indent=1).encode()
+
+    parent, _, name = _absolute(directory).rpartition("/")
+    storage = open_storage(parent)
+    try:
+        with storage.publish(name) as open_new:
+            for file, content in files.items():
+                with open_new(file) as out:
+                    out.write(content)
+    except Exception as error:
+        raise PolicyError(
+            f"the policy could not be written to {directory}: {storage_problem(error)}"
+        ) from error
+    return storage.uri(name)
+
+
+def _saved(weights: dict[str, torch.Tensor]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(weights, buffer)
+    return buffer.getvalue()
+
+
+def _absolute(directory: str | Path) -> str:
+    text = str(directory).rstrip("/")
+    return text if "://" in text else str(Path(text).absolute())

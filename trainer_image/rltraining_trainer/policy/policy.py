@@ -1,0 +1,105 @@
+"""A trained policy, loaded from its directory and ready to act."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from rltraining_trainer.checkpoint.storage import open_storage
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.networks import State, build_actor_critic
+from rltraining_trainer.policy.description import PolicyDescription, make_space
+
+DESCRIPTION_FILE = "policy.json"
+WEIGHTS_FILE = "weights.pt"
+
+
+class Policy:
+    """Acts as the samplers did: one observation or a batch in, actions as the environment takes them out.
+
+    With a recurrent network it remembers: one object per environment, or per batch of them.
+    """
+
+    def __init__(self, description: PolicyDescription, weights: dict[str, Tensor]) -> None:
+        """Raises BadConfiguration when the weights do not fit, UserCodeError when the network's code fails."""
+        self.description = description
+        self.observation_space = make_space(description.observation_space)
+        self.action_space = make_space(description.action_space)
+        self.network, self.distribution = build_actor_critic(
+            description.network, self.observation_space, self.action_space
+        )
+        try:
+            self.network.load_state_dict(weights)
+        except RuntimeError as error:
+            raise BadConfiguration(f"the weights do not fit the network of the policy: {error}") from error
+        self.network.eval()
+        self._state: State | None = None
+
+    @classmethod
+    def load(cls, uri: str) -> Policy:
+        """The policy in a directory: a path or any fsspec URI.
+
+        Code of the user's that it needs must be importable. Raises BadConfiguration or UserCodeError.
+        """
+        storage = open_storage(uri)
+        try:
+            description = PolicyDescription.model_validate_json(
+                storage.read("", DESCRIPTION_FILE), extra="ignore"
+            )
+            content = storage.read("", WEIGHTS_FILE)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise BadConfiguration(
+                f"there is no policy at {uri}: it is a directory with {DESCRIPTION_FILE} and {WEIGHTS_FILE}"
+            ) from error
+        except ValidationError as error:
+            raise BadConfiguration(f"{uri}/{DESCRIPTION_FILE} is damaged or of another version") from error
+        try:
+            weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+            raise BadConfiguration(f"{uri}/{WEIGHTS_FILE} is damaged") from error
+        return cls(description, weights)
+
+    def reset(self) -> None:
+        """Forget the past: all that follows are new episodes."""
+        self._state = None
+
+    @torch.no_grad()
+    def act(self, observation: Any, *, deterministic: bool = True, first: np.ndarray | None = None) -> Any:
+        """The action for an observation, or actions ``[B, ...]`` for observations ``[B, ...]``.
+
+        Args:
+            deterministic: the most likely action; else one is drawn, with torch's global generator.
+            first: ``[B]`` bool, where an observation begins an episode, so that what was before is forgotten.
+
+        Raises:
+            ValueError: the observation has a shape that the policy does not know.
+        """
+        space = self.observation_space
+        array = np.asarray(observation, space.dtype)
+        assert space.shape is not None
+        single = array.shape == space.shape
+        batch = array[None] if single else array
+        if batch.shape[1:] != space.shape:
+            raise ValueError(
+                f"observations have the shape {space.shape} or [B, *{space.shape}], not {array.shape}"
+            )
+        if self._state is None:
+            self._state = self.network.initial_state(len(batch))
+        parameters, self._state = self.network.policy(
+            torch.from_numpy(np.ascontiguousarray(batch)),
+            self._state,
+            None if first is None else torch.from_numpy(first),
+        )
+        action = self.distribution.to_environment(self._choose(parameters, deterministic))
+        return action[0] if single else action
+
+    def _choose(self, parameters: Tensor, deterministic: bool) -> Tensor:
+        if deterministic:
+            return self.distribution.mode(parameters)
+        return self.distribution.sample(parameters, self.distribution.noise(len(parameters)))
