@@ -91,7 +91,8 @@ class Checkpoint(ApiModel):
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
     """Newest checkpoints that are kept."""
     uri: Uri | None = None
-    """Where fsspec writes: `s3://bucket/path`, `gs://bucket/path`, `file:///path`. Not together with
+    """Where fsspec writes: `s3://bucket/path`, `gs://bucket/path`, `file:///path`. Checkpoints and the final policy go to
+    a folder there that is named like the job; a job of that name made anew goes on from it. Not together with
     `volume`."""
     volume: CheckpointVolume | None = None
     """A volume to write to. Not together with `uri`."""

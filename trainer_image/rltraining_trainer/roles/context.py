@@ -28,13 +28,14 @@ class Context:
     learners: tuple[str, ...]
     """Base URLs of all learners."""
     output: Path
-    """Where checkpoints/, tensorboard/, policy/ and progress.jsonl go."""
+    """Where tensorboard/ and progress.jsonl go, and what is in `storage` if the job names no other place."""
     stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
-    def code(self) -> Path:
-        """Where the job's resolved manifest lies; user modules are imported from PYTHONPATH."""
-        return self.job_file.parent
+    def storage(self) -> str:
+        """Where checkpoints/ and policy/ go. Jobs that share a `checkpoint.uri` have a folder each."""
+        uri = self.job.spec.checkpoint.uri
+        return f"{uri.rstrip('/')}/{self.job.metadata.name}" if uri else str(self.output)
 
 
 def read_context(environment: Mapping[str, str] | None = None) -> Context:

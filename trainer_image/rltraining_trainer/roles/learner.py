@@ -98,9 +98,7 @@ class Learner:
         self._stop_reason: str | None = None
         self._policy_uri: str | None = None
 
-        store = CheckpointStore(
-            spec.checkpoint.uri or str(context.output / "checkpoints"), spec.checkpoint.keep
-        )
+        store = CheckpointStore(f"{context.storage}/checkpoints", spec.checkpoint.keep)
         start = find_start(store, spec.checkpoint.resume_from)
         if start.state is not None:
             self._set_state(start.state, start.uri)
@@ -143,7 +141,7 @@ class Learner:
         """Write everything that is to be left before anybody hears that the run is done."""
         self.save()
         self._policy_uri = export_policy(
-            self._context.output / "policy",
+            f"{self._context.storage}/policy",
             self._algorithm.network,
             self._context.job,
             self._spaces,

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         force=True,
     )
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    _keep_memory()
+    keep_memory()
     report: LearnerReport | None = None
     try:
         context = read_context()
@@ -110,7 +110,7 @@ def _stop_on_signal(context: Context, *, force: bool) -> None:
     signal.signal(signal.SIGINT, stop)
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Have glibc keep freed memory instead of giving it back: each step allocates the same tensors again, and faulting their
     pages in anew took up to half of a step (tests/bench)."""
     mmap_threshold, trim_threshold, top_pad = -3, -1, -2

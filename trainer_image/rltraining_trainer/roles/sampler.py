@@ -47,6 +47,8 @@ def run_sampler(context: Context) -> int:
         Stepper(environments, spec.environment.id),
         length=settings.unroll_length,
         discount=settings.discount,
+        reward_clip=settings.reward_clip,
+        reward_scale=settings.reward_scale,
         seed=seed,
     )
     while not learner.done:

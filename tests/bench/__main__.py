@@ -1,0 +1,26 @@
+"""``python -m tests.bench [NAME...]``: measure, and print tables with the limits beside."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+
+from tests.bench import impala, limits, transport
+
+BENCHES = {"limits": limits.run, "transport": transport.run, "impala": impala.run}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("name", nargs="*", choices=[[], *BENCHES], help="which tables; all if none is named")
+    parser.add_argument("--seeds", type=int, default=5, help="runs of what learns (default 5)")
+    arguments = parser.parse_args()
+    print(f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, Python {platform.python_version()}")
+    for name in arguments.name or BENCHES:
+        print(f"\n## {name}\n")
+        BENCHES[name](arguments.seeds)
+
+
+if __name__ == "__main__":
+    main()
