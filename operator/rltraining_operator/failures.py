@@ -81,7 +81,9 @@ class Death:
             self.reason if self.reason not in ("", "Error", "Completed") else SIGNALS.get(self.exit_code, "")
         )
         code = f"exit code {self.exit_code}" + (f" ({name})" if name else "")
-        return ": ".join(filter(None, (where, code, last_words(self.message))))
+        # Who is killed has no time for last words: what a kubelet takes from the log then is only the log's last line.
+        said = "" if self.exit_code in KILLED_FROM_OUTSIDE and self.words is None else last_words(self.message)
+        return ": ".join(filter(None, (where, code, said)))
 
 
 def judge(death: Death, policy: PodFailurePolicy | None) -> Verdict:

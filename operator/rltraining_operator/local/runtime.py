@@ -73,23 +73,6 @@ class Runtime(Protocol):
         """Kill what still runs."""
 
 
-@dataclass
-class _WarmProcess:
-    """A fork of the warm template."""
-
-    pid: int
-    id: int
-    runtime: WarmRuntime
-    ended: asyncio.Future[Exit] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-    async def wait(self) -> Exit:
-        return await asyncio.shield(self.ended)
-
-    def send_signal(self, number: int) -> None:
-        if not self.ended.done():
-            self.runtime.send({"id": self.id, "signal": int(number)})
-
-
 class WarmRuntime:
     """Forks processes from a template that has imported the trainer already: a start takes milliseconds, not seconds.
 
@@ -100,23 +83,82 @@ class WarmRuntime:
     def __init__(self, entry: str) -> None:
         self._entry = entry
         self._log = Path(os.devnull)
-        self._ids = itertools.count()
-        self._starting: dict[int, asyncio.Future[_WarmProcess]] = {}
-        self._processes: dict[int, _WarmProcess] = {}
-        self._writer: asyncio.StreamWriter | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._error = ""
-        """Why the template could not import the program."""
+        self._template: _Template | None = None
+        self._making = asyncio.Lock()
 
     async def open(self, log: Path) -> None:
         """Start the template; its import goes on while pods are being planned."""
         self._log = log
-        await self._start_template()
+        await self._living_template()
 
     async def start(self, command: Command) -> Process:
         """Fork a process."""
-        if self._writer is None:
-            await self._start_template()
+        template = await self._living_template()
+        return await template.start(command)
+
+    async def close(self) -> None:
+        """End the template, and with it whatever it still runs."""
+        if self._template is not None:
+            await self._template.close()
+
+    async def _living_template(self) -> _Template:
+        async with self._making:
+            if self._template is None or not self._template.alive:
+                self._template = await _Template.make(self._entry, self._log)
+            return self._template
+
+
+@dataclass
+class _WarmProcess:
+    """A fork of a template."""
+
+    pid: int
+    id: int
+    template: _Template
+    ended: asyncio.Future[Exit] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    async def wait(self) -> Exit:
+        return await asyncio.shield(self.ended)
+
+    def send_signal(self, number: int) -> None:
+        if not self.ended.done():
+            self.template.send({"id": self.id, "signal": int(number)})
+
+
+class _Template:
+    """Our end of one template process (`local/warm.py` is the other)."""
+
+    def __init__(self, process: asyncio.subprocess.Process, writer: asyncio.StreamWriter, log: Path) -> None:
+        self.alive = True
+        self._process = process
+        self._writer = writer
+        self._log = log
+        self._ids = itertools.count()
+        self._starting: dict[int, asyncio.Future[_WarmProcess]] = {}
+        self._children: dict[int, _WarmProcess] = {}
+        self._error = ""
+        """Why it could not import the program."""
+        self._listening: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def make(cls, entry: str, log: Path) -> _Template:
+        """Start a template process."""
+        ours, theirs = socket.socketpair()
+        with theirs, log.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-u", "-m", "rltraining_operator.local.warm", str(theirs.fileno()), entry),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C in the terminal reaches only who can end things in order
+            )
+        reader, writer = await asyncio.open_connection(sock=ours)
+        template = cls(process, writer, log)
+        template._listening = asyncio.create_task(template._listen(reader))
+        return template
+
+    async def start(self, command: Command) -> Process:
         number = next(self._ids)
         started: asyncio.Future[_WarmProcess] = asyncio.get_running_loop().create_future()
         self._starting[number] = started
@@ -137,55 +179,30 @@ class WarmRuntime:
             self._starting.pop(number, None)
 
     async def close(self) -> None:
-        """End the template, and with it whatever it still runs."""
-        if self._writer is not None:
-            self._writer.close()
-        if self._reading is not None:
-            await self._reading
+        """It ends when its socket does."""
+        self._writer.close()
+        if self._listening is not None:
+            await self._listening
 
     def send(self, message: dict[str, Any]) -> None:
-        """One line to the template; should it be dead, `_read` finds out."""
-        if self._writer is not None:
-            self._writer.write(json.dumps(message).encode() + b"\n")
+        """One line; should the template be dead, `_listen` finds out."""
+        self._writer.write(json.dumps(message).encode() + b"\n")
 
-    async def _start_template(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs, self._log.open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(
-                    sys.executable,
-                    "-u",
-                    "-m",
-                    "rltraining_operator.local.warm",
-                    str(theirs.fileno()),
-                    self._entry,
-                ),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C in the terminal reaches only who can end things in order
-            )
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._error = ""
-        self._reading = asyncio.create_task(self._read(reader, self._writer, process))
-
-    async def _read(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, process: asyncio.subprocess.Process
-    ) -> None:
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
         """Everything the template says, until it is gone; then settle what it left open."""
         with contextlib.suppress(ConnectionError):
             while line := await reader.readline():
                 self._hear(json.loads(line))
-        writer.close()
-        if self._writer is writer:
-            self._writer = None
-        await process.wait()
-        why = self._error or f"the template process ended with {process.returncode}; its log: {self._log}"
+        self.alive = False
+        self._writer.close()
+        await self._process.wait()
+        why = (
+            self._error or f"the template process ended with {self._process.returncode}; its log: {self._log}"
+        )
         for started in self._starting.values():
             if not started.done():
                 started.set_exception(StartError(why))
-        for child in list(self._processes.values()):
+        for child in list(self._children.values()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
             self._end(child.id, Exit(128 + signal.SIGKILL, signal.SIGKILL))
@@ -201,10 +218,10 @@ class WarmRuntime:
         elif "error" in message:
             started.set_exception(StartError(message["error"]))
         else:
-            process = self._processes[number] = _WarmProcess(message["pid"], number, self)
+            process = self._children[number] = _WarmProcess(message["pid"], number, self)
             started.set_result(process)
 
     def _end(self, number: int, how: Exit) -> None:
-        process = self._processes.pop(number, None)
+        process = self._children.pop(number, None)
         if process is not None:
             process.ended.set_result(how)

@@ -1,0 +1,239 @@
+"""A small faithful world for plans: objects as an API server holds them, and a kubelet that does what a test says."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rltraining_api.contract import LearnerReport, TerminationMessage
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.manifest import read_job
+from rltraining_api.names import KIND
+from rltraining_api.status import Status
+
+from rltraining_operator.observed import Observed
+from rltraining_operator.plan import Plan, plan
+from rltraining_operator.settings import Settings
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SPEC = {
+    "algorithm": {"impala": {}},
+    "environment": {"id": "CartPole-v1"},
+    "sampler": {"replicas": 2},
+    "stop": {"environmentSteps": 1000},
+}
+LEARNER, SAMPLER_0, SAMPLER_1 = "demo-learner-0", "demo-sampler-0", "demo-sampler-1"
+
+
+def report(steps: int = 0, state: Any = "Training", **more: Any) -> LearnerReport:
+    return LearnerReport.model_validate({"state": state, "progress": {"environmentSteps": steps}} | more)
+
+
+def words(reason: str, message: str, said: LearnerReport | None = None) -> str:
+    return json.dumps(TerminationMessage(reason=reason, message=message, report=said).to_dict())
+
+
+@dataclass
+class World:
+    """One job. Time moves only when `after` is called."""
+
+    job: dict[str, Any]
+    now: datetime = START
+    pods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    others: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    reports: dict[str, LearnerReport] = field(default_factory=dict)
+    events: list[tuple[str, str]] = field(default_factory=list)
+    """Reason and message."""
+    job_deleted: bool = False
+    settings: Settings = field(default_factory=Settings)
+    _uids: Any = field(default_factory=lambda: map("uid-{}".format, itertools.count()))
+
+    # The operator's side.
+
+    def observe(self) -> Observed:
+        raw = copy.deepcopy([*self.pods.values(), *self.others.values()])
+        observed = Observed.of(copy.deepcopy(self.job), raw, "ab" * 32)
+        said = {name: said for name, said in self.reports.items() if name in self.pods}
+        return Observed(**{**observed.__dict__, "reports": said})
+
+    def plan(self) -> Plan:
+        observed = self.observe()
+        assert observed.job is not None
+        made = plan(observed.job, observed, self.now, self.settings)
+        assert made == plan(observed.job, observed, self.now, self.settings)
+        return made
+
+    def step(self) -> Plan:
+        """Plan, and do what the plan says."""
+        made = self.plan()
+        if made.status is not None:
+            self.job["status"] = json.loads(json.dumps(made.status.to_dict()))
+        for ref in made.delete:
+            if ref.kind == KIND:
+                self.job_deleted = True
+            elif ref.grace_seconds == 0:
+                self.pods.pop(ref.name)
+            else:
+                assert self.pods[ref.name]["metadata"]["uid"] == ref.uid
+                self.ask_to_end(ref.name)
+        for child in (*made.apply, *made.create):
+            self._create(child)
+        self.events += [(event.reason, event.message) for event in made.events]
+        return made
+
+    def settle(self) -> Plan:
+        """Step until nothing is left to do; returns the last plan, which is empty."""
+        for _ in range(5):
+            if (made := self.step()).empty or self.job_deleted:
+                return made
+        raise AssertionError(f"no fixed point: {made}")
+
+    # The users', the cluster's and the kubelet's side.
+
+    def after(self, seconds: float) -> World:
+        self.now += timedelta(seconds=seconds)
+        return self
+
+    def spec(self, **changes: Any) -> World:
+        self.job["spec"] = self.job["spec"] | changes
+        self.job["metadata"]["generation"] += 1
+        return self
+
+    def ask_to_end(self, name: str) -> World:
+        """Somebody deletes the pod: one that has ended is gone at once."""
+        if self.phase(name) in ("Succeeded", "Failed"):
+            del self.pods[name]
+        else:
+            by = self.now + timedelta(seconds=30)
+            self.pods[name]["metadata"].setdefault("deletionTimestamp", by.isoformat())
+        return self
+
+    def end_deleted(self) -> World:
+        """Deleted pods are gone."""
+        gone = [name for name, pod in self.pods.items() if "deletionTimestamp" in pod["metadata"]]
+        for name in gone:
+            self.vanish(name)
+        return self
+
+    def vanish(self, name: str) -> World:
+        del self.pods[name]
+        self.reports.pop(name, None)
+        return self
+
+    def run(self, *names: str, ready: bool = True) -> World:
+        """The container of each pod (of all pods) runs."""
+        for name in names or tuple(self.pods):
+            container = self.container(name)
+            if "running" not in container["state"]:
+                if "terminated" in container["state"] or "terminated" in container["lastState"]:
+                    container["restartCount"] += 1
+                    container["lastState"] = container["lastState"] | (
+                        container["state"] if "terminated" in container["state"] else {}
+                    )
+                container["state"] = {"running": {}}
+            self.pods[name]["status"] |= {"phase": "Running", "conditions": [_condition("Ready", ready)]}
+        return self
+
+    def up(self) -> World:
+        """The job runs."""
+        self.settle()
+        self.run()
+        self.settle()
+        return self
+
+    def die(self, name: str, code: int, reason: str = "Error", message: str = "") -> World:
+        """The container ends; if it may, it is about to be restarted."""
+        container = self.container(name)
+        container["state"] = {
+            "terminated": {
+                "exitCode": code,
+                "reason": reason,
+                "message": message,
+                "finishedAt": self.now.isoformat(),
+            }
+        }
+        status = self.pods[name]["status"]
+        status["conditions"] = [_condition("Ready", False)]
+        if code == 0:
+            status["phase"] = "Succeeded"
+        self.reports.pop(name, None)
+        return self
+
+    def back_off(self, name: str) -> World:
+        container = self.container(name)
+        container["lastState"] = container["state"]
+        container["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
+        return self
+
+    def crash(self, name: str, code: int, reason: str = "Error", message: str = "") -> World:
+        """The container ends and is restarted in place."""
+        return self.die(name, code, reason, message).run(name)
+
+    def evict(self, name: str, reason: str = "Evicted", message: str = "node is low on memory") -> World:
+        self.pods[name]["status"] |= {"phase": "Failed", "reason": reason, "message": message}
+        self.pods[name]["status"]["conditions"] = [_condition("DisruptionTarget", True)]
+        return self
+
+    def wait_for(self, name: str, reason: str, message: str = "") -> World:
+        self.container(name)["state"] = {"waiting": {"reason": reason, "message": message}}
+        return self
+
+    def cannot_schedule(self, name: str, message: str) -> World:
+        self.pods[name]["status"]["conditions"] = [_condition("PodScheduled", False) | {"message": message}]
+        return self
+
+    def say(self, said: LearnerReport) -> World:
+        self.reports[LEARNER] = said
+        return self
+
+    # What tests look at.
+
+    @property
+    def parsed(self) -> RLTrainingJob:
+        return read_job(self.job)
+
+    @property
+    def status(self) -> Status:
+        return self.parsed.status
+
+    def condition(self, kind: str) -> tuple[str, str] | None:
+        """Status and reason."""
+        return next(((c.status, c.reason) for c in self.status.conditions if c.type == kind), None)
+
+    def phase(self, name: str) -> str:
+        return str(self.pods[name]["status"]["phase"])
+
+    def container(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.pods[name]["status"]["containerStatuses"][0]
+        return found
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Failures and disruptions."""
+        return self.status.failures, self.status.disruptions
+
+    def _create(self, child: Any) -> None:
+        made = json.loads(json.dumps(child))
+        name = made["metadata"]["name"]
+        made["metadata"] |= {"uid": next(self._uids), "creationTimestamp": self.now.isoformat()}
+        if made["kind"] != "Pod":
+            self.others[made["kind"], name] = made
+            return
+        assert name not in self.pods, f"two pods {name}"
+        waiting = {"state": {"waiting": {"reason": "ContainerCreating"}}, "lastState": {}, "restartCount": 0}
+        made["status"] = {"phase": "Pending", "containerStatuses": [{"name": "trainer"} | waiting]}
+        self.pods[name] = made
+
+
+def _condition(kind: str, holds: bool) -> dict[str, str]:
+    return {"type": kind, "status": str(holds)}
+
+
+def make_world(**spec: Any) -> World:
+    metadata = {"name": "demo", "namespace": "default", "uid": "job-uid", "generation": 1}
+    header = {"apiVersion": "rltraining.dev/v1alpha1", "kind": KIND, "metadata": metadata}
+    return World(header | {"spec": copy.deepcopy(SPEC) | spec, "status": {}})
