@@ -23,7 +23,7 @@ from rltraining_trainer.networks import ActorCritic, Distribution
 
 
 class ImpalaLearner:
-    """Network, optimizer and the number of updates; ``step`` makes one update.
+    """Network, optimizer and the number of updates; ``step`` learns from one batch.
 
     Args:
         network: its parameters become views of the flat tensor ``parameters``.
@@ -40,10 +40,10 @@ class ImpalaLearner:
         self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel())
 
     def step(self, unrolls: Sequence[Unroll], environment_steps: int) -> dict[str, Tensor]:
-        """Update the parameters from a batch of unrolls; returns the terms of the loss, each ``[]``.
+        """``updates_per_batch`` updates from a batch of unrolls; returns the last one's terms of the loss, each ``[]``.
 
         Raises:
-            Diverged: loss or gradient is NaN or infinite; the parameters are as they were before.
+            Diverged: loss or gradient is NaN or infinite; the parameters are as they were before that update.
         """
         batch = concatenate(unrolls)
         gradient = self.parameters.grad
@@ -69,19 +69,18 @@ class ImpalaLearner:
         return rate
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that ``set_state`` needs to go on exactly here."""
+        """Everything that ``set_state`` needs to go on exactly here: nothing in an update is random."""
         return {
             "parameters": self.parameters.detach(),
             "optimizer": self._optimizer.get_state(),
             "updates": self.updates,
-            "rng": torch.get_rng_state(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
+        """Go on where ``get_state`` was. Raises ValueError, RuntimeError or KeyError for another network or optimizer."""
         load_flat(self.parameters, state["parameters"])
         self._optimizer.set_state(state["optimizer"])
         self.updates = state["updates"]
-        torch.set_rng_state(state["rng"])
 
     def _loss(self, batch: Unroll) -> dict[str, Tensor]:
         """Policy gradient with v-trace advantages + baseline_cost · ½(v − V)² − entropy_cost · H(π), over valid steps."""
@@ -89,13 +88,10 @@ class ImpalaLearner:
         policies, values = self.network.unroll(batch["observation"], batch["state"], batch["first"])
         log_prob, entropy = self.distribution.log_prob_and_entropy(policies[:-1], batch["action"])
         baseline = values.detach()
-        reward = batch["reward"]
-        if settings.reward_clip is not None:
-            reward = reward.clamp(-settings.reward_clip, settings.reward_clip)
         targets, advantages = vtrace(
             log_prob.detach() - batch["log_prob"],
             settings.discount * ~batch["ended"],
-            reward * settings.reward_scale,
+            batch["reward"],
             baseline[:-1],
             baseline[-1],
             rho_clip=settings.rho_clip,

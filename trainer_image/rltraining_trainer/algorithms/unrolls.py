@@ -24,8 +24,8 @@ class Unroll(TypedDict):
     log_prob: Tensor
     """``[T, B]`` log μ(a_t|x_t) of the policy that acted."""
     reward: Tensor
-    """``[T, B]`` r_t. Where an episode was truncated and its last observation is not in the unroll, the discounted value
-    of that observation is added."""
+    """``[T, B]`` r_t as it is learnt from: clipped and scaled. Where an episode was truncated and its last observation is
+    not in the unroll, the discounted value of that observation is added."""
     ended: Tensor
     """``[T, B]`` bool: nothing follows r_t, neither a step nor a value."""
     valid: Tensor
@@ -60,6 +60,8 @@ class UnrollCollector:
 
     Attributes:
         discount: γ, for the value of truncated episodes whose last observation is not in the unroll.
+        reward_clip: rewards are learnt from as if within ±``reward_clip`` (None: as they are),
+        reward_scale: then multiplied by this. Here, not in the learner: values, which may be added, are of that scale.
     """
 
     network: ActorCritic
@@ -67,6 +69,8 @@ class UnrollCollector:
     stepper: Stepper
     length: int
     discount: float
+    reward_clip: float | None
+    reward_scale: float
     seed: int
 
     def __post_init__(self) -> None:
@@ -88,17 +92,24 @@ class UnrollCollector:
         rewards = np.empty((length, batch), np.float32)
         terminated, truncated, valid = (np.empty((length, batch), bool) for _ in range(3))
         bootstraps = np.zeros((length, batch), np.float32)
+        # The network sees a step's row as a tensor on the same memory, whatever kind of array the environment gave.
+        observation_rows, first_rows = (torch.from_numpy(array).unbind() for array in (observations, firsts))
         actions, policies = [], []
         noise = distribution.noise(length, batch).unbind()
 
         for t in range(length):
             observations[t], firsts[t] = observation, first
-            policy, state = self.network.policy(torch.from_numpy(observation), state, torch.from_numpy(first))
+            policy, state = self.network.policy(observation_rows[t], state, first_rows[t])
             action = distribution.sample(policy, noise[t])
             step = self.stepper.step(distribution.to_environment(action))
             policies.append(policy)
             actions.append(action)
-            rewards[t], terminated[t], truncated[t], valid[t] = step.reward, step.terminated, step.truncated, step.valid
+            rewards[t], terminated[t], truncated[t], valid[t] = (
+                step.reward,
+                step.terminated,
+                step.truncated,
+                step.valid,
+            )
             if step.final is not None and step.truncated.any():
                 value = self.network.value(torch.from_numpy(step.final), state).numpy()
                 bootstraps[t] = self.discount * value * (step.truncated & ~step.terminated)
@@ -108,12 +119,14 @@ class UnrollCollector:
         self._observation, self._first, self._state = observation, first, state
         ended = terminated | truncated
         returns, lengths = self._episodes.add(rewards, ended, valid)
+        if self.reward_clip is not None:
+            rewards = rewards.clip(-self.reward_clip, self.reward_clip)
         action, policy = torch.stack(actions), torch.stack(policies)
         return Unroll(
             observation=torch.from_numpy(observations),
             action=action,
             log_prob=distribution.log_prob(policy, action),
-            reward=torch.from_numpy(rewards + bootstraps),
+            reward=torch.from_numpy(rewards * np.float32(self.reward_scale) + bootstraps),
             ended=torch.from_numpy(terminated if self.stepper.shows_last_observation else ended),
             valid=torch.from_numpy(valid),
             first=torch.from_numpy(firsts),
