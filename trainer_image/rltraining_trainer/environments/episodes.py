@@ -21,7 +21,8 @@ class EpisodeTracker:
         returns = self._return + np.cumsum(reward, 0, dtype=np.float64)
         lengths = self._length + np.cumsum(valid, 0)
         environment, time = np.nonzero(ended.T)
-        later = np.flatnonzero(environment[1:] == environment[:-1]) + 1  # not the first end in its environment
+        # Ends that are not the first in their environment:
+        later = np.flatnonzero(environment[1:] == environment[:-1]) + 1
         episode_returns = _since_last_end(returns[time, environment], later)
         episode_lengths = _since_last_end(lengths[time, environment], later)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, VectorEnv
-from rltraining_api.job import Environment
+from rltraining_api.environment import Environment
 
 from rltraining_trainer.errors import BadConfiguration, UserCodeError, user_code, user_code_error
 
@@ -47,11 +47,11 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
         raise BadConfiguration(
             f"spec.environment.id: {spec.id!r} needs a package: {_sentence(error)}"
         ) from error
-    except TypeError as error:
-        raise BadConfiguration(
-            f"spec.environment.kwargs: {spec.id!r} does not take them: {_sentence(error)}"
-        ) from error
     except Exception as error:
+        if isinstance(error, TypeError) and "argument" in str(error):  # a keyword too many, or one too few
+            raise BadConfiguration(
+                f"spec.environment.kwargs: {spec.id!r} does not take them: {_sentence(error)}"
+            ) from error
         raise user_code_error(f"making environment {spec.id!r}", error) from error
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rltraining_trainer.errors import BadConfiguration, user_code, user_code_error
+from rltraining_trainer.errors import BadConfiguration, UserCodeError, user_code, user_code_error
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Step:
     """What one action in each of B environments led to.
 
     Attributes:
-        observation: ``[B, ...]``, what to act on next.
+        observation: ``[B, ...]``, what to act on next: float32 if it is of floats, else as the observation space says.
         reward: ``[B]`` float32.
         terminated: ``[B]`` bool, the episode reached a terminal state: nothing follows.
         truncated: ``[B]`` bool, the episode was cut off: its value goes on.
@@ -52,7 +52,7 @@ class Stepper:
     """Steps a vector environment of any autoreset mode."""
 
     def __init__(self, environments: VectorEnv, name: str) -> None:
-        mode = environments.metadata.get("autoreset_mode")
+        mode, dtype = environments.metadata.get("autoreset_mode"), environments.single_observation_space.dtype
         if not isinstance(mode, AutoresetMode):
             raise BadConfiguration(
                 f"spec.environment.id: {name!r} does not say how it resets itself; "
@@ -63,6 +63,7 @@ class Stepper:
         self.shows_last_observation = mode is AutoresetMode.NEXT_STEP
         """The last observation of every episode is in the stream: it is what the reset step begins with."""
         self._mode = mode
+        self._dtype = np.dtype(np.float32) if dtype is None or np.issubdtype(dtype, np.floating) else dtype
         self._all = np.ones(environments.num_envs, bool)
         self._none = np.zeros(environments.num_envs, bool)
         self._ended = self._none
@@ -71,13 +72,23 @@ class Stepper:
         """First observations ``[B, ...]``; each environment gets a seed of its own from ``seed``."""
         with user_code(f"environment {self.name!r}: reset"):
             observation, _ = self.environments.reset(seed=seed)
+            observation = np.asarray(observation, self._dtype)
         self._ended = self._none
+        expected = (self.environments.num_envs, *(self.environments.single_observation_space.shape or ()))
+        if observation.shape != expected:
+            raise UserCodeError(
+                f"environment {self.name!r}: reset returned observations of shape {observation.shape}, "
+                f"but by its observation space they are {expected}"
+            )
         return observation
 
     def step(self, action: np.ndarray) -> Step:
         """Take ``action[b]`` in environment b. Raises UserCodeError with the environment's own traceback."""
         try:
             observation, reward, terminated, truncated, info = self.environments.step(action)
+            # Views where the types are right already; a vector environment of the user's may return others.
+            observation, reward = np.asarray(observation, self._dtype), np.asarray(reward, np.float32)
+            terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
             ended = terminated | truncated
             if self.shows_last_observation:
                 valid, first, final = ~self._ended, self._ended, None
@@ -88,19 +99,16 @@ class Stepper:
                     observation, final = self._final(observation, ended, info)
         except Exception as error:
             raise user_code_error(f"environment {self.name!r}: step", error) from error
-        return Step(
-            observation, reward.astype(np.float32, copy=False), terminated, truncated, valid, first, final
-        )
+        return Step(observation, reward, terminated, truncated, valid, first, final)
 
     def _final(
         self, observation: np.ndarray, ended: np.ndarray, info: dict[str, Any]
     ) -> tuple[np.ndarray, np.ndarray]:
         """(observations to go on with, last observations of the ended episodes)."""
-        if self._mode is AutoresetMode.DISABLED:
-            final = observation.copy()
-            observation, _ = self.environments.reset(options={"reset_mask": ended})
-            return observation, final
         final = observation.copy()
+        if self._mode is AutoresetMode.DISABLED:
+            observation, _ = self.environments.reset(options={"reset_mask": ended})
+            return np.asarray(observation, self._dtype), final
         final[ended] = np.stack(list(info["final_obs"][ended]))
         return observation, final
 
