@@ -46,14 +46,11 @@ def vtrace(
     Raises:
         ValueError: shapes differ.
     """
-    if not log_rhos.shape == discounts.shape == rewards.shape == values.shape:
-        raise ValueError(
-            "vtrace: log_rhos, discounts, rewards and values must have one shape [T, B], got "
-            f"{[tuple(x.shape) for x in (log_rhos, discounts, rewards, values)]}"
-        )
+    _check_shapes(log_rhos, discounts, rewards, values, bootstrap_value, valid)
+    if valid is not None:  # filled, not multiplied: not even a NaN comes through
+        log_rhos = log_rhos.masked_fill(~valid, -torch.inf)
+        rewards = rewards.masked_fill(~valid, 0.0)
     ratios = log_rhos.exp()
-    if valid is not None:
-        ratios = ratios * valid
     rhos = ratios.clamp(max=rho_clip)
     traces = discounts * ratios.clamp(max=c_clip) * lambda_
     next_values = torch.cat((values[1:], bootstrap_value.unsqueeze(0)))
@@ -70,3 +67,23 @@ def vtrace(
     next_targets = next_values + stacked[1:]
     advantages = ratios.clamp(max=pg_rho_clip) * (rewards + discounts * next_targets - values)
     return VTrace(targets, advantages)
+
+
+def _check_shapes(
+    log_rhos: Tensor,
+    discounts: Tensor,
+    rewards: Tensor,
+    values: Tensor,
+    bootstrap: Tensor,
+    valid: Tensor | None,
+) -> None:
+    steps = {"log_rhos": log_rhos, "discounts": discounts, "rewards": rewards, "values": values}
+    if valid is not None:
+        steps["valid"] = valid
+    if log_rhos.dim() != 2 or len({tensor.shape for tensor in steps.values()}) > 1:
+        shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in steps.items())
+        raise ValueError(f"vtrace: everything but bootstrap_value must have one shape [T, B], got {shapes}")
+    if bootstrap.shape != log_rhos.shape[1:]:
+        raise ValueError(
+            f"vtrace: bootstrap_value must have the shape [B], {list(log_rhos.shape[1:])}, got {list(bootstrap.shape)}"
+        )
