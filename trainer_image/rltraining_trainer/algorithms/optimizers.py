@@ -24,7 +24,7 @@ class Optimizer(Protocol):
 
 
 class RmsProp:
-    """RMSProp as in ``torch.optim.RMSprop``: ε is added outside the root."""
+    """RMSProp (Tieleman and Hinton 2012) as in ``torch.optim.RMSprop``: ε is added outside the root."""
 
     def __init__(self, size: int, *, alpha: float, epsilon: float, momentum: float, centered: bool) -> None:
         self._alpha, self._epsilon, self._momentum = alpha, epsilon, momentum
@@ -37,7 +37,8 @@ class RmsProp:
         variance = self._square
         if self._mean.numel():
             self._mean.lerp_(gradient, 1 - self._alpha)
-            variance = variance.addcmul(self._mean, self._mean, value=-1)
+            # Rounding can make it negative where the gradient hardly varies; torch then gives NaN.
+            variance = variance.addcmul(self._mean, self._mean, value=-1).clamp_(min=0.0)
         scale = variance.sqrt().add_(self._epsilon)
         if self._momentum:
             self._buffer.mul_(self._momentum).addcdiv_(gradient, scale)
