@@ -103,7 +103,7 @@ class DiagonalGaussian:
         low = torch.tensor(space.low, dtype=torch.float32).reshape(-1)
         high = torch.tensor(space.high, dtype=torch.float32).reshape(-1)
         bounded = torch.isfinite(high - low)
-        self._space_shape = space.shape
+        self._space = space
         self._low, self._high = low, high
         self._scale = torch.where(bounded, (high - low) / 2, 1.0)
         self._center = torch.where(bounded, (high + low) / 2, 0.0)
@@ -132,7 +132,10 @@ class DiagonalGaussian:
 
     def environment_action(self, action: Tensor) -> Tensor:
         scaled = torch.clamp(action * self._scale + self._center, self._low, self._high)
-        return scaled.reshape(*action.shape[:-1], *self._space_shape)
+        return scaled.reshape(*action.shape[:-1], *self._space.shape)
 
     def to_environment(self, action: Tensor) -> np.ndarray:
-        return self.environment_action(action).numpy()
+        scaled, space = self.environment_action(action).numpy(), self._space
+        if scaled.dtype == space.dtype:
+            return scaled
+        return scaled.astype(space.dtype).clip(space.low, space.high)  # a bound in float32 may lie outside
