@@ -21,7 +21,7 @@ class BadConfiguration(TrainerError):
 
 
 class UserCodeError(TrainerError):
-    """Code of the user's could not be imported, or raised. Carries its traceback, last line first."""
+    """Code of the user's could not be imported, or raised: one sentence, then its traceback."""
 
     exit_code = ExitCode.USER_CODE
     reason = "UserCodeError"
@@ -34,19 +34,24 @@ class Diverged(TrainerError):
     reason = "Diverged"
 
 
-def user_code_error(what: str, error: Exception) -> TrainerError:
-    """``error``, which the user's code raised while ``what``, as one of ours: its last line first, then its traceback."""
+def user_code_error(what: str, error: BaseException) -> TrainerError:
+    """``error``, which the user's code raised while ``what``, as one of ours: what it says, then its traceback."""
     if isinstance(error, TrainerError):
         return error
-    last = traceback.format_exception_only(error)[-1].strip()
     trace = "".join(traceback.format_exception(error))
-    return UserCodeError(f"{what} raised {last}\n{trace}")
+    return UserCodeError(f"{what} raised {one_line(error)}\n{trace}")
+
+
+def one_line(error: BaseException) -> str:
+    """Type and message of ``error``, without the further lines and notes that its message may have."""
+    message = str(error).strip().splitlines()
+    return f"{type(error).__qualname__}: {message[0]}" if message else type(error).__qualname__
 
 
 @contextmanager
 def user_code(what: str) -> Iterator[None]:
-    """Turn whatever the user's code raises inside into a UserCodeError."""
+    """Turn whatever the user's code raises inside into a UserCodeError, ``sys.exit()`` too."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise user_code_error(what, error) from error
