@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from textwrap import shorten
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from rltraining_api.network import Network
-from torch import nn
+from torch import Tensor, nn
 
-from rltraining_trainer.errors import BadConfiguration, UserCodeError, user_code
+from rltraining_trainer.errors import BadConfiguration, UserCodeError, one_line, user_code, user_code_error
 from rltraining_trainer.networks.actor_critic import ActorCritic
 from rltraining_trainer.networks.distributions import Categorical, DiagonalGaussian, Distribution
 from rltraining_trainer.networks.torsos import ACTIVATIONS, AsFloat, ImpalaCnn, Mlp, NatureCnn, OneHot, Pixels
@@ -43,7 +44,7 @@ def _distribution(space: spaces.Space) -> Distribution:
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return DiagonalGaussian(space)
     raise BadConfiguration(
-        f"spec.environment: actions of {space} are not supported; "
+        f"spec.environment: actions of {_shown(space)} are not supported; "
         "wrap the environment so that its action space is Discrete or a Box of floats"
     )
 
@@ -58,9 +59,9 @@ def _torso(network: Network, space: spaces.Space) -> nn.Module:
             return nn.Sequential(OneHot(n, int(space.start)), Mlp((n,), network.mlp.hidden_sizes, activation))
         if isinstance(space, spaces.Box):
             mlp = Mlp(space.shape, network.mlp.hidden_sizes, activation)
-            return mlp if np.issubdtype(space.dtype, np.floating) else nn.Sequential(AsFloat(), mlp)
+            return mlp if space.dtype == np.float32 else nn.Sequential(AsFloat(), mlp)
         raise BadConfiguration(
-            f"spec.network.mlp: observations of {space} are not supported; "
+            f"spec.network.mlp: observations of {_shown(space)} are not supported; "
             "wrap the environment with gymnasium.wrappers.FlattenObservation"
         )
     return _cnn(network, space)
@@ -71,7 +72,7 @@ def _cnn(network: Network, space: spaces.Space) -> nn.Module:
     if not (isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8):
         raise BadConfiguration(
             f"spec.network.{name}: it needs images, a uint8 Box [height, width, channels], but the observations are "
-            f"{space}; use network.mlp or network.entryPoint"
+            f"{_shown(space)}; use network.mlp or network.entryPoint"
         )
     channels_last = space.shape[2] <= space.shape[0]
     channels, height, width = (space.shape[i] for i in ((2, 0, 1) if channels_last else (0, 1, 2)))
@@ -90,7 +91,15 @@ def _cnn(network: Network, space: spaces.Space) -> nn.Module:
 
 
 def _user_torso(entry_point: str, space: spaces.Space) -> nn.Module:
-    """``module:factory``: called with the observation space, it returns a module from ``[N, ...]`` to ``[N, features]``."""
+    """``module:factory``: called with the observation space, it returns a module from ``[N, ...]`` to ``[N, features]``.
+
+    The module is given floats as float32, everything else in the space's own type.
+    """
+    if space.shape is None or space.dtype is None:
+        raise BadConfiguration(
+            f"spec.network.entryPoint: observations of {_shown(space)} are not one array; "
+            "wrap the environment with gymnasium.wrappers.FlattenObservation"
+        )
     module_name, _, factory_name = entry_point.partition(":")
     with user_code(f"spec.network.entryPoint: importing {module_name!r}"):
         module = importlib.import_module(module_name)
@@ -103,7 +112,8 @@ def _user_torso(entry_point: str, space: spaces.Space) -> nn.Module:
         raise UserCodeError(
             f"spec.network.entryPoint: {entry_point} must return a torch.nn.Module, got {type(torso).__name__}"
         )
-    return torso
+    other_floats = np.issubdtype(space.dtype, np.floating) and space.dtype != np.float32
+    return nn.Sequential(AsFloat(), torso) if other_floats else torso
 
 
 def _features(torso: nn.Module, space: spaces.Space, network: Network) -> int:
@@ -113,16 +123,21 @@ def _features(torso: nn.Module, space: spaces.Space, network: Network) -> int:
         with torch.no_grad():
             features = torso(observation)
     except Exception as error:
-        message = (
-            f"spec.network.{network.name}: the network does not fit observations of {space}: "
-            f"{type(error).__name__}: {error}"
-        )
+        message = f"spec.network.{network.name}: the network does not fit observations of {_shown(space)}"
         if network.entry_point is not None:
-            raise UserCodeError(message) from error
-        raise BadConfiguration(message) from error
-    if features.dim() != 2 or features.shape[0] != 2:
-        raise BadConfiguration(
-            f"spec.network.{network.name}: the network must turn observations [N, ...] into features [N, F], "
-            f"but turned {tuple(observation.shape)} into {tuple(features.shape)}"
-        )
-    return int(features.shape[1])
+            raise user_code_error(f"{message}: it", error) from error
+        raise BadConfiguration(f"{message}: {one_line(error)}") from error
+    found = f"a {type(features).__name__}"
+    if isinstance(features, Tensor):
+        found = f"{tuple(features.shape)} of {features.dtype}"
+        if features.dim() == 2 and features.shape[0] == 2 and features.dtype == torch.float32:
+            return int(features.shape[1])
+    raise BadConfiguration(
+        f"spec.network.{network.name}: the network must turn observations [N, ...] into features [N, F] of "
+        f"torch.float32, but turned {tuple(observation.shape)} into {found}"
+    )
+
+
+def _shown(space: spaces.Space) -> str:
+    """A space in one line of bearable length: those with many bounds print as paragraphs."""
+    return shorten(str(space), 160, placeholder=" ...")

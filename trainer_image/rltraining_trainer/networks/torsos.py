@@ -28,7 +28,11 @@ class Mlp(nn.Sequential):
         self, observation_shape: Sequence[int], hidden_sizes: Sequence[int], activation: type[nn.Module]
     ) -> None:
         sizes = [math.prod(observation_shape), *hidden_sizes]
-        layers: list[nn.Module] = [] if len(observation_shape) == 1 else [nn.Flatten()]
+        layers: list[nn.Module] = []
+        if not observation_shape:
+            layers.append(nn.Unflatten(0, (-1, 1)))
+        elif len(observation_shape) > 1:
+            layers.append(nn.Flatten())
         for inputs, outputs in pairwise(sizes):
             layers += [orthogonal(nn.Linear(inputs, outputs), math.sqrt(2)), activation()]
         super().__init__(*layers)
@@ -46,7 +50,7 @@ class OneHot(nn.Module):
 
 
 class AsFloat(nn.Module):
-    """Integer observations as float32."""
+    """Observations of integers, or of other floats, as float32."""
 
     def forward(self, observation: Tensor) -> Tensor:
         return observation.float()
