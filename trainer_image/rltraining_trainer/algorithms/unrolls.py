@@ -104,12 +104,8 @@ class UnrollCollector:
             step = self.stepper.step(distribution.to_environment(action))
             policies.append(policy)
             actions.append(action)
-            rewards[t], terminated[t], truncated[t], valid[t] = (
-                step.reward,
-                step.terminated,
-                step.truncated,
-                step.valid,
-            )
+            rewards[t], valid[t] = step.reward, step.valid
+            terminated[t], truncated[t] = step.terminated, step.truncated
             if step.final is not None and step.truncated.any():
                 value = self.network.value(torch.from_numpy(step.final), state).numpy()
                 bootstraps[t] = self.discount * value * (step.truncated & ~step.terminated)
