@@ -7,6 +7,7 @@ the new member's pid, or the status it ended with. At the end of stdin it ends, 
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import signal
@@ -29,17 +30,12 @@ from rltraining_trainer.transport import (
     Stopped,
     TransportError,
     discover,
+    on_stop_signal,
 )
 from torch.distributed import rpc
 
 TOKEN = "the token of this job"
 Say = Callable[[str], None]
-
-
-def on_sigterm() -> threading.Event:
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda number, frame: stopping.set())
-    return stopping
 
 
 def learner(say: Say, port: int) -> None:
@@ -55,7 +51,8 @@ def learner(say: Say, port: int) -> None:
             parked.pop().resolve(payload)
         return None
 
-    stopping = on_sigterm()
+    stopping = threading.Event()
+    on_stop_signal(stopping.set)
     services = {"echo": lambda sender, payload: payload, "park": park, "release": release}
     endpoint = Endpoint("learner", TOKEN, services)
     endpoint.start()
@@ -67,24 +64,24 @@ def learner(say: Say, port: int) -> None:
     server = MemberServer(port, TOKEN, ready=lambda: True, documents={RENDEZVOUS_PATH: rendezvous})
     server.start()
     say(str(server.port))
-    while not stopping.wait(0.1):
-        pass
+    stopping.wait()
 
 
 def idler(say: Say) -> None:
     """Has an open endpoint and does nothing; on SIGTERM says how many seconds of CPU time that took."""
-    stopping = on_sigterm()
+    stopping = threading.Event()
+    on_stop_signal(stopping.set)
     Endpoint("idler", TOKEN, {"echo": lambda sender, payload: payload}).start()
     before = sum(os.times()[:2])
     say("open")
-    while not stopping.wait(0.5):
-        pass
+    stopping.wait()
     say(str(sum(os.times()[:2]) - before))
 
 
 def caller(say: Say, url: str, token: str = TOKEN) -> None:
     """Has one parked call under way, and says how it ended. SIGTERM ends it."""
-    stopping = on_sigterm()
+    stopping = threading.Event()
+    on_stop_signal(stopping.set)
     endpoint = Endpoint("caller", token)
     endpoint.start()
     call = endpoint.dial(url).call("park", torch.ones(10_000))
@@ -98,7 +95,8 @@ def caller(say: Say, url: str, token: str = TOKEN) -> None:
 
 def sampler(say: Say, base_url: str, name: str) -> None:
     """Pushes unrolls for ever and finds the learner again by itself; says each sequence number that was answered."""
-    stopping = on_sigterm()
+    stopping = threading.Event()
+    on_stop_signal(stopping.set)
     endpoint = Endpoint(name, TOKEN, threads=2)
     backoff, sequence = Backoff(cap=0.3), 1
     while not stopping.is_set():
@@ -171,6 +169,7 @@ def become(role: str, fifo: str, arguments: list[Any]) -> None:
 
 
 def main() -> None:
+    gc.freeze()  # a member's end would otherwise look through all of torch's objects: a second
     for line in sys.stdin:
         order = json.loads(line)
         if "reap" in order:

@@ -16,6 +16,7 @@ from rltraining_trainer.transport.errors import (
 )
 from rltraining_trainer.transport.payload import Payload
 from rltraining_trainer.transport.rendezvous import MemberServer, discover
+from rltraining_trainer.transport.signals import on_stop_signal
 
 __all__ = [
     "Backoff",
@@ -34,4 +35,5 @@ __all__ = [
     "Unreachable",
     "UnsupportedTorch",
     "discover",
+    "on_stop_signal",
 ]
