@@ -15,6 +15,7 @@ class EpisodeReturns:
 
     def __init__(self, capacity: int = 100) -> None:
         self._ring = np.zeros(capacity)
+        self._not_here = 0  # counted, but before what the ring was restored with
         self.count = 0
         """Episodes added so far, over all restarts."""
 
@@ -22,13 +23,14 @@ class EpisodeReturns:
         """Returns ``[K]`` of the K episodes that ended, oldest first."""
         new = np.asarray(returns, dtype=np.float64)
         kept = new[-self._ring.size :]
-        self._ring[(self.count + len(new) - len(kept) + np.arange(len(kept))) % self._ring.size] = kept
+        first = self.count - self._not_here + len(new) - len(kept)
+        self._ring[(first + np.arange(len(kept))) % self._ring.size] = kept
         self.count += len(new)
 
     @property
     def full(self) -> bool:
-        """As many episodes as the mean is to go over have ended."""
-        return self.count >= self._ring.size
+        """As many episodes as the mean is to go over are known."""
+        return self.count - self._not_here >= self._ring.size
 
     @property
     def capacity(self) -> int:
@@ -36,18 +38,20 @@ class EpisodeReturns:
 
     @property
     def mean(self) -> float | None:
-        """Of the newest ``capacity`` episodes, or of all while there are fewer; None before the first."""
-        return float(self._ring[: self.count].mean()) if self.count else None
+        """Of the newest ``capacity`` episodes, or of all that are known while they are fewer; None before the first."""
+        known = self.count - self._not_here
+        return float(self._ring[:known].mean()) if known else None
 
     def get_state(self) -> dict[str, Any]:
         """The newest returns, oldest first, and the count."""
-        newest = np.roll(self._ring, -self.count) if self.full else self._ring[: self.count]
+        known = self.count - self._not_here
+        newest = np.roll(self._ring, -known) if self.full else self._ring[:known]
         return {"newest": torch.tensor(newest), "count": self.count}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on as the object whose ``get_state`` it was; another capacity keeps what fits."""
         newest = state["newest"].numpy()
-        self.count = max(0, state["count"] - len(newest))
+        self._not_here = self.count = state["count"] - len(newest)
         self.add(newest)
 
 
@@ -73,7 +77,10 @@ class SmoothedReturn:
             self.longest = max(self.longest, self._row)
 
     def get_state(self) -> dict[str, Any]:
-        return {"value": self.value, "longest": self.longest, "row": self._row}
+        return {"at_least": self._at_least, "value": self.value, "longest": self.longest, "row": self._row}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self.value, self.longest, self._row = state["value"], state["longest"], state["row"]
+        """Go on as the object whose ``get_state`` it was; with another ``at_least`` the rows begin anew."""
+        self.value = state["value"]
+        same = state["at_least"] == self._at_least
+        self.longest, self._row = (state["longest"], state["row"]) if same else (0, 0)

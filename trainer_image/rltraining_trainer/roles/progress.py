@@ -18,9 +18,8 @@ class ProgressTracker:
 
     def __init__(self, stop: Stop) -> None:
         self.environment_steps = 0
-        self.returns = EpisodeReturns(stop.mean_return.episodes if stop.mean_return else 100)
-        self._smoothed = SmoothedReturn(stop.smoothed_return.at_least) if stop.smoothed_return else None
         self._stop = stop
+        self.returns, self._smoothed = _meters(stop)
         self._rate = RateMeter()
         self._lag: float | None = None
         self._seconds_before = 0.0
@@ -47,8 +46,13 @@ class ProgressTracker:
         return self._seconds_before + (now - self._started if self._started is not None else 0.0)
 
     def set_stop(self, stop: Stop) -> None:
-        """The rules were changed while the job runs; the window of the mean return stays as it began."""
+        """Other rules, which may come while the job runs, for the returns that are known as well as for new ones."""
+        if stop is self._stop:
+            return
+        state = self._returns_state()
         self._stop = stop
+        self.returns, self._smoothed = _meters(stop)
+        self._set_returns_state(state)
 
     def check(self, now: float) -> StopCheck:
         return check_stop(
@@ -77,16 +81,31 @@ class ProgressTracker:
         return {
             "environment_steps": self.environment_steps,
             "seconds": self.seconds(now),
-            "returns": self.returns.get_state(),
-            "smoothed": self._smoothed.get_state() if self._smoothed else None,
+            **self._returns_state(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.environment_steps = state["environment_steps"]
         self._seconds_before = state["seconds"]
+        self._set_returns_state(state)
+
+    def _returns_state(self) -> dict[str, Any]:
+        return {
+            "returns": self.returns.get_state(),
+            "smoothed": self._smoothed.get_state() if self._smoothed else None,
+        }
+
+    def _set_returns_state(self, state: dict[str, Any]) -> None:
         self.returns.set_state(state["returns"])
         if self._smoothed is not None and state["smoothed"] is not None:
             self._smoothed.set_state(state["smoothed"])
+
+
+def _meters(stop: Stop) -> tuple[EpisodeReturns, SmoothedReturn | None]:
+    """What the rules are about; without a rule the mean is reported over 100 episodes."""
+    mean, smoothed = stop.mean_return, stop.smoothed_return
+    returns = EpisodeReturns(mean.episodes if mean else 100)
+    return returns, SmoothedReturn(smoothed.at_least) if smoothed else None
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

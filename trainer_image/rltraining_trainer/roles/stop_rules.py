@@ -22,7 +22,7 @@ class StopRules:
     def __init__(self, job_file: Path, stop: Stop) -> None:
         self._job_file = job_file
         self._stop = stop
-        self._written = self._modified()
+        self._written = 0  # the file may have changed since ``stop`` was read from it
         self._next_look = 0.0
 
     def current(self, now: float) -> Stop:
@@ -36,11 +36,13 @@ class StopRules:
 
     def _read(self) -> None:
         try:
-            self._stop = read_job(self._job_file).spec.stop
+            stop = read_job(self._job_file).spec.stop
         except BadConfiguration as error:
             _LOG.warning("the stop rules stay as they were: %s", error)
-        else:
-            _LOG.info("new stop rules: %s", self._stop.to_dict())
+            return
+        if stop != self._stop:
+            self._stop = stop
+            _LOG.info("new stop rules: %s", stop.to_dict())
 
     def _modified(self) -> int:
         try:
