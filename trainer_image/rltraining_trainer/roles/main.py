@@ -10,24 +10,22 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 
 import torch
-from rltraining_api.contract import ENV_TERMINATION_LOG, ExitCode, LearnerReport, TerminationMessage
+from rltraining_api.contract import ExitCode, LearnerReport
 
-from rltraining_trainer.errors import TrainerError
+from rltraining_trainer.errors import TrainerError, one_line
 from rltraining_trainer.roles.context import Context, read_context
 from rltraining_trainer.roles.learner import run_learner
 from rltraining_trainer.roles.sampler import run_sampler
+from rltraining_trainer.roles.termination import write_termination_message
 from rltraining_trainer.transport import Stopped
 
 TERMINATED = 128 + signal.SIGTERM
 """Exit code of a process that was told to end and did, as a shell or a kubelet would say it."""
 SAMPLER_GRACE = 0.8
 """Seconds in which a sampler comes to the end of its unroll; it has nothing to save, so it then just ends."""
-_MESSAGE_LIMIT = 4096
-"""Bytes of a termination message that Kubernetes keeps."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,43 +55,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             code, report = run_learner(context)
         else:
             code = run_sampler(context)
-        message = TerminationMessage(
-            reason="Completed", message=(report and report.stop_reason) or "", report=report
-        )
+        reason, text = "Completed", (report and report.stop_reason) or ""
     except Stopped:
         code = TERMINATED
-        message = TerminationMessage(reason="Terminated", message="the process was told to end")
+        reason, text = "Terminated", "the process was told to end"
     except TrainerError as error:
         code = error.exit_code
         _LOG.error("%s", error)
-        message = TerminationMessage(reason=error.reason, message=str(error))
+        reason, text = error.reason, str(error)
     except Exception as error:
         code = ExitCode.ERROR
         _LOG.exception("this is a bug, or something that a restart may mend")
-        last = traceback.format_exception_only(error)[-1].strip()
-        message = TerminationMessage(reason="Error", message=f"{last}\n{traceback.format_exc()}")
-    write_termination_message(message)
+        reason, text = "Error", f"{one_line(error)}\n{traceback.format_exc()}"
+    write_termination_message(reason, text, report)
     return int(code)
-
-
-def write_termination_message(message: TerminationMessage) -> None:
-    """To where the operator looks for it, cut in the middle (first sentence and end of traceback stay) to what is kept."""
-    path = os.environ.get(ENV_TERMINATION_LOG)
-    if not path:
-        return
-    text = message.message
-    content = message.model_dump_json(by_alias=True, exclude_none=True)
-    while len(content.encode()) > _MESSAGE_LIMIT:
-        excess = len(content.encode()) - _MESSAGE_LIMIT
-        first, _, rest = text.partition("\n")
-        text = f"{first}\n...{rest[excess + 8 :]}" if len(rest) > excess + 8 else first[: len(first) - excess]
-        content = message.model_copy(update={"message": text}).model_dump_json(
-            by_alias=True, exclude_none=True
-        )
-    try:
-        Path(path).write_text(content)
-    except OSError as error:
-        _LOG.warning("the termination message could not be written to %s: %s", path, error.strerror)
 
 
 def _stop_on_signal(context: Context, *, force: bool) -> None:

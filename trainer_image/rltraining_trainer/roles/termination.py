@@ -1,0 +1,65 @@
+"""The last words of a process: what the operator reads once it is gone."""
+
+from __future__ import annotations
+
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+
+from rltraining_api.contract import ENV_TERMINATION_LOG, LearnerReport, TerminationMessage
+
+LIMIT = 4096
+"""Bytes of a termination message that Kubernetes keeps."""
+_WORDS = 1024
+"""Bytes that the report leaves to the message; the first line gets as many characters."""
+
+_LOG = logging.getLogger(__name__)
+
+
+def write_termination_message(reason: str, text: str, report: LearnerReport | None = None) -> None:
+    """To where the operator looks for it: ``text`` is one sentence, then, if there is one, a traceback."""
+    path = os.environ.get(ENV_TERMINATION_LOG)
+    if not path:
+        return
+    try:
+        Path(path).write_text(termination_message(reason, text, report), encoding="utf-8")
+    except OSError as error:
+        _LOG.warning("the termination message could not be written to %s: %s", path, error.strerror)
+
+
+def termination_message(reason: str, text: str, report: LearnerReport | None = None) -> str:
+    """A TerminationMessage in JSON of at most LIMIT bytes: first line and end of ``text`` stay, its middle gives way."""
+    text = text.encode(errors="backslashreplace").decode()  # a file's name in it may be no Unicode
+    report = _bearable(report)
+
+    def written(text: str) -> str:
+        message = TerminationMessage(reason=reason, message=text, report=report)
+        return message.model_dump_json(by_alias=True, exclude_none=True)
+
+    def shortened(size: int, cut: Callable[[int], str]) -> str | None:
+        """With the largest n of 0..size for which ``cut(n)`` fits; None if there is no such n."""
+        n = bisect_right(range(size + 1), LIMIT, key=lambda n: len(written(cut(n)).encode())) - 1
+        return written(cut(n)) if n >= 0 else None
+
+    content = written(text)
+    if len(content.encode()) <= LIMIT:
+        return content
+    first, _, rest = text.partition("\n")
+    end = shortened(len(rest), lambda n: f"{first[:_WORDS]}\n...{rest[len(rest) - n :]}") if rest else None
+    content = end or shortened(len(first), lambda n: first[:n]) or ""
+    assert content, "a report that is bearable leaves room"
+    return content
+
+
+def _bearable(report: LearnerReport | None) -> LearnerReport | None:
+    """``report``, without the sentences that were served over HTTP before if they are too many."""
+    if report is None or _fits(report):
+        return report
+    figures = report.model_copy(update={"conditions": (), "warnings": ()})
+    return figures if _fits(figures) else None
+
+
+def _fits(report: LearnerReport) -> bool:
+    return len(report.model_dump_json(by_alias=True, exclude_none=True).encode()) <= LIMIT - _WORDS
