@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 from rltraining_api import contract
+from rltraining_api.explain import explain
 from rltraining_api.job import RLTrainingJob
 
 from rltraining_trainer.errors import BadConfiguration
@@ -42,7 +43,7 @@ def read_context(environment: Mapping[str, str] | None = None) -> Context:
     """From the environment variables of ``rltraining_api.contract``.
 
     Raises:
-        BadConfiguration: a variable is missing, or a file cannot be read.
+        BadConfiguration: a variable is missing or wrong, or a file cannot be read.
     """
     variables = os.environ if environment is None else environment
 
@@ -54,14 +55,23 @@ def read_context(environment: Mapping[str, str] | None = None) -> Context:
             )
         return value
 
-    job_file = Path(get(contract.ENV_JOB_FILE))
+    def get_number(name: str) -> int:
+        value = get(name)
+        if not value.isdecimal():
+            raise BadConfiguration(f"the environment variable {name} must be a whole number, got {value!r}")
+        return int(value)
+
+    job_file, token_file = Path(get(contract.ENV_JOB_FILE)), Path(get(contract.ENV_TOKEN_FILE))
+    token = _read(token_file).strip()
+    if not token:  # nobody would be a stranger
+        raise BadConfiguration(f"{token_file} is empty: it must hold the job's token")
     return Context(
         job=read_job(job_file),
         job_file=job_file,
-        token=_read(Path(get(contract.ENV_TOKEN_FILE))).strip(),
+        token=token,
         pod=get(contract.ENV_POD_NAME),
-        index=int(get(contract.ENV_INDEX)),
-        http_port=int(get(contract.ENV_HTTP_PORT)),
+        index=get_number(contract.ENV_INDEX),
+        http_port=get_number(contract.ENV_HTTP_PORT),
         learners=tuple(get(contract.ENV_LEARNERS).split(",")),
         output=Path(get(contract.ENV_OUTPUT_DIR)),
     )
@@ -72,11 +82,14 @@ def read_job(path: Path) -> RLTrainingJob:
     try:
         return RLTrainingJob.model_validate_json(_read(path), extra="ignore")
     except ValidationError as error:
-        raise BadConfiguration(f"{path}: this trainer cannot read the job: {error}") from error
+        problems = "; ".join(explain(error, RLTrainingJob))
+        raise BadConfiguration(f"{path}: this trainer cannot read the job: {problems}") from error
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise BadConfiguration(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadConfiguration(f"{path} cannot be read: it is not UTF-8 text") from error
