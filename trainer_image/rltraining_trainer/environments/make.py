@@ -47,7 +47,7 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
         raise BadConfiguration(
             f"spec.environment.id: {spec.id!r} needs a package: {_sentence(error)}"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, TypeError) and "argument" in str(error):  # a keyword too many, or one too few
             raise BadConfiguration(
                 f"spec.environment.kwargs: {spec.id!r} does not take them: {_sentence(error)}"

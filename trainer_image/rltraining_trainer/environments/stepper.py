@@ -97,7 +97,7 @@ class Stepper:
                 valid, first, final = self._all, ended, None
                 if ended.any():
                     observation, final = self._final(observation, ended, info)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise user_code_error(f"environment {self.name!r}: step", error) from error
         return Step(observation, reward, terminated, truncated, valid, first, final)
 
