@@ -75,7 +75,8 @@ class Learner:
     def __init__(self, context: Context) -> None:
         spec = context.job.spec
         self._context = context
-        self._settings = spec.algorithm.parameters
+        assert spec.algorithm.impala is not None, "validation lets no other algorithm through"
+        self._settings = spec.algorithm.impala
         torch.manual_seed(spec.seed)
         environments = make_environments(spec.environment, 1)
         self._spaces = (environments.single_observation_space, environments.single_action_space)
@@ -128,7 +129,8 @@ class Learner:
             if batch:
                 self._state = "Training"
                 self._progress.add(batch, self._models.version, now)
-                terms = self._algorithm.step([t.unroll for t in batch], self._progress.environment_steps)
+                unrolls: list[Any] = [trajectory.unroll for trajectory in batch]
+                terms = self._algorithm.step(unrolls, self._progress.environment_steps)
                 self._models.publish(self._algorithm.parameters)
                 self._write_metrics(terms, now)
             self._progress.set_stop(self._stop_rules.current(now))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,8 @@ PUSH_TIMEOUT = 60.0
 def run_sampler(context: Context) -> int:
     """Sample until the learner says that the run is done. Returns the exit code."""
     spec = context.job.spec
-    settings = spec.algorithm.parameters
+    settings = spec.algorithm.impala
+    assert settings is not None, "validation lets no other algorithm through"
     environments = make_environments(spec.environment, spec.environment.num_envs)
     network, distribution = build_actor_critic(
         spec.network, environments.single_observation_space, environments.single_action_space
@@ -113,7 +115,7 @@ class LearnerLink:
         """Whether the learner answered; its parameters are then in place."""
         assert self._peer is not None
         try:
-            answer = self._peer.call(service, message, timeout=timeout).result(self._context.stopping)
+            answer: Any = self._peer.call(service, message, timeout=timeout).result(self._context.stopping)
         except PeerLost as error:
             _LOG.warning("lost the learner: %s", error)
             return False
