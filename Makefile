@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration e2e lint format bench crd constraints clean
+.PHONY: help setup demo test unit integration e2e lint format bench curves crd constraints clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ format: $(READY) ## let ruff write what lint asks for
 
 bench: $(READY) ## print the tables of every measured claim
 	$(BIN)/python -m tests.bench
+
+curves: $(READY) ## train the examples and draw docs/images/
+	$(BIN)/python docs/curves.py
 
 crd: $(READY) ## write crds/rltraining.dev_rltrainingjobs.yaml from the models
 	$(BIN)/rltrain crd > crds/rltraining.dev_rltrainingjobs.yaml
