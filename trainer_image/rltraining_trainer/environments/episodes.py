@@ -13,12 +13,13 @@ class EpisodeTracker:
         self._length = np.zeros(num_envs, np.int64)
 
     def add(self, reward: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The next T steps, all arguments ``[T, B]``; ``ended`` where an episode ended, ``valid`` where there was a step.
+        """The next T steps, all arguments ``[T, B]``; ``ended`` where an episode ended, ``valid`` where there was a step:
+        what else stands in ``reward`` is no part of a return.
 
         Returns:
             Of the K episodes that ended, in the order of their ends: returns ``[K]`` float32 and lengths ``[K]`` int64.
         """
-        returns = self._return + np.cumsum(reward, 0, dtype=np.float64)
+        returns = self._return + np.cumsum(np.where(valid, reward, 0.0), 0, dtype=np.float64)
         lengths = self._length + np.cumsum(valid, 0)
         environment, time = np.nonzero(ended.T)
         # Ends that are not the first in their environment:

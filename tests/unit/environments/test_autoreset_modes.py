@@ -1,0 +1,197 @@
+"""Learning sees the same, whatever way the environment resets itself: the same targets, returns and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from counting import HandWritten, length, reward, synchronous, terminates
+from gymnasium.vector import AutoresetMode, VectorEnv
+from rltraining_api.network import Lstm, Mlp, Network
+from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector, concatenate
+from rltraining_trainer.algorithms.vtrace import vtrace
+from rltraining_trainer.environments import Stepper
+from rltraining_trainer.networks import ActorCritic, build_actor_critic
+
+MODES = list(AutoresetMode)
+DISCOUNT = 0.9
+B, T, UNROLLS = 4, 9, 5
+REWARD_CLIP, REWARD_SCALE = 1.3, 0.5
+
+
+def collect(
+    environments: VectorEnv, *, lstm: bool, length: int = T, unrolls: int = UNROLLS
+) -> tuple[list[Unroll], ActorCritic]:
+    torch.manual_seed(1)
+    spec = Network(mlp=Mlp(hidden_sizes=(8,)), lstm=Lstm(hidden_size=5) if lstm else None)
+    spaces = environments.single_observation_space, environments.single_action_space
+    network, distribution = build_actor_critic(spec, *spaces)
+    collector = UnrollCollector(
+        network,
+        distribution,
+        Stepper(environments, "Counting"),
+        length=length,
+        discount=DISCOUNT,
+        reward_clip=REWARD_CLIP,
+        reward_scale=REWARD_SCALE,
+        seed=0,
+    )
+    return [collector.collect() for _ in range(unrolls)], network
+
+
+def targets(unroll: Unroll, network: ActorCritic) -> torch.Tensor:
+    """As the learner makes them, with the parameters that acted."""
+    with torch.no_grad():
+        _, values = network.unroll(unroll["observation"], unroll["state"], unroll["first"])
+    discounts = DISCOUNT * ~unroll["ended"]
+    on_policy = torch.zeros_like(unroll["reward"])
+    return vtrace(
+        on_policy, discounts, unroll["reward"], values[:-1], values[-1], valid=unroll["valid"]
+    ).targets
+
+
+class Oracle:
+    """Targets from what CountingEnv is, and values of observations as part of their episode."""
+
+    def __init__(self, network: ActorCritic) -> None:
+        self._network = network
+        self.values = cache(self._values)
+
+    def _values(self, episode: int) -> list[float]:
+        observations = torch.tensor([[[episode, step]] for step in range(length(episode) + 1)]).float()
+        first = torch.zeros(len(observations), 1, dtype=torch.bool)
+        with torch.no_grad():
+            _, values = self._network.unroll(observations, self._network.initial_state(1), first)
+        return values[:, 0].tolist()
+
+    def target(self, episode: int, step: int, rows_left: int) -> float:
+        """The return from observation (episode, step) on, bootstrapped where the episode or the unroll is cut."""
+        total, weight = 0.0, 1.0
+        for _ in range(rows_left):
+            earned = max(-REWARD_CLIP, min(REWARD_CLIP, reward(episode, step)))
+            total += weight * REWARD_SCALE * earned
+            weight *= DISCOUNT
+            step += 1
+            if step == length(episode):
+                return total if terminates(episode) else total + weight * self.values(episode)[step]
+        return total + weight * self.values(episode)[step]
+
+
+@pytest.mark.parametrize("lstm", [False, True], ids=["mlp", "lstm"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("make", [synchronous, HandWritten])
+def test_targets_are_the_true_returns(
+    make: Callable[[int, AutoresetMode], VectorEnv], mode: AutoresetMode, lstm: bool
+) -> None:
+    unrolls, network = collect(make(B, mode), lstm=lstm)
+    oracle = Oracle(network)
+
+    for number, unroll in enumerate(unrolls):
+        found = targets(unroll, network)
+        for t, b in np.argwhere(unroll["valid"].numpy()).tolist():
+            episode, step = (int(x) for x in unroll["observation"][t, b])
+            expected = oracle.target(episode, step, T - t)
+            assert found[t, b].item() == pytest.approx(expected, abs=1e-5), (
+                f"unroll {number}, step {t}, environment {b}: observation ({episode}, {step})"
+            )
+
+
+@pytest.mark.parametrize("lstm", [False, True], ids=["mlp", "lstm"])
+def test_all_modes_yield_the_same_targets_for_the_same_steps(lstm: bool) -> None:
+    by_mode = []
+    for mode in MODES:
+        (unroll,), network = collect(synchronous(B, mode), lstm=lstm, length=60, unrolls=1)
+        found = targets(unroll, network)
+        complete = {
+            (b, *unroll["observation"][t, b].tolist()): found[t, b].item()
+            for t, b in np.argwhere(unroll["valid"].numpy()).tolist()
+            if unroll["observation"][t, b, 0] < b + 12  # episodes that are over after 60 rows in every mode
+        }
+        by_mode.append(complete)
+
+    assert len(by_mode[0]) > 100
+    assert by_mode[0].keys() == by_mode[1].keys() == by_mode[2].keys(), "the same valid steps"
+    for other in by_mode[1:]:
+        assert other == pytest.approx(by_mode[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("make", [synchronous, HandWritten])
+def test_returns_and_lengths_are_those_of_whole_episodes(
+    make: Callable[[int, AutoresetMode], VectorEnv], mode: AutoresetMode
+) -> None:
+    unrolls, _ = collect(make(1, mode), lstm=False)
+
+    returns = torch.cat([unroll["episode_return"] for unroll in unrolls]).tolist()
+    lengths = torch.cat([unroll["episode_length"] for unroll in unrolls]).tolist()
+    assert len(returns) > 10
+    expected = [sum(reward(e, s) for s in range(length(e))) for e in range(len(returns))]
+    assert returns == pytest.approx(expected), "unclipped and unscaled, over borders of unrolls"
+    assert lengths == [length(e) for e in range(len(lengths))]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_unrolls_join_without_a_seam(mode: AutoresetMode) -> None:
+    unrolls, network = collect(synchronous(B, mode), lstm=True)
+
+    for before, after in zip(unrolls, unrolls[1:], strict=False):
+        assert torch.equal(before["observation"][-1], after["observation"][0])
+        assert torch.equal(before["first"][-1], after["first"][0])
+    long, _ = collect(synchronous(B, mode), lstm=True, length=T * UNROLLS, unrolls=1)
+    joined = torch.cat([targets_free(unroll, network) for unroll in unrolls])
+    assert torch.allclose(joined, targets_free(long[0], network), atol=1e-6), "the recurrent state goes on"
+
+
+def targets_free(unroll: Unroll, network: ActorCritic) -> torch.Tensor:
+    """Values ``[T, B]`` of x_0 .. x_{T-1}."""
+    with torch.no_grad():
+        return network.unroll(unroll["observation"], unroll["state"], unroll["first"])[1][:-1]
+
+
+def test_what_an_environment_says_while_it_resets_itself_is_not_learnt() -> None:
+    honest, network = collect(HandWritten(B, AutoresetMode.NEXT_STEP), lstm=False)
+    rubbish, _ = collect(HandWritten(B, AutoresetMode.NEXT_STEP, reset_reward=np.nan), lstm=False)
+
+    for ours, theirs in zip(honest, rubbish, strict=True):
+        assert torch.equal(targets(ours, network), targets(theirs, network))
+
+
+def test_log_probabilities_are_those_of_the_policy_that_acted() -> None:
+    unrolls, network = collect(synchronous(B, AutoresetMode.NEXT_STEP), lstm=True)
+    for unroll in unrolls:
+        with torch.no_grad():
+            logits, _ = network.unroll(unroll["observation"], unroll["state"], unroll["first"])
+        expected = logits[:-1].log_softmax(-1).gather(-1, unroll["action"].unsqueeze(-1)).squeeze(-1)
+        assert torch.allclose(unroll["log_prob"], expected, atol=1e-5), "so that on-policy ratios are 1"
+
+
+def test_concatenated_unrolls_stand_side_by_side() -> None:
+    unrolls, _ = collect(synchronous(B, AutoresetMode.NEXT_STEP), lstm=True, unrolls=3)
+
+    together = concatenate(unrolls)
+
+    for i, unroll in enumerate(unrolls):
+        columns = slice(i * B, (i + 1) * B)
+        for name in ("observation", "action", "log_prob", "reward", "ended", "valid", "first"):
+            assert torch.equal(together[name][:, columns], unroll[name]), name
+        assert all(
+            torch.equal(ours[columns], theirs)
+            for ours, theirs in zip(together["state"], unroll["state"], strict=True)
+        )
+    assert torch.equal(together["episode_return"], torch.cat([u["episode_return"] for u in unrolls]))
+    assert concatenate(unrolls[:1]) is unrolls[0]
+
+
+def test_an_unroll_is_nobody_elses_memory() -> None:
+    torch.manual_seed(0)
+    environments = HandWritten(B, AutoresetMode.SAME_STEP)  # which writes into the arrays that it gave before
+    unrolls, _ = collect(environments, lstm=True, unrolls=1)
+    copies = {name: value.clone() for name, value in unrolls[0].items() if isinstance(value, torch.Tensor)}
+    for _ in range(10):
+        environments.step(np.zeros(B, np.int64))
+
+    for name, copy in copies.items():
+        assert torch.equal(unrolls[0][name], copy), name

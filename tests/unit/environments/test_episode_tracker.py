@@ -1,0 +1,64 @@
+"""EpisodeTracker against a loop that does the same one step at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rltraining_trainer.environments import EpisodeTracker
+
+
+class Naive:
+    """One step at a time."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.total = [0.0] * num_envs
+        self.length = [0] * num_envs
+
+    def add(self, reward: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> tuple[list[float], list[int]]:
+        returns, lengths = [], []
+        for t in range(len(reward)):
+            for b in range(reward.shape[1]):
+                if valid[t, b]:
+                    self.total[b] += float(reward[t, b])
+                    self.length[b] += 1
+                if ended[t, b]:
+                    returns.append(self.total[b])
+                    lengths.append(self.length[b])
+                    self.total[b], self.length[b] = 0.0, 0
+        return returns, lengths
+
+
+@given(
+    num_envs=st.integers(1, 4),
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=5),
+    seed=st.integers(0, 2**32 - 1),
+    ending=st.floats(0, 1),
+)
+def test_it_tells_the_same_as_a_loop(num_envs: int, lengths: list[int], seed: int, ending: float) -> None:
+    random = np.random.default_rng(seed)
+    tracker, naive = EpisodeTracker(num_envs), Naive(num_envs)
+    for length in lengths:
+        shape = (length, num_envs)
+        valid = random.random(shape) < 0.8
+        ended = valid & (random.random(shape) < ending)
+        reward = np.where(valid, random.integers(-9, 9, shape), np.nan).astype(np.float32)
+
+        returns, episode_lengths = tracker.add(reward, ended, valid)
+        expected_returns, expected_lengths = naive.add(reward, ended, valid)
+
+        assert returns.tolist() == pytest.approx(expected_returns)
+        assert episode_lengths.tolist() == expected_lengths
+        assert (returns.dtype, episode_lengths.dtype) == (np.float32, np.int64)
+
+
+def test_a_return_stays_exact_over_a_long_run() -> None:
+    tracker = EpisodeTracker(1)
+    never, always = np.zeros((1000, 1), bool), np.ones((1000, 1), bool)
+    for _ in range(100):
+        tracker.add(np.full((1000, 1), 0.1, np.float32), never, always)
+    returns, lengths = tracker.add(np.full((1, 1), 0.1, np.float32), always[:1], always[:1])
+
+    assert returns[0] == pytest.approx(100_001 * float(np.float32(0.1)), rel=1e-6)
+    assert lengths.tolist() == [100_001]

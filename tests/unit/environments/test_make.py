@@ -1,0 +1,216 @@
+"""From spec.environment to a vector environment, and what is said when there is none."""
+
+from __future__ import annotations
+
+import re
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from rltraining_api.environment import Environment
+from rltraining_trainer.environments import Stepper, make_environments
+from rltraining_trainer.errors import BadConfiguration, TrainerError, UserCodeError
+
+MINE = """
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+class Mine(gym.Env):
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, size=1, render_mode=None):
+        self.size, self.render_mode = size, render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+"""
+
+
+@pytest.fixture
+def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+    """``user_module(source)``: write it where user code is imported from; returns the module's name."""
+    monkeypatch.syspath_prepend(tmp_path)
+    registered, modules = dict(gym.registry), set(sys.modules)
+
+    def write(source: str) -> str:
+        name = f"user_{uuid.uuid4().hex}"
+        (tmp_path / f"{name}.py").write_text(source.replace("__MODULE__", name))
+        return name
+
+    yield write
+    gym.registry.clear()
+    gym.registry.update(registered)
+    for name in set(sys.modules) - modules:
+        if name.startswith("user_"):
+            del sys.modules[name]
+
+
+def refusal(spec: Environment) -> TrainerError:
+    with pytest.raises(TrainerError) as caught:
+        make_environments(spec, 2)
+    return caught.value
+
+
+def first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def test_an_environment_that_computes_a_batch_at_once_does_so() -> None:
+    environments = make_environments(Environment(id="CartPole-v1"), 5)
+
+    assert isinstance(environments.unwrapped, CartPoleVectorEnv)
+    assert environments.num_envs == 5
+    Stepper(environments, "CartPole-v1").reset(0)
+
+
+def test_others_are_stepped_one_after_the_other_and_show_their_last_observation() -> None:
+    environments = make_environments(Environment(id="MountainCarContinuous-v0"), 3)
+
+    assert isinstance(environments.unwrapped, SyncVectorEnv)
+    assert environments.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    environments.close()
+
+
+@pytest.mark.parametrize("id", ["CartPole-v1", "Acrobot-v1"])
+def test_max_episode_steps_truncates(id: str) -> None:
+    stepper = Stepper(make_environments(Environment(id=id, max_episode_steps=3), 2), id)
+    stepper.reset(0)
+    steps = [stepper.step(np.zeros(2, np.int64)) for _ in range(3)]
+
+    assert [step.truncated.all() for step in steps] == [False, False, True]
+
+
+def test_kwargs_reach_the_constructor() -> None:
+    spec = Environment(id="CartPole-v1", kwargs={"sutton_barto_reward": True})
+    stepper = Stepper(make_environments(spec, 2, render_mode="rgb_array"), spec.id)
+    stepper.reset(0)
+
+    assert stepper.step(np.zeros(2, np.int64)).reward.tolist() == [0.0, 0.0]
+    assert stepper.environments.render_mode == "rgb_array"
+
+
+def test_user_code_is_imported_and_its_environment_made(user_module: Callable[[str], str]) -> None:
+    module = user_module(MINE + "gym.register(id='Mine-v0', entry_point='__MODULE__:Mine')")
+    environments = make_environments(Environment(id=f"{module}:Mine-v0", kwargs={"size": 4}), 2)
+
+    assert environments.envs[0].unwrapped.size == 4
+    environments.close()
+
+
+def test_a_vector_entry_point_of_the_users_is_used(user_module: Callable[[str], str]) -> None:
+    module = user_module(
+        MINE
+        + """
+class Batch(gym.vector.VectorEnv):
+    metadata = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+    single_observation_space, single_action_space = Mine.observation_space, Mine.action_space
+
+    def __init__(self, num_envs, max_episode_steps=None):
+        self.num_envs, self.max_episode_steps = num_envs, max_episode_steps
+
+gym.register(id='Batch-v0', vector_entry_point='__MODULE__:Batch', max_episode_steps=9)
+"""
+    )
+    environments = make_environments(Environment(id=f"{module}:Batch-v0"), 6)
+
+    assert (environments.num_envs, environments.max_episode_steps) == (6, 9)
+    assert Stepper(environments, "Batch-v0").shows_last_observation is False
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            Environment(id="CartPoel-v1"),
+            r"spec\.environment\.id: there is no environment 'CartPoel-v1': .*Did you mean: `CartPole`.*",
+        ),
+        (
+            Environment(id="CartPole-v9"),
+            r"spec\.environment\.id: there is no environment 'CartPole-v9': .*v1.*",
+        ),
+        (
+            Environment(id="CartPole-v1", kwargs={"gravty": 1}),
+            r"spec\.environment\.kwargs: 'CartPole-v1' does not take them: .*'gravty'.*",
+        ),
+        (
+            Environment(id="CartPole-v1", kwargs={"num_envs": 1}),
+            r"spec\.environment\.kwargs: 'CartPole-v1' does not take them: .*'num_envs'.*",
+        ),
+        (
+            Environment(id="Acrobot-v1", kwargs={"gravty": 1}),
+            r"spec\.environment\.kwargs: 'Acrobot-v1' does not take them: .*'gravty'.*",
+        ),
+    ],
+    ids=lambda x: x.id if isinstance(x, Environment) else "",
+)
+def test_a_bad_configuration_is_one_sentence(spec: Environment, sentence: str) -> None:
+    error = refusal(spec)
+
+    assert isinstance(error, BadConfiguration), error
+    assert re.fullmatch(sentence, str(error)), str(error)
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("import no_such_package", r".*importing module '\w+' raised ModuleNotFoundError: No module .*"),
+        ("def f(:", r".*importing module '\w+' raised SyntaxError: invalid syntax .*line 1.*"),
+        ("raise ValueError('one\\ntwo')", r".*importing module '\w+' raised ValueError: one"),
+        (
+            "e = ValueError('one')\ne.add_note('a note')\nraise e",
+            r".*importing module '\w+' raised ValueError: one",
+        ),
+        ("import sys\nsys.exit(3)", r".*importing module '\w+' raised SystemExit: 3"),
+        (
+            MINE,
+            r".*module '\w+' was imported but registers no environment 'Mine-v0'; call gymnasium\.register.*",
+        ),
+        (
+            MINE + "gym.register(id='Mine-v0', entry_point='__MODULE__:Other')",
+            r"making environment '\w+:Mine-v0' raised .*",
+        ),
+        (
+            MINE.replace("self.size, ", "1 + 'a'; self.size, ")
+            + "gym.register(id='Mine-v0', entry_point='__MODULE__:Mine')",
+            r"making environment '\w+:Mine-v0' raised TypeError: unsupported operand .*",
+        ),
+    ],
+    ids=[
+        "import fails",
+        "syntax",
+        "two lines",
+        "note",
+        "exit",
+        "not registered",
+        "no class",
+        "constructor",
+    ],
+)
+def test_what_the_users_code_does_wrong_is_the_first_line(
+    user_module: Callable[[str], str], source: str, sentence: str
+) -> None:
+    error = refusal(Environment(id=f"{user_module(source)}:Mine-v0"))
+
+    assert isinstance(error, UserCodeError), error
+    assert re.fullmatch(sentence, first_line(error)), str(error)
+
+
+def test_a_module_that_is_not_there_is_named() -> None:
+    error = refusal(Environment(id="no_such_module_of_mine:Mine-v0"))
+
+    assert first_line(error) == (
+        "spec.environment.id: importing module 'no_such_module_of_mine' raised "
+        "ModuleNotFoundError: No module named 'no_such_module_of_mine'"
+    )

@@ -1,0 +1,199 @@
+"""Stepper: one story, whatever way the environment resets itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from counting import HandWritten, length, reward, synchronous, terminates, truncates
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from rltraining_trainer.environments import Stepper
+from rltraining_trainer.errors import BadConfiguration, UserCodeError
+
+MODES = list(AutoresetMode)
+MAKERS = [synchronous, HandWritten]
+B = 4
+
+
+def walk(stepper: Stepper, steps: int) -> list[list[tuple]]:
+    """Of each environment, in order: (observation acted on, reward, terminated, truncated, observation that followed)."""
+    observation = stepper.reset(0).copy()
+    first = np.ones(B, bool)
+    story: list[list[tuple]] = [[] for _ in range(B)]
+    for _ in range(steps):
+        step = stepper.step(np.zeros(B, np.int64))
+        for b in range(B):
+            if not step.valid[b]:
+                assert step.first[b], "a row that is no step is a reset"
+                continue
+            assert first[b] == (observation[b][1] == 0), "first says where an episode begins"
+            ended = step.terminated[b] or step.truncated[b]
+            followed = step.final if ended and step.final is not None else step.observation
+            story[b].append(
+                (
+                    tuple(observation[b]),
+                    step.reward[b],
+                    step.terminated[b],
+                    step.truncated[b],
+                    tuple(followed[b]),
+                )
+            )
+        observation, first = step.observation.copy(), step.first.copy()
+    return story
+
+
+def truth(b: int, steps: int) -> list[tuple]:
+    """What happens to environment b, from what CountingEnv is."""
+    told: list[tuple] = []
+    episode = b
+    while len(told) < steps:
+        for count in range(length(episode)):
+            end = count + 1 == length(episode)
+            told.append(
+                (
+                    (episode, count),
+                    reward(episode, count),
+                    end and terminates(episode),
+                    end and truncates(episode),
+                    (episode, count + 1),
+                )
+            )
+        episode += 1
+    return told
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("make", MAKERS)
+def test_every_step_is_told_once_with_what_truly_followed(
+    make: Callable[[int, AutoresetMode], VectorEnv], mode: AutoresetMode
+) -> None:
+    stepper = Stepper(make(B, mode), "Counting")
+
+    for b, story in enumerate(walk(stepper, 40)):
+        assert len(story) > 25
+        assert story == truth(b, len(story))[: len(story)], f"environment {b}"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("make", MAKERS)
+def test_types_are_always_the_same(
+    make: Callable[[int, AutoresetMode], VectorEnv], mode: AutoresetMode
+) -> None:
+    stepper = Stepper(make(B, mode), "Counting")
+    assert stepper.reset(0).dtype == np.float32
+    for _ in range(6):
+        step = stepper.step(np.zeros(B, np.int64))
+        assert step.observation.dtype == step.reward.dtype == np.float32
+        assert {step.terminated.dtype, step.truncated.dtype, step.valid.dtype, step.first.dtype} == {
+            np.dtype(bool)
+        }
+        assert step.final is None or step.final.dtype == np.float32
+
+
+def test_each_environment_gets_a_seed_of_its_own_and_only_once() -> None:
+    environments = synchronous(3, AutoresetMode.DISABLED)
+    stepper = Stepper(environments, "Counting")
+    stepper.reset(7)
+    for _ in range(4):
+        stepper.step(np.zeros(3, np.int64))
+
+    seeds = [env.seeds for env in environments.envs]
+    assert [s[0] for s in seeds] == [7, 8, 9]
+    assert all(seed is None for s in seeds for seed in s[1:])
+
+
+@pytest.mark.parametrize("metadata", [{}, {"autoreset_mode": "NextStep"}])
+def test_an_environment_that_does_not_say_how_it_resets_is_refused(metadata: dict) -> None:
+    environments = synchronous(1, AutoresetMode.NEXT_STEP)
+    environments.metadata = metadata
+
+    with pytest.raises(
+        BadConfiguration,
+        match=r"spec\.environment\.id: 'Odd' does not say how it resets itself; set metadata",
+    ):
+        Stepper(environments, "Odd")
+
+
+class Faulty(gym.Env):
+    """Does ``fault`` in ``where``."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, where: str, fault: Callable[[], Any]) -> None:
+        self.where, self.fault = where, fault
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        return (self.fault() if self.where == "reset" else np.zeros(2, np.float32)), {}
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, dict]:
+        return (self.fault() if self.where == "step" else np.zeros(2, np.float32)), 0.0, False, False, {}
+
+
+def divide() -> Any:
+    return 1 / 0
+
+
+def leave() -> Any:
+    raise SystemExit(0)
+
+
+@pytest.mark.parametrize("where", ["reset", "step"])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (divide, "ZeroDivisionError: division by zero"),
+        (leave, "SystemExit: 0"),
+        (lambda: np.zeros(3, np.float32), "ValueError: "),
+        (lambda: "nonsense", "ValueError: "),
+    ],
+    ids=["raises", "exits", "wrong shape", "wrong type"],
+)
+def test_what_the_environment_does_wrong_is_the_users_with_its_traceback(
+    where: str, fault: Callable[[], Any], said: str
+) -> None:
+    stepper = Stepper(SyncVectorEnv([lambda: Faulty(where, fault)]), "Mine")
+
+    with pytest.raises(UserCodeError) as caught:  # noqa: PT012
+        stepper.reset(0)
+        stepper.step(np.zeros(1, np.int64))
+
+    first, _, trace = str(caught.value).partition("\n")
+    assert first.startswith(f"environment 'Mine': {where} raised {said}"), first
+    assert "Traceback" in trace
+    if fault in (divide, leave):
+        assert f"in {fault.__name__}" in trace, "the line in the user's code is in the traceback"
+
+
+def test_observations_that_are_not_of_the_space_are_told() -> None:
+    environments = HandWritten(2, AutoresetMode.NEXT_STEP)
+    environments.single_observation_space = spaces.Box(-1, 1, (3,), np.float32)
+
+    with pytest.raises(
+        UserCodeError, match=r"reset returned observations of shape \(2, 2\).*they are \(2, 3\)"
+    ):
+        Stepper(environments, "Mine").reset(0)
+
+
+@pytest.mark.parametrize(
+    ("space", "dtype"),
+    [
+        (spaces.Box(-1, 1, (2,), np.float64), np.float32),
+        (spaces.Box(-1, 1, (2,), np.float16), np.float32),
+        (spaces.Box(0, 255, (2,), np.uint8), np.uint8),
+        (spaces.Box(-9, 9, (2,), np.int32), np.int32),
+        (spaces.MultiBinary(2), np.int8),
+    ],
+    ids=str,
+)
+def test_floats_come_as_float32_and_the_rest_as_the_space_says(space: spaces.Space, dtype: type) -> None:
+    environments = HandWritten(2, AutoresetMode.NEXT_STEP)  # gives float64 whatever the space
+    environments.single_observation_space = space
+    stepper = Stepper(environments, "Mine")
+
+    assert stepper.reset(0).dtype == dtype
+    assert stepper.step(np.zeros(2, np.int64)).observation.dtype == dtype
