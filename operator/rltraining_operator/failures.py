@@ -82,7 +82,9 @@ class Death:
         )
         code = f"exit code {self.exit_code}" + (f" ({name})" if name else "")
         # Who is killed has no time for last words: what a kubelet takes from the log then is only the log's last line.
-        said = "" if self.exit_code in KILLED_FROM_OUTSIDE and self.words is None else last_words(self.message)
+        said = (
+            "" if self.exit_code in KILLED_FROM_OUTSIDE and self.words is None else last_words(self.message)
+        )
         return ": ".join(filter(None, (where, code, said)))
 
 

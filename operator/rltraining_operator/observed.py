@@ -157,6 +157,11 @@ class Pod:
         return not (self.failed or self.succeeded)
 
     @property
+    def running(self) -> bool:
+        """Whether one of its containers runs."""
+        return self.active and any(container.running for container in self.containers)
+
+    @property
     def ready(self) -> bool:
         return self.active and not self.deleting and self.conditions.get("Ready", {}).get("status") == "True"
 

@@ -45,7 +45,7 @@ async def reconcile(cluster: Cluster, key: Key, clock: Clock, settings: Settings
 async def _with_reports(cluster: Cluster, observed: Observed) -> Observed:
     """Ask the running learners how it goes."""
     token = observed.token
-    pods = [pod for pod in observed.role("learner") if pod.active and any(c.running for c in pod.containers)]
+    pods = [pod for pod in observed.role("learner") if pod.running]
     if not pods or not token:
         return observed
     reports = await asyncio.gather(*(cluster.learner_report(pod, token) for pod in pods))

@@ -139,10 +139,17 @@ def _phase(
         return "Suspended"
     if roles["learner"].ready >= wanted(job, "learner") and roles["sampler"].ready:
         return "Running"
+    begun = {role: sum(pod.running for pod in made.moves.staying(observed, role)) for role in ROLES}
+    if (
+        old == "Running"
+        and begun["learner"] >= wanted(job, "learner")
+        and begun["sampler"]
+        and not made.tally.counts
+    ):
+        return "Running"  # a member that is busy with its end, or with anything else, is not restarting
     if old in ("Running", "Restarting") or any(pod.deaths for pod in observed.pods) or made.tally.counts:
         return "Restarting"
-    begun = any(container.running for pod in observed.pods for container in pod.containers)
-    return "Starting" if begun else "Pending"
+    return "Starting" if any(begun.values()) else "Pending"
 
 
 def _message(made: Decisions, phase: Phase, trouble: str) -> str:

@@ -15,20 +15,20 @@ ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing", "CrashLoopBackOff")
 
 
 def find_trouble(job: RLTrainingJob, observed: Observed, tally: Tally) -> str:
-    """The first thing that keeps a member from being ready, learners before samplers; empty when all are."""
-    for role in ROLES:
-        pods = {pod.index: pod for pod in observed.role(role)}
-        unready = [index for index in range(wanted(job, role)) if index not in pods or not pods[index].ready]
-        for index in unready:
-            if index in pods and (sentence := _trouble_of(pods[index])):
-                return sentence
-        lost = [count.death for count in tally.counts if count.role == role]
-        if lost:
-            return lost[-1].sentence
-        if unready:
-            others = f" and {len(unready) - 1} more" if len(unready) > 1 else ""
-            return f"waiting for pod {pod_name(observed.name, role, unready[0])}{others} to be ready"
-    return ""
+    """What keeps the first member from being ready: real trouble before mere waiting, learners before samplers; empty
+    when all are ready."""
+    pods = {pod.name: pod for pod in observed.pods}
+    names = [pod_name(observed.name, role, index) for role in ROLES for index in range(wanted(job, role))]
+    unready = [name for name in names if name not in pods or not pods[name].ready]
+    for name in unready:
+        if name in pods and (sentence := _trouble_of(pods[name])):
+            return sentence
+    if not unready:
+        return ""
+    if tally.counts:
+        return tally.counts[-1].death.sentence
+    others = f" and {len(unready) - 1} more" if len(unready) > 1 else ""
+    return f"waiting for pod {unready[0]}{others} to be ready"
 
 
 def _trouble_of(pod: Pod) -> str:

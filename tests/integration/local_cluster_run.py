@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import parse_job
-
 from rltraining_operator.cluster import Key
 from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, WarmRuntime
 
@@ -22,7 +21,9 @@ SECONDS = 20.0
 """How long anything may take; nothing does."""
 
 
-def trainer(container: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, **env: str) -> dict[str, Any]:
+def trainer(
+    container: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, **env: str
+) -> dict[str, Any]:
     """A role with this environment in its trainer container."""
     variables = [{"name": name, "value": value} for name, value in env.items()]
     merged = {"name": "trainer", "env": variables} | (container or {})
@@ -31,7 +32,11 @@ def trainer(container: dict[str, Any] | None = None, pod: dict[str, Any] | None 
 
 def make_job(**spec: Any) -> RLTrainingJob:
     """A job named `demo`."""
-    whole = {"algorithm": {"impala": {}}, "environment": {"id": "CartPole-v1"}, "stop": {"seconds": 10}} | spec
+    whole = {
+        "algorithm": {"impala": {}},
+        "environment": {"id": "CartPole-v1"},
+        "stop": {"seconds": 10},
+    } | spec
     header = {"apiVersion": "rltraining.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "demo"}}
     return parse_job(header | {"spec": whole})
 
@@ -56,7 +61,9 @@ class Run:
 
     async def until_ready(self, learners: int, samplers: int) -> RLTrainingJob:
         wanted = f"{learners}/{learners}", f"{samplers}/{samplers}"
-        return await self.until(lambda job: (job.status.learner.summary, job.status.sampler.summary) == wanted)
+        return await self.until(
+            lambda job: (job.status.learner.summary, job.status.sampler.summary) == wanted
+        )
 
     def reasons(self) -> list[str]:
         return [stored.event.reason for stored in self.cluster.events]

@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 import pytest
 from local_cluster_run import gone, make_job, on_python_path, running, trainer
-
 from rltraining_operator.errors import NotFoundError, RejectedError
 
 
@@ -90,7 +89,9 @@ def test_scale_suspend_resume_delete(tmp_path: Path) -> None:
 
 def test_a_finished_job_is_deleted_when_its_time_is_over(tmp_path: Path) -> None:
     job = make_job(
-        learner=trainer(STEPS="3"), sampler=trainer(END_WITH_LEARNER="1"), runPolicy={"ttlSecondsAfterFinished": 1, "cleanPodPolicy": "All"}
+        learner=trainer(STEPS="3"),
+        sampler=trainer(END_WITH_LEARNER="1"),
+        runPolicy={"ttlSecondsAfterFinished": 1, "cleanPodPolicy": "All"},
     )
 
     async def scenario() -> None:
@@ -104,7 +105,9 @@ def test_a_finished_job_is_deleted_when_its_time_is_over(tmp_path: Path) -> None
 
 
 def test_user_code_comes_from_a_config_map_that_may_come_late(tmp_path: Path) -> None:
-    job = make_job(code={"configMap": {"name": "mine"}}, learner=trainer({"command": ["python3", "-c", "import mine"]}))
+    job = make_job(
+        code={"configMap": {"name": "mine"}}, learner=trainer({"command": ["python3", "-c", "import mine"]})
+    )
     code = {"kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"mine.py": "raise SystemExit(7)"}}
 
     async def scenario() -> None:
@@ -125,7 +128,9 @@ def test_a_status_that_cannot_be_written_stops_nothing(
     (tmp_path / "status.json.new").mkdir()
 
     async def scenario() -> None:
-        async with running(tmp_path, make_job(learner=trainer(STEPS="3"), sampler=trainer(END_WITH_LEARNER="1"))) as run:
+        async with running(
+            tmp_path, make_job(learner=trainer(STEPS="3"), sampler=trainer(END_WITH_LEARNER="1"))
+        ) as run:
             await run.until_phase("Succeeded")
 
     asyncio.run(scenario())

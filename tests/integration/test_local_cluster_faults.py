@@ -86,7 +86,11 @@ def test_failures_back_off_count_and_end_the_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sampler", "reason", "message"),
     [
-        (trainer(RAISE="KeyError: 'no such key'"), "UserCodeError", "demo-sampler-0: KeyError: 'no such key'"),
+        (
+            trainer(RAISE="KeyError: 'no such key'"),
+            "UserCodeError",
+            "demo-sampler-0: KeyError: 'no such key'",
+        ),
         (shell("exit 64"), "PermanentFailure", "pod demo-sampler-0, container trainer: exit code 64"),
     ],
 )
@@ -179,7 +183,9 @@ asyncio.run(main())
 
 
 def test_when_the_parent_is_killed_nothing_is_left(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         pids.append(int((tmp_path / "logs/demo-sampler-0.log").read_text()))  # a child of a pod's process

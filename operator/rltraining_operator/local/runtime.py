@@ -147,6 +147,8 @@ class _Template:
         with theirs, log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-u", "-m", "rltraining_operator.local.warm", str(theirs.fileno()), entry),
+                env={"OMP_NUM_THREADS": "1"}
+                | os.environ,  # libraries that start threads at import must not: it forks
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

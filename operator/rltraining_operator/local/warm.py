@@ -160,6 +160,8 @@ def become(child: Child, program: Program) -> int:
             return 127
     _set_title(request["title"])
     sys.argv = argv
+    paths = filter(None, request["env"].get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:0] = [path for path in paths if path not in sys.path]  # as an interpreter does when it starts
     return program(argv[1:])
 
 

@@ -14,7 +14,6 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import read_job
 from rltraining_api.names import KIND
 from rltraining_api.status import Status
-
 from rltraining_operator.observed import Observed
 from rltraining_operator.plan import Plan, plan
 from rltraining_operator.settings import Settings

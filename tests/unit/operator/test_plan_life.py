@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, START, World, make_world, report, words
-
 from rltraining_operator.settings import FINISH_SECONDS, LOST_SECONDS, REMAKE_SECONDS
 
 
@@ -34,7 +33,7 @@ def test_first_pass_makes_everything_then_nothing(world: World) -> None:
 def test_phases_on_the_way_up(world: World) -> None:
     world.settle()
     assert world.status.phase == "Pending"
-    assert world.status.message == f"waiting for pod {LEARNER} to be ready"
+    assert world.status.message == f"waiting for pod {LEARNER} and 2 more to be ready"
     world.run(LEARNER, ready=False).settle()
     assert world.status.phase == "Starting"
     world.run(LEARNER).settle()

@@ -1,0 +1,173 @@
+"""The objects a job is made of."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from operator_world import LEARNER, SAMPLER_1, make_world
+from rltraining_api import contract
+from rltraining_api.manifest import parse_job
+from rltraining_operator.children import covers
+
+
+def pod(name: str = LEARNER, **spec: Any) -> dict[str, Any]:
+    world = make_world(**spec)
+    world.settle()
+    return world.pods[name]
+
+
+def env(made: dict[str, Any]) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in made["spec"]["containers"][0]["env"]}
+
+
+def template(trainer: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "trainer"} | (trainer or {}), *spec.pop("containers", [])]
+    return {"template": {"spec": {"containers": containers} | spec}}
+
+
+def test_a_member_knows_who_it_is_and_where_the_learner_is() -> None:
+    assert env(pod(SAMPLER_1)) == {
+        "OMP_NUM_THREADS": "1",
+        contract.ENV_JOB_FILE: "/etc/rltraining/job.json",
+        contract.ENV_TOKEN_FILE: "/etc/rltraining-token/token",
+        contract.ENV_OUTPUT_DIR: "/output",
+        contract.ENV_TERMINATION_LOG: "/dev/termination-log",
+        contract.ENV_POD_NAME: SAMPLER_1,
+        contract.ENV_INDEX: "1",
+        contract.ENV_HTTP_PORT: "8080",
+        contract.ENV_LEARNERS: "http://demo-learner-0.demo:8080",
+    }
+    spec = pod(SAMPLER_1)["spec"]
+    assert (spec["hostname"], spec["subdomain"]) == (SAMPLER_1, "demo")
+    assert spec["containers"][0]["command"] == ["rltraining-trainer", "sampler"]
+
+
+def test_pods_pass_pod_security_restricted() -> None:
+    spec = pod()["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert spec["automountServiceAccountToken"] is False
+    mounted = {mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert {"/output", "/tmp"} <= mounted
+
+
+def test_probes() -> None:
+    container = pod()["spec"]["containers"][0]
+    assert container["readinessProbe"]["httpGet"] == {"path": contract.READY_PATH, "port": contract.HTTP_PORT}
+    assert container["livenessProbe"]["httpGet"] == {"path": contract.HEALTH_PATH, "port": contract.HTTP_PORT}
+
+
+def test_a_template_is_merged() -> None:
+    theirs = template(
+        {
+            "env": [
+                {"name": "OMP_NUM_THREADS", "value": "4"},
+                {"name": "MINE", "value": "x"},
+                {"name": contract.ENV_INDEX, "value": "99"},
+            ],
+            "resources": {"limits": {"memory": "2Gi"}},
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            "securityContext": {"readOnlyRootFilesystem": False},
+        },
+        containers=[{"name": "sidecar", "image": "busybox"}],
+        volumes=[{"name": "data", "emptyDir": {}}, {"name": "output", "hostPath": {"path": "/runs"}}],
+        nodeSelector={"gpu": "true"},
+        restartPolicy="Never",
+    )
+    theirs["template"]["metadata"] = {
+        "labels": {"team": "a", "rltraining.dev/role": "x"},
+        "annotations": {"a": "b"},
+    }
+    made = pod(learner=theirs)
+    trainer, sidecar = made["spec"]["containers"]
+    assert (env(made)["OMP_NUM_THREADS"], env(made)["MINE"], env(made)[contract.ENV_INDEX]) == ("4", "x", "0")
+    assert trainer["resources"] == {"limits": {"memory": "2Gi"}}
+    assert trainer["securityContext"]["readOnlyRootFilesystem"] is False
+    assert trainer["securityContext"]["allowPrivilegeEscalation"] is False
+    assert trainer["volumeMounts"][-1] == {"name": "data", "mountPath": "/data"}
+    assert sidecar == {"name": "sidecar", "image": "busybox"}
+    volumes = {volume["name"]: volume for volume in made["spec"]["volumes"]}
+    assert volumes["output"] == {"name": "output", "hostPath": {"path": "/runs"}}
+    assert volumes.keys() == {"config", "token", "output", "tmp", "data"}
+    assert (made["spec"]["restartPolicy"], made["spec"]["nodeSelector"]) == ("OnFailure", {"gpu": "true"})
+    assert (
+        made["metadata"]["labels"] | {"team": "a", "rltraining.dev/role": "learner"}
+        == made["metadata"]["labels"]
+    )
+    assert made["metadata"]["annotations"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("volume", "claim"),
+    [
+        (None, None),
+        ({"claimName": "mine"}, "mine"),
+        ({"claimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}, "demo-checkpoints"),
+    ],
+)
+def test_checkpoints_of_the_learner_lie_on_the_claim(
+    volume: dict[str, Any] | None, claim: str | None
+) -> None:
+    world = make_world(checkpoint={"volume": volume} if volume else {})
+    world.settle()
+    backing = [
+        next(v for v in world.pods[n]["spec"]["volumes"] if v["name"] == "output")
+        for n in (LEARNER, SAMPLER_1)
+    ]
+    mounted = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
+    assert backing == [{"name": "output"} | mounted, {"name": "output", "emptyDir": {}}]
+    made = ("PersistentVolumeClaim", "demo-checkpoints") in world.others
+    assert made == (claim == "demo-checkpoints")
+
+
+def test_user_code_is_on_the_python_path() -> None:
+    made = pod(code={"configMap": {"name": "mine"}})
+    assert env(made)["PYTHONPATH"] == "/etc/rltraining-code"
+    assert {"name": "code", "configMap": {"name": "mine"}} in made["spec"]["volumes"]
+
+
+def test_everything_is_owned_and_labelled() -> None:
+    world = make_world()
+    world.settle()
+    for child in (*world.pods.values(), *world.others.values()):
+        owner = child["metadata"]["ownerReferences"][0]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == ("RLTrainingJob", "job-uid", True)
+        assert child["metadata"]["labels"]["rltraining.dev/job-name"] == "demo"
+        assert child["metadata"]["namespace"] == "default"
+
+
+def test_the_trainer_reads_a_whole_job() -> None:
+    world = make_world()
+    world.settle()
+    data = json.loads(world.others["ConfigMap", "demo-config"]["data"]["job.json"])
+    resolved = parse_job(data)
+    assert resolved.spec == world.parsed.spec
+    assert data["spec"]["algorithm"]["impala"], "defaults are filled in"
+
+
+def test_the_token_is_random_and_known_to_the_operator() -> None:
+    world = make_world()
+    world.settle()
+    assert world.observe().token == "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "yes"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1}, True),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"c": 2}}, True),
+        ({"a": [{"b": 1, "nodePort": 3}]}, {"a": [{"b": 1}]}, True),
+        ({"a": [1, 2]}, {"a": [1]}, False),
+        ({"a": 1}, {"a": 2}, False),
+        ({}, {"a": None}, False),
+    ],
+)
+def test_covers(found: object, wanted: object, yes: bool) -> None:
+    assert covers(found, wanted) is yes

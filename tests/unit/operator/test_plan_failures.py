@@ -1,0 +1,267 @@
+"""What dies, and what the plan makes of it: healed, counted, or the end."""
+
+from __future__ import annotations
+
+import pytest
+from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, make_world, words
+from rltraining_api.failure_policy import PodFailurePolicy
+from rltraining_operator.failures import Death, Verdict, judge
+from rltraining_operator.ledger import format_ranges, parse_ranges
+from rltraining_operator.settings import REMAKE_SECONDS, STALL_SECONDS
+
+D, F, P = Verdict.DISRUPTION, Verdict.FAILURE, Verdict.PERMANENT
+
+
+@pytest.fixture
+def world() -> World:
+    return make_world()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "disrupted", "container", "verdict"),
+    [
+        (137, "Error", False, "trainer", D),
+        (143, "Error", False, "trainer", D),
+        (137, "OOMKilled", False, "trainer", F),
+        (139, "Error", False, "trainer", F),
+        (134, "Error", False, "trainer", F),
+        (1, "Error", False, "trainer", F),
+        (1, "Error", True, "trainer", D),
+        (64, "Error", False, "trainer", P),
+        (78, "Error", False, "trainer", P),
+        (79, "Error", False, "trainer", F),
+        (65, "Error", False, "sidecar", F),
+        (None, "Evicted", True, "", D),
+        (None, "", False, "", D),
+    ],
+)
+def test_own_judgement(
+    code: int | None, reason: str, disrupted: bool, container: str, verdict: Verdict
+) -> None:
+    assert judge(Death("pod", container, code, reason, disrupted=disrupted), None) is verdict
+
+
+ON_3 = {"onExitCodes": {"operator": "In", "values": [3, 65]}}
+SIDECAR = {"onExitCodes": {"operator": "NotIn", "values": [1], "containerName": "sidecar"}}
+TAKEN = {"onPodConditions": [{"type": "DisruptionTarget"}]}
+
+
+@pytest.mark.parametrize(
+    ("rules", "death", "verdict"),
+    [
+        ([ON_3 | {"action": "Ignore"}], Death("p", "trainer", 3), D),
+        ([ON_3 | {"action": "FailJob"}], Death("p", "trainer", 3), P),
+        ([ON_3 | {"action": "Ignore"}], Death("p", "trainer", 4), F),
+        ([ON_3 | {"action": "Count"}], Death("p", "trainer", 65), F),
+        ([ON_3 | {"action": "Ignore"}, ON_3 | {"action": "FailJob"}], Death("p", "trainer", 3), D),
+        ([SIDECAR | {"action": "FailJob"}], Death("p", "sidecar", 2), P),
+        ([SIDECAR | {"action": "FailJob"}], Death("p", "sidecar", 1), F),
+        ([SIDECAR | {"action": "FailJob"}], Death("p", "trainer", 2), F),
+        ([TAKEN | {"action": "Count"}], Death("p", conditions={"DisruptionTarget": "True"}), F),
+        ([TAKEN | {"action": "Count"}], Death("p", conditions={"DisruptionTarget": "False"}), D),
+        ([ON_3 | {"action": "FailJob"}], Death("p"), D),
+    ],
+)
+def test_pod_failure_policy_goes_first(rules: list[object], death: Death, verdict: Verdict) -> None:
+    assert judge(death, PodFailurePolicy.model_validate({"rules": rules})) is verdict
+
+
+def test_restarts_in_place_are_counted_once(world: World) -> None:
+    world.up().crash(SAMPLER_0, 1).settle()
+    assert world.counts == (1, 0)
+    world.crash(SAMPLER_0, 137).settle()
+    assert world.counts == (1, 1)
+    world.settle()
+    assert (world.status.sampler.restarts, world.status.restarts, world.counts) == (2, 2, (1, 1))
+
+
+def test_an_end_counts_before_its_restart_and_not_again_after(world: World) -> None:
+    world.up().die(SAMPLER_0, 1).settle()
+    assert world.counts == (1, 0)
+    world.back_off(SAMPLER_0).settle()
+    world.run(SAMPLER_0).settle()
+    assert world.counts == (1, 0)
+
+
+def test_ends_between_two_passes_all_count(world: World) -> None:
+    world.up().crash(SAMPLER_0, 1).crash(SAMPLER_0, 1).crash(SAMPLER_1, 137).settle()
+    assert world.counts == (2, 1)
+    assert ("MemberFailed", f"pod {SAMPLER_0}, container trainer: exit code 1 (2 times)") in world.events
+
+
+def test_an_evicted_pod_is_counted_then_replaced(world: World) -> None:
+    world.up().after(60).evict(SAMPLER_0)
+    made = world.plan()
+    assert made.status is not None
+    assert (made.status.disruptions, [ref.name for ref in made.delete]) == (1, [SAMPLER_0])
+    world.settle()
+    assert world.phase(SAMPLER_0) == "Pending"
+    assert world.counts == (0, 1)
+    assert world.events[-2] == ("PodsDeleted", f"deleted {SAMPLER_0}")
+
+
+def test_an_eviction_that_ends_a_container_counts_once(world: World) -> None:
+    world.up().after(60).die(SAMPLER_0, 1).evict(SAMPLER_0).settle()
+    assert world.counts == (0, 1)
+
+
+def test_a_pod_that_fails_at_once_is_not_replaced_at_once(world: World) -> None:
+    world.settle()
+    world.after(1).evict(SAMPLER_0, "OutOfcpu", "Node didn't have enough resource: cpu").settle()
+    assert world.phase(SAMPLER_0) == "Failed"
+    assert world.status.message == f"pod {SAMPLER_0}: OutOfcpu: Node didn't have enough resource: cpu"
+    world.after(REMAKE_SECONDS).settle()
+    assert world.phase(SAMPLER_0) == "Pending"
+    assert world.counts == (0, 1)
+
+
+def test_a_vanished_pod_is_a_disruption(world: World) -> None:
+    world.up().vanish(SAMPLER_1).settle()
+    assert world.phase(SAMPLER_1) == "Pending"
+    assert (world.counts, world.status.sampler.restarts) == ((0, 1), 1)
+    assert world.events[-2] == ("Disrupted", f"pod {SAMPLER_1}: lost")
+
+
+def test_a_failed_pod_that_vanishes_before_it_is_replaced_counts_once(world: World) -> None:
+    world.settle()
+    world.after(1).evict(SAMPLER_0).settle()
+    world.vanish(SAMPLER_0).settle()
+    assert world.phase(SAMPLER_0) == "Pending"
+    assert world.counts == (0, 1)
+
+
+def test_a_pod_deleted_by_somebody_counts_once_whatever_its_exit_code(world: World) -> None:
+    world.up().ask_to_end(SAMPLER_0).settle()
+    world.die(SAMPLER_0, 1).settle()
+    world.end_deleted().settle()
+    assert world.counts == (0, 1)
+    assert world.phase(SAMPLER_0) == "Pending"
+
+
+def test_ends_that_we_asked_for_do_not_count(world: World) -> None:
+    world.up().spec(sampler={"replicas": 1}).settle()
+    world.die(SAMPLER_1, 143).settle()
+    world.end_deleted().settle()
+    assert world.counts == (0, 0)
+
+
+def test_a_pod_wanted_again_while_it_was_to_go_is_known_again(world: World) -> None:
+    world.up().spec(sampler={"replicas": 1})
+    made = world.plan()
+    assert made.status is not None
+    world.job["status"] = made.status.to_dict()  # and then the operator is killed, before it deletes
+    world.spec(sampler={"replicas": 2}).settle()
+    world.vanish(SAMPLER_1).settle()
+    assert world.counts == (0, 1)
+
+
+def test_backoff_limit() -> None:
+    world = make_world(runPolicy={"backoffLimit": 1}).up()
+    world.crash(SAMPLER_0, 1).settle()
+    assert world.status.phase == "Running"
+    world.crash(SAMPLER_1, 137, "OOMKilled").settle()
+    assert world.condition("FailureTarget") == ("True", "BackoffLimitExceeded")
+    world.end_deleted().settle()
+    assert world.status.phase == "Failed"
+    assert world.status.message == (
+        "2 failures are more than runPolicy.backoffLimit 1; "
+        f"pod {SAMPLER_1}, container trainer: exit code 137 (OOMKilled)"
+    )
+    assert world.pods == {}
+    assert world.events[-1] == ("BackoffLimitExceeded", world.status.message)
+
+
+def test_a_limit_lowered_below_what_happened_ends_the_job(world: World) -> None:
+    world.up().crash(SAMPLER_0, 1).crash(SAMPLER_0, 1).settle()
+    world.spec(runPolicy={"backoffLimit": 1}).settle()
+    assert world.condition("FailureTarget") == ("True", "BackoffLimitExceeded")
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "told"),
+    [
+        (words("UserCodeError", "env raised KeyError"), "UserCodeError", f"{SAMPLER_0}: env raised KeyError"),
+        (words("no reason!", "odd"), "PermanentFailure", f"{SAMPLER_0}: odd"),
+        (
+            "Traceback\nKeyError: 1",
+            "PermanentFailure",
+            f"pod {SAMPLER_0}, container trainer: exit code 65: KeyError: 1",
+        ),
+        ("", "PermanentFailure", f"pod {SAMPLER_0}, container trainer: exit code 65"),
+    ],
+)
+def test_a_permanent_end_fails_the_job_at_once(world: World, message: str, reason: str, told: str) -> None:
+    world.up().die(SAMPLER_0, 65, message=message).step()
+    assert world.condition("FailureTarget") == ("True", reason)
+    assert all("deletionTimestamp" in pod["metadata"] for pod in world.pods.values())
+    world.end_deleted().settle()
+    assert (world.condition("Failed"), world.status.message) == (("True", reason), told)
+    assert world.counts == (1, 0)
+
+
+def test_a_fail_job_rule_fails_the_job(world: World) -> None:
+    policy = {"rules": [ON_3 | {"action": "FailJob"}]}
+    world.spec(runPolicy={"podFailurePolicy": policy}).up().die(LEARNER, 3).settle()
+    assert world.condition("FailureTarget") == ("True", "PodFailurePolicy")
+
+
+def test_restarting_and_back(world: World) -> None:
+    world.up().die(LEARNER, 137).settle()
+    assert world.status.phase == "Restarting"
+    assert world.condition("Restarting") == ("True", "MembersRestart")
+    assert world.status.message == f"pod {LEARNER}, container trainer: exit code 137 (SIGKILL)"
+    world.run().settle()
+    assert (world.status.phase, world.status.message) == ("Running", "")
+    assert world.condition("Restarting") == ("False", "Running")
+
+
+def test_a_learner_that_merely_does_not_answer_is_not_restarting(world: World) -> None:
+    world.up().run(LEARNER, ready=False).settle()
+    assert (world.status.phase, world.condition("Ready")) == ("Running", ("False", "MembersNotReady"))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "message"),
+    [
+        (
+            lambda w: w.cannot_schedule(LEARNER, "0/3 nodes are available: 3 Insufficient cpu."),
+            f"pod {LEARNER} cannot be scheduled: 0/3 nodes are available: 3 Insufficient cpu.",
+        ),
+        (
+            lambda w: (
+                w.run().wait_for(SAMPLER_1, "ImagePullBackOff", "no such image").run(LEARNER, SAMPLER_0)
+                and w.pods[SAMPLER_1]["status"].update(conditions=[])
+            ),
+            f"pod {SAMPLER_1}, container trainer: ImagePullBackOff: no such image",
+        ),
+        (
+            lambda w: w.die(LEARNER, 1, message="a\nboom\n").back_off(LEARNER),
+            f"pod {LEARNER}, container trainer: exit code 1: boom",
+        ),
+    ],
+)
+def test_the_message_says_why_it_does_not_run(world: World, trouble: object, message: str) -> None:
+    world.settle()
+    trouble(world)  # type: ignore[operator]
+    world.settle()
+    assert world.status.message == message
+
+
+def test_a_stall_is_said(world: World) -> None:
+    world.up().die(LEARNER, 137).after(STALL_SECONDS - 1).settle()
+    assert world.condition("Progressing") == ("True", "Restarting")
+    assert world.plan().requeue_after == 1
+    world.after(1).settle()
+    assert world.condition("Progressing") == ("False", "Stalled")
+    assert world.events[-1] == (
+        "Stalled",
+        f"no progress since 2026-01-01T00:00:00Z: pod {LEARNER}, container trainer: exit code 137 (SIGKILL)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([], ""), ([0], "0"), ([3, 0, 1, 2, 7], "0-3,7"), ([1, 3, 4], "1,3-4")]
+)
+def test_ranges(numbers: list[int], text: str) -> None:
+    assert format_ranges(numbers) == text
+    assert parse_ranges(text) == sorted(numbers)

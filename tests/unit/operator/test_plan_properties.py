@@ -1,0 +1,200 @@
+"""Whatever happens to a job's pods and spec, and wherever the operator is interrupted: plans come to rest, no two pods
+bear one name, no end is lost or counted twice, and what is finished stays finished."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from operator_world import LEARNER, World, make_world, report, words
+from rltraining_operator.ledger import parse_ranges
+from rltraining_operator.observed import Pod
+
+BACKOFF_LIMIT = 4
+DISRUPTIONS = [(137, "Error"), (143, "Error")]
+FAILURES = [(1, "Error"), (139, "Error"), (137, "OOMKilled")]
+PICK = st.integers(0, 99)
+
+
+class Life(RuleBasedStateMachine):
+    """Things happen in the world; now and then the operator makes its passes. The counts kept here are the truth."""
+
+    world: World
+    failures = 0
+    disruptions = 0
+    permanent = False
+    learner_done = False
+
+    @initialize(samplers=st.integers(1, 3), clean=st.sampled_from(["All", "Running", "None"]))
+    def begin(self, samplers: int, clean: str) -> None:
+        self.policy: dict[str, Any] = {"backoffLimit": BACKOFF_LIMIT, "cleanPodPolicy": clean}
+        self.world = make_world(sampler={"replicas": samplers}, runPolicy=self.policy)
+        self.touched: set[str] = set()
+        """Pods to which something has happened since the last pass; a second thing could hide the first."""
+        self.last_phase = ""
+
+    # What a pass finds.
+
+    @rule(pick=PICK, how=st.sampled_from([*DISRUPTIONS, *FAILURES]), restarted=st.booleans())
+    def a_container_dies(self, pick: int, how: tuple[int, str], restarted: bool) -> None:
+        if name := self.pick(pick, self.running()):
+            (self.world.crash if restarted else self.world.die)(name, *how)
+            self.count(how in FAILURES)
+
+    @rule(pick=PICK)
+    def a_container_dies_for_good(self, pick: int) -> None:
+        if name := self.pick(pick, self.running()):
+            self.world.die(name, 65)
+            self.count(True)
+            self.permanent |= self.open
+
+    @rule(pick=PICK)
+    def a_container_backs_off(self, pick: int) -> None:
+        dead = [
+            n for n in self.alive() if self.world.container(n)["state"].get("terminated", {}).get("exitCode")
+        ]
+        if name := self.pick(pick, dead, touch=False):
+            self.world.back_off(name)
+
+    @rule()
+    def containers_run(self) -> None:
+        for name in self.alive():
+            self.world.run(name)
+
+    @rule(pick=PICK)
+    def a_pod_is_evicted(self, pick: int) -> None:
+        if name := self.pick(pick, self.alive()):
+            self.world.evict(name)
+            self.count(False)
+
+    @rule(pick=PICK)
+    def a_pod_vanishes(self, pick: int) -> None:
+        if name := self.pick(pick, list(self.world.pods)):
+            if self.is_member(name):
+                self.count(False)
+            self.world.vanish(name)
+
+    @rule(pick=PICK)
+    def somebody_deletes_a_pod(self, pick: int) -> None:
+        if name := self.pick(pick, list(self.world.pods)):
+            if self.is_member(name):
+                self.count(False)
+            self.world.ask_to_end(name)
+
+    @rule()
+    def deleted_pods_go(self) -> None:
+        self.world.end_deleted()
+
+    @rule(pick=PICK)
+    def a_sampler_is_done(self, pick: int) -> None:
+        if name := self.pick(pick, [name for name in self.running() if name != LEARNER]):
+            self.world.die(name, 0)
+
+    @precondition(lambda self: LEARNER in self.running() and LEARNER not in self.touched)
+    @rule()
+    def the_learner_is_done(self) -> None:
+        self.touched.add(LEARNER)
+        self.world.die(LEARNER, 0, "Completed", words("Completed", "done", report(99, "Finished")))
+        self.learner_done |= self.open
+
+    @rule(steps=st.integers(0, 50), state=st.sampled_from(["Starting", "Waiting", "Training"]))
+    def the_learner_says(self, steps: int, state: str) -> None:
+        if LEARNER in self.running():
+            self.world.say(report(steps, state))
+
+    @rule(suspend=st.booleans())
+    def the_user_suspends_or_resumes(self, suspend: bool) -> None:
+        self.world.spec(runPolicy=self.policy | {"suspend": suspend})
+
+    @rule(samplers=st.integers(1, 4))
+    def the_user_scales(self, samplers: int) -> None:
+        self.world.spec(sampler={"replicas": samplers})
+
+    @rule(seconds=st.sampled_from([0.1, 5, 11, 100, 1000]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.after(seconds)
+
+    # Passes.
+
+    @rule()
+    def the_operator_works(self) -> None:
+        before = self.world.status
+        self.world.settle()
+        self.touched.clear()
+        status = self.world.status
+        assert (status.failures, status.disruptions) == (self.failures, self.disruptions)
+        assert status.restarts == self.failures + self.disruptions
+        if self.failures > BACKOFF_LIMIT or self.permanent or self.learner_done:
+            assert self.verdict
+        if status.progress.environment_steps < before.progress.environment_steps:
+            assert self.world.reports[LEARNER].state != "Starting"
+
+    @rule(done=st.integers(0, 6))
+    def the_operator_is_killed_at_work(self, done: int) -> None:
+        """After the first so many things that its plan asks for, in their order."""
+        made = self.world.plan()
+        if made.status is not None and done:
+            self.world.job["status"] = json.loads(json.dumps(made.status.to_dict()))
+            self.touched.clear()
+        for ref in made.delete[: max(0, done - 1)]:
+            self.world.pods.pop(ref.name) if ref.grace_seconds == 0 else self.world.ask_to_end(ref.name)
+        for child in (*made.apply, *made.create)[: max(0, done - 1 - len(made.delete))]:
+            self.world._create(child)
+
+    @invariant()
+    def what_is_finished_stays_finished(self) -> None:
+        if getattr(self, "last_phase", "") in ("Succeeded", "Failed"):
+            assert self.world.status.phase == self.last_phase
+        if hasattr(self, "world"):
+            self.last_phase = self.world.status.phase
+
+    # Looking.
+
+    def alive(self) -> list[str]:
+        pods = map(Pod, self.world.pods.values())
+        return [pod.name for pod in pods if pod.active and not pod.deleting]
+
+    def running(self) -> list[str]:
+        return [name for name in self.alive() if "running" in self.world.container(name)["state"]]
+
+    def pick(self, number: int, names: list[str], touch: bool = True) -> str | None:
+        names = [name for name in names if name not in self.touched]
+        if not names:
+            return None
+        name = names[number % len(names)]
+        if touch:
+            self.touched.add(name)
+        return name
+
+    def is_member(self, name: str) -> bool:
+        """Whether the status knows that the pod is there and is to stay, and has not counted its end."""
+        pod, status = Pod(self.world.pods[name]), self.world.status
+        role = status.learner if pod.role == "learner" else status.sampler
+        return not pod.deleting and not pod.failed and pod.index in parse_ranges(role.members)
+
+    @property
+    def verdict(self) -> bool:
+        met = (self.world.condition("SuccessCriteriaMet"), self.world.condition("FailureTarget"))
+        return any(condition is not None for condition in met)
+
+    @property
+    def open(self) -> bool:
+        """Whether what happens still counts: not after the verdict."""
+        return not self.verdict
+
+    def count(self, failure: bool) -> None:
+        if self.open:
+            self.failures += failure
+            self.disruptions += not failure
+
+
+Life.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+)
+TestLife = Life.TestCase

@@ -1,0 +1,123 @@
+"""What a learner says, and how it comes into the status."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from operator_world import LEARNER, SAMPLER_0, START, World, make_world, report, words
+from rltraining_api.status import Status
+from rltraining_operator.cluster import Event
+from rltraining_operator.plan import plan_invalid
+
+
+@pytest.fixture
+def world() -> World:
+    return make_world().up()
+
+
+def test_progress_is_written_at_most_so_often(world: World) -> None:
+    world.after(6).say(report(10)).settle()
+    assert world.status.progress.environment_steps == 10
+    world.after(4).say(report(20))
+    assert world.plan().status is None
+    assert world.plan().requeue_after == 5
+    world.after(1).settle()
+    assert (world.status.progress.environment_steps, world.status.progress_time) == (20, world.now)
+
+
+def test_a_learner_that_starts_anew_does_not_set_progress_back_until_it_has_restored(world: World) -> None:
+    world.after(6).say(report(500)).settle()
+    world.crash(LEARNER, 137).after(6).say(report(0, "Starting")).settle()
+    assert world.status.progress.environment_steps == 500
+    world.say(report(400, "Waiting")).after(6).settle()
+    assert world.status.progress.environment_steps == 400
+
+
+def test_the_last_words_of_a_learner_count(world: World) -> None:
+    world.after(6).say(report(500)).settle()
+    world.die(LEARNER, 1, message=words("Error", "oh", report(600))).after(6).settle()
+    assert world.status.progress.environment_steps == 600
+    world.run(LEARNER).after(6).settle()
+    assert world.status.progress.environment_steps == 600
+
+
+def test_warnings_become_events_once(world: World) -> None:
+    skipped = {"reason": "CheckpointSkipped", "message": "the newest is damaged: it is left out"}
+    other = {"reason": "DiskFull", "message": "no checkpoint"}
+    world.say(report(1, warnings=[skipped])).settle()
+    world.say(report(1, warnings=[skipped, other])).settle()
+    world.crash(LEARNER, 137).settle()
+    world.say(report(1, warnings=[skipped, other])).settle()
+    told = [event for event in world.events if event[0] in ("CheckpointSkipped", "DiskFull")]
+    assert told == [(skipped["reason"], skipped["message"]), (other["reason"], other["message"])]
+
+
+def test_conditions_are_lifted_but_not_our_own(world: World) -> None:
+    full = {"type": "CheckpointStored", "status": "False", "reason": "DiskFull", "message": "no space left"}
+    fake = {"type": "Complete", "status": "True", "reason": "Fake", "message": ""}
+    odd = {"type": "Odd", "status": "True", "reason": "not camel case", "message": ""}
+    world.say(report(1, conditions=[full, fake, odd])).settle()
+    assert world.condition("CheckpointStored") == ("False", "DiskFull")
+    assert world.condition("Odd") == ("True", "Reported")
+    assert world.condition("Complete") is None
+    changed = next(c for c in world.status.conditions if c.type == "CheckpointStored").last_transition_time
+    world.after(5).say(report(1, conditions=[full | {"message": "still none"}])).settle()
+    now = next(c for c in world.status.conditions if c.type == "CheckpointStored")
+    assert (now.last_transition_time, now.message) == (changed, "still none")
+    world.after(5).say(report(1, conditions=[full | {"status": "True", "reason": "Stored"}])).settle()
+    assert (
+        next(c for c in world.status.conditions if c.type == "CheckpointStored").last_transition_time
+        == world.now
+    )
+
+
+def test_conditions_of_others_are_kept(world: World) -> None:
+    foreign = {
+        "type": "QuotaReserved",
+        "status": "True",
+        "reason": "Admitted",
+        "message": "",
+        "lastTransitionTime": START.isoformat(),
+    }
+    world.job["status"]["conditions"].append(foreign)
+    world.spec(sampler={"replicas": 1}).settle()
+    assert world.condition("QuotaReserved") == ("True", "Admitted")
+
+
+def test_the_generation_that_was_seen_is_told(world: World) -> None:
+    world.spec(sampler={"replicas": 3}).settle()
+    assert world.status.observed_generation == 2
+    ready = next(condition for condition in world.status.conditions if condition.type == "Ready")
+    assert ready.observed_generation == 2
+
+
+def test_an_object_that_is_no_job_fails_and_says_why() -> None:
+    world = make_world(environment={})
+    observed = world.observe()
+    assert observed.job is None
+    made = plan_invalid(observed, START)
+    assert made.status is not None
+    assert (made.status.phase, made.status.conditions[0].reason) == ("Failed", "InvalidSpec")
+    assert "environment.id" in made.status.message
+    assert made.events == (Event("Warning", "InvalidSpec", made.status.message),)
+    world.job["status"] = made.status.to_dict()
+    assert plan_invalid(world.observe(), START).empty
+
+
+def test_a_running_job_that_is_made_invalid_runs_on() -> None:
+    world = make_world().up()
+    world.spec(stop={})
+    made = plan_invalid(world.observe(), world.now)
+    assert made.status is not None
+    assert (made.status.phase, made.delete, made.create) == ("Running", (), ())
+    assert "stop" in made.status.message
+    world.job["status"] = made.status.to_dict()
+    assert plan_invalid(world.observe(), world.now + timedelta(days=1)).empty
+    world.spec(stop={"seconds": 5}).settle()
+    assert (world.status.phase, world.condition("Progressing")) == ("Running", ("True", "Training"))
+
+
+def test_a_status_is_read_as_it_was_written(world: World) -> None:
+    world.after(6).say(report(10)).crash(SAMPLER_0, 1).settle()
+    assert Status.model_validate(world.status.to_dict()) == world.status
