@@ -1,6 +1,6 @@
 """Train the examples with several seeds and draw their learning curves: ``make curves``.
 
-    python docs/curves.py [--seeds 3] [EXAMPLE...]      docs/images/<example>.png
+python docs/curves.py [--seeds 3] [EXAMPLE...]      docs/images/<example>.png
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ EXAMPLES = HERE.parent / "examples"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("example", nargs="*", help="names of manifests in examples/, without .yaml; all if none is named")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "example", nargs="*", help="names of manifests in examples/, without .yaml; all if none is named"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     for name in arguments.example or sorted(path.stem for path in EXAMPLES.glob("*.yaml")):
@@ -34,12 +38,23 @@ def main() -> None:
 
 def _train(manifest: Path, seed: int, workdir: Path) -> list[dict[str, Any]]:
     """The points of one run's progress.jsonl."""
-    command = [Path(sys.executable).with_name("rltrain"), "run", manifest, "--workdir", workdir, "--seed", str(seed), "--plain"]
+    command = [
+        Path(sys.executable).with_name("rltrain"),
+        "run",
+        manifest,
+        "--workdir",
+        workdir,
+        "--seed",
+        str(seed),
+        "--plain",
+    ]
     print(*command[1:], flush=True)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own program and arguments
     points = [json.loads(line) for line in (workdir / "progress.jsonl").read_text().splitlines()]
     points = [point for point in points if point["meanReturn"] is not None]
-    print(f"  {points[-1]['seconds']:.1f} s, {points[-1]['environmentSteps']:,} steps, return {points[-1]['meanReturn']:.1f}")
+    print(
+        f"  {points[-1]['seconds']:.1f} s, {points[-1]['environmentSteps']:,} steps, return {points[-1]['meanReturn']:.1f}"
+    )
     return points
 
 
@@ -47,10 +62,14 @@ def _draw(manifest: Path, curves: list[list[dict[str, Any]]], path: Path) -> Non
     """Mean return against steps and against seconds, a line for each seed."""
     spec = load_manifest(manifest).spec
     figure = Figure(figsize=(11, 4.2), dpi=100, layout="constrained")
-    figure.suptitle(f"{spec.environment.id}, {spec.algorithm.name}: examples/{manifest.name}, {len(curves)} seeds")
+    figure.suptitle(
+        f"{spec.environment.id}, {spec.algorithm.name}: examples/{manifest.name}, {len(curves)} seeds"
+    )
     axes = figure.subplots(1, 2, sharey=True)
     for axis, (key, scale, label) in zip(
-        axes, (("environmentSteps", 1e6, "million environment steps"), ("seconds", 1.0, "seconds of training")), strict=True
+        axes,
+        (("environmentSteps", 1e6, "million environment steps"), ("seconds", 1.0, "seconds of training")),
+        strict=True,
     ):
         for seed, points in enumerate(curves):
             x = [point[key] / scale for point in points]

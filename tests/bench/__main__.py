@@ -16,7 +16,9 @@ def main() -> None:
     parser.add_argument("name", nargs="*", choices=[[], *BENCHES], help="which tables; all if none is named")
     parser.add_argument("--seeds", type=int, default=5, help="runs of what learns (default 5)")
     arguments = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, Python {platform.python_version()}")
+    print(
+        f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, Python {platform.python_version()}"
+    )
     for name in arguments.name or BENCHES:
         print(f"\n## {name}\n")
         BENCHES[name](arguments.seeds)

@@ -30,7 +30,14 @@ def run(seeds: int) -> None:
     spaces = (environments.single_observation_space, environments.single_action_space)
     network, distribution = build_actor_critic(spec.network, *spaces)
     collector = UnrollCollector(
-        network, distribution, Stepper(environments, "CartPole-v1"), settings.unroll_length, settings.discount, 0
+        network,
+        distribution,
+        Stepper(environments, spec.environment.id),
+        length=settings.unroll_length,
+        discount=settings.discount,
+        reward_clip=settings.reward_clip,
+        reward_scale=settings.reward_scale,
+        seed=0,
     )
     learner = ImpalaLearner(build_actor_critic(spec.network, *spaces)[0], distribution, settings, None)
     unroll = collector.collect()
@@ -50,7 +57,9 @@ def run(seeds: int) -> None:
     rows = []
     for name, work, count in parts:
         seconds = _cpu_seconds(work)
-        rows.append((name, f"{seconds * 1e6:,.0f}", f"{seconds * 1e9 / count:,.0f}", thousands(count / seconds)))
+        rows.append(
+            (name, f"{seconds * 1e6:,.0f}", f"{seconds * 1e9 / count:,.0f}", thousands(count / seconds))
+        )
     print_table(("on one core", "µs", "ns a step", "steps/s"), rows)
 
 

@@ -9,7 +9,10 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     cells = [[str(cell) for cell in row] for row in [header, *rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     for number, row in enumerate(cells):
-        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |", flush=True)
+        print(
+            "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |",
+            flush=True,
+        )
         if number == 0:
             print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
 

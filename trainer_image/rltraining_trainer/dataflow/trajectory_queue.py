@@ -91,7 +91,9 @@ class TrajectoryQueue(Generic[T]):
                 return None
             entry = self._entries.popleft()
             self._used += 1
-            moved_up = entry if self._capacity == 0 else next(islice(self._entries, self._capacity - 1, None), None)
+            moved_up = (
+                entry if self._capacity == 0 else next(islice(self._entries, self._capacity - 1, None), None)
+            )
             tell = moved_up.accepted if moved_up else []
             if moved_up:
                 moved_up.accepted = []
