@@ -19,6 +19,8 @@ STDIN = "-"
 SOURCE_ANNOTATION = "rltraining.dev/source"
 """Path of the manifest that a run was started from: user modules beside it are found again on `--resume`."""
 
+SAVED_HEADER = "# The manifest of this run, with all defaults filled in; written by rltrain."
+
 
 @dataclass(frozen=True)
 class JobFile:
@@ -36,8 +38,8 @@ class JobFile:
 
     def save(self, path: Path) -> None:
         """Write the manifest as it is run, with all defaults filled in; `load` reads it again."""
-        documents = [manifest(self.job), *self.config_maps]
-        path.write_text(yaml.safe_dump_all(documents, sort_keys=False), encoding="utf-8")
+        documents = yaml.safe_dump_all([manifest(self.job), *self.config_maps], sort_keys=False)
+        path.write_text(f"{SAVED_HEADER}\n{documents}", encoding="utf-8")
 
 
 def source(file: str) -> Path | str:

@@ -28,7 +28,13 @@ def progress_line(snapshot: Snapshot) -> str:
 def event_line(event: EventRow) -> str:
     """`00:03  Warning   Restarted: cartpole-sampler-0 …`"""
     label = "Warning" if event.type == "Warning" else "Event"
-    return f"{clock(event.seconds)}  {label:<9} {event.reason}: {event.message}"
+    return f"{clock(event.seconds)}  {label:<9} {event_text(event)}"
+
+
+def event_text(event: EventRow) -> str:
+    """One line; a traceback is left to the end of the run."""
+    times = f" ({event.count} times)" if event.count > 1 else ""
+    return f"{event.reason}: {event.message.splitlines()[0] if event.message else ''}{times}"
 
 
 def phase_line(snapshot: Snapshot) -> str:

@@ -42,9 +42,10 @@ class Options:
 
 def run(options: Options) -> int:
     """Train. Returns the exit code. Raises UsageError before anything was started or changed."""
+    mode = options.mode
     folder, file = _prepare(options)
-    with workdir.held(folder, options.mode):
-        if options.mode == "overwrite":
+    with workdir.held(folder, mode):
+        if mode == "overwrite":
             workdir.clear(folder)
         file.save(folder / workdir.JOB_FILE)
         _log_to(folder / "logs" / "rltrain.log")
@@ -98,15 +99,16 @@ def _log_to(path: Path) -> None:
 
 
 def _finish(ending: Ending, folder: Path) -> int:
-    """Draw the curve, say how it went."""
-    last = ending.last
-    if points := history.read(folder):
-        goal = last.job.spec.stop.mean_return
-        curve.png(points, folder / curve.CURVE_FILE, title=last.title, goal=goal.at_least if goal else None)
+    """Say how it went, then draw the curve: who pressed Ctrl-C should not have to wait for a picture."""
+    last, points = ending.last, history.read(folder)
     failed = last.status.phase == "Failed"
     if failed:
         typer.secho(f"error: {summary.failure(last)}", fg="red", err=True)
-    typer.echo(summary.summary(last, folder, signal=ending.signal))
+    typer.echo(summary.summary(last, folder, signal=ending.signal, has_curve=bool(points)))
+    sys.stdout.flush()
+    if points:
+        goal = last.job.spec.stop.mean_return
+        curve.png(points, folder / curve.CURVE_FILE, title=last.title, goal=goal.at_least if goal else None)
     if ending.signal is not None:
         return 128 + ending.signal
     return Exit.FAILED if failed else Exit.OK

@@ -18,9 +18,9 @@ def failure(snapshot: Snapshot) -> str:
     return next((c.message for c in failed), "") or snapshot.status.message or "the job failed"
 
 
-def summary(snapshot: Snapshot, folder: Path, *, signal: int | None) -> str:
+def summary(snapshot: Snapshot, folder: Path, *, signal: int | None, has_curve: bool) -> str:
     """The run in a few lines: how it ended, what came out, where it lies, what to do next."""
-    rows = [*_results(snapshot, interrupted=signal is not None), *_places(folder)]
+    rows = [*_results(snapshot, interrupted=signal is not None), *_places(folder, has_curve)]
     headline = "Interrupted" if signal is not None else snapshot.status.phase
     lines = [f"{headline}: {snapshot.title}", *(f"  {name:<{WIDTH}}{value}" for name, value in rows if value)]
     return "\n".join(["", *lines, "", *_advice(snapshot, folder, signal)]).rstrip()
@@ -40,30 +40,35 @@ def _results(snapshot: Snapshot, *, interrupted: bool) -> list[tuple[str, str]]:
     )
     best = max((point.mean_return for point in snapshot.curve), default=None)
     returns = f"{decimal(progress.mean_return)} last, {decimal(best)} best (mean of training episodes)"
-    steps = f"{count(progress.environment_steps)} in {clock(snapshot.elapsed)}"
+    steps = f"{count(progress.environment_steps)} used for learning"
     if progress.steps_per_second:
         steps += f", {short(progress.steps_per_second)}/s in the end"
     return [
         ("why", why),
+        ("time", clock(snapshot.elapsed)),
         ("steps", steps),
         ("return", returns if progress.mean_return is not None else ""),
-        ("restarts", f"{status.restarts} ({status.failures} failures)" if status.restarts else ""),
+        ("restarts", f"{status.restarts} ({status.failures} counted as failures)" if status.restarts else ""),
     ]
 
 
-def _places(folder: Path) -> list[tuple[str, str]]:
-    places = {"policy": "policy", "curve": CURVE_FILE, "status": "status.json", "logs": "logs"}
-    found = [(name, shown(folder / place)) for name, place in places.items() if (folder / place).exists()]
-    return [*found, ("everything", shown(folder))]
+def _places(folder: Path, has_curve: bool) -> list[tuple[str, str]]:
+    return [
+        ("policy", shown(folder / "policy") if (folder / "policy").exists() else ""),
+        ("curve", shown(folder / CURVE_FILE) if has_curve else ""),
+        ("status", shown(folder / "status.json")),
+        ("logs", shown(folder / "logs")),
+        ("everything", shown(folder)),
+    ]
 
 
 def _advice(snapshot: Snapshot, folder: Path, signal: int | None) -> list[str]:
     resume = f"rltrain run --resume --workdir {shown(folder)}"
     if signal is not None:
-        return [f"Go on:     {resume}"]
+        return [f"Go on:  {resume}"]
     if snapshot.status.phase == "Failed":
         return [f"Go on from the newest checkpoint, once it is mended:  {resume}"]
     return [
-        f"Evaluate:  rltrain evaluate {shown(folder / 'policy')}",
-        f"Compare:   tensorboard --logdir {shown(folder.parent)}",
+        f"Evaluate:     rltrain evaluate {shown(folder / 'policy')}",
+        f"Look closer:  tensorboard --logdir {shown(folder)}",
     ]

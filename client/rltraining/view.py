@@ -9,6 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from rltraining.plain import event_text
 from rltraining.snapshot import EventRow, PodRow, Snapshot
 from rltraining.units import clock, count, decimal, short
 
@@ -45,15 +46,10 @@ def render(snapshot: Snapshot, *, curve: str = "") -> Group:
 
 def _header(snapshot: Snapshot) -> Text:
     phase = snapshot.status.phase
-    text = Text.assemble(
-        (snapshot.title, "bold"),
-        "  ",
-        (phase, PHASE_STYLES.get(phase, "bold")),
-        "  ",
-        clock(snapshot.elapsed),
-    )
+    text = Text(snapshot.title, style="bold", no_wrap=True, overflow="ellipsis")
+    text.append(f"  {phase}", style=PHASE_STYLES.get(phase, "")).append(f"  {clock(snapshot.elapsed)}")
     if phase != "Running" and snapshot.status.message:
-        text.append(f"  {snapshot.status.message}", style="dim")
+        text.append(f"  {snapshot.status.message}", style="not bold dim")
     return text
 
 
@@ -62,7 +58,7 @@ def _progress(snapshot: Snapshot) -> RenderableType:
     if percent is None:
         return Text("progress  -", style="dim")
     row = Table.grid(padding=(0, 1))
-    eta = "" if snapshot.eta_seconds is None else f"about {clock(snapshot.eta_seconds)} left"
+    eta = f"about {clock(snapshot.eta_seconds)} left" if snapshot.eta_seconds else ""
     row.add_row(
         ProgressBar(total=100, completed=percent, width=BAR_WIDTH), f"{percent:.0f}%", Text(eta, style="dim")
     )
@@ -93,8 +89,9 @@ def _pods(pods: Sequence[PodRow]) -> Table:
         table.add_column(column, justify="right" if column == "RESTARTS" else "left", no_wrap=column != "WHY")
     shown = _worth_showing(pods)
     for pod in shown:
-        style = "green" if pod.ready else "yellow"
-        ready = Text("yes" if pod.ready else "no", style=style)
+        ready = Text("yes", style="green") if pod.ready else Text("no", style="yellow")
+        if pod.phase == "Succeeded":
+            ready = Text("-", style="dim")
         table.add_row(pod.name, pod.phase, ready, str(pod.restarts), pod.why)
     if len(shown) < len(pods):
         rest = [pod for pod in pods if pod not in shown]
@@ -115,8 +112,5 @@ def _worth_showing(pods: Sequence[PodRow]) -> list[PodRow]:
 def _event(event: EventRow) -> Text:
     style = "yellow" if event.type == "Warning" else "dim"
     return Text(
-        f"{clock(event.seconds)}  {event.reason}: {event.message}",
-        style=style,
-        overflow="ellipsis",
-        no_wrap=True,
+        f"{clock(event.seconds)}  {event_text(event)}", style=style, overflow="ellipsis", no_wrap=True
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from rltraining.errors import UsageError
+from rltraining.jobfile import SAVED_HEADER
 
 RUNS = Path("runs")
 JOB_FILE = "job.yaml"
@@ -26,8 +27,11 @@ Mode = Literal["new", "resume", "overwrite"]
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a run was started in this folder before."""
-    return (folder / JOB_FILE).exists()
+    """Whether a run was started in this folder before: its job.yaml is one that `JobFile.save` wrote."""
+    try:
+        return (folder / JOB_FILE).read_text(encoding="utf-8").startswith(SAVED_HEADER)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def default(job_name: str, now: datetime) -> Path:
@@ -55,6 +59,10 @@ def check(folder: Path, mode: Mode) -> None:
         )
     if mode == "resume" and not holds_run(folder):
         raise UsageError(f"--workdir {folder}: holds no run to resume: leave out --resume to start one")
+    if (folder / JOB_FILE).exists() and not holds_run(folder):
+        raise UsageError(
+            f"--workdir {folder}: holds a {JOB_FILE} of yours, which a run would replace: name another"
+        )
 
 
 @contextmanager

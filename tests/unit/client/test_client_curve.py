@@ -10,28 +10,15 @@ from rltraining.snapshot import Point
 POINTS = [Point(i * 1000, i / 10, 500 * i / 100) for i in range(101)]
 
 
-def row(steps: int, time: float, run: str, mean_return: float | None) -> dict[str, object]:
-    return {"environmentSteps": steps, "time": time, "run": run, "meanReturn": mean_return, "loss": 1.0}
-
-
-def test_points_are_read_and_pauses_between_the_parts_of_a_run_do_not_count(tmp_path: Path) -> None:
+def test_points_are_read_but_for_those_without_a_return_and_a_torn_line(tmp_path: Path) -> None:
     rows = [
-        row(10, 100.0, "a", None),
-        row(20, 101.0, "a", 5.0),
-        row(30, 102.0, "a", 6.0),
-        row(30, 900.0, "b", 6.0),
-        row(40, 903.0, "b", 7.0),
-        row(50, 904.0, "c", 8.0),
+        {"environmentSteps": 10, "seconds": 0.5, "meanReturn": None, "loss/loss": 1.0},
+        {"environmentSteps": 20, "seconds": 1.0, "meanReturn": 5.0},
+        {"environmentSteps": 30, "seconds": 2.0, "meanReturn": 6.0, "episodes": 3},
     ]
-    lines = [json.dumps(row) for row in rows] + ['{"environmentSteps": 6']
+    lines = [*map(json.dumps, rows), '{"environmentSteps": 40, "sec']
     (tmp_path / history.PROGRESS_FILE).write_text("\n".join(lines))
-    assert [(p.steps, p.seconds, p.mean_return) for p in history.read(tmp_path)] == [
-        (20, 1.0, 5.0),
-        (30, 2.0, 6.0),
-        (30, 2.0, 6.0),
-        (40, 5.0, 7.0),
-        (50, 5.0, 8.0),
-    ]
+    assert history.read(tmp_path) == (Point(20, 1.0, 5.0), Point(30, 2.0, 6.0))
 
 
 def test_no_file_no_points(tmp_path: Path) -> None:

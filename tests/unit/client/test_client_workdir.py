@@ -33,6 +33,16 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
         workdir.check(tmp_path, "resume")
 
 
+@pytest.mark.parametrize("mode", ["new", "overwrite"])
+def test_a_job_file_of_the_users_own_is_neither_a_run_nor_ever_replaced(
+    tmp_path: Path, manifest: str, mode: workdir.Mode
+) -> None:
+    (tmp_path / "job.yaml").write_text(manifest)
+    assert not workdir.holds_run(tmp_path)
+    with pytest.raises(UsageError, match=r"holds a job\.yaml of yours"):
+        workdir.check(tmp_path, mode)
+
+
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()

@@ -1,0 +1,83 @@
+"""The `rltrain` command as people start it: a process of its own, its output not a terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+COMMAND = Path(sys.executable).with_name("rltrain")
+SECONDS_MAX = 60
+
+MANIFEST = """
+apiVersion: rltraining.dev/v1alpha1
+kind: RLTrainingJob
+metadata: {name: cartpole}
+spec:
+  algorithm: {impala: {}}
+  environment: {id: CartPole-v1}
+  stop: {environmentSteps: 10000}
+"""
+
+
+@dataclass
+class Ended:
+    """How a command ended, and all that it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Command:
+    """A command that runs."""
+
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+    """Of its output, so far."""
+
+    def wait_for(self, *words: str) -> str:
+        """The next line that holds all these words; AssertionError when the command ends without one."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if all(word in line for word in words):
+                return line
+        raise AssertionError(f"no line with {words}: {self.finish()}")
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def finish(self) -> Ended:
+        out, err = self.process.communicate(timeout=SECONDS_MAX)
+        return Ended(self.process.returncode, "".join(self.lines) + out, err)
+
+
+@contextmanager
+def started(folder: Path, *arguments: str | Path) -> Iterator[Command]:
+    """Start `rltrain` in a folder; if it still runs at the end, it is killed."""
+    process = subprocess.Popen(
+        [COMMAND, *map(str, arguments)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    with process:
+        try:
+            yield Command(process)
+        finally:
+            process.kill()
+
+
+def rltrain(folder: Path, *arguments: str | Path) -> Ended:
+    """Run a command to its end."""
+    with started(folder, *arguments) as command:
+        return command.finish()

@@ -1,0 +1,185 @@
+"""`rltrain run`, from a manifest to a policy, and the other ways in which it can end."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+import yaml
+from rltrain_command import MANIFEST, SECONDS_MAX, Ended, rltrain, started
+
+FOREVER = "stop.environmentSteps=1000000000"
+
+MAZE = """
+import gymnasium as gym
+
+class Maze(gym.Env):
+    observation_space, action_space = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        raise ValueError("the maze has no exit")
+
+gym.register("Maze-v0", entry_point=Maze)
+"""
+
+
+class Finished(NamedTuple):
+    folder: Path
+    ended: Ended
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return status_of(self.folder / "run")
+
+
+def status_of(workdir: Path) -> dict[str, Any]:
+    status: dict[str, Any] = json.loads((workdir / "status.json").read_text())["status"]
+    return status
+
+
+def steps_of(workdir: Path) -> int:
+    return int(status_of(workdir)["progress"]["environmentSteps"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "job.yaml").write_text(MANIFEST)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """One run to its end, looked at by several tests."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "job.yaml").write_text(MANIFEST)
+    arguments = (
+        "--workdir",
+        "run",
+        "--seed",
+        "7",
+        "--set",
+        "environment.numEnvs=8",
+        "--set",
+        "sampler.replicas=2",
+    )
+    return Finished(folder, rltrain(folder, "run", "job.yaml", *arguments))
+
+
+def test_a_run_that_succeeds_leaves_everything_and_exits_with_0(finished: Finished) -> None:
+    assert finished.ended.code == 0, finished.ended
+    assert finished.ended.err == ""
+    run = finished.folder / "run"
+    assert finished.status["phase"] == "Succeeded"
+    assert finished.status["progress"]["environmentSteps"] >= 10_000
+    assert (run / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    for name in (
+        "logs/cartpole-learner-0.log",
+        "logs/cartpole-sampler-1.log",
+        "progress.jsonl",
+        "policy/policy.json",
+    ):
+        assert (run / name).is_file()
+    assert list((run / "checkpoints").iterdir())
+    assert list((run / "tensorboard").iterdir())
+
+
+def test_the_manifest_is_kept_as_it_was_run(finished: Finished) -> None:
+    spec = yaml.safe_load((finished.folder / "run" / "job.yaml").read_text())["spec"]
+    assert (spec["seed"], spec["environment"]["numEnvs"], spec["sampler"]["replicas"]) == (7, 8, 2)
+
+
+def test_without_a_terminal_the_output_is_lines(finished: Finished) -> None:
+    out = finished.ended.out
+    assert "\x1b" not in out
+    lines = out.splitlines()
+    assert lines[0] == "running run"
+    for words in (["Event", "PodsCreated: created cartpole-learner-0"], ["Running"], ["Event", "Completed"]):
+        assert any(all(word in line for word in words) for line in lines), words
+    assert "Succeeded: cartpole: impala on CartPole-v1" in lines
+    assert "  curve      run/learning_curve.png" in lines
+    assert "Evaluate:     rltrain evaluate run/policy" in lines
+
+
+def test_the_policy_can_be_evaluated_as_the_summary_says(finished: Finished) -> None:
+    ended = rltrain(finished.folder, "evaluate", "run/policy", "--episodes", "3", "--json")
+    assert ended.code == 0, ended
+    result = json.loads(ended.out)
+    assert result["environment"] == "CartPole-v1"
+    assert len(result["returns"]) == 3
+
+
+def test_a_folder_with_a_run_is_not_used_again_by_accident(finished: Finished) -> None:
+    before = finished.status
+    ended = rltrain(finished.folder, "run", "job.yaml", "--workdir", "run")
+    assert ended.code == 2
+    assert "holds a run already: continue it with --resume, replace it with --overwrite" in ended.err
+    assert finished.status == before
+
+
+def test_user_code_that_raises_fails_the_run_with_its_traceback(folder: Path) -> None:
+    (folder / "maze.py").write_text(MAZE)
+    ended = rltrain(folder, "run", "job.yaml", "--set", "environment.id=maze:Maze-v0", "--workdir", "run")
+    assert ended.code == 1, ended
+    assert "step raised ValueError: the maze has no exit" in ended.err.splitlines()[0]
+    assert 'raise ValueError("the maze has no exit")' in ended.err
+    assert "Failed: cartpole: impala on maze:Maze-v0" in ended.out
+    assert status_of(folder / "run")["phase"] == "Failed"
+
+
+def test_a_manifest_that_is_wrong_starts_nothing(folder: Path) -> None:
+    ended = rltrain(folder, "run", "job.yaml", "--set", "sampler.replicas=-1")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == "error: job.yaml: spec.sampler.replicas: must be at least 1, got -1\n"
+    assert not (folder / "runs").exists()
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(folder: Path) -> None:
+    with started(folder, "run", "job.yaml", "--set", FOREVER, "--workdir", "run") as command:
+        command.wait_for("Running", "steps")
+        command.send(signal.SIGINT)
+        first = command.finish()
+    assert first.code == 128 + signal.SIGINT, first
+    assert "Go on:  rltrain run --resume --workdir run" in first.out
+    stopped_at = steps_of(folder / "run")
+    assert stopped_at > 0
+
+    with started(folder, "run", "--resume", "--workdir", "run") as command:
+        line = command.wait_for("Running", "steps")
+        command.send(signal.SIGTERM)
+        second = command.finish()
+    assert second.code == 128 + signal.SIGTERM, second
+    assert steps_in(line) >= stopped_at
+    assert steps_of(folder / "run") >= stopped_at
+    seconds = [
+        json.loads(point)["seconds"] for point in (folder / "run" / "progress.jsonl").read_text().splitlines()
+    ]
+    assert seconds == sorted(seconds)
+
+
+def steps_in(line: str) -> int:
+    """`00:03  Running  412,160 steps …`"""
+    return int(line.split(" steps")[0].split()[-1].replace(",", ""))
+
+
+def test_a_second_ctrl_c_ends_everything_at_once(folder: Path) -> None:
+    with started(folder, "run", "job.yaml", "--set", FOREVER, "--workdir", "run") as command:
+        command.wait_for("Running", "steps")
+        processes = psutil.Process(command.process.pid).children(recursive=True)
+        assert len(processes) >= 3  # the template, the learner, the sampler
+        learner = next(p for p in processes if "learner" in " ".join(p.cmdline()))
+        learner.suspend()  # so that it cannot end in order, however fast it is
+        command.send(signal.SIGINT)
+        command.wait_for("Stopping")
+        command.send(signal.SIGINT)
+        ended = command.finish()
+    assert ended.code == 128 + signal.SIGINT
+    _, alive = psutil.wait_procs(processes, timeout=SECONDS_MAX)
+    assert not alive

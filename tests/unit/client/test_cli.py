@@ -1,0 +1,172 @@
+"""What the commands say when nothing has to be trained for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rltraining.cli import app
+from rltraining.jobfile import load
+from rltraining_api.crd import crd_yaml
+from rltraining_api.manifest import load_manifest
+from typer.testing import CliRunner, Result
+
+COMMANDS = ("run", "validate", "crd", "evaluate", "export")
+
+
+def rltrain(*arguments: str | Path, stdin: str | None = None) -> Result:
+    return CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"}).invoke(
+        app, [str(a) for a in arguments], input=stdin
+    )
+
+
+@pytest.fixture
+def job(tmp_path: Path, manifest: str) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(manifest)
+    return path
+
+
+def test_help_names_every_command_and_a_first_run() -> None:
+    text = rltrain("--help").output
+    assert all(command in text for command in COMMANDS)
+    assert "rltrain run examples/cartpole-impala.yaml" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_teaches_by_example(command: str) -> None:
+    result = rltrain(command, "--help")
+    assert result.exit_code == 0
+    assert "Example" in result.output
+    assert f"rltrain {command}" in result.output
+
+
+def test_version() -> None:
+    assert rltrain("--version").output == "rltrain 0.1.0\n"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys, rltraining.cli; print([m for m in ('torch', 'pydantic', 'numpy') if m in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+def test_a_run_does_not_load_torch_into_its_own_process() -> None:
+    """It would cost seconds before anything is seen, and memory all the time."""
+    program = (
+        "import sys, rltraining.run, rltraining.view, rltraining.curve; "
+        "print([m for m in ('torch', 'gymnasium', 'matplotlib', 'plotext') if m in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+def test_a_right_manifest_is_ok(job: Path) -> None:
+    result = rltrain("validate", job)
+    assert result.exit_code == 0
+    assert result.stdout == f"ok: {job}: cartpole (impala on CartPole-v1)\n"
+
+
+def test_all_problems_of_all_files_are_told(job: Path, manifest: str, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(manifest.replace("replicas: 2", "replicas: -2, foo: 1"))
+    result = rltrain("validate", bad, job, tmp_path / "nope.yaml")
+    assert result.exit_code == 2
+    assert result.stdout.startswith(f"ok: {job}")
+    assert result.stderr.splitlines() == [
+        f"error: {bad}: spec.sampler.replicas: must be at least 1, got -2",
+        f"error: {bad}: spec.sampler.foo: is not a known field: known are replicas, template",
+        f"error: {tmp_path / 'nope.yaml'}: there is no such file",
+    ]
+
+
+def test_printed_jobs_can_be_used_again(job: Path) -> None:
+    result = rltrain("validate", job, "--print")
+    assert result.stderr.startswith("ok: ")
+    assert load_manifest(result.stdout).spec == load_manifest(job).spec
+    assert "unrollLength: 20" in result.stdout
+
+
+def test_standard_input_and_documents_of_other_kinds(manifest: str) -> None:
+    other = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: code}\n"
+    result = rltrain("validate", "-", stdin=manifest + other)
+    assert result.exit_code == 0
+    assert "note: -: ConfigMap code is not an RLTrainingJob" in result.stdout
+
+
+def test_crd_prints_what_is_applied_to_a_cluster() -> None:
+    assert rltrain("crd").stdout == crd_yaml()
+
+
+BAD_MANIFESTS = {
+    "unknown key": ("stop:", "stopp: {}\n  stop:", "spec.stopp: is not a known field: did you mean stop?"),
+    "unknown hyperparameter": (
+        "impala: {}",
+        "impala: {lr: 1}",
+        "spec.algorithm.impala.lr: is not a known field",
+    ),
+    "two algorithms": (
+        "impala: {}",
+        "impala: {}, ppo: {}",
+        "exactly one algorithm is needed, found two: ppo and impala",
+    ),
+    "negative number": ("replicas: 2", "replicas: -2", "spec.sampler.replicas: must be at least 1, got -2"),
+    "wrong type": ("replicas: 2", "replicas: two", 'spec.sampler.replicas: must be an integer, got "two"'),
+    "not YAML": ("stop: {", "stop: {{", "line"),
+    "another kind": ("RLTrainingJob", "Job", "kind: must be RLTrainingJob"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "sentence"), BAD_MANIFESTS.values(), ids=BAD_MANIFESTS.keys())
+def test_a_bad_manifest_is_refused_in_a_sentence_before_anything_is_made(
+    job: Path, manifest: str, old: str, new: str, sentence: str
+) -> None:
+    job.write_text(manifest.replace(old, new))
+    result = rltrain("run", job, "--workdir", job.parent / "run")
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert all(line.startswith(f"error: {job}: ") for line in result.stderr.splitlines())
+    assert not (job.parent / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["{job}", "--set", "seed"], "--set seed: must be path=value"),
+        (
+            ["{job}", "--set", "sampler.replica=2"],
+            "spec.sampler.replica: is not a known field: did you mean replicas?",
+        ),
+        (["{job}", "--seed", "-1"], "spec.seed: must be at least 0, got -1"),
+        (
+            ["{job}", "--set", "runPolicy.suspend=true"],
+            "spec.runPolicy.suspend: is true, so nothing would run",
+        ),
+        (["{job}", "--set", "runPolicy.managedBy=example.com/x"], "names another controller"),
+        (["{job}", "--workdir", "{here}"], "holds a job.yaml of yours, which a run would replace"),
+        (["{job}", "--resume", "--overwrite"], "--resume and --overwrite exclude each other"),
+        (["{job}", "--resume", "--workdir", "{here}"], "holds no run to resume"),
+        (["--resume", "--workdir", "{here}"], "holds no run to resume"),
+        (["--workdir", "{here}"], "FILE is missing: name a manifest, or continue a run with --resume"),
+        (["{job}", "--workdir", "{job}"], "is a file, a folder is needed"),
+    ],
+)
+def test_a_command_that_cannot_be_meant_is_refused(job: Path, arguments: list[str], sentence: str) -> None:
+    result = rltrain("run", *(a.format(job=job, here=job.parent) for a in arguments))
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert [path.name for path in job.parent.iterdir()] == ["job.yaml"] or not result.stderr.count(
+        "Traceback"
+    )
+
+
+def test_a_folder_with_a_run_is_left_alone(job: Path) -> None:
+    run = job.parent / "run"
+    run.mkdir()
+    load(str(job)).save(run / "job.yaml")
+    result = rltrain("run", job, "--workdir", run)
+    assert result.exit_code == 2
+    assert "holds a run already: continue it with --resume, replace it with --overwrite" in result.stderr
+    assert [path.name for path in run.iterdir()] == ["job.yaml"]

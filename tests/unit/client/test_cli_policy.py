@@ -1,0 +1,111 @@
+"""`rltrain evaluate` and `rltrain export`, with a policy that has learned nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from rltraining.cli import app
+from rltraining.jobfile import load
+from rltraining_api.manifest import load_manifest
+from rltraining_api.status import Progress
+from rltraining_trainer.environments import make_environments
+from rltraining_trainer.networks import build_actor_critic
+from rltraining_trainer.policy import export_policy
+from typer.testing import CliRunner, Result
+
+
+def rltrain(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    job = load_manifest(
+        "{apiVersion: rltraining.dev/v1alpha1, kind: RLTrainingJob, metadata: {name: cartpole}, spec: {"
+        "algorithm: {impala: {}}, environment: {id: CartPole-v1}, stop: {environmentSteps: 1}}}"
+    )
+    environments = make_environments(job.spec.environment, 1)
+    spaces = (environments.single_observation_space, environments.single_action_space)
+    environments.close()
+    torch.manual_seed(0)
+    network, _ = build_actor_critic(job.spec.network, *spaces)
+    folder = tmp_path_factory.mktemp("run") / "policy"
+    export_policy(folder, network, job, spaces, Progress())
+    return folder
+
+
+def test_returns_are_told_to_people_and_to_programs_and_are_the_same_for_a_seed(policy: Path) -> None:
+    arguments = ("evaluate", policy, "--episodes", "5", "--seed", "3", "--envs", "2", "--stochastic")
+    found = json.loads(rltrain(*arguments, "--json").stdout)
+    assert len(found["returns"]) == found["episodes"] == 5
+    assert found["steps"] == sum(found["returns"])
+    assert not found["deterministic"]
+    text = rltrain(*arguments).stdout
+    assert text.startswith("CartPole-v1: 5 episodes, actions: drawn as in training\n")
+    assert f"mean    {found['mean']:.2f}\n" in text
+    assert f"max     {max(found['returns']):.2f}\n" in text
+
+
+def test_a_video_is_written(policy: Path, tmp_path: Path) -> None:
+    video = tmp_path / "new" / "cartpole.mp4"
+    result = rltrain("evaluate", policy, "--episodes", "1", "--video", video)
+    assert result.exit_code == 0, result.output
+    assert video.read_bytes()[4:8] == b"ftyp"
+    assert str(video) in result.stdout
+
+
+def test_torchscript_is_written_beside_the_policy_or_where_it_is_wanted(policy: Path, tmp_path: Path) -> None:
+    for path, more in (
+        (policy / "policy.pt", ()),
+        (tmp_path / "a" / "b.pt", ("--output", tmp_path / "a" / "b.pt")),
+    ):
+        result = rltrain("export", policy, "--format", "torchscript", *more)
+        assert result.exit_code == 0, result.output
+        assert result.stdout.startswith(f"{path}: ")
+        assert path.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["evaluate", "{nothing}"], "there is no policy at {nothing}"),
+        (["export", "{nothing}", "--format", "torchscript"], "there is no policy at {nothing}"),
+        (["evaluate", "{policy}", "--video", "x.gif"], "--video x.gif: only .mp4 files are written"),
+        (["export", "s3://bucket/policy"], "say where to with --output"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    policy: Path, tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    places = {"nothing": tmp_path, "policy": policy}
+    result = rltrain(*(argument.format(**places) for argument in arguments))
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert sentence.format(**places) in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_user_code_beside_the_runs_manifest_is_found(
+    policy: Path, tmp_path: Path, manifest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policy remembers only the module's name; where it lay is in the run's job.yaml."""
+    monkeypatch.setattr("sys.path", list(sys.path))
+    (tmp_path / "client_test_arena.py").write_text(
+        "import gymnasium as gym\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "gym.register('Arena-v0', entry_point=CartPoleEnv, max_episode_steps=7)\n"
+    )
+    (tmp_path / "job.yaml").write_text(manifest.replace("CartPole-v1", "client_test_arena:Arena-v0"))
+    run = tmp_path / "run"
+    (run / "policy").mkdir(parents=True)
+    for file in policy.iterdir():
+        content = file.read_bytes().replace(b'"CartPole-v1"', b'"client_test_arena:Arena-v0"')
+        (run / "policy" / file.name).write_bytes(content)
+    load(str(tmp_path / "job.yaml")).save(run / "job.yaml")
+    result = rltrain("evaluate", run / "policy", "--episodes", "2", "--json")
+    assert result.exit_code == 0, result.output
+    assert max(json.loads(result.stdout)["returns"]) <= 7

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+from rltraining.display import Plain, choose
+from rltraining.snapshot import EventRow, Snapshot
+
+SnapshotMaker = Callable[..., Snapshot]
+STEPS = {"environment_steps": 1000, "mean_return": 20.0, "policy_lag": 1.0, "updates": 5}
+
+
+def shown(*snapshots: Snapshot) -> list[str]:
+    out = io.StringIO()
+    display = Plain(out)
+    for snapshot in snapshots:
+        display.show(snapshot)
+    display.close()
+    return out.getvalue().splitlines()
+
+
+def test_phases_are_told_at_once_and_progress_every_two_seconds(snapshot: SnapshotMaker) -> None:
+    times = [0.0, 0.25, 1.0, 1.25, 2.9, 3.1, 3.3, 5.0, 5.2]
+    phases = ["Pending", "Pending", "Running", *["Running"] * 6]
+    lines = shown(*(snapshot(p, elapsed=t, progress=STEPS) for t, p in zip(times, phases, strict=True)))
+    assert [line[:16].rstrip() for line in lines] == [
+        "00:00  Pending",
+        "00:01  Running",
+        "00:03  Running",
+        "00:05  Running",
+    ]
+    assert "1,000 steps" in lines[-1]
+
+
+def test_an_event_is_told_once_and_again_when_it_comes_again(snapshot: SnapshotMaker) -> None:
+    killed = EventRow(1, "Warning", "Disrupted", "killed")
+    again = EventRow(2, "Warning", "Disrupted", "killed", count=2)
+    other = EventRow(2, "Normal", "Running", "1/1")
+    lines = shown(snapshot(events=(killed,)), snapshot(events=(killed,)), snapshot(events=(again, other)))
+    assert [line for line in lines if "Disrupted" in line or "1/1" in line] == [
+        "00:01  Warning   Disrupted: killed",
+        "00:02  Warning   Disrupted: killed (2 times)",
+        "00:02  Event     Running: 1/1",
+    ]
+
+
+def test_of_a_traceback_an_event_shows_the_first_line(snapshot: SnapshotMaker) -> None:
+    event = EventRow(1, "Warning", "UserCodeError", "it raised\nTraceback\n  File")
+    assert shown(snapshot(events=(event,)))[0].endswith("UserCodeError: it raised")
+
+
+def test_a_notice_is_told_once(snapshot: SnapshotMaker) -> None:
+    lines = shown(snapshot(), snapshot(notice="Stopping"), snapshot(notice="Stopping"))
+    assert lines.count("Stopping") == 1
+
+
+def test_what_is_no_terminal_gets_lines() -> None:
+    assert isinstance(choose(io.StringIO(), plain=False), Plain)

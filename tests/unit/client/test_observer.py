@@ -1,0 +1,62 @@
+"""Pods as people know them from kubectl; raw pods are what a kubelet writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rltraining.observer import pod_row
+from rltraining.snapshot import PodRow
+from rltraining_operator.observed import Pod
+
+RUNNING = {"running": {}}
+KILLED = {"terminated": {"exitCode": 137, "reason": "Error"}}
+RAISED = {
+    "terminated": {
+        "exitCode": 65,
+        "message": '{"reason": "UserCodeError", "message": "it raised\\nTraceback"}',
+    }
+}
+BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 2s"}}
+
+
+def pod(state: dict[str, Any], *, phase: str = "Running", ready: bool = False, **rest: Any) -> Pod:
+    container = {"name": "trainer", "state": state, **{k: v for k, v in rest.items() if k != "deleted"}}
+    metadata = {"name": "p", "labels": {}}
+    if "deleted" in rest:
+        metadata["deletionTimestamp"] = rest["deleted"]
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    return Pod(
+        {
+            "metadata": metadata,
+            "status": {"phase": phase, "conditions": conditions, "containerStatuses": [container]},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "row"),
+    [
+        (Pod({"metadata": {"name": "p"}}), PodRow("p", "Pending", False, 0, "")),
+        (pod(RUNNING, ready=True), PodRow("p", "Running", True, 0, "")),
+        (
+            pod(RUNNING, ready=True, restartCount=2, lastState=KILLED),
+            PodRow("p", "Running", True, 2, ""),
+        ),
+        (
+            pod(RUNNING, restartCount=1, lastState=KILLED),
+            PodRow("p", "Running", False, 1, "exit code 137"),
+        ),
+        (
+            pod(BACK_OFF, restartCount=3, lastState=RAISED),
+            PodRow("p", "CrashLoopBackOff", False, 3, "back-off 2s; exit code 65: it raised"),
+        ),
+        (
+            pod(RUNNING, ready=True, deleted="2026-11-21T01:16:00Z"),
+            PodRow("p", "Terminating", False, 0, ""),
+        ),
+        (pod({"terminated": {"exitCode": 0}}, phase="Succeeded"), PodRow("p", "Succeeded", False, 0, "")),
+    ],
+)
+def test_pod_row(raw: Pod, row: PodRow) -> None:
+    assert pod_row(raw) == row

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from rltraining.snapshot import Point, Snapshot
+from rltraining.summary import failure, shown, summary
+from rltraining_api.status import Condition
+
+SnapshotMaker = Callable[..., Snapshot]
+PROGRESS = {"environment_steps": 412_160, "mean_return": 480.0, "steps_per_second": 251_412.0}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "runs" / "x"
+    (path / "policy").mkdir(parents=True)
+    return path
+
+
+def test_a_success_says_what_came_out_and_what_to_do_with_it(snapshot: SnapshotMaker, folder: Path) -> None:
+    last = snapshot(
+        "Succeeded",
+        message="stop.meanReturn is met",
+        progress=PROGRESS,
+        curve=(Point(1, 1, 490.04), Point(2, 2, 480.0)),
+        elapsed=61,
+    )
+    assert summary(last, folder, signal=None, has_curve=True) == (
+        """
+Succeeded: cartpole: impala on CartPole-v1
+  why        stop.meanReturn is met
+  time       01:01
+  steps      412,160 used for learning, 251k/s in the end
+  return     480.0 last, 490.0 best (mean of training episodes)
+  policy     runs/x/policy
+  curve      runs/x/learning_curve.png
+  status     runs/x/status.json
+  logs       runs/x/logs
+  everything runs/x
+
+Evaluate:     rltrain evaluate runs/x/policy
+Look closer:  tensorboard --logdir runs/x"""
+    )
+
+
+def test_an_interrupted_run_says_how_to_go_on(snapshot: SnapshotMaker, folder: Path) -> None:
+    text = summary(snapshot("Suspended", progress=PROGRESS), folder, signal=2, has_curve=False)
+    assert text.startswith("\nInterrupted: ")
+    assert text.endswith("Go on:  rltrain run --resume --workdir runs/x")
+    assert "curve" not in text
+
+
+def test_a_failure_is_told_in_full_once_and_in_a_line_in_the_summary(
+    snapshot: SnapshotMaker, folder: Path
+) -> None:
+    message = "sampler-0: it raised\nTraceback …\nValueError: no exit"
+    condition = Condition(
+        type="Failed",
+        status="True",
+        reason="UserCodeError",
+        message=message,
+        last_transition_time=datetime.now(UTC),
+    )
+    last = snapshot("Failed", message="sampler-0: it raised", restarts=3)
+    status = last.status.model_copy(update={"conditions": (condition,), "failures": 1})
+    last = Snapshot(job=last.job.model_copy(update={"status": status}), elapsed=1)
+    assert failure(last) == message
+    text = summary(last, folder, signal=None, has_curve=False)
+    assert "why        sampler-0: it raised\n" in text
+    assert "restarts   3 (1 counted as failures)" in text
+    assert "Traceback" not in text
+    assert "--resume" in text
+
+
+def test_paths_are_shown_the_short_way(folder: Path) -> None:
+    assert shown(folder) == "runs/x"
+    assert shown(Path("/etc/hosts")) == "/etc/hosts"
