@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -137,15 +138,15 @@ def test_returns_and_lengths_are_those_of_whole_episodes(
 def test_unrolls_join_without_a_seam(mode: AutoresetMode) -> None:
     unrolls, network = collect(synchronous(B, mode), lstm=True)
 
-    for before, after in zip(unrolls, unrolls[1:], strict=False):
+    for before, after in pairwise(unrolls):
         assert torch.equal(before["observation"][-1], after["observation"][0])
         assert torch.equal(before["first"][-1], after["first"][0])
     long, _ = collect(synchronous(B, mode), lstm=True, length=T * UNROLLS, unrolls=1)
-    joined = torch.cat([targets_free(unroll, network) for unroll in unrolls])
-    assert torch.allclose(joined, targets_free(long[0], network), atol=1e-6), "the recurrent state goes on"
+    joined = torch.cat([values_of(unroll, network) for unroll in unrolls])
+    assert torch.allclose(joined, values_of(long[0], network), atol=1e-6), "the recurrent state goes on"
 
 
-def targets_free(unroll: Unroll, network: ActorCritic) -> torch.Tensor:
+def values_of(unroll: Unroll, network: ActorCritic) -> torch.Tensor:
     """Values ``[T, B]`` of x_0 .. x_{T-1}."""
     with torch.no_grad():
         return network.unroll(unroll["observation"], unroll["state"], unroll["first"])[1][:-1]
