@@ -20,6 +20,15 @@ class Source(NamedTuple):
     sequence: int
 
 
+class QueueCounts(NamedTuple):
+    """What became of all unrolls that came, at one moment: pushed = used + dropped + queued."""
+
+    pushed: int
+    used: int
+    dropped: int
+    queued: int
+
+
 class QueueState(TypedDict):
     """What a checkpoint keeps of a TrajectoryQueue. The queued unrolls are not kept, only that they came."""
 
@@ -111,6 +120,11 @@ class TrajectoryQueue(Generic[T]):
             self._changed.notify_all()
         for accepted in tell:
             accepted()
+
+    def counts(self) -> QueueCounts:
+        """All counts of one moment."""
+        with self._changed:
+            return QueueCounts(self._pushed, self._used, self._dropped, len(self._entries))
 
     def get_state(self) -> QueueState:
         with self._changed:

@@ -3,6 +3,15 @@
 from rltraining_trainer.metrics.rates import RateMeter
 from rltraining_trainer.metrics.returns import EpisodeReturns, SmoothedReturn
 from rltraining_trainer.metrics.stop import StopCheck, check_stop
+from rltraining_trainer.metrics.waits import WaitMeter
 from rltraining_trainer.metrics.writer import MetricsWriter
 
-__all__ = ["EpisodeReturns", "MetricsWriter", "RateMeter", "SmoothedReturn", "StopCheck", "check_stop"]
+__all__ = [
+    "EpisodeReturns",
+    "MetricsWriter",
+    "RateMeter",
+    "SmoothedReturn",
+    "StopCheck",
+    "WaitMeter",
+    "check_stop",
+]

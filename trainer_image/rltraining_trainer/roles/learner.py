@@ -29,7 +29,7 @@ from rltraining_trainer.checkpoint import CheckpointStore, CheckpointWriter, res
 from rltraining_trainer.dataflow import ModelServer, Trajectory, TrajectoryQueue, TrajectoryServer
 from rltraining_trainer.environments import make_environments
 from rltraining_trainer.errors import BadConfiguration
-from rltraining_trainer.metrics import MetricsWriter
+from rltraining_trainer.metrics import MetricsWriter, WaitMeter
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.policy import export_policy
 from rltraining_trainer.roles.context import Context
@@ -112,6 +112,7 @@ class Learner:
             resume_step=None if start.state is None else self._progress.environment_steps,
         )
         self._batch: list[Trajectory] = []
+        self._waits = WaitMeter()
         self._next_metrics = 0.0
         self._next_checkpoint = time.monotonic() + spec.checkpoint.every_seconds
 
@@ -181,6 +182,7 @@ class Learner:
 
     def _next_batch(self) -> list[Trajectory]:
         """As many unrolls as one update uses; none if they do not come within IDLE_PERIOD (they are then kept)."""
+        self._waits.begin(time.monotonic())
         while len(self._batch) < self._settings.batch_unrolls:
             if self._context.stopping.is_set():
                 raise Stopped("told to end")
@@ -188,6 +190,7 @@ class Learner:
             if trajectory is None:
                 return []
             self._batch.append(trajectory)
+        self._waits.end(time.monotonic())
         batch, self._batch = self._batch, []
         return batch
 
@@ -239,7 +242,7 @@ class Learner:
             return
         self._next_metrics = now + METRICS_PERIOD
         progress = self._counters()
-        queue = self._queue.get_state()
+        queue = self._queue.counts()
         values: dict[str, float | None] = {
             "seconds": self._progress.seconds(now),
             "environmentSteps": progress.environment_steps,
@@ -250,10 +253,11 @@ class Learner:
             "policyLag": progress.policy_lag,
             "learningRate": self._algorithm.learning_rate(progress.environment_steps),
             **{f"loss/{name}": term.item() for name, term in terms.items()},
-            "unrolls/pushed": queue["pushed"],
-            "unrolls/used": queue["used"],
-            "unrolls/dropped": queue["dropped"],
-            "unrolls/queued": queue["pushed"] - queue["used"] - queue["dropped"],
+            "unrolls/pushed": queue.pushed,
+            "unrolls/used": queue.used,
+            "unrolls/dropped": queue.dropped,
+            "unrolls/queued": queue.queued,
+            "learner/longestWait": self._waits.take(),
             "parameters/bytesSent": self._models.bytes_sent,
         }
         self._metrics.write(progress.environment_steps, values, time.time())
