@@ -49,9 +49,9 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        for line in str(error).splitlines():
+        for problem in error.problems:
             typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-            typer.echo(line, err=True)
+            typer.echo(problem, err=True)
         raise typer.Exit(error.exit_code) from None
 
 

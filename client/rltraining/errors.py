@@ -16,9 +16,13 @@ class Exit(IntEnum):
 
 
 class ClientError(Exception):
-    """Ends the command. `str` is one sentence per problem, a line each."""
+    """Ends the command. Each of `problems` is a sentence, which more lines (a traceback) may follow."""
 
     exit_code: int = Exit.FAILED
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
 
 
 class UsageError(ClientError):

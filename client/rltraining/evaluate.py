@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,8 @@ def _play(policy: Policy, options: Options) -> Evaluation:
 def _record(policy: Policy, options: Options, path: Path) -> None:
     from imageio.v2 import get_writer
 
+    # pygame, which draws many environments, would look for a screen.
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     path.parent.mkdir(parents=True, exist_ok=True)
     with film(policy, seed=options.seed, deterministic=not options.stochastic) as taken:
         # H.264 needs even sides; imageio's own default of 16 would scale small pictures out of shape.

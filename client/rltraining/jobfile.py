@@ -53,7 +53,7 @@ def load(file: str, overrides: Iterable[str] = ()) -> JobFile:
     try:
         job = load_manifest(origin, overrides)
     except ManifestError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(*error.problems) from None
     text = origin if isinstance(origin, str) else origin.read_text(encoding="utf-8")
     config_maps = tuple(document for document in yaml_text.documents(text) if _is_config_map(document))
     return JobFile(_with_source(job, origin) if isinstance(origin, Path) else job, config_maps)

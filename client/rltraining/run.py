@@ -103,7 +103,8 @@ def _finish(ending: Ending, folder: Path) -> int:
     last, points = ending.last, history.read(folder)
     failed = last.status.phase == "Failed"
     if failed:
-        typer.secho(f"error: {summary.failure(last)}", fg="red", err=True)
+        typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
+        typer.echo(summary.failure(last).rstrip(), err=True)
     typer.echo(summary.summary(last, folder, signal=ending.signal, has_curve=bool(points)))
     sys.stdout.flush()
     if points:

@@ -43,8 +43,7 @@ def test_a_flat_curve_can_be_drawn() -> None:
     assert curve.terminal([Point(0, 0, 9.0), Point(10, 1, 9.0)], width=70, height=9)
 
 
-@pytest.mark.parametrize("goal", [None, 475.0])
-def test_the_png_is_a_picture(tmp_path: Path, goal: float | None) -> None:
+def test_the_png_is_a_picture(tmp_path: Path) -> None:
     path = tmp_path / curve.CURVE_FILE
-    curve.png(POINTS, path, title="cartpole: impala on CartPole-v1", goal=goal)
+    curve.png(POINTS, path, title="cartpole: impala on CartPole-v1", goal=475.0)
     assert path.read_bytes().startswith(b"\x89PNG")
