@@ -25,7 +25,6 @@ class Distribution(Protocol):
     """P, how many numbers the policy head puts out."""
     action_shape: tuple[int, ...]
     """Shape of one action as a tensor: () or (dimensions,)."""
-    action_dtype: torch.dtype
 
     def noise(self, *batch: int) -> Tensor:
         """Noise for ``batch`` draws: what ``sample`` takes."""
@@ -60,7 +59,6 @@ class Categorical:
     """One of n actions (``spaces.Discrete``); the parameters are logits ``[..., n]``."""
 
     action_shape: tuple[int, ...] = ()
-    action_dtype = torch.int64
 
     def __init__(self, space: spaces.Discrete) -> None:
         self.parameter_size = int(space.n)
@@ -96,8 +94,6 @@ class DiagonalGaussian:
     The policy lives where every bounded action runs from -1 to 1; ``to_environment`` scales and clips. Log-probabilities are
     those of the unclipped draw, as in PPO's and IMPALA's published continuous variants.
     """
-
-    action_dtype = torch.float32
 
     def __init__(self, space: spaces.Box) -> None:
         low = torch.tensor(space.low, dtype=torch.float32).reshape(-1)
