@@ -85,7 +85,8 @@ def run(
     file: Annotated[
         str | None,
         typer.Argument(
-            metavar="FILE", help="The manifest; - reads standard input. With --resume it may be left out."
+            metavar="FILE",
+            help="The manifest; - reads standard input. With --resume it may be the folder of the run, or nothing.",
         ),
     ] = None,
     workdir: Annotated[
@@ -124,7 +125,7 @@ def run(
 
       rltrain run examples/cartpole-impala.yaml
       rltrain run job.yaml --seed 7 --set sampler.replicas=4 --set stop.environmentSteps=1e6
-      rltrain run --resume --workdir runs/cartpole-20261121-014300
+      rltrain run runs/cartpole-20261121-014300 --resume
       kubectl get rlj/cartpole -o yaml | rltrain run - --plain
     """
     with _refusals():

@@ -18,7 +18,7 @@ def terminal(points: Sequence[Point], *, width: int, height: int) -> str:
     """Return against steps as `height` lines of `width` characters; empty with fewer than two points."""
     if len(points) < 2:
         return ""
-    import plotext  # half a second: only who looks at a terminal pays for it
+    import plotext  # half a second, which only who looks at a terminal pays for
 
     steps, returns = [point.steps for point in points], [point.mean_return for point in points]
     figure = plotext.figure

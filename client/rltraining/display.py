@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Protocol, TextIO
 
@@ -72,6 +73,7 @@ class Picture:
         self._live.start()
         self._curve = ""
         self._next_curve = 0.0
+        self._prepared = False
 
     def show(self, snapshot: Snapshot) -> None:
         from rltraining.view import render
@@ -80,6 +82,9 @@ class Picture:
             self._next_curve = now + CURVE_SECONDS
             self._curve = self._draw(snapshot)
         self._live.update(render(snapshot, curve=self._curve), refresh=True)
+        if not self._prepared:
+            self._prepared = True
+            import plotext  # noqa: F401 - half a second, best spent while the first processes start
 
     def close(self) -> None:
         self._live.stop()
@@ -97,6 +102,6 @@ class Picture:
 
 def choose(out: TextIO, *, plain: bool) -> Display:
     """The picture on a terminal that can show it, else lines."""
-    if plain or not out.isatty():
+    if plain or not out.isatty() or os.environ.get("TERM") == "dumb":
         return Plain(out)
     return Picture()

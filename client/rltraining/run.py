@@ -61,9 +61,11 @@ def run(options: Options) -> int:
 def _prepare(options: Options) -> tuple[Path, JobFile]:
     """Which folder and which job. Raises UsageError."""
     folder, file = options.workdir, options.file
-    if file is None and not options.resume:
-        raise UsageError("FILE is missing: name a manifest, or continue a run with --resume")
+    if options.resume and folder is None and file is not None and Path(file).is_dir():
+        folder, file = Path(file), None
     if file is None:
+        if not options.resume:
+            raise UsageError("FILE is missing: name a manifest, or continue a run with --resume")
         folder = folder or workdir.newest(None)
         workdir.check(folder, options.mode)
         file = str(folder / workdir.JOB_FILE)

@@ -63,7 +63,7 @@ def _places(folder: Path, has_curve: bool) -> list[tuple[str, str]]:
 
 
 def _advice(snapshot: Snapshot, folder: Path, signal: int | None) -> list[str]:
-    resume = f"rltrain run --resume --workdir {shown(folder)}"
+    resume = f"rltrain run {shown(folder)} --resume"
     if signal is not None:
         return [f"Go on:  {resume}"]
     if snapshot.status.phase == "Failed":

@@ -27,7 +27,9 @@ def validate(files: Sequence[str], *, print_jobs: bool) -> None:
         for line in _report(file, found):
             typer.echo(line, err=print_jobs)
         if print_jobs:
-            typer.echo(yaml.safe_dump_all(map(manifest, found.jobs), sort_keys=False, explicit_start=True), nl=False)
+            typer.echo(
+                yaml.safe_dump_all(map(manifest, found.jobs), sort_keys=False, explicit_start=True), nl=False
+            )
     if problems:
         raise UsageError(*problems)
 

@@ -147,11 +147,11 @@ def test_an_interrupted_run_goes_on_where_it_stopped(folder: Path) -> None:
         command.send(signal.SIGINT)
         first = command.finish()
     assert first.code == 128 + signal.SIGINT, first
-    assert "Go on:  rltrain run --resume --workdir run" in first.out
+    assert "Go on:  rltrain run run --resume" in first.out
     stopped_at = steps_of(folder / "run")
     assert stopped_at > 0
 
-    with started(folder, "run", "--resume", "--workdir", "run") as command:
+    with started(folder, "run", "run", "--resume") as command:
         line = command.wait_for("Running", "steps")
         command.send(signal.SIGTERM)
         second = command.finish()

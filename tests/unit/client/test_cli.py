@@ -149,6 +149,8 @@ def test_a_bad_manifest_is_refused_in_a_sentence_before_anything_is_made(
         (["{job}", "--resume", "--overwrite"], "--resume and --overwrite exclude each other"),
         (["{job}", "--resume", "--workdir", "{here}"], "holds no run to resume"),
         (["--resume", "--workdir", "{here}"], "holds no run to resume"),
+        (["{here}", "--resume"], "holds no run to resume"),
+        (["{here}"], "is a folder, a file is needed"),
         (["--workdir", "{here}"], "FILE is missing: name a manifest, or continue a run with --resume"),
         (["{job}", "--workdir", "{job}"], "is a file, a folder is needed"),
     ],

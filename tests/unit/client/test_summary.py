@@ -50,7 +50,7 @@ Look closer:  tensorboard --logdir runs/x"""
 def test_an_interrupted_run_says_how_to_go_on(snapshot: SnapshotMaker, folder: Path) -> None:
     text = summary(snapshot("Suspended", progress=PROGRESS), folder, signal=2, has_curve=False)
     assert text.startswith("\nInterrupted: ")
-    assert text.endswith("Go on:  rltrain run --resume --workdir runs/x")
+    assert text.endswith("Go on:  rltrain run runs/x --resume")
     assert "curve" not in text
 
 
