@@ -7,10 +7,9 @@ import logging
 import os
 import signal
 import sys
-import threading
+import time
 import traceback
 from collections.abc import Sequence
-from types import FrameType
 
 import torch
 from rltraining_api.contract import ExitCode, LearnerReport
@@ -20,7 +19,7 @@ from rltraining_trainer.roles.context import Context, read_context
 from rltraining_trainer.roles.learner import run_learner
 from rltraining_trainer.roles.sampler import run_sampler
 from rltraining_trainer.roles.termination import write_termination_message
-from rltraining_trainer.transport import Stopped
+from rltraining_trainer.transport import Stopped, on_stop_signal
 
 TERMINATED = 128 + signal.SIGTERM
 """Exit code of a process that was told to end and did, as a shell or a kubelet would say it."""
@@ -74,15 +73,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _stop_on_signal(context: Context, *, force: bool) -> None:
     """SIGTERM and SIGINT set ``context.stopping``; with ``force`` the process is gone soon after, whatever it does."""
 
-    def stop(signum: int, frame: FrameType | None) -> None:
+    def stop() -> None:
         context.stopping.set()
         if force:
-            timer = threading.Timer(SAMPLER_GRACE, os._exit, [TERMINATED])
-            timer.daemon = True
-            timer.start()
+            time.sleep(SAMPLER_GRACE)
+            os._exit(TERMINATED)
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    on_stop_signal(stop)
 
 
 def keep_memory() -> None:

@@ -19,7 +19,7 @@ from rltraining_trainer.dataflow import flatten_parameters, load_flat
 from rltraining_trainer.environments import Stepper, make_environments
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.transport import Backoff, Endpoint, MemberServer, Peer, PeerLost, discover
+from rltraining_trainer.transport import Backoff, Endpoint, MemberServer, Peer, PeerLost, Stopped, discover
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,6 +55,8 @@ def run_sampler(context: Context) -> int:
     )
     while not learner.done:
         learner.push(collector.collect())
+        if context.stopping.is_set():  # a learner that answers at once is never waited for, which would tell
+            raise Stopped("told to end")
     environments.close()
     return ExitCode.DONE
 
