@@ -1,0 +1,183 @@
+"""How far a run has come, over restarts and changed rules."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rltraining_api.lifecycle import MeanReturn, SmoothedReturn, Stop
+from rltraining_trainer.checkpoint import snapshot
+from rltraining_trainer.dataflow import Source, Trajectory
+from rltraining_trainer.roles.progress import ProgressTracker
+
+
+def trajectory(*returns: float, steps: int = 10, version: int = 0) -> Trajectory:
+    valid = torch.zeros(4, 5, dtype=torch.bool)
+    valid.view(-1)[:steps] = True
+    unroll = {"valid": valid, "episode_return": torch.tensor(returns)}
+    return Trajectory(Source("sampler-0", "a", 1), version, unroll)
+
+
+def stored(state: dict[str, Any]) -> dict[str, Any]:
+    """As it comes back from a checkpoint."""
+    file = io.BytesIO()
+    torch.save(snapshot(state), file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+STOP = Stop(
+    environment_steps=1000,
+    mean_return=MeanReturn(at_least=9.0, episodes=3),
+    smoothed_return=SmoothedReturn(at_least=8.0, times=2),
+)
+
+
+def test_it_counts_what_was_used() -> None:
+    tracker = ProgressTracker(STOP)
+    tracker.add([trajectory(1.0, 2.0, steps=10), trajectory(steps=7)], version=0, now=100.0)
+    tracker.add([trajectory(3.0, 5.0, steps=20)], version=0, now=102.0)
+
+    report = tracker.report(updates=2, model_version=3, now=102.0)
+
+    assert (report.environment_steps, report.episodes, report.updates, report.model_version) == (37, 4, 2, 3)
+    assert report.mean_return == pytest.approx(10 / 3, abs=1e-4), "of the newest three"
+    assert report.steps_per_second == pytest.approx(18.5)
+    assert report.percent == pytest.approx(3.7)
+    assert tracker.seconds(103.0) == 3.0, "from the first unroll on"
+
+
+def test_before_the_first_unroll_nothing_is_known() -> None:
+    tracker = ProgressTracker(STOP)
+    report = tracker.report(0, 1, now=50.0)
+
+    assert tracker.seconds(50.0) == 0.0
+    assert (report.environment_steps, report.mean_return, report.steps_per_second, report.policy_lag) == (
+        0,
+        None,
+        None,
+        None,
+    )
+
+
+def test_policy_lag_is_smoothed_and_never_negative() -> None:
+    tracker = ProgressTracker(STOP)
+    tracker.add([trajectory(version=4)], version=6, now=0.0)
+    assert tracker.report(0, 6, 0.0).policy_lag == 2.0
+    tracker.add([trajectory(version=99)], version=6, now=0.0)  # parameters of a learner that was lost
+    assert tracker.report(0, 6, 0.0).policy_lag == pytest.approx(1.9)
+
+
+@given(
+    returns=st.lists(st.lists(st.integers(-9, 20), max_size=6), min_size=2, max_size=12),
+    cut=st.integers(0, 11),
+)
+def test_a_restart_changes_nothing_but_the_clock(returns: list[list[int]], cut: int) -> None:
+    straight, before = ProgressTracker(STOP), ProgressTracker(STOP)
+    resumed = None
+    for i, episode_returns in enumerate(returns):
+        batch = [trajectory(*map(float, episode_returns))]
+        if i == min(cut, len(returns) - 1):
+            resumed = ProgressTracker(STOP)
+            resumed.set_state(stored(before.get_state(float(i))))
+        straight.add(batch, 0, float(i))
+        (resumed or before).add(batch, 0, float(i) + (1000.0 if resumed else 0.0))
+
+    assert resumed is not None
+    now = float(len(returns))
+    ours, theirs = resumed.report(1, 1, now + 1000.0), straight.report(1, 1, now)
+    assert (ours.environment_steps, ours.episodes, ours.mean_return) == (
+        theirs.environment_steps,
+        theirs.episodes,
+        theirs.mean_return,
+    )
+    assert resumed.check(now + 1000.0).reason == straight.check(now).reason
+
+
+def test_seconds_go_on_after_a_restart() -> None:
+    tracker = ProgressTracker(STOP)
+    tracker.add([trajectory()], 0, 100.0)
+    resumed = ProgressTracker(STOP)
+    resumed.set_state(stored(tracker.get_state(107.0)))
+
+    assert resumed.seconds(5.0) == 7.0, "waiting for samplers is no training"
+    resumed.add([trajectory()], 0, 5.0)
+    assert resumed.seconds(6.5) == 8.5
+
+
+def filled(stop: Stop, *returns: float) -> ProgressTracker:
+    tracker = ProgressTracker(stop)
+    tracker.add([trajectory(*returns)], 0, 0.0)
+    return tracker
+
+
+def resume(tracker: ProgressTracker, stop: Stop) -> ProgressTracker:
+    """A new run under another rule."""
+    resumed = ProgressTracker(stop)
+    resumed.set_state(stored(tracker.get_state(0.0)))
+    return resumed
+
+
+def change(tracker: ProgressTracker, stop: Stop) -> ProgressTracker:
+    """The same run, told of another rule."""
+    tracker.set_stop(stop)
+    return tracker
+
+
+under_another_rule = pytest.mark.parametrize("come_under", [resume, change])
+NEVER = Stop(environment_steps=10**9)
+
+
+@under_another_rule
+def test_a_longer_window_waits_for_the_episodes_that_it_lacks(come_under: Any) -> None:
+    tracker = filled(Stop(mean_return=MeanReturn(at_least=9, episodes=2)), *[7.0] * 5, 8.0, 8.0)
+    tracker = come_under(tracker, Stop(mean_return=MeanReturn(at_least=9, episodes=4)))
+
+    assert tracker.report(0, 0, 0.0).mean_return == 8.0, "of those that are known, not of zeros"
+    tracker.add([trajectory(11.0)], 0, 0.0)
+    assert tracker.check(0.0).reason is None, "three of four are known"
+    tracker.add([trajectory(9.0)], 0, 0.0)
+    assert tracker.check(0.0).reason == (
+        "stop.meanReturn is met: the last 4 episodes returned 9 on average, at least 9 was asked for"
+    )
+    assert tracker.report(0, 0, 0.0).episodes == 9
+
+
+@under_another_rule
+def test_a_shorter_window_looks_at_the_newest(come_under: Any) -> None:
+    tracker = filled(Stop(mean_return=MeanReturn(at_least=9, episodes=4)), 1.0, 1.0, 9.0, 9.0)
+    assert tracker.check(0.0).reason is None
+
+    tracker = come_under(tracker, Stop(mean_return=MeanReturn(at_least=9, episodes=2)))
+
+    assert tracker.check(0.0).reason is not None
+
+
+@under_another_rule
+def test_a_higher_bar_is_not_met_by_what_met_the_lower_one(come_under: Any) -> None:
+    tracker = filled(Stop(smoothed_return=SmoothedReturn(at_least=5, times=3)), 6.0, 6.0, 6.0)
+    assert tracker.check(0.0).reason is not None
+
+    tracker = come_under(tracker, Stop(smoothed_return=SmoothedReturn(at_least=50, times=3)))
+
+    assert tracker.check(0.0).reason is None
+
+
+@under_another_rule
+def test_fewer_times_are_met_by_a_row_that_was(come_under: Any) -> None:
+    tracker = filled(Stop(smoothed_return=SmoothedReturn(at_least=5, times=9)), 6.0, 6.0, 6.0)
+    tracker = come_under(tracker, Stop(smoothed_return=SmoothedReturn(at_least=5, times=3)))
+
+    assert tracker.check(0.0).reason is not None
+
+
+@under_another_rule
+def test_a_rule_that_is_added_counts(come_under: Any) -> None:
+    tracker = come_under(filled(NEVER, 6.0), Stop(smoothed_return=SmoothedReturn(at_least=5, times=2)))
+    tracker.add([trajectory(6.0, 6.0)], 0, 0.0)
+
+    assert tracker.check(0.0).reason is not None

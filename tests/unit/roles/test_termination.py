@@ -1,0 +1,115 @@
+"""Last words: always JSON, always within what Kubernetes keeps, first line and end always there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rltraining_api.contract import (
+    ENV_TERMINATION_LOG,
+    LearnerReport,
+    ReportedCondition,
+    TerminationMessage,
+    Warning,
+)
+from rltraining_api.status import Progress
+from rltraining_trainer.roles.termination import LIMIT, termination_message, write_termination_message
+
+REPORT = LearnerReport(state="Finished", progress=Progress(environment_steps=5), stop_reason="enough")
+ANY_TEXT = st.text(st.characters(), max_size=300)  # surrogates too
+MULTIPLIED = st.builds(lambda text, n: text * n, ANY_TEXT, st.sampled_from([1, 1, 7, 100]))
+
+
+def read(content: str) -> TerminationMessage:
+    assert len(content.encode()) <= LIMIT
+    return TerminationMessage.model_validate_json(content)
+
+
+@given(first=MULTIPLIED, trace=MULTIPLIED, report=st.sampled_from([None, REPORT]))
+def test_any_text_fits(first: str, trace: str, report: LearnerReport | None) -> None:
+    first = first.replace("\n", " ")
+
+    message = read(termination_message("Error", f"{first}\n{trace}", report))
+
+    assert message.reason == "Error"
+    assert message.report == report, "the report is there whatever the text"
+    kept_first = message.message.partition("\n")[0]
+    assert first.encode(errors="backslashreplace").decode().startswith(kept_first)
+    assert kept_first or not first, "a first line that is there stays, at least its beginning"
+
+
+@given(
+    first=st.text('abc "é', min_size=1, max_size=900),
+    lines=st.integers(0, 30_000),
+    unit=st.sampled_from(["x\n", "\x01", "语", "\n"]),
+)
+def test_the_first_line_and_the_end_of_the_traceback_stay(first: str, lines: int, unit: str) -> None:
+    end = "ValueError: the end"
+
+    message = read(termination_message("UserCodeError", f"{first}\n{unit * lines}{end}")).message
+
+    assert message.startswith(f"{first}\n")
+    assert message.endswith(end)
+    if f"{first}\n{unit * lines}{end}" != message:
+        assert message[len(first) + 1 :].startswith("..."), "what was cut is marked"
+
+
+def test_what_is_no_unicode_is_escaped() -> None:
+    file_name = b"/data/\xff".decode(errors="surrogateescape")
+    assert read(termination_message("Error", f"no {file_name}")).message == "no /data/\\udcff"
+
+
+def test_as_much_as_fits_is_kept() -> None:
+    for unit, size in (("x", 1), ("语", 3), ("\n", 2), ("\x01", 6)):
+        content = termination_message("Error", "first\n" + unit * 10_000)
+        assert LIMIT - size < len(content.encode()) <= LIMIT, repr(unit)
+
+
+def test_text_that_fits_is_left_alone() -> None:
+    assert read(termination_message("Error", "a sentence\nand\tmore")).message == "a sentence\nand\tmore"
+
+
+def test_a_long_sentence_alone_is_cut_at_its_end() -> None:
+    message = read(termination_message("BadConfiguration", "ab" * 5000)).message
+    assert "ab" * 5000 > message > "ab" * 2000
+
+
+def test_a_report_that_says_too_much_keeps_its_figures() -> None:
+    warnings = tuple(Warning(reason="CheckpointSkipped", message="x" * 300) for _ in range(30))
+    condition = ReportedCondition(type="CheckpointHealthy", status="False", reason="Full", message="y" * 300)
+    report = REPORT.model_copy(update={"warnings": warnings, "conditions": (condition,)})
+
+    message = read(termination_message("Completed", "enough", report))
+
+    assert message.message == "enough"
+    assert message.report == REPORT
+
+
+def test_a_report_of_any_size_comes_to_an_end() -> None:
+    report = REPORT.model_copy(update={"policy_uri": "file:///" + "x" * 5000})
+
+    message = read(termination_message("Completed", "enough", report))
+
+    assert (message.message, message.report) == ("enough", None)
+
+
+def test_it_is_written_where_the_operator_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    monkeypatch.setenv(ENV_TERMINATION_LOG, str(path))
+
+    write_termination_message("Completed", "genug für heute", REPORT)
+
+    assert read(path.read_text(encoding="utf-8")).message == "genug für heute"
+
+
+def test_where_it_cannot_be_written_the_process_still_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(ENV_TERMINATION_LOG, str(tmp_path / "no" / "such"))
+    write_termination_message("Completed", "enough")
+    assert "could not be written" in caplog.text
+
+    monkeypatch.delenv(ENV_TERMINATION_LOG)
+    write_termination_message("Completed", "enough")
