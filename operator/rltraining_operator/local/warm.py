@@ -141,7 +141,7 @@ def become(child: Child, program: Program) -> int:
     """In the forked child: leave everything of the template behind, then run. Returns the exit code."""
     request = child.request
     os.setsid()
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE):
+    for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _die_with(child.parent)
@@ -153,6 +153,9 @@ def become(child: Child, program: Program) -> int:
     os.close(log)
     argv: list[str] = request["argv"]
     if not request["call"]:
+        signal.signal(
+            signal.SIGPIPE, signal.SIG_DFL
+        )  # Python ignores it, and so do its libraries; others need not
         try:
             os.execvp(argv[0], argv)  # noqa: S606 - a list, never a shell
         except OSError as error:
