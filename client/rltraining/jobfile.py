@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 from rltraining_api import yaml_text
-from rltraining_api.job import RLTrainingJob
+from rltraining_api.job import Metadata, RLTrainingJob
 from rltraining_api.manifest import ManifestError, load_manifest
 
 from rltraining.errors import UsageError
@@ -56,7 +56,7 @@ def load(file: str, overrides: Iterable[str] = ()) -> JobFile:
         raise UsageError(*error.problems) from None
     text = origin if isinstance(origin, str) else origin.read_text(encoding="utf-8")
     config_maps = tuple(document for document in yaml_text.documents(text) if _is_config_map(document))
-    return JobFile(_with_source(job, origin) if isinstance(origin, Path) else job, config_maps)
+    return JobFile(_as_new(job, origin if isinstance(origin, Path) else None), config_maps)
 
 
 def manifest(job: RLTrainingJob) -> dict[str, Any]:
@@ -66,10 +66,16 @@ def manifest(job: RLTrainingJob) -> dict[str, Any]:
     return data
 
 
-def _with_source(job: RLTrainingJob, path: Path) -> RLTrainingJob:
-    """The job that says where it comes from, unless it says so already."""
-    annotations = {SOURCE_ANNOTATION: str(path.resolve()), **(job.metadata.annotations or {})}
-    return job.model_copy(update={"metadata": job.metadata.model_copy(update={"annotations": annotations})})
+def _as_new(job: RLTrainingJob, path: Path | None) -> RLTrainingJob:
+    """Without what an API server added, should it come from one; and it says where it comes from, if it did not yet."""
+    origin = {SOURCE_ANNOTATION: str(path.resolve())} if path else {}
+    metadata = Metadata(
+        name=job.metadata.name,
+        namespace=job.metadata.namespace,
+        labels=job.metadata.labels,
+        annotations=(origin | (job.metadata.annotations or {})) or None,
+    )
+    return job.model_copy(update={"metadata": metadata})
 
 
 def _is_config_map(document: Any) -> bool:

@@ -47,7 +47,7 @@ async def train(file: JobFile, folder: Path, display: Display, curve: Sequence[P
     async with LocalCluster(folder, WarmRuntime(TRAINER)) as cluster:
         for document in file.config_maps:
             cluster.put(document)
-        key = await cluster.submit(file.job)
+        key = await cluster.submit(_without_expiry(file.job))
         observer = Observer(cluster, key, datetime.now(UTC), curve)
         interrupt = _Interrupt(cluster, key, display)
         engine = Engine(cluster, settings=LOCAL_SETTINGS)
@@ -99,6 +99,12 @@ def _is_over(job: RLTrainingJob, cluster: LocalCluster, key: Key) -> bool:
     if job.status.completion_time is not None:
         return True
     return job.spec.run_policy.suspend and not cluster.pods(key)
+
+
+def _without_expiry(job: RLTrainingJob) -> RLTrainingJob:
+    """A job that stays when it is over: here nothing is tidied up, and its end has to be told."""
+    policy = job.spec.run_policy.model_copy(update={"ttl_seconds_after_finished": None})
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"run_policy": policy})})
 
 
 def _add_module_path(folder: Path | None) -> None:

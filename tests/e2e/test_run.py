@@ -60,15 +60,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """One run to its end, looked at by several tests."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "job.yaml").write_text(MANIFEST)
+    changes = ("environment.numEnvs=8", "sampler.replicas=2", "runPolicy.ttlSecondsAfterFinished=0")
     arguments = (
         "--workdir",
         "run",
         "--seed",
         "7",
-        "--set",
-        "environment.numEnvs=8",
-        "--set",
-        "sampler.replicas=2",
+        *(word for change in changes for word in ("--set", change)),
     )
     return Finished(folder, rltrain(folder, "run", "job.yaml", *arguments))
 

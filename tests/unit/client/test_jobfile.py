@@ -55,3 +55,16 @@ def test_problems_are_sentences(file: Path) -> None:
         load(str(file), ["seed=-1"])
     with pytest.raises(UsageError, match="there is no such file"):
         load(str(file.parent / "nope.yaml"))
+
+
+def test_what_an_api_server_added_is_left_behind(manifest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`kubectl get rlj/cartpole -o yaml | rltrain run -`"""
+    served = manifest.replace(
+        "{name: cartpole}",
+        "{name: cartpole, labels: {a: b}, uid: x-y, generation: 3, resourceVersion: '7', managedFields: [],"
+        " creationTimestamp: '2026-11-21T01:00:00Z', deletionTimestamp: '2026-11-21T02:00:00Z'}",
+    )
+    monkeypatch.setattr("sys.stdin", io.StringIO(served + "status: {phase: Failed}\n"))
+    job = load("-").job
+    assert job.metadata.to_dict() == {"name": "cartpole", "labels": {"a": "b"}}
+    assert job.status.phase == "Pending"
