@@ -138,6 +138,14 @@ def test_a_pod_deleted_by_somebody_counts_once_whatever_its_exit_code(world: Wor
     assert world.phase(SAMPLER_0) == "Pending"
 
 
+def test_a_replacement_of_the_same_name_begins_at_nothing(world: World) -> None:
+    world.up().crash(SAMPLER_0, 1).settle()
+    world.container(SAMPLER_0).update(restartCount=0, lastState={})
+    world.pods[SAMPLER_0]["metadata"]["uid"] = "another"
+    world.crash(SAMPLER_0, 1).settle()
+    assert world.counts == (2, 0)
+
+
 def test_ends_that_we_asked_for_do_not_count(world: World) -> None:
     world.up().spec(sampler={"replicas": 1}).settle()
     world.die(SAMPLER_1, 143).settle()

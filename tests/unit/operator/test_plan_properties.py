@@ -27,23 +27,36 @@ class Life(RuleBasedStateMachine):
     disruptions = 0
     permanent = False
     learner_done = False
+    calm = 0
 
-    @initialize(samplers=st.integers(1, 3), clean=st.sampled_from(["All", "Running", "None"]))
-    def begin(self, samplers: int, clean: str) -> None:
+    @initialize(
+        samplers=st.integers(1, 3), clean=st.sampled_from(["All", "Running", "None"]), calm=st.integers(0, 8)
+    )
+    def begin(self, samplers: int, clean: str, calm: int) -> None:
         self.policy: dict[str, Any] = {"backoffLimit": BACKOFF_LIMIT, "cleanPodPolicy": clean}
         self.world = make_world(sampler={"replicas": samplers}, runPolicy=self.policy)
         self.touched: set[str] = set()
         """Pods to which something has happened since the last pass; a second thing could hide the first."""
         self.last_phase = ""
+        self.calm = calm
+        """Passes before anything happens that ends the job."""
+        self.world.up()
 
     # What a pass finds.
 
-    @rule(pick=PICK, how=st.sampled_from([*DISRUPTIONS, *FAILURES]), restarted=st.booleans())
-    def a_container_dies(self, pick: int, how: tuple[int, str], restarted: bool) -> None:
+    @rule(
+        pick=PICK, how=st.sampled_from([*DISRUPTIONS, *FAILURES]), then=st.sampled_from(["", "wait", "run"])
+    )
+    def a_container_dies(self, pick: int, how: tuple[int, str], then: str) -> None:
         if name := self.pick(pick, self.running()):
-            (self.world.crash if restarted else self.world.die)(name, *how)
+            self.world.die(name, *how)
             self.count(how in FAILURES)
+            if then == "wait":
+                self.world.back_off(name)
+            if then == "run":
+                self.world.run(name)
 
+    @precondition(lambda self: not self.calm)
     @rule(pick=PICK)
     def a_container_dies_for_good(self, pick: int) -> None:
         if name := self.pick(pick, self.running()):
@@ -56,10 +69,9 @@ class Life(RuleBasedStateMachine):
         dead = [
             n for n in self.alive() if self.world.container(n)["state"].get("terminated", {}).get("exitCode")
         ]
-        if name := self.pick(pick, dead, touch=False):
-            self.world.back_off(name)
+        if dead:
+            self.world.back_off(dead[pick % len(dead)])
 
-    @rule()
     def containers_run(self) -> None:
         for name in self.alive():
             self.world.run(name)
@@ -93,7 +105,7 @@ class Life(RuleBasedStateMachine):
         if name := self.pick(pick, [name for name in self.running() if name != LEARNER]):
             self.world.die(name, 0)
 
-    @precondition(lambda self: LEARNER in self.running() and LEARNER not in self.touched)
+    @precondition(lambda self: not self.calm and LEARNER in self.running() and LEARNER not in self.touched)
     @rule()
     def the_learner_is_done(self) -> None:
         self.touched.add(LEARNER)
@@ -103,7 +115,7 @@ class Life(RuleBasedStateMachine):
     @rule(steps=st.integers(0, 50), state=st.sampled_from(["Starting", "Waiting", "Training"]))
     def the_learner_says(self, steps: int, state: str) -> None:
         if LEARNER in self.running():
-            self.world.say(report(steps, state))
+            self.world.after(5).say(report(steps, state))
 
     @rule(suspend=st.booleans())
     def the_user_suspends_or_resumes(self, suspend: bool) -> None:
@@ -119,11 +131,14 @@ class Life(RuleBasedStateMachine):
 
     # Passes.
 
-    @rule()
-    def the_operator_works(self) -> None:
+    @rule(run=st.booleans())
+    def the_operator_works(self, run: bool) -> None:
         before = self.world.status
         self.world.settle()
         self.touched.clear()
+        self.calm = max(0, self.calm - 1)
+        if run:
+            self.containers_run()
         status = self.world.status
         assert (status.failures, status.disruptions) == (self.failures, self.disruptions)
         assert status.restarts == self.failures + self.disruptions
@@ -160,13 +175,11 @@ class Life(RuleBasedStateMachine):
     def running(self) -> list[str]:
         return [name for name in self.alive() if "running" in self.world.container(name)["state"]]
 
-    def pick(self, number: int, names: list[str], touch: bool = True) -> str | None:
+    def pick(self, number: int, names: list[str]) -> str | None:
         names = [name for name in names if name not in self.touched]
         if not names:
             return None
-        name = names[number % len(names)]
-        if touch:
-            self.touched.add(name)
+        self.touched.add(name := names[number % len(names)])
         return name
 
     def is_member(self, name: str) -> bool:

@@ -1,0 +1,156 @@
+"""The queue: each key once, one worker a key, back-off that holds nobody else up."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+from rltraining_operator.queue import KeyedQueue
+
+
+class Log(list[float]):
+    """Times, for which one can wait."""
+
+    def __init__(self) -> None:
+        self._grew = asyncio.Event()
+
+    def note(self) -> None:
+        self.append(asyncio.get_running_loop().time())
+        self._grew.set()
+
+    async def reach(self, length: int) -> None:
+        while len(self) < length:
+            self._grew.clear()
+            await self._grew.wait()
+
+
+Scenario = Callable[[KeyedQueue[str]], Awaitable[None]]
+
+
+def run(work: Callable[[str], Awaitable[float | None]], scenario: Scenario, workers: int = 4) -> None:
+    """Run the scenario beside a working queue."""
+
+    async def both() -> None:
+        queue = KeyedQueue(work, workers=workers, backoff_seconds=0.01, backoff_max_seconds=0.04)
+        working = asyncio.create_task(queue.run())
+        try:
+            async with asyncio.timeout(5):
+                await scenario(queue)
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    asyncio.run(both())
+
+
+def test_a_key_is_worked_on_once_however_often_it_was_added() -> None:
+    seen: list[str] = []
+    log = Log()
+
+    async def work(key: str) -> None:
+        seen.append(key)
+        log.note()
+
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        for key in ("a", "b", "a", "a"):
+            queue.add(key)
+        queue.add("last")
+        await log.reach(3)
+
+    run(work, scenario)
+    assert seen == ["a", "b", "last"]
+
+
+def test_one_worker_a_key_and_once_more_when_added_meanwhile() -> None:
+    running: Counter[str] = Counter()
+    log = Log()
+    go = asyncio.Event()
+
+    async def work(key: str) -> None:
+        running[key] += 1
+        assert running[key] == 1
+        log.note()
+        await go.wait()
+        running[key] -= 1
+
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        queue.add("a")
+        await log.reach(1)
+        for _ in range(3):
+            queue.add("a")
+            await asyncio.sleep(0)
+        go.set()
+        await log.reach(2)
+        await asyncio.sleep(0.01)
+
+    run(work, scenario)
+    assert len(log) == 2
+
+
+def test_keys_that_raise_or_hang_hold_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
+    done = asyncio.Event()
+    tries = Log()
+
+    async def work(key: str) -> None:
+        if key == "hangs":
+            await asyncio.Event().wait()
+        if key == "raises":
+            tries.note()
+            raise RuntimeError("no such thing")
+        done.set()
+
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        queue.add("hangs")
+        queue.add("raises")
+        queue.add("good")
+        await done.wait()
+        while len(tries) < 5:
+            queue.add("raises")  # an event is no reason to try sooner
+            await asyncio.sleep(0.001)
+
+    run(work, scenario, workers=2)
+    waits = [later - sooner for sooner, later in itertools.pairwise(tries)]
+    assert all(wait >= least - 0.001 for wait, least in zip(waits, (0.01, 0.02, 0.04, 0.04), strict=True))
+    assert "raises: no such thing (error 1 in a row; again in 0.0 s)" in caplog.text
+
+
+def test_success_forgets_errors() -> None:
+    outcomes = iter([RuntimeError("x"), RuntimeError("x"), None, RuntimeError("x"), None])
+    times = Log()
+
+    async def work(key: str) -> float | None:
+        times.note()
+        if (error := next(outcomes)) is not None:
+            raise error
+        return 0.0
+
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        queue.add("a")
+        await times.reach(5)
+
+    run(work, scenario)
+    assert times[4] - times[3] < 0.019, "the back-off began anew"
+
+
+def test_again_after_and_the_earliest_time_counts() -> None:
+    times = Log()
+
+    async def work(key: str) -> float | None:
+        times.note()
+        return None
+
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        started = asyncio.get_running_loop().time()
+        queue.add_after("a", 60)
+        queue.add_after("a", 0.02)
+        queue.add_after("a", 30)
+        await times.reach(1)
+        assert times[0] - started >= 0.019
+        queue.add_after("a", 60)
+        queue.add("a")
+        await times.reach(2)
+
+    run(work, scenario)

@@ -1,0 +1,141 @@
+"""The parts of the local cluster that need no process."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rltraining_operator.local.backoff import Backoff
+from rltraining_operator.local.network import Ports, localize
+from rltraining_operator.local.store import Store, merge_patch
+from rltraining_operator.local.volumes import MountError, Volumes
+from rltraining_operator.local.watch import parse_quantity
+
+
+def test_backoff() -> None:
+    backoff = Backoff()
+    assert [backoff.after(1, "Error", 1) for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert backoff.after(137, "Error", 1) == backoff.after(143, "Error", 1) == 0
+    assert backoff.after(137, "OOMKilled", 1) == 30
+    assert backoff.after(1, "Error", 61) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "units"),
+    [
+        ("512Mi", 512 << 20),
+        ("1.5Gi", 3 << 29),
+        ("2G", 2 * 10**9),
+        ("100k", 10**5),
+        ("1e3", 1000),
+        (7, 7),
+        ("", None),
+    ],
+)
+def test_quantities(text: str, units: int | None) -> None:
+    assert parse_quantity(text) == units
+
+
+def test_a_port_is_the_pods_alone_and_stays_the_same() -> None:
+    ports = Ports()
+    port = ports.of("a")
+    assert (ports.of("a"), ports.of("b") != port) == (port, True)
+    with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+        stranger.bind(("127.0.0.1", port))
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("", port))
+        server.listen()
+        socket.create_connection(("127.0.0.1", port)).close()
+    ports.close()
+
+
+def test_addresses_become_local() -> None:
+    ports = Ports()
+    env = {
+        "RLTRAINING_LEARNERS": "http://demo-learner-0.demo:8080,http://demo-learner-1.demo:8080",
+        "RLTRAINING_HTTP_PORT": "8080",
+        "OTHER": "http://example.com:80",
+    }
+    local = localize(env, "demo-sampler-0", ports)
+    first, second = ports.of("demo-learner-0"), ports.of("demo-learner-1")
+    assert local["RLTRAINING_LEARNERS"] == f"http://127.0.0.1:{first},http://127.0.0.1:{second}"
+    assert local["RLTRAINING_HTTP_PORT"] == str(ports.of("demo-sampler-0"))
+    assert local["OTHER"] == env["OTHER"]
+    ports.close()
+
+
+POD: dict[str, Any] = {
+    "spec": {
+        "volumes": [
+            {"name": "config", "configMap": {"name": "c"}},
+            {"name": "token", "secret": {"secretName": "s"}},
+            {"name": "output", "persistentVolumeClaim": {"claimName": "x"}},
+            {"name": "cache", "emptyDir": {}},
+        ]
+    }
+}
+CONTAINER = {
+    "volumeMounts": [
+        {"name": "config", "mountPath": "/etc/c"},
+        {"name": "output", "mountPath": "/output/"},
+        {"name": "cache", "mountPath": "/cache"},
+    ]
+}
+
+
+def test_volumes_are_folders(tmp_path: Path) -> None:
+    objects: dict[str, Any] = {"ConfigMap": {"data": {"job.json": "1"}}}
+    volumes = Volumes(POD, tmp_path / "pod", tmp_path, lambda kind, name: objects.get(kind))
+    with pytest.raises(MountError, match='secret "s" not found'):
+        volumes.refresh()
+    objects["Secret"] = {"data": {"token": base64.b64encode(b"xyz").decode()}}
+    volumes.refresh()
+    token = tmp_path / "pod/token/token"
+    assert (token.read_text(), stat.S_IMODE(token.stat().st_mode)) == ("xyz", 0o600)
+    config = tmp_path / "pod/config/job.json"
+    with config.open() as old:
+        objects["ConfigMap"] = {"data": {"job.json": "2"}}
+        volumes.refresh()
+        assert (old.read(), config.read_text()) == ("1", "2"), "a reader sees one whole version"
+    assert volumes.localize(
+        {
+            "A": "/etc/c/job.json",
+            "B": "/output",
+            "C": "/cache/x",
+            "D": "/dev/termination-log",
+            "E": "/etc/cd",
+        },
+        CONTAINER,
+    ) == {
+        "A": str(config),
+        "B": str(tmp_path),
+        "C": str(tmp_path / "pod/cache/x"),
+        "D": str(tmp_path / "pod/termination-log"),
+        "E": "/etc/cd",
+    }
+    volumes.remove()
+    assert not (tmp_path / "pod").exists()
+
+
+def test_merge_patch() -> None:
+    assert merge_patch({"a": 1, "b": {"c": 1, "d": 2}}, {"a": None, "b": {"c": 3}, "e": [1]}) == {
+        "b": {"c": 3, "d": 2},
+        "e": [1],
+    }
+
+
+def test_the_store_shares_nothing_and_counts_generations() -> None:
+    store, manifest = Store(), {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"x": {"y": 1}}}
+    assert store.create(manifest)
+    assert not store.create(manifest)
+    store.get("Pod", "a")["spec"]["x"]["y"] = 2  # type: ignore[index]
+    assert store.get("Pod", "a")["spec"] == {"x": {"y": 1}}  # type: ignore[index]
+    assert not store.merge("Pod", "a", {"spec": {"x": {"y": 1}}})
+    assert store.merge("Pod", "a", {"spec": {"x": {"y": 3}}})
+    assert store.merge("Pod", "a", {"metadata": {"labels": {"l": "m"}}})
+    assert store.get("Pod", "a")["metadata"]["generation"] == 2  # type: ignore[index]
