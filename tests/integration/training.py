@@ -1,0 +1,235 @@
+"""What the tests of survival share: a small job, the real trainer in real processes, and what is told when one fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rltraining_api.contract import RENDEZVOUS_PATH
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.manifest import parse_job
+from rltraining_api.status import Condition
+from rltraining_operator import http
+from rltraining_operator.cluster import Key
+from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, WarmRuntime
+from rltraining_operator.local.runtime import Runtime
+from rltraining_operator.observed import Pod
+
+TRAINER = "training_program:main"
+SECONDS = 30.0
+"""How long anything may take that has no limit of its own; nothing does."""
+LOG_TAIL = 1500
+"""Characters of each log that a failure shows."""
+
+LEARNER, SAMPLER = "demo-learner-0", "demo-sampler-0"
+SMALL: dict[str, Any] = {
+    "algorithm": {"impala": {"unrollLength": 16, "queueCapacity": 1, "lossReduction": "Mean"}},
+    "environment": {"id": "CartPole-v1", "numEnvs": 8},
+    "network": {"mlp": {"hiddenSizes": [16]}},
+    "stop": {"environmentSteps": 10**12},
+    "checkpoint": {"everySeconds": 1},
+}
+"""Fast, and without an end of its own."""
+
+
+def small_job(**spec: Any) -> RLTrainingJob:
+    """A job named `demo`: SMALL, with these fields in the place of its own."""
+    header = {"apiVersion": "rltraining.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "demo"}}
+    return parse_job(header | {"spec": SMALL | spec})
+
+
+def code(**modules: str) -> dict[str, Any]:
+    """A ConfigMap `code` with user modules; `spec.code` of a job that uses it is CODE."""
+    data = {f"{name}.py": text for name, text in modules.items()}
+    return {"kind": "ConfigMap", "metadata": {"name": "code"}, "data": data}
+
+
+CODE = {"configMap": {"name": "code"}}
+
+
+class KeptWarm(WarmRuntime):
+    """A runtime that outlives the clusters that use it: importing torch once is enough for all tests."""
+
+    async def close(self) -> None:
+        """The next job uses it too."""
+
+    async def end(self) -> None:
+        await super().close()
+
+
+class Run:
+    """A running job."""
+
+    def __init__(self, cluster: LocalCluster, key: Key, runtime: Runtime) -> None:
+        self.cluster, self.key, self.runtime = cluster, key, runtime
+        self.pids: dict[str, list[int]] = {}
+        """All processes that each pod has had."""
+        cluster.subscribe(self._look)
+
+    @property
+    def job(self) -> RLTrainingJob:
+        return self.cluster.job(self.key)
+
+    @property
+    def steps(self) -> int:
+        return self.job.status.progress.environment_steps
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        """What progress.jsonl holds; the last line may be half written."""
+        path = self.cluster.workdir / "progress.jsonl"
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def pod(self, name: str) -> Pod:
+        return next(pod for pod in self.cluster.pods(self.key) if pod.name == name)
+
+    def process(self, pod: str) -> psutil.Process:
+        pid = self.cluster.pid(pod)
+        assert pid is not None, f"{pod} has no process"
+        return psutil.Process(pid)
+
+    def kill(self, pod: str, number: signal.Signals = signal.SIGKILL) -> psutil.Process:
+        """Send a signal to the pod's process, which may be gone afterwards."""
+        process = self.process(pod)
+        os.kill(process.pid, number)
+        return process
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((found for found in self.job.status.conditions if found.type == kind), None)
+
+    def event(self, reason: str) -> str | None:
+        """The message of the first event of this reason."""
+        messages = (known.event.message for known in self.cluster.events if known.event.reason == reason)
+        return next(messages, None)
+
+    async def until(self, holds: Callable[[RLTrainingJob], Any], seconds: float = SECONDS) -> RLTrainingJob:
+        """Wait until something has held of the job."""
+        async with asyncio.timeout(seconds):
+            return await self.cluster.until(self.key, lambda job: bool(holds(job)))
+
+    async def until_ready(self) -> None:
+        """All members do their work."""
+        await self.until(
+            lambda job: (
+                (found := self.condition("Ready"))
+                and found.status == "True"
+                and job.status.phase == "Running"
+            )
+        )
+
+    async def until_steps(self, more: int = 1) -> int:
+        """Training goes on: so many more steps than now. Returns how many they are then."""
+        goal = self.steps + more
+        return (
+            await self.until(lambda job: job.status.progress.environment_steps >= goal)
+        ).status.progress.environment_steps
+
+    async def until_ended(self) -> RLTrainingJob:
+        return await self.until(lambda job: job.status.completion_time is not None)
+
+    async def finish(self) -> RLTrainingJob:
+        """Let the stop rule be met: after all that happened, the job succeeds."""
+        await self.cluster.update_spec(self.key, {"stop": {"environmentSteps": max(1, self.steps)}})
+        job = await self.until_ended()
+        assert job.status.phase == "Succeeded", job.status.message
+        return job
+
+    async def rendezvous(self, token: str | None = None) -> dict[str, Any] | None:
+        """What the learner tells those who want to reach it; None while it tells nothing."""
+        token = self.token if token is None else token
+        answer = await self.get(RENDEZVOUS_PATH, token)
+        return json.loads(answer.body) if answer is not None and answer.status == 200 else None
+
+    async def get(self, path: str, token: str) -> http.Response | None:
+        """Ask the learner over HTTP."""
+        port = self.cluster._ports.of(LEARNER)  # every member is told it, nobody else
+        return await http.get("127.0.0.1", port, path, headers={"Authorization": f"Bearer {token}"})
+
+    @property
+    def token(self) -> str:
+        return (self.cluster.workdir / ".pods" / LEARNER / "token" / "token").read_text()
+
+    def check_accounts(self) -> None:
+        """No unroll gets lost: pushed = used + dropped + queued, at every point of the curves."""
+        for point in self.points:
+            pushed, used, dropped, queued = (
+                point[f"unrolls/{name}"] for name in ("pushed", "used", "dropped", "queued")
+            )
+            assert pushed == used + dropped + queued, point
+
+    def story(self) -> str:
+        """What has happened, for whoever must find out why."""
+        status = self.job.status.model_dump_json(
+            by_alias=True, exclude_none=True, exclude={"conditions", "ledger"}
+        )
+        parts = [f"status: {status}"]
+        parts += [
+            f"condition {c.type} {c.status}: {c.reason}: {c.message}" for c in self.job.status.conditions
+        ]
+        parts += [f"event {known.event.reason}: {known.event.message}" for known in self.cluster.events]
+        logs = sorted((self.cluster.workdir / "logs").glob("*.log"))
+        parts += [f"--- {path.name}\n{path.read_text(errors='replace')[-LOG_TAIL:]}" for path in logs]
+        return "\n".join(parts)
+
+    def _look(self, _: Key) -> None:
+        for pod in self.cluster.pods(self.key):
+            pid, known = self.cluster.pid(pod.name), self.pids.setdefault(pod.name, [])
+            if pid is not None and pid not in known:
+                known.append(pid)
+
+
+async def eventually(holds: Callable[[], Any], seconds: float = SECONDS) -> None:
+    """Wait until something has held of which nobody tells."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def training(
+    workdir: Path, runtime: WarmRuntime, job: RLTrainingJob, config_maps: tuple[Mapping[str, Any], ...] = ()
+) -> AsyncIterator[Run]:
+    """The job, run by an engine; when the block is left nothing of it is alive, and its accounts are checked."""
+    async with LocalCluster(workdir, runtime) as cluster:
+        for config_map in config_maps:
+            cluster.put(dict(config_map))
+        engine = Engine(cluster, settings=LOCAL_SETTINGS)
+        cluster.subscribe(engine.mark)
+        work = asyncio.create_task(engine.run())
+        run = Run(cluster, await cluster.submit(job), runtime)
+        try:
+            yield run
+            run.check_accounts()
+        except (Exception, asyncio.CancelledError) as error:
+            error.add_note(run.story())
+            raise
+        finally:
+            engine.stop()
+            await work
+
+
+class Train:
+    """`train(job, scenario)`: run a job and do to it what the scenario says, on one warm runtime in one event loop."""
+
+    def __init__(self, runner: asyncio.Runner, runtime: WarmRuntime, workdir: Path) -> None:
+        self.workdir = workdir
+        self._runner, self._runtime = runner, runtime
+
+    def __call__(
+        self, job: RLTrainingJob, scenario: Callable[[Run], Awaitable[None]], *config_maps: Mapping[str, Any]
+    ) -> None:
+        async def live() -> None:
+            async with training(self.workdir, self._runtime, job, config_maps) as run:
+                await scenario(run)
+
+        self._runner.run(live())
