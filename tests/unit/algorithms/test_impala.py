@@ -365,7 +365,7 @@ class Bandit(gym.Env):
 @pytest.mark.parametrize(("continuous", "random", "good"), [(False, 0.5, 0.95), (True, -1.4, -0.3)])
 def test_a_bandit_is_learnt(continuous: bool, random: float, good: float) -> None:
     torch.manual_seed(0)
-    settings = Impala(learning_rate=0.01, optimizer=Optimizer(adam=Adam()), entropy_cost=0.0)
+    settings = Impala(learning_rate=0.02, optimizer=Optimizer(adam=Adam()), entropy_cost=0.0)
     environments = SyncVectorEnv([lambda: Bandit(continuous)] * 8)
     network, distribution = build_actor_critic(
         Network(mlp=Mlp(hidden_sizes=(8,))),
@@ -384,7 +384,7 @@ def test_a_bandit_is_learnt(continuous: bool, random: float, good: float) -> Non
         seed=0,
     )
     returns = []
-    for _ in range(300):
+    for _ in range(150):
         batch = collector.collect()
         returns.append(batch["episode_return"].mean().item())
         learner.step([batch], 0)

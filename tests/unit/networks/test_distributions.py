@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from rltraining_trainer.networks import Categorical, DiagonalGaussian
@@ -110,6 +110,7 @@ BOXES = [
 
 
 @pytest.mark.parametrize("space", BOXES, ids=str)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_every_draw_becomes_an_action_of_the_space(space: spaces.Box, data: st.DataObject) -> None:
     ours = DiagonalGaussian(space)

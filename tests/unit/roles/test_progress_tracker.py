@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rltraining_api.lifecycle import MeanReturn, SmoothedReturn, Stop
 from rltraining_trainer.checkpoint import snapshot
@@ -72,6 +72,7 @@ def test_policy_lag_is_smoothed_and_never_negative() -> None:
     assert tracker.report(0, 6, 0.0).policy_lag == pytest.approx(1.9)
 
 
+@settings(max_examples=40)
 @given(
     returns=st.lists(st.lists(st.integers(-9, 20), max_size=6), min_size=2, max_size=12),
     cut=st.integers(0, 11),
