@@ -66,7 +66,8 @@ class Cluster(Protocol):
         """Delete a child, or the job itself. Its being gone, or another incarnation in its place, is fine."""
 
     async def patch_status(self, key: Key, uid: str, status: Manifest) -> None:
-        """Replace the status of the job with this uid; `NotFoundError` when it is gone."""
+        """Put a status in the place of the old one, fields that are missing from it included, if the job still has this
+        uid; `NotFoundError` when it is gone."""
 
     async def emit(self, key: Key, uid: str, event: Event) -> None:
         """Add to the job's story. Equal events are counted, not repeated."""

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rltraining_api.contract import PERMANENT_EXIT_CODES, TRAINER_CONTAINER, TerminationMessage
 from rltraining_api.failure_policy import FailureRule, PodFailurePolicy
 
-from rltraining_operator.observed import Pod, Termination
+from rltraining_operator.pod_view import Pod, Termination
 
 KILLED_FROM_OUTSIDE = (137, 143)
 """SIGKILL and SIGTERM: nothing a program does to itself."""

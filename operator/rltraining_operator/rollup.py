@@ -176,7 +176,7 @@ def _conditions(
         conditions = conditions.set("Suspended", True, "JobSuspended", "runPolicy.suspend is true")
     elif conditions.get("Suspended"):
         conditions = conditions.set("Suspended", False, "JobResumed")
-    conditions = _ready(conditions, job, status, phase)
+    conditions = _ready(conditions, job, status, phase, made)
     if phase == "Restarting" or conditions.get("Restarting"):
         restarting = phase == "Restarting"
         conditions = conditions.set(
@@ -190,13 +190,14 @@ def _conditions(
     return conditions
 
 
-def _ready(conditions: Conditions, job: RLTrainingJob, status: Status, phase: Phase) -> Conditions:
+def _ready(
+    conditions: Conditions, job: RLTrainingJob, status: Status, phase: Phase, made: Decisions
+) -> Conditions:
     sentence = f"{status.learner.summary} learners and {status.sampler.summary} samplers are ready"
     if status.learner.ready >= wanted(job, "learner") and status.sampler.ready >= wanted(job, "sampler"):
         return conditions.set("Ready", True, "AllMembersReady", sentence)
-    return conditions.set(
-        "Ready", False, "MembersNotReady" if phase != "Suspended" else "Suspended", sentence
-    )
+    reason = "Finished" if made.outcome else "Suspended" if phase == "Suspended" else "MembersNotReady"
+    return conditions.set("Ready", False, reason, sentence)
 
 
 def _progressing(

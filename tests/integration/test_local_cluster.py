@@ -42,7 +42,7 @@ def test_a_job_runs_to_its_end(tmp_path: Path) -> None:
     assert written["spec"]["seed"] == 7
     assert "sampler demo-sampler-1 starts" in (tmp_path / "logs/demo-sampler-1.log").read_text()
     assert not psutil.Process().children(recursive=True)
-    assert not list((tmp_path / ".pods").iterdir())
+    assert not (tmp_path / ".pods").exists()
 
 
 def test_scale_suspend_resume_delete(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import json
 import logging
 import secrets
+import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -22,28 +22,20 @@ from rltraining_operator import http
 from rltraining_operator.children import covers
 from rltraining_operator.cluster import Event, Key, Manifest, Ref
 from rltraining_operator.errors import NotFoundError, RejectedError, UnavailableError
+from rltraining_operator.local.events import EventLog
 from rltraining_operator.local.network import HOST, Ports
-from rltraining_operator.local.pod import LocalPod
+from rltraining_operator.local.pod import LocalPod, left_out
 from rltraining_operator.local.runtime import Runtime
 from rltraining_operator.local.store import Store, merge_patch
 from rltraining_operator.local.volumes import MountError, Volumes
 from rltraining_operator.observed import Observed, Pod
 
 CHILD_KINDS = ("Pod", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim")
+PODS_FOLDER = ".pods"
 GRACE_SECONDS = 30
 """What Kubernetes gives a pod that asks for nothing else."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class StoredEvent:
-    """An event, and how often it came."""
-
-    event: Event
-    first: datetime
-    last: datetime
-    count: int = 1
 
 
 class LocalCluster:
@@ -54,8 +46,7 @@ class LocalCluster:
 
     def __init__(self, workdir: Path, runtime: Runtime) -> None:
         self.workdir = workdir.absolute()
-        self.events: list[StoredEvent] = []
-        """The story of the job, oldest first."""
+        self.events = EventLog()
         self._runtime = runtime
         self._store = Store()
         self._ports = Ports()
@@ -82,6 +73,7 @@ class LocalCluster:
         await asyncio.gather(*self._deleting.values(), return_exceptions=True)
         await self._runtime.close()
         self._ports.close()
+        shutil.rmtree(self.workdir / PODS_FOLDER, ignore_errors=True)
 
     # What a user does with kubectl.
 
@@ -186,6 +178,8 @@ class LocalCluster:
         if self._store.create(child):
             if child["kind"] == "Pod":
                 self._start_pod(child["metadata"]["name"])
+                for sentence in left_out(child):
+                    self.events.tell(Event("Warning", "NotRunLocally", sentence))
             self._notify()
 
     async def apply(self, key: Key, child: Manifest) -> None:
@@ -218,12 +212,7 @@ class LocalCluster:
         self._notify()
 
     async def emit(self, key: Key, uid: str, event: Event) -> None:
-        now = datetime.now(UTC)
-        for stored in self.events:
-            if stored.event == event:
-                stored.count, stored.last = stored.count + 1, now
-                return
-        self.events.append(StoredEvent(event, now, now))
+        self.events.tell(event)
 
     def _raw_job(self, key: Key) -> dict[str, Any]:
         raw = self._store.get(KIND, key.name) if key == self._key else None
@@ -239,7 +228,8 @@ class LocalCluster:
             self._store.replace_status("Pod", name, status)
             self._notify()
 
-        volumes = Volumes(pod, self.workdir / ".pods" / name, self.workdir, self._store.get)
+        volumes = Volumes(pod, self.workdir / PODS_FOLDER / name, self.workdir, self._store.get)
+        volumes.remove()  # what a cluster that was killed has left behind
         self._pods[name] = LocalPod(
             pod,
             runtime=self._runtime,

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class LocalPod:
     """Runs a pod. `publish` gets the pod's status, in Kubernetes' shape, whenever it changes.
 
-    Of its containers only the trainer runs: the others would need a container runtime.
+    Of its containers only the trainer runs; `left_out` tells what else is missing.
     """
 
     def __init__(
@@ -211,6 +211,20 @@ class LocalPod:
             ],
         }
         self._publish(status | ({"reason": reason, "message": message} if reason else {}))
+
+
+def left_out(pod: Json) -> Iterator[str]:
+    """What a pod asks for that it does not get here, a sentence each."""
+    spec = pod["spec"]
+    for container in (*spec["containers"], *spec.get("initContainers", [])):
+        if container["name"] != TRAINER_CONTAINER:
+            yield f"container {container['name']} is not run: without a container runtime only the trainer is"
+    trainer = next(c for c in spec["containers"] if c["name"] == TRAINER_CONTAINER)
+    for variable in trainer.get("env", []):
+        if "valueFrom" in variable:
+            yield f"variable {variable['name']} of the trainer is empty: valueFrom needs a cluster"
+    if trainer.get("envFrom"):
+        yield "envFrom of the trainer is left out: it needs a cluster"
 
 
 def _now() -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rltraining_operator.local.backoff import Backoff
 from rltraining_operator.local.network import Ports, localize
+from rltraining_operator.local.pod import left_out
 from rltraining_operator.local.store import Store, merge_patch
 from rltraining_operator.local.volumes import MountError, Volumes
 from rltraining_operator.local.watch import parse_quantity
@@ -20,6 +21,7 @@ def test_backoff() -> None:
     backoff = Backoff()
     assert [backoff.after(1, "Error", 1) for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
     assert backoff.after(137, "Error", 1) == backoff.after(143, "Error", 1) == 0
+    assert backoff.after(137, "Error", 0.9) == 0.5
     assert backoff.after(137, "OOMKilled", 1) == 30
     assert backoff.after(1, "Error", 61) == 0.5
 
@@ -38,6 +40,21 @@ def test_backoff() -> None:
 )
 def test_quantities(text: str, units: int | None) -> None:
     assert parse_quantity(text) == units
+
+
+def test_what_a_local_cluster_cannot_do_is_said() -> None:
+    trainer = {
+        "name": "trainer",
+        "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {}}}],
+        "envFrom": [{"configMapRef": {"name": "x"}}],
+    }
+    pod = {"spec": {"containers": [trainer, {"name": "proxy"}], "initContainers": [{"name": "fetch"}]}}
+    assert list(left_out(pod)) == [
+        "container proxy is not run: without a container runtime only the trainer is",
+        "container fetch is not run: without a container runtime only the trainer is",
+        "variable B of the trainer is empty: valueFrom needs a cluster",
+        "envFrom of the trainer is left out: it needs a cluster",
+    ]
 
 
 def test_a_port_is_the_pods_alone_and_stays_the_same() -> None:
