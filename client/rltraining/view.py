@@ -58,7 +58,8 @@ def _progress(snapshot: Snapshot) -> RenderableType:
     if percent is None:
         return Text("progress  -", style="dim")
     row = Table.grid(padding=(0, 1))
-    eta = f"about {clock(snapshot.eta_seconds)} left" if snapshot.eta_seconds else ""
+    known = snapshot.eta_seconds and snapshot.status.phase == "Running"
+    eta = f"about {clock(snapshot.eta_seconds or 0)} left" if known else ""
     row.add_row(
         ProgressBar(total=100, completed=percent, width=BAR_WIDTH), f"{percent:.0f}%", Text(eta, style="dim")
     )

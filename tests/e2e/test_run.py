@@ -139,23 +139,33 @@ def test_a_manifest_that_is_wrong_starts_nothing(folder: Path) -> None:
     assert not (folder / "runs").exists()
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(folder: Path) -> None:
+def test_an_interrupted_run_goes_on_where_it_stopped_and_a_second_signal_ends_it_at_once(
+    folder: Path,
+) -> None:
     with started(folder, "run", "job.yaml", "--set", FOREVER, "--workdir", "run") as command:
         command.wait_for("Running", "steps")
         command.send(signal.SIGINT)
         first = command.finish()
     assert first.code == 128 + signal.SIGINT, first
     assert "Go on:  rltrain run run --resume" in first.out
+    assert list((folder / "run" / "checkpoints").iterdir())
     stopped_at = steps_of(folder / "run")
     assert stopped_at > 0
 
     with started(folder, "run", "run", "--resume") as command:
-        line = command.wait_for("Running", "steps")
+        assert steps_in(command.wait_for("Running", "steps")) >= stopped_at
+        processes = psutil.Process(command.process.pid).children(recursive=True)
+        learner = next(process for process in processes if "learner" in " ".join(process.cmdline()))
+        learner.suspend()  # so that it cannot end in order, however fast it is
         command.send(signal.SIGTERM)
+        command.wait_for("Stopping")
+        command.send(signal.SIGINT)
         second = command.finish()
-    assert second.code == 128 + signal.SIGTERM, second
-    assert steps_in(line) >= stopped_at
+    assert second.code == 128 + signal.SIGINT, second
     assert steps_of(folder / "run") >= stopped_at
+    assert len(processes) >= 3  # the template, the learner, the sampler
+    _, alive = psutil.wait_procs(processes, timeout=SECONDS_MAX)
+    assert not alive
     seconds = [
         json.loads(point)["seconds"] for point in (folder / "run" / "progress.jsonl").read_text().splitlines()
     ]
@@ -165,19 +175,3 @@ def test_an_interrupted_run_goes_on_where_it_stopped(folder: Path) -> None:
 def steps_in(line: str) -> int:
     """`00:03  Running  412,160 steps …`"""
     return int(line.split(" steps")[0].split()[-1].replace(",", ""))
-
-
-def test_a_second_ctrl_c_ends_everything_at_once(folder: Path) -> None:
-    with started(folder, "run", "job.yaml", "--set", FOREVER, "--workdir", "run") as command:
-        command.wait_for("Running", "steps")
-        processes = psutil.Process(command.process.pid).children(recursive=True)
-        assert len(processes) >= 3  # the template, the learner, the sampler
-        learner = next(p for p in processes if "learner" in " ".join(p.cmdline()))
-        learner.suspend()  # so that it cannot end in order, however fast it is
-        command.send(signal.SIGINT)
-        command.wait_for("Stopping")
-        command.send(signal.SIGINT)
-        ended = command.finish()
-    assert ended.code == 128 + signal.SIGINT
-    _, alive = psutil.wait_procs(processes, timeout=SECONDS_MAX)
-    assert not alive
