@@ -1,0 +1,178 @@
+"""What cannot work ends the job at once, with the message that helps its user."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from training import CODE, Run, Train, code, small_job
+
+FAILED_SECONDS = 5.0
+"""From the creation of the pods."""
+
+BASE = """
+import gymnasium as gym
+import numpy as np
+
+class Base(gym.Env):
+    observation_space, action_space = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.observation_space.sample(), self.reward(), False, False, {}
+
+    def reward(self):
+        return 0.0
+
+class Step(Base):
+    def reward(self):
+        if self.steps > 50:
+            raise ValueError("the maze has no exit")
+        return 0.0
+
+class Reset(Base):
+    def reset(self, *, seed=None, options=None):
+        raise KeyError("maze.txt")
+
+class Exits(Base):
+    def reward(self):
+        raise SystemExit("enough")
+
+class NaN(Base):
+    def reward(self):
+        return float("nan") if self.steps > 50 else 0.0
+
+class Make(Base):
+    def __init__(self):
+        raise OSError("no licence for this simulator")
+
+for environment in (Step, Reset, Exits, NaN, Make):
+    gym.register(f"{environment.__name__}-v0", entry_point=environment)
+"""
+
+NETS = """
+import torch
+
+def raises(observation_space):
+    raise TypeError("this space is too small")
+
+def too_wide(observation_space):
+    return torch.nn.Linear(1000, 16)
+"""
+
+
+@dataclass
+class Case:
+    """A job that cannot work."""
+
+    spec: dict[str, Any]
+    reason: str
+    message: str
+    """How the sentence begins, after the pod's name."""
+    trace: list[str] = field(default_factory=list)
+    """What its traceback tells."""
+
+
+def environment(id: str) -> dict[str, Any]:
+    return {"environment": {"id": id, "numEnvs": 4}, "code": CODE}
+
+
+CASES = {
+    "step raises": Case(
+        environment("mazes:Step-v0"),
+        "UserCodeError",
+        "environment 'mazes:Step-v0': step raised ValueError: the maze has no exit\n",
+        ["mazes.py", "line 23, in reward", 'raise ValueError("the maze has no exit")'],
+    ),
+    "reset raises": Case(
+        environment("mazes:Reset-v0"),
+        "UserCodeError",
+        "environment 'mazes:Reset-v0': reset raised KeyError: 'maze.txt'\n",
+        ["mazes.py", "line 28, in reset", 'raise KeyError("maze.txt")'],
+    ),
+    "step exits": Case(
+        environment("mazes:Exits-v0"),
+        "UserCodeError",
+        "environment 'mazes:Exits-v0': step raised SystemExit: enough\n",
+        ["mazes.py", "line 32, in reward"],
+    ),
+    "constructor raises": Case(
+        environment("mazes:Make-v0"),
+        "UserCodeError",
+        "making environment 'mazes:Make-v0' raised OSError: no licence for this simulator\n",
+        ["mazes.py", "line 40, in __init__"],
+    ),
+    "unknown environment": Case(
+        {"environment": {"id": "CartPool-v1"}},
+        "BadConfiguration",
+        "spec.environment.id: there is no environment 'CartPool-v1': ",
+    ),
+    "no such module": Case(
+        environment("labyrinths:Maze-v0"),
+        "UserCodeError",
+        "spec.environment.id: importing module 'labyrinths' raised ModuleNotFoundError: No module named 'labyrinths'\n",
+    ),
+    "module with a mistake": Case(
+        environment("broken:Maze-v0"),
+        "UserCodeError",
+        "spec.environment.id: importing module 'broken' raised SyntaxError: ",
+        ["broken.py", "line 2", "def step(self:"],
+    ),
+    "network for images": Case(
+        {"network": {"natureCnn": {}}},
+        "BadConfiguration",
+        "spec.network.natureCnn: it needs images, a uint8 Box [height, width, channels], but the observations are Box(",
+    ),
+    "network that raises": Case(
+        {"network": {"entryPoint": "nets:raises"}, "code": CODE},
+        "UserCodeError",
+        "spec.network.entryPoint: nets:raises(observation_space) raised TypeError: this space is too small\n",
+        ["nets.py", "line 5, in raises"],
+    ),
+    "network that does not fit": Case(
+        {"network": {"entryPoint": "nets:too_wide"}, "code": CODE},
+        "UserCodeError",
+        "spec.network.entryPoint: the network does not fit observations of Box(",
+        ["mat1 and mat2 shapes cannot be multiplied"],
+    ),
+    "NaN in the loss": Case(
+        environment("mazes:NaN-v0"),
+        "Diverged",
+        "NaN in the loss at update ",
+        [": the environment gave a reward that is NaN or infinite"],
+    ),
+}
+
+MODULES = code(mazes=BASE, nets=NETS, broken="class Maze:\n    def step(self:\n")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_it_fails_at_once_with_the_message(train: Train, case: Case) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until(
+            lambda _: all(run.pids.get(pod.name) for pod in run.cluster.pods(run.key)) and run.pids
+        )
+        began = time.monotonic()
+        job = await run.until_ended()
+        assert time.monotonic() - began <= FAILED_SECONDS
+        assert job.status.phase == "Failed"
+        failed = run.condition("Failed")
+        assert failed is not None
+        assert (failed.status, failed.reason) == ("True", case.reason)
+        pod, _, message = failed.message.partition(": ")
+        assert pod in run.pids
+        assert message.startswith(case.message), message
+        for words in case.trace:
+            assert words in message
+        assert job.status.message == failed.message.splitlines()[0]
+        assert {pod: len(pids) for pod, pids in run.pids.items()} == dict.fromkeys(run.pids, 1), "restarted"
+
+    train(small_job(**case.spec), scenario, MODULES)
