@@ -172,3 +172,10 @@ def test_a_folder_with_a_run_is_left_alone(job: Path) -> None:
     assert result.exit_code == 2
     assert "holds a run already: continue it with --resume, replace it with --overwrite" in result.stderr
     assert [path.name for path in run.iterdir()] == ["job.yaml"]
+
+
+def test_the_examples_are_right() -> None:
+    examples = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+    result = rltrain("validate", *examples)
+    assert result.exit_code == 0, result.stderr
+    assert len(result.stdout.splitlines()) == len(examples) > 0
