@@ -112,6 +112,11 @@ def _user_torso(entry_point: str, space: spaces.Space) -> nn.Module:
         raise UserCodeError(
             f"spec.network.entryPoint: {entry_point} must return a torch.nn.Module, got {type(torso).__name__}"
         )
+    if any(True for _ in torso.buffers()):
+        raise UserCodeError(
+            f"spec.network.entryPoint: {entry_point} has buffers (as BatchNorm does), and samplers get parameters only; "
+            "use a normalisation without running statistics, such as LayerNorm"
+        )
     other_floats = np.issubdtype(space.dtype, np.floating) and space.dtype != np.float32
     return nn.Sequential(AsFloat(), torso) if other_floats else torso
 

@@ -121,6 +121,9 @@ class Learner:
         self._endpoint.start()
         self._state = "Waiting"
         self._http.start()
+        _LOG.info(
+            "ready at step %d, with %d parameters", self._progress.environment_steps, self._algorithm.parameters.numel()
+        )
 
     def train(self) -> None:
         """Update until a stop rule is met."""
@@ -142,6 +145,7 @@ class Learner:
 
     def finish(self) -> None:
         """Write everything that is to be left before anybody hears that the run is done."""
+        _LOG.info("%s", self._stop_reason)
         self.save()
         self._policy_uri = export_policy(
             f"{self._context.storage}/policy",

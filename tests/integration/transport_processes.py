@@ -1,0 +1,86 @@
+"""Processes for the tests of the transport: forked from one that has imported torch, told what to play, listened to."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+class Member:
+    """A process that plays a role of transport_members."""
+
+    def __init__(self, zygote: Zygote, role: str, fifo: Path, arguments: tuple[Any, ...]) -> None:
+        os.mkfifo(fifo)
+        self._said = os.fdopen(
+            os.open(fifo, os.O_RDWR), "rb", buffering=0
+        )  # RDWR: no end of file, no waiting
+        self._zygote = zygote
+        self.pid = zygote.order({"role": role, "fifo": str(fifo), "arguments": arguments})
+        self._handle = os.pidfd_open(self.pid)
+        self._ended: int | None = None
+
+    def hear(self, timeout: float = 30) -> str:
+        """The next line it says."""
+        assert select.select([self._said], [], [], timeout)[0], "it says nothing"
+        line = b""
+        while not line.endswith(b"\n"):
+            line += self._said.read(1)
+        return line.decode().strip()
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.pid, number)
+
+    def freeze(self) -> None:
+        """Stop all its threads, which takes a moment, until SIGCONT."""
+        self.kill(signal.SIGSTOP)
+        threads = Path(f"/proc/{self.pid}/task")
+        while any(" T " not in (thread / "stat").read_text() for thread in threads.iterdir()):
+            time.sleep(0.001)
+
+    def ended(self, timeout: float = 1) -> bool:
+        return bool(select.select([self._handle], [], [], timeout)[0])
+
+    def wait(self, timeout: float = 30) -> int:
+        """Its exit code; negative, the signal that ended it."""
+        if self._ended is None:
+            assert self.ended(timeout), "it does not end"
+            self._ended = self._zygote.order({"reap": self.pid})
+        return self._ended
+
+    def close(self) -> None:
+        if self._ended is None:
+            self.kill()
+            self.wait()
+        os.close(self._handle)
+        self._said.close()
+
+
+class Zygote:
+    """The process that forks members."""
+
+    def __init__(self) -> None:
+        program = Path(__file__).with_name("transport_members.py")
+        self._process = subprocess.Popen(
+            [sys.executable, str(program)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "TP_SOCKET_IFNAME": "lo"},
+        )
+
+    def order(self, order: dict[str, Any]) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
