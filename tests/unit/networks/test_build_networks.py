@@ -205,6 +205,11 @@ def test_a_network_of_the_users_gets_integers_as_they_are(entry_point: Callable)
             r".*:make must return a torch\.nn\.Module, got int",
         ),
         (
+            "def make(space): return nn.BatchNorm1d(4)",
+            UserCodeError,
+            r"spec\.network\.entryPoint: \w+:make has buffers \(as BatchNorm does\), .*LayerNorm",
+        ),
+        (
             "def make(space): return nn.Linear(5, 5)",
             UserCodeError,
             r"spec\.network\.entryPoint: the network does not fit observations of Box\(.*\): it raised "
