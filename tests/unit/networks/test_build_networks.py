@@ -237,7 +237,7 @@ def test_a_network_of_the_users_gets_integers_as_they_are(entry_point: Callable)
             r".*but turned \(2, 3\) into a tuple",
         ),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_a_network_of_the_users_that_does_not_fit_is_one_sentence(
     entry_point: Callable, source: str, kind: type[TrainerError], sentence: str
