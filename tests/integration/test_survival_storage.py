@@ -95,14 +95,30 @@ def test_a_full_disk_is_told_training_goes_on_and_it_heals(
         assert f"could not be written to file://{small_disk}" in told.message
         assert told.message.endswith(": the disk is full; training goes on")
 
+        if all_on_it:
+            await run.until(lambda _: run.event("MetricsNotWritten"))
         await run.until_steps()
         await run.until_steps()
         assert healthy("False")
         filler.unlink()
         await run.until(lambda _: healthy("True"))
-        warned = [warning for warning in run.job.status.warnings if warning.startswith("MetricsNotWritten")]
-        assert not warned
+        await run.until(lambda job: not job.status.warnings)
         status = (await run.finish()).status
         assert (status.restarts, status.failures) == (0, 0)
 
     train(small_job(checkpoint=checkpoint), scenario)
+
+
+@pytest.mark.timeout(60)
+def test_a_disk_that_is_full_to_the_end_is_what_the_job_fails_of(train: Train, small_disk: Path) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until(lambda job: job.status.checkpoint is not None)
+        fill(small_disk)
+        await run.cluster.update_spec(run.key, {"stop": {"environmentSteps": run.steps}})
+        job = await run.until_ended()
+        assert job.status.phase == "Failed"
+        assert f"the policy could not be written to file://{small_disk}" in job.status.message
+        assert job.status.message.endswith(": the disk is full")
+
+    checkpoint = {"everySeconds": 1, "uri": f"file://{small_disk}"}
+    train(small_job(checkpoint=checkpoint, runPolicy={"backoffLimit": 0}), scenario)

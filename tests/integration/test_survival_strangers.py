@@ -106,11 +106,12 @@ def test_strangers_without_the_token_are_refused_and_their_pickles_not_executed(
 async def act(run: Run, url: str, trace: Path) -> list[str]:
     """A stranger, in a process of its own; what it says, line by line."""
     log = run.cluster.workdir / "logs" / "stranger.log"
-    argv = ["rltraining-trainer", "stranger", url, str(trace)]
+    said = run.cluster.workdir / "said"
+    argv = ["rltraining-trainer", "stranger", url, str(trace), str(said)]
     process = await run.runtime.start(Command(argv, {"TP_SOCKET_IFNAME": "lo"}, Path.cwd(), log, "stranger"))
     try:
         async with asyncio.timeout(20):
             await process.wait()
     finally:
         process.send_signal(signal.SIGKILL)
-    return log.read_text().splitlines()
+    return said.read_text().splitlines()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import transport_members
 from rltraining_trainer.roles import main as trainer
 
 
 def main(argv: list[str]) -> int:
-    """`learner`, `sampler`, or `stranger URL TRACE`."""
+    """`learner`, `sampler`, or `stranger URL TRACE SAID`: what the stranger says goes to a file, as torch too logs."""
     if argv[0] != "stranger":
         return trainer.main(argv)
-    url, trace = argv[1:]
-    transport_members.caller(_say, url, "another token")
-    transport_members.stranger(_say, url, trace)
+    url, trace, said = argv[1:]
+    with Path(said).open("w") as file:
+
+        def say(line: str) -> None:
+            print(line, file=file, flush=True)
+
+        transport_members.caller(say, url, "another token")
+        transport_members.stranger(say, url, trace)
     return 0
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
