@@ -58,7 +58,7 @@ class LocalPod:
         self._phase = "Pending"
         self._state: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
         self._last_state: dict[str, Any] = {}
-        self._restarts = 0
+        self._starts = 0
         self._ready = False
         self._backoff = Backoff()
         self._stopping = False
@@ -81,7 +81,7 @@ class LocalPod:
         self._show()
         try:
             while not await self._run_once():
-                self._restarts += 1
+                pass
         except Exception as error:  # a bug here must not look like a pod that goes on
             log.exception("pod %s", self.name)
             self._phase = "Failed"
@@ -130,6 +130,7 @@ class LocalPod:
                 self._show()
                 await asyncio.sleep(delay.after(1, reason, 0))
             else:
+                self._starts += 1
                 self._phase = "Running"
                 self._state = {"running": {"startedAt": _now()}}
                 self._show()
@@ -152,7 +153,8 @@ class LocalPod:
         """Wait for the end; also whether it came for taking more memory than the limit."""
         probe = self._container.get("readinessProbe") or {}
         readiness = asyncio.create_task(watch_readiness(probe, self._ports.of(self.name), self._set_ready))
-        limit = parse_quantity(self._container.get("resources", {}).get("limits", {}).get("memory", ""))
+        limits = (self._container.get("resources") or {}).get("limits") or {}
+        limit = parse_quantity(limits.get("memory", ""))
         memory = asyncio.create_task(watch_memory(process.pid, limit) if limit else asyncio.Event().wait())
         ended = asyncio.create_task(process.wait())
         try:
@@ -202,7 +204,9 @@ class LocalPod:
             "containerStatuses": [
                 {
                     "name": TRAINER_CONTAINER,
-                    "restartCount": self._restarts,
+                    "restartCount": max(
+                        self._starts - 1, 0
+                    ),  # a start that has failed is none: as a kubelet counts
                     "ready": self._ready,
                     "state": self._state,
                     "lastState": self._last_state,

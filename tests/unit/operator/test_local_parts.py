@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import socket
 import stat
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 from rltraining_operator.local.backoff import Backoff
 from rltraining_operator.local.network import Ports, localize
-from rltraining_operator.local.pod import left_out
+from rltraining_operator.local.pod import LocalPod, left_out
+from rltraining_operator.local.runtime import Command, Exit, Process, StartError
 from rltraining_operator.local.store import Store, merge_patch
 from rltraining_operator.local.volumes import MountError, Volumes
 from rltraining_operator.local.watch import parse_quantity
+from rltraining_operator.pod_view import Pod
 
 
 def test_backoff() -> None:
@@ -156,3 +159,63 @@ def test_the_store_shares_nothing_and_counts_generations() -> None:
     assert store.merge("Pod", "a", {"spec": {"x": {"y": 3}}})
     assert store.merge("Pod", "a", {"metadata": {"labels": {"l": "m"}}})
     assert store.get("Pod", "a")["metadata"]["generation"] == 2  # type: ignore[index]
+
+
+class Crash:
+    """A process that has ended with code 1."""
+
+    pid = 0
+
+    async def wait(self) -> Exit:
+        return Exit(1, 0)
+
+    def send_signal(self, number: int) -> None: ...
+
+
+class StartsOnce:
+    """A runtime that can start nothing any more after its first process."""
+
+    def __init__(self) -> None:
+        self._left: list[Process] = [Crash()]
+
+    async def open(self, log: Path) -> None: ...
+
+    async def start(self, command: Command) -> Process:
+        if not self._left:
+            raise StartError("no more")
+        return self._left.pop()
+
+    async def close(self) -> None: ...
+
+
+def test_a_start_that_fails_is_no_second_end(tmp_path: Path) -> None:
+    trainer = {"name": "trainer", "command": ["x"]}
+    spec = {"containers": [trainer], "restartPolicy": "OnFailure"}
+    told: list[tuple[str, int]] = []
+
+    async def scenario() -> None:
+        refused = asyncio.Event()
+
+        def publish(status: dict[str, Any]) -> None:
+            view = Pod({"metadata": {}, "status": status})
+            why = view.containers[0].waiting.get("reason", "")
+            told.append((why, view.deaths))
+            if why == "RunContainerError":
+                refused.set()
+
+        ports, volumes = Ports(), Volumes({"spec": spec}, tmp_path / "pod", tmp_path, lambda *_: None)
+        (tmp_path / "pod").mkdir()
+        pod = LocalPod(
+            {"metadata": {"name": "demo-sampler-0"}, "spec": spec},
+            runtime=StartsOnce(),
+            volumes=volumes,
+            ports=ports,
+            workdir=tmp_path,
+            publish=publish,
+        )
+        await refused.wait()
+        await pod.stop(0)
+        ports.close()
+
+    asyncio.run(scenario())
+    assert told[-2:] == [("CrashLoopBackOff", 1), ("RunContainerError", 1)]
