@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rltraining_api import patterns
 from rltraining_api.base import ApiModel, OneOf, Rule, refusal
 from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_api.fields import Count, CountOrZero, FreeForm, ObjectName, Return, Steps, Uri
+from rltraining_api.roles import check_metadata
 
 
 class MeanReturn(ApiModel):
@@ -69,6 +70,11 @@ class ClaimTemplate(ApiModel):
     spec: FreeForm
     """A PersistentVolumeClaimSpec: accessModes, resources, storageClassName."""
 
+    @field_validator("metadata", mode="after")
+    @classmethod
+    def _metadata_is_text(cls, metadata: dict[str, Any]) -> dict[str, Any]:
+        return check_metadata(metadata)
+
 
 class CheckpointVolume(OneOf):
     """A volume for checkpoints: exactly one of a claim that exists and one to make."""
@@ -116,8 +122,8 @@ class RunPolicy(ApiModel):
     """Hold the job: its pods are deleted (after a last checkpoint), startTime is cleared; resuming goes on
     from there."""
     backoff_limit: CountOrZero = 6
-    """Failures after which the job fails. Disruptions (evictions, lost nodes, kills from outside) do not
-    count."""
+    """Failures that are healed; with one more the job fails. Disruptions (evictions, lost nodes, kills from outside)
+    do not count."""
     active_deadline_seconds: Count | None = None
     """Seconds after startTime at which the job fails; suspension resets them."""
     ttl_seconds_after_finished: CountOrZero | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
@@ -14,6 +15,10 @@ from rltraining_api.names import LEARNERS_MAX, SAMPLERS_MAX
 Image = Annotated[str, Field(max_length=1024, pattern=patterns.IMAGE)]
 
 
+LIST_KEYS = {"env": "name", "volumes": "name", "volumeMounts": "mountPath", "ports": "containerPort"}
+"""By what the items of a template's lists are told apart when it is merged; other lists are replaced."""
+
+
 class PodTemplate(ApiModel):
     """A pod template, as in a Deployment. Its container named `trainer` is merged with ours; everything else
     is added."""
@@ -23,16 +28,45 @@ class PodTemplate(ApiModel):
     spec: FreeForm = Field(default_factory=dict)
     """A PodSpec; only what is to differ from the operator's needs to be here."""
 
+    @field_validator("metadata", mode="after")
+    @classmethod
+    def _metadata_is_text(cls, metadata: dict[str, Any]) -> dict[str, Any]:
+        return check_metadata(metadata)
+
     @field_validator("spec", mode="after")
     @classmethod
-    def _containers_are_named(cls, spec: dict[str, Any]) -> dict[str, Any]:
+    def _lists_have_keys(cls, spec: dict[str, Any]) -> dict[str, Any]:
         for group in ("containers", "initContainers", "volumes"):
-            items = spec.get(group, [])
-            if not isinstance(items, list) or not all(
-                isinstance(item, dict) and item.get("name") for item in items
-            ):
-                raise refusal(f"{group} must be a list of objects, each with a name")
+            for item in _items(spec, group, "name"):
+                if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", str(item["name"])):
+                    raise refusal(
+                        f"{group}: a name must be lower-case letters, digits and '-', got {item['name']}"
+                    )
+        for container in spec.get("containers", ()):
+            for group in ("env", "volumeMounts", "ports"):
+                _items(container, group, LIST_KEYS[group])
         return spec
+
+
+def check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The labels and annotations of an object that is made from a template: text by text, as Kubernetes has them."""
+    for group in ("labels", "annotations"):
+        texts = metadata.get(group, {})
+        if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+            raise refusal(f"{group} must be an object of texts: put numbers and true or false in quotes")
+    return metadata
+
+
+def _items(owner: dict[str, Any], group: str, key: str) -> list[dict[str, Any]]:
+    """A list of a PodSpec whose items are told apart by a key."""
+    items = owner.get(group, [])
+    if not isinstance(items, list) or not all(_has(item, key) for item in items):
+        raise refusal(f"{group} must be a list of objects, each with a {key}")
+    return items
+
+
+def _has(item: Any, key: str) -> bool:
+    return isinstance(item, dict) and isinstance(item.get(key), str | int) and bool(item[key])
 
 
 class LearnerRole(ApiModel):

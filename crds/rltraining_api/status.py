@@ -59,7 +59,7 @@ class Condition(ApiModel):
     """One aspect of the job's state, as `metav1.Condition` (KEP-1623)."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
-    """What it is about: `Running`, `Suspended`, `Complete`, `Failed`."""
+    """What it is about: `Ready`, `Suspended`, `Complete`, `Failed`."""
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
     reason: Reason

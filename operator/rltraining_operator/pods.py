@@ -16,6 +16,7 @@ from rltraining_api.names import (
     secret_name,
     service_name,
 )
+from rltraining_api.roles import LIST_KEYS
 
 from rltraining_operator.settings import Settings
 
@@ -28,8 +29,6 @@ OUTPUT_DIR = "/output"
 OUTPUT_VOLUME = "output"
 TERMINATION_LOG = "/dev/termination-log"
 PROGRAM = "rltraining-trainer"
-LIST_KEYS = {"env": "name", "volumes": "name", "volumeMounts": "mountPath", "ports": "containerPort"}
-"""By what the items of a list are told apart when a template is merged; other lists are replaced."""
 
 
 def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, settings: Settings) -> Manifest:
@@ -67,7 +66,7 @@ def _pod_spec(job: RLTrainingJob, role: Role) -> Manifest:
     name = job.metadata.name
     volumes: list[Manifest] = [
         {"name": "config", "configMap": {"name": config_map_name(name)}},
-        {"name": "token", "secret": {"secretName": secret_name(name), "defaultMode": 0o400 | 0o040}},
+        {"name": "token", "secret": {"secretName": secret_name(name), "defaultMode": 0o440}},
         {"name": OUTPUT_VOLUME} | _output(job, role),
         {"name": "tmp", "emptyDir": {}},
     ]
@@ -132,7 +131,9 @@ def _trainer(
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    merged = _merge(ours, theirs)
+    merged = _merge(ours, theirs) | {
+        "terminationMessagePath": TERMINATION_LOG
+    }  # where the trainer is told to write
     merged["env"] = _merge_list(merged["env"], _env(_identity(job, role, index)), "name")
     return merged
 

@@ -32,6 +32,13 @@ def job(**spec: Any) -> RLTrainingJob:
     return RLTrainingJob.model_validate(SHORTEST | {"spec": SHORTEST["spec"] | spec})
 
 
+def template(
+    trainer: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None, **spec: Any
+) -> dict[str, Any]:
+    spec = ({"containers": [{"name": "trainer", **trainer}]} if trainer else {}) | spec
+    return {"sampler": {"template": {"metadata": metadata or {}, "spec": spec}}}
+
+
 def test_the_shortest_job_has_every_default() -> None:
     spec = job().spec
     assert spec.algorithm.name == "impala"
@@ -109,7 +116,19 @@ def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
         ({"stop": {}}, "at least one rule is needed"),
         ({"checkpoint": {"uri": "s3://b/p", "volume": {"claimName": "c"}}}, "exclude each other"),
         ({"checkpoint": {"volume": {}}}, "exactly one claim is needed"),
-        ({"sampler": {"template": {"spec": {"containers": {"name": "x"}}}}}, "containers must be a list"),
+        (template(containers={"name": "x"}), "containers must be a list of objects, each with a name"),
+        (template(containers=None), "containers must be a list"),
+        (template(volumes=[{"name": "../x"}]), "volumes: a name must be lower-case letters, digits and '-'"),
+        (template({"env": {"A": "b"}}), "env must be a list of objects, each with a name"),
+        (template({"env": [{"name": ["A"]}]}), "env must be a list"),
+        (template({"env": None}), "env must be a list"),
+        (template({"volumeMounts": [{"name": "x"}]}), "each with a mountPath"),
+        (template(metadata={"labels": None}), "labels must be an object of texts"),
+        (template(metadata={"annotations": {"a": 1}}), "annotations must be an object of texts"),
+        (
+            {"checkpoint": {"volume": {"claimTemplate": {"metadata": {"labels": []}, "spec": {}}}}},
+            "labels must be an object of texts",
+        ),
     ],
 )
 def test_rules_between_fields(spec: dict[str, Any], sentence: str) -> None:
