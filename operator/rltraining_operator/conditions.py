@@ -23,7 +23,8 @@ OURS = (
     "Complete",
     "Failed",
 )
-CONDITIONS_MAX = 32
+TYPE_MAX, CONDITIONS_MAX = 316, 32
+"""Of the schema: characters of a type, and conditions of a job."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,6 @@ class Conditions:
             last_transition_time=old.last_transition_time if old and old.status == status else self.now,
         )
         if old is None:
-            if len(self.items) >= CONDITIONS_MAX:
-                return self
             return Conditions((*self.items, new), self.generation, self.now)
         return Conditions(
             tuple(new if condition.type == kind else condition for condition in self.items),
@@ -66,10 +65,13 @@ class Conditions:
         )
 
     def lift(self, reported: Iterable[ReportedCondition]) -> Conditions:
-        """With the conditions that a learner reports, word for word; the operator's own types are not its to set."""
+        """With the conditions that a learner reports, word for word, as far as there is room; the operator's own types
+        are not its to set."""
         lifted = self
         for condition in reported:
-            if condition.type and condition.type not in OURS:
+            kind, others = condition.type[:TYPE_MAX], {known.type for known in lifted.items}.difference(OURS)
+            fits = kind in others or len(others) < CONDITIONS_MAX - len(OURS)
+            if kind and kind not in OURS and fits:
                 reason = condition.reason if REASON.fullmatch(condition.reason) else "Reported"
-                lifted = lifted.set(condition.type[:316], condition.status, reason, condition.message)
+                lifted = lifted.set(kind, condition.status, reason, condition.message)
         return lifted

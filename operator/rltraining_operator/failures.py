@@ -25,7 +25,7 @@ SIGNALS = {
     139: "SIGSEGV",
     143: "SIGTERM",
 }
-REASON = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+REASON = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 TEXT_MAX = 4096
 
 

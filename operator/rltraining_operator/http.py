@@ -22,7 +22,7 @@ async def get(
     try:
         async with asyncio.timeout(timeout_seconds):
             return await _get(host, port, path, headers or {})
-    except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+    except (OSError, ValueError, IndexError):
         return None
 
 

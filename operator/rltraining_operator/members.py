@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from rltraining_api.contract import TRAINER_CONTAINER, LearnerReport
 from rltraining_api.job import RLTrainingJob
@@ -85,7 +85,7 @@ def _replace_at(pod: Pod) -> datetime | None:
     """When an ended pod is to be replaced; None: it is to stay."""
     if pod.active or (pod.role == "learner" and is_done(pod)):
         return None
-    created = pod.created or datetime.min
+    created = pod.created or datetime.min.replace(tzinfo=UTC)
     ended = pod.ended_at or created
     pause = timedelta(seconds=REMAKE_SECONDS)
     hasty = pod.succeeded or ended - created < pause

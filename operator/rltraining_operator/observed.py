@@ -15,11 +15,11 @@ from rltraining_api.names import Role, secret_name
 from rltraining_api.status import Status
 
 from rltraining_operator.pod_view import Pod
+from rltraining_operator.pods import TOKEN_KEY
 
 __all__ = ["Observed", "Pod"]
 
 Json = Mapping[str, Any]
-TOKEN_KEY = "token"  # noqa: S105 - the name of the key, not its value
 
 
 @dataclass(frozen=True)

@@ -131,9 +131,8 @@ def _trainer(
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    merged = _merge(ours, theirs) | {
-        "terminationMessagePath": TERMINATION_LOG
-    }  # where the trainer is told to write
+    merged = _merge(ours, theirs)
+    merged["terminationMessagePath"] = TERMINATION_LOG  # where the trainer is told to write
     merged["env"] = _merge_list(merged["env"], _env(_identity(job, role, index)), "name")
     return merged
 

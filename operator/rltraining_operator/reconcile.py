@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from rltraining_operator.cluster import Cluster, Key, Manifest
-from rltraining_operator.errors import NotFoundError
+from rltraining_operator.cluster import Cluster, Event, Key, Manifest
+from rltraining_operator.errors import NotFoundError, RejectedError
 from rltraining_operator.observed import Observed
 from rltraining_operator.plan import Plan, plan, plan_invalid
 from rltraining_operator.settings import Settings
@@ -54,20 +54,31 @@ async def _with_reports(cluster: Cluster, observed: Observed) -> Observed:
 
 
 async def _act(cluster: Cluster, key: Key, observed: Observed, made: Plan) -> None:
-    """The status first: a failure must be in it before the pod that shows it is deleted."""
+    """The status first: a failure must be in it before the pod that shows it is deleted.
+
+    What the cluster refuses (a quota, a rule of its own) is told, for nothing else would say why no pod comes.
+    """
     if made.status is not None:
         await cluster.patch_status(key, observed.uid, made.status.to_dict())
     for ref in made.delete:
         await cluster.delete(key, ref)
+    try:
+        await _make(cluster, key, made)
+    except RejectedError as error:
+        await cluster.emit(key, observed.uid, Event("Warning", "Rejected", str(error)))
+        raise
+    for event in made.events:
+        await cluster.emit(key, observed.uid, event)
+
+
+async def _make(cluster: Cluster, key: Key, made: Plan) -> None:
+    """The children: what pods need before the pods."""
     for child in made.apply:
         await cluster.apply(key, child)
-    pods = [child for child in made.create if child["kind"] == "Pod"]
     for child in made.create:
         if child["kind"] != "Pod":
             await cluster.create(key, child)
-    await _create_all(cluster, key, pods)
-    for event in made.events:
-        await cluster.emit(key, observed.uid, event)
+    await _create_all(cluster, key, [child for child in made.create if child["kind"] == "Pod"])
 
 
 async def _create_all(cluster: Cluster, key: Key, pods: Iterable[Manifest]) -> None:

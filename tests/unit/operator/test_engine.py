@@ -10,7 +10,7 @@ from operator_world import LEARNER, SAMPLER_0, START, World, make_world, report
 from rltraining_api.contract import LearnerReport
 from rltraining_operator.cluster import Event, Key, Manifest, Ref
 from rltraining_operator.engine import Engine
-from rltraining_operator.errors import NotFoundError, UnavailableError
+from rltraining_operator.errors import NotFoundError, RejectedError, UnavailableError
 from rltraining_operator.observed import Observed, Pod
 from rltraining_operator.reconcile import reconcile
 from rltraining_operator.settings import Settings
@@ -110,6 +110,14 @@ def test_one_pod_that_is_refused_does_not_stop_the_others() -> None:
     with pytest.raises(UnavailableError):
         one_pass(cluster)
     assert list(cluster.world.pods) == [SAMPLER_0, "demo-sampler-1"]
+
+
+def test_what_the_cluster_refuses_is_told() -> None:
+    cluster = RecordingCluster(make_world())
+    cluster.refuse = lambda call: RejectedError("exceeded quota") if call.startswith("create Pod") else None
+    with pytest.raises(RejectedError):
+        one_pass(cluster)
+    assert cluster.calls[-1] == "event Rejected"
 
 
 @pytest.mark.parametrize("gone", ["observe", "status"])

@@ -72,6 +72,15 @@ def test_conditions_are_lifted_but_not_our_own(world: World) -> None:
     )
 
 
+def test_however_much_a_learner_reports_the_end_has_its_condition(world: World) -> None:
+    many = [{"type": f"T{i}", "status": "True", "reason": "R" * i, "message": ""} for i in range(1, 300)]
+    world.say(report(1, conditions=many)).settle()
+    world.die(LEARNER, 64).settle()
+    world.end_deleted().settle()
+    assert world.condition("Failed") == ("True", "PermanentFailure")
+    assert len(world.status.conditions) <= 32
+
+
 def test_conditions_of_others_are_kept(world: World) -> None:
     foreign = {
         "type": "QuotaReserved",
