@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from rltraining.errors import UsageError
 STDIN = "-"
 SOURCE_ANNOTATION = "rltraining.dev/source"
 """Path of the manifest that a run was started from: user modules beside it are found again on `--resume`."""
+FILE_NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+"""What Kubernetes allows as a key of a ConfigMap."""
 
 SAVED_HEADER = "# The manifest of this run, with all defaults filled in; written by rltrain."
 
@@ -55,7 +58,7 @@ def load(file: str, overrides: Iterable[str] = ()) -> JobFile:
     except ManifestError as error:
         raise UsageError(*error.problems) from None
     text = origin if isinstance(origin, str) else origin.read_text(encoding="utf-8")
-    config_maps = tuple(document for document in yaml_text.documents(text) if _is_config_map(document))
+    config_maps = tuple(map(_checked, filter(_is_config_map, yaml_text.documents(text))))
     return JobFile(_as_new(job, origin if isinstance(origin, Path) else None), config_maps)
 
 
@@ -79,4 +82,20 @@ def _as_new(job: RLTrainingJob, path: Path | None) -> RLTrainingJob:
 
 
 def _is_config_map(document: Any) -> bool:
-    return isinstance(document, dict) and document.get("kind") == "ConfigMap" and "metadata" in document
+    return isinstance(document, dict) and document.get("kind") == "ConfigMap"
+
+
+def _checked(config_map: dict[str, Any]) -> dict[str, Any]:
+    """What an API server would refuse, and what its keys, which become files here, must not do."""
+    metadata, data = config_map.get("metadata"), config_map.get("data") or {}
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str):
+        raise UsageError("a ConfigMap in the manifest's file has no metadata.name: give it one")
+    if not isinstance(data, dict) or not all(isinstance(text, str) for text in data.values()):
+        raise UsageError(f"ConfigMap {name}: data must be an object of texts: put numbers in quotes")
+    for key in data:
+        if not FILE_NAME.fullmatch(key) or key.startswith(".."):
+            raise UsageError(
+                f"ConfigMap {name}: data.{key}: a key must be a file's name: letters, digits, - _ ."
+            )
+    return config_map

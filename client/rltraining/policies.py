@@ -10,7 +10,7 @@ from rltraining_trainer.policy import Policy
 
 from rltraining.errors import UsageError
 from rltraining.jobfile import load
-from rltraining.workdir import JOB_FILE
+from rltraining.workdir import JOB_FILE, holds_run
 
 
 def open_policy(uri: str) -> Policy:
@@ -18,16 +18,14 @@ def open_policy(uri: str) -> Policy:
 
     Raises UsageError.
     """
-    _find_user_code(Path(uri).parent / JOB_FILE)
+    _find_user_code(Path(uri).parent)
     try:
         return Policy.load(uri)
     except TrainerError as error:
         raise UsageError(str(error)) from None
 
 
-def _find_user_code(job_file: Path) -> None:
-    if not job_file.is_file():
-        return
-    folder = load(str(job_file)).code_folder
+def _find_user_code(run: Path) -> None:
+    folder = load(str(run / JOB_FILE)).code_folder if holds_run(run) else None
     if folder is not None:
         sys.path.append(str(folder))

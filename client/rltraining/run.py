@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 
 import typer
-from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import CONTROLLER_NAME
 
 from rltraining import curve, history, summary, workdir
@@ -70,7 +69,7 @@ def _prepare(options: Options) -> tuple[Path, JobFile]:
         workdir.check(folder, options.mode)
         file = str(folder / workdir.JOB_FILE)
     loaded = load(file, options.changes)
-    _check_runs_here(loaded.job)
+    _check_runs_here(loaded)
     name = loaded.job.metadata.name
     if folder is None:
         folder = (
@@ -79,9 +78,9 @@ def _prepare(options: Options) -> tuple[Path, JobFile]:
     return folder, loaded
 
 
-def _check_runs_here(job: RLTrainingJob) -> None:
+def _check_runs_here(file: JobFile) -> None:
     """What in a cluster would wait for somebody else would here wait for ever. Raises UsageError."""
-    policy = job.spec.run_policy
+    policy, code = file.job.spec.run_policy, file.job.spec.code
     if policy.suspend:
         raise UsageError(
             "spec.runPolicy.suspend: is true, so nothing would run: add --set runPolicy.suspend=false"
@@ -89,6 +88,11 @@ def _check_runs_here(job: RLTrainingJob) -> None:
     if policy.managed_by not in (None, CONTROLLER_NAME):
         raise UsageError(
             "spec.runPolicy.managedBy: names another controller: add --set runPolicy.managedBy=null"
+        )
+    names = [config_map["metadata"]["name"] for config_map in file.config_maps]
+    if code is not None and code.config_map.name not in names:
+        raise UsageError(
+            f"spec.code.configMap.name: the ConfigMap {code.config_map.name} is not in the manifest's file: add it there"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from rltraining.curve import CURVE_FILE
@@ -63,12 +64,13 @@ def _places(folder: Path, has_curve: bool) -> list[tuple[str, str]]:
 
 
 def _advice(snapshot: Snapshot, folder: Path, signal: int | None) -> list[str]:
-    resume = f"rltrain run {shown(folder)} --resume"
+    here, policy = shlex.quote(shown(folder)), shlex.quote(shown(folder / "policy"))
+    resume = f"rltrain run {here} --resume"
     if signal is not None:
         return [f"Go on:  {resume}"]
     if snapshot.status.phase == "Failed":
         return [f"Go on from the newest checkpoint, once it is mended:  {resume}"]
     return [
-        f"Evaluate:     rltrain evaluate {shown(folder / 'policy')}",
-        f"Look closer:  tensorboard --logdir {shown(folder)}",
+        f"Evaluate:     rltrain evaluate {policy}",
+        f"Look closer:  tensorboard --logdir {here}",
     ]

@@ -41,7 +41,8 @@ def default(job_name: str, now: datetime) -> Path:
 
 def newest(job_name: str | None) -> Path:
     """The run in `runs/` that was started last, of this job or of any. Raises UsageError when there is none."""
-    pattern = f"{job_name or '*'}-*"
+    digit = "[0-9]"  # of the time in `default`: the job `cart` must not find a run of `cart-large`
+    pattern = f"{job_name or '*'}-{digit * 8}-{digit * 6}"
     runs = [folder for folder in RUNS.glob(pattern) if holds_run(folder)]
     if not runs:
         raise UsageError(f"there is no run to resume in {RUNS}/: name its folder with --workdir")
@@ -78,11 +79,12 @@ def held(folder: Path, mode: Mode) -> Iterator[None]:
     except OSError as error:
         raise UsageError(f"--workdir {folder}: cannot be written: {error.strerror}") from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"--workdir {folder}: another rltrain is running in it") from None
         check(folder, mode)  # another may have used it between the first look and the lock
         yield
-    except BlockingIOError:
-        raise UsageError(f"--workdir {folder}: another rltrain is running in it") from None
     finally:
         os.close(lock)
 

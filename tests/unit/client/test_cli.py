@@ -145,6 +145,10 @@ def test_a_bad_manifest_is_refused_in_a_sentence_before_anything_is_made(
             "spec.runPolicy.suspend: is true, so nothing would run",
         ),
         (["{job}", "--set", "runPolicy.managedBy=example.com/x"], "names another controller"),
+        (
+            ["{job}", "--set", "code={{configMap: {{name: my-code}}}}"],
+            "spec.code.configMap.name: the ConfigMap my-code is not in the manifest's file: add it there",
+        ),
         (["{job}", "--workdir", "{here}"], "holds a job.yaml of yours, which a run would replace"),
         (["{job}", "--resume", "--overwrite"], "--resume and --overwrite exclude each other"),
         (["{job}", "--resume", "--workdir", "{here}"], "holds no run to resume"),

@@ -105,6 +105,8 @@ def test_user_code_beside_the_runs_manifest_is_found(
     for file in policy.iterdir():
         content = file.read_bytes().replace(b'"CartPole-v1"', b'"client_test_arena:Arena-v0"')
         (run / "policy" / file.name).write_bytes(content)
+    (policy.parent / "job.yaml").write_text("{kind: Job, of: somebody else}")
+    assert rltrain("evaluate", policy, "--episodes", "1").exit_code == 0
     load(str(tmp_path / "job.yaml")).save(run / "job.yaml")
     result = rltrain("evaluate", run / "policy", "--episodes", "2", "--json")
     assert result.exit_code == 0, result.output

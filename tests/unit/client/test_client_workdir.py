@@ -10,10 +10,12 @@ from rltraining.errors import UsageError
 from rltraining.jobfile import JobFile
 from rltraining_api.manifest import load_manifest
 
+NEWEST = "cartpole-20260102-000000"
+
 
 @pytest.fixture
 def run(tmp_path: Path, manifest: str) -> Path:
-    folder = tmp_path / "runs" / "cartpole-1"
+    folder = tmp_path / "runs" / "cartpole-20260101-000000"
     folder.mkdir(parents=True)
     JobFile(load_manifest(manifest)).save(folder / workdir.JOB_FILE)
     return folder
@@ -79,13 +81,13 @@ def test_the_newest_run_of_a_job_is_found(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manifest: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for age, name in ((50, "cartpole-2"), (10, "acrobot-9")):
+    for age, name in ((50, NEWEST), (10, "acrobot-20260101-000000"), (5, "cartpole-large-20260101-000000")):
         folder = tmp_path / "runs" / name
         folder.mkdir()
         JobFile(load_manifest(manifest)).save(folder / workdir.JOB_FILE)
         os.utime(folder / workdir.JOB_FILE, times=(0, 2e9 - age))
-    assert workdir.newest("cartpole") == Path("runs/cartpole-2")
-    assert workdir.newest(None) == Path("runs/acrobot-9")
+    assert workdir.newest("cartpole") == Path("runs") / NEWEST
+    assert workdir.newest(None) == Path("runs/cartpole-large-20260101-000000")
     with pytest.raises(UsageError, match="no run to resume in runs/"):
         workdir.newest("pendulum")
 

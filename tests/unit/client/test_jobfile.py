@@ -57,6 +57,23 @@ def test_problems_are_sentences(file: Path) -> None:
         load(str(file.parent / "nope.yaml"))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("{name: my-code}", "{}", r"a ConfigMap in the manifest's file has no metadata\.name"),
+        ("maze.py:", "../maze.py:", r"ConfigMap my-code: data\.\.\./maze\.py: a key must be a file's name"),
+        ("maze.py:", "..:", "a key must be a file's name"),
+        ('"x = 1\\n"', "1", "ConfigMap my-code: data must be an object of texts"),
+    ],
+)
+def test_a_config_map_that_no_cluster_takes_is_refused(file: Path, old: str, new: str, sentence: str) -> None:
+    head, code = file.read_text().split("---", 1)
+    assert old in code
+    file.write_text(f"{head}---{code.replace(old, new)}")
+    with pytest.raises(UsageError, match=sentence):
+        load(str(file))
+
+
 def test_what_an_api_server_added_is_left_behind(manifest: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`kubectl get rlj/cartpole -o yaml | rltrain run -`"""
     served = manifest.replace(
