@@ -193,7 +193,7 @@ def _requeue(
         due.append(deadline)
     if status.progress_time is not None:
         due.append(stalls_at(status.progress_time))
-        if any(pod.active and not pod.deleting for pod in observed.role("learner")):
+        if any(pod.running for pod in observed.role("learner")):
             due.append(now + timedelta(seconds=settings.progress_seconds))
     return _seconds_until(due, now)
 

@@ -46,7 +46,9 @@ def learn() -> int:
     while steps < goal:
         time.sleep(TICK_SECONDS)
         steps += 1
-        counter.write_text(str(steps))
+        fresh = counter.with_suffix(".new")
+        fresh.write_text(str(steps))
+        fresh.replace(counter)  # it may be killed at any moment
         state["report"] = report.model_copy(update={"progress": Progress(environment_steps=steps)})
     last = state["report"].model_copy(update={"state": "Finished", "stop_reason": f"{steps} steps are done"})
     say("Completed", "done", last)

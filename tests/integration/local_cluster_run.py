@@ -53,8 +53,12 @@ class Run:
         return self.cluster.job(self.key)
 
     async def until(self, holds: Callable[[RLTrainingJob], bool]) -> RLTrainingJob:
-        async with asyncio.timeout(SECONDS):
-            return await self.cluster.until(self.key, holds)
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await self.cluster.until(self.key, holds)
+        except TimeoutError:
+            pods = [pod.raw["status"] for pod in self.cluster.pods(self.key)]
+            raise AssertionError(f"in vain: {self.job.status} {pods} {self.reasons()}") from None
 
     async def until_phase(self, phase: str) -> RLTrainingJob:
         return await self.until(lambda job: job.status.phase == phase)
@@ -85,10 +89,18 @@ async def running(workdir: Path, job: RLTrainingJob) -> AsyncIterator[Run]:
 
 async def gone(pids: list[int]) -> None:
     """Return when none of these processes is alive; zombies are dead."""
-    async with asyncio.timeout(SECONDS):
-        for process in [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]:
-            while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+    deadline = asyncio.get_running_loop().time() + SECONDS
+    while living := [process for pid in pids if (process := _living(pid))]:
+        assert asyncio.get_running_loop().time() < deadline, f"still there: {living}"
+        await asyncio.sleep(0.02)
+
+
+def _living(pid: int) -> psutil.Process | None:
+    try:
+        process = psutil.Process(pid)
+        return process if process.status() != psutil.STATUS_ZOMBIE else None
+    except psutil.NoSuchProcess:
+        return None
 
 
 def on_python_path(monkeypatch: Any) -> None:

@@ -173,9 +173,10 @@ async def main():
     script = "sleep 1000 & echo $!; wait"
     job = make_job(sampler=trainer({"command": ["/bin/sh", "-c", script]}))
     async with running(Path(sys.argv[1]), job) as run:
-        await run.until(lambda job: len(pids := [run.cluster.pid(p.name) for p in run.cluster.pods(run.key)]) == 2
-                        and all(pids) and Path(sys.argv[1], "logs/demo-sampler-0.log").stat().st_size)
-        print(*[run.cluster.pid(pod.name) for pod in run.cluster.pods(run.key)], flush=True)
+        pids = lambda: [run.cluster.pid(pod.name) for pod in run.cluster.pods(run.key)]
+        log = Path(sys.argv[1], "logs/demo-sampler-0.log")
+        await run.until(lambda job: len(pids()) == 2 and all(pids()) and log.exists() and log.stat().st_size)
+        print(*pids(), flush=True)
         await asyncio.Event().wait()
 
 asyncio.run(main())

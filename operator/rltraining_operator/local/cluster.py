@@ -139,7 +139,7 @@ class LocalCluster:
             try:
                 if holds(job := self.job(key)):
                     held.set_result(job)
-            except NotFoundError as error:
+            except Exception as error:  # it belongs to who waits, not to who made the change
                 held.set_exception(error)
 
         self.subscribe(look)

@@ -164,6 +164,8 @@ class LocalPod:
                 process.send_signal(signal.SIGKILL)
             return await ended, oom
         finally:
+            if not ended.done():
+                process.send_signal(signal.SIGKILL)  # nobody watches it any more
             self.process = None
             for task in (readiness, memory, ended):
                 task.cancel()

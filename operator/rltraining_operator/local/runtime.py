@@ -207,7 +207,7 @@ class _Template:
         for child in list(self._children.values()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
-            self._end(child.id, Exit(128 + signal.SIGKILL, signal.SIGKILL))
+            self._end(child.id, Exit(128 + signal.SIGKILL, int(signal.SIGKILL)))
 
     def _hear(self, message: dict[str, Any]) -> None:
         number = message.get("id")

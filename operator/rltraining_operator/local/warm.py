@@ -155,7 +155,7 @@ def become(child: Child, program: Program) -> int:
     if not request["call"]:
         signal.signal(
             signal.SIGPIPE, signal.SIG_DFL
-        )  # Python ignores it, and so do its libraries; others need not
+        )  # Python and its libraries ignore it; other programs need not
         try:
             os.execvp(argv[0], argv)  # noqa: S606 - a list, never a shell
         except OSError as error:
