@@ -108,7 +108,8 @@ class Template:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     return
-                _signal_group(pid, signal.SIGKILL)  # what it left behind goes with it, as in a container
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)  # what it left behind goes with it, as in a container
                 code = os.waitstatus_to_exitcode(status)
                 self.send(
                     {
@@ -145,12 +146,12 @@ def become(child: Child, program: Program) -> int:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _die_with(child.parent)
-    os.chdir(request["cwd"])
     os.environ.update(request["env"])
     log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
+    os.chdir(request["cwd"])
     argv: list[str] = request["argv"]
     if not request["call"]:
         signal.signal(
