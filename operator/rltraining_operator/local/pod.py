@@ -17,8 +17,9 @@ from rltraining_api.contract import TRAINER_CONTAINER
 from rltraining_operator.local.backoff import Backoff
 from rltraining_operator.local.network import Ports, localize
 from rltraining_operator.local.runtime import Command, Exit, Process, Runtime, StartError
-from rltraining_operator.local.volumes import MountError, Volumes
+from rltraining_operator.local.volumes import FILLED, MountError, Volumes
 from rltraining_operator.local.watch import parse_quantity, watch_memory, watch_readiness
+from rltraining_operator.pods import OUTPUT_VOLUME
 
 MESSAGE_BYTES_MAX = 4096
 LOG_MESSAGE_BYTES_MAX, LOG_MESSAGE_LINES_MAX = 2048, 80
@@ -231,6 +232,9 @@ def left_out(pod: Json) -> Iterator[str]:
             yield f"variable {variable['name']} of the trainer is empty: valueFrom needs a cluster"
     if trainer.get("envFrom"):
         yield "envFrom of the trainer is left out: it needs a cluster"
+    for volume in spec.get("volumes", []):
+        if volume["name"] != OUTPUT_VOLUME and volume.keys().isdisjoint(FILLED):
+            yield f"volume {volume['name']} is an empty folder: what it holds is in a cluster"
 
 
 def _now() -> str:

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from rltraining_operator.errors import ClusterError
-from rltraining_operator.pods import OUTPUT_VOLUME
+from rltraining_operator.pods import OUTPUT_VOLUME, TERMINATION_LOG
 
 Json = Mapping[str, Any]
 Find = Callable[[str, str], Json | None]
 """An object by kind and name."""
+
+FILLED = ("configMap", "secret", "emptyDir")
+"""Kinds of volumes that hold here what they hold in a cluster."""
 
 
 class MountError(ClusterError):
@@ -52,7 +55,7 @@ class Volumes:
             mount["mountPath"].rstrip("/"): self.path(mount["name"])
             for mount in container.get("volumeMounts", [])
         }
-        paths[container.get("terminationMessagePath", "/dev/termination-log")] = self.termination_log
+        paths[TERMINATION_LOG] = self.termination_log
         local = dict(env)
         for name, value in env.items():
             for inside, outside in paths.items():

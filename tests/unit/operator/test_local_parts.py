@@ -51,12 +51,18 @@ def test_what_a_local_cluster_cannot_do_is_said() -> None:
         "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {}}}],
         "envFrom": [{"configMapRef": {"name": "x"}}],
     }
-    pod = {"spec": {"containers": [trainer, {"name": "proxy"}], "initContainers": [{"name": "fetch"}]}}
-    assert list(left_out(pod)) == [
+    volumes = [{"name": "output", "persistentVolumeClaim": {}}, {"name": "tmp", "emptyDir": {}}]
+    spec = {
+        "containers": [trainer, {"name": "proxy"}],
+        "initContainers": [{"name": "fetch"}],
+        "volumes": [*volumes, {"name": "data", "nfs": {}}],
+    }
+    assert list(left_out({"spec": spec})) == [
         "container proxy is not run: without a container runtime only the trainer is",
         "container fetch is not run: without a container runtime only the trainer is",
         "variable B of the trainer is empty: valueFrom needs a cluster",
         "envFrom of the trainer is left out: it needs a cluster",
+        "volume data is an empty folder: what it holds is in a cluster",
     ]
 
 
