@@ -11,7 +11,7 @@ from typing import Any
 from rltraining_api.contract import LearnerReport
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import ManifestError, read_job
-from rltraining_api.names import Role, secret_name
+from rltraining_api.names import CONTROLLER_NAME, Role, secret_name
 from rltraining_api.status import Status
 
 from rltraining_operator.pod_view import Pod
@@ -35,6 +35,8 @@ class Observed:
     """None when the object cannot be read as a job."""
     invalid: str
     """Then: why, in a sentence."""
+    managed_by: str | None
+    """The controller in charge, of objects too that cannot be read as a job."""
     status: Status
     """The status as it is."""
     pods: tuple[Pod, ...]
@@ -65,11 +67,17 @@ class Observed:
             deleting=metadata.get("deletionTimestamp") is not None,
             job=parsed,
             invalid=invalid,
+            managed_by=((job.get("spec") or {}).get("runPolicy") or {}).get("managedBy"),
             status=status,
             pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
             others=tuple(child for child in known if child["kind"] != "Pod"),
             entropy=entropy,
         )
+
+    @property
+    def ours(self) -> bool:
+        """Whether there is anything to do about it for this operator."""
+        return not self.deleting and self.managed_by in (None, CONTROLLER_NAME)
 
     def child(self, kind: str, name: str) -> Json | None:
         """A child that is no pod."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rltraining_api.job import RLTrainingJob
-from rltraining_api.names import CONTROLLER_NAME, KIND
+from rltraining_api.names import KIND
 from rltraining_api.status import Status
 
 from rltraining_operator import children
@@ -52,7 +52,7 @@ NOTHING = Plan()
 def plan(job: RLTrainingJob, observed: Observed, now: datetime, settings: Settings | None = None) -> Plan:
     """What to do about a job."""
     settings = settings or Settings()
-    if observed.deleting or job.spec.run_policy.managed_by not in (None, CONTROLLER_NAME):
+    if not observed.ours:
         return NOTHING
     conditions = Conditions(observed.status.conditions, observed.generation, now)
     if conditions.true("Complete") or conditions.true("Failed"):
@@ -62,7 +62,7 @@ def plan(job: RLTrainingJob, observed: Observed, now: datetime, settings: Settin
 
 def plan_invalid(observed: Observed, now: datetime) -> Plan:
     """What to do about an object that cannot be read as a job: say so, and if it runs already, leave it running."""
-    if observed.deleting:
+    if not observed.ours:
         return NOTHING
     old = observed.status
     conditions = Conditions(old.conditions, observed.generation, now)

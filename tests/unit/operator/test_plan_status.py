@@ -127,6 +127,13 @@ def test_a_running_job_that_is_made_invalid_runs_on() -> None:
     assert (world.status.phase, world.condition("Progressing")) == ("Running", ("True", "Training"))
 
 
+def test_an_invalid_job_of_another_controller_is_left_alone() -> None:
+    world = make_world()
+    world.spec(stop={}, runPolicy={"managedBy": "example.com/other"})
+    assert world.observe().invalid
+    assert plan_invalid(world.observe(), START).empty
+
+
 def test_a_status_is_read_as_it_was_written(world: World) -> None:
     world.after(6).say(report(10)).crash(SAMPLER_0, 1).settle()
     assert Status.model_validate(world.status.to_dict()) == world.status
