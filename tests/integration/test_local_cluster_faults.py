@@ -78,7 +78,7 @@ def test_failures_back_off_count_and_end_the_job(tmp_path: Path) -> None:
                 "3 failures are more than runPolicy.backoffLimit 2; "
                 "pod demo-sampler-0, container trainer: exit code 3: out of luck",
             )
-            assert [pod.name for pod in run.cluster.pods(run.key)] == []
+            await run.until(lambda job: not run.cluster.pods(run.key))
 
     asyncio.run(scenario())
 
