@@ -74,13 +74,16 @@ def _record(policy: Policy, options: Options, path: Path) -> None:
 
     # pygame, which draws many environments, would look for a screen.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    path.parent.mkdir(parents=True, exist_ok=True)
     with film(policy, seed=options.seed, deterministic=not options.stochastic) as taken:
         # H.264 needs even sides; imageio's own default of 16 would scale small pictures out of shape.
-        video: Any = get_writer(path, format="FFMPEG", fps=taken.frames_per_second, macro_block_size=2)
-        with video:
-            for frame in taken.frames:
-                video.append_data(frame)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            video: Any = get_writer(path, format="FFMPEG", fps=taken.frames_per_second, macro_block_size=2)
+            with video:
+                for frame in taken.frames:
+                    video.append_data(frame)
+        except OSError as error:
+            raise ClientError(f"--video {path}: cannot be written: {error.strerror or error}") from None
 
 
 def _document(policy: Policy, options: Options, result: Evaluation) -> dict[str, object]:

@@ -115,7 +115,12 @@ def _finish(ending: Ending, folder: Path) -> int:
     sys.stdout.flush()
     if points:
         goal = last.job.spec.stop.mean_return
-        curve.png(points, folder / curve.CURVE_FILE, title=last.title, goal=goal.at_least if goal else None)
+        try:
+            curve.png(
+                points, folder / curve.CURVE_FILE, title=last.title, goal=goal.at_least if goal else None
+            )
+        except OSError as error:  # a full disk does not undo what the job has done
+            typer.echo(f"the curve could not be written: {error.strerror}", err=True)
     if ending.signal is not None:
         return 128 + ending.signal
     return Exit.FAILED if failed else Exit.OK

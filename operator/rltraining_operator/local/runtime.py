@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from rltraining_operator.errors import ClusterError
-
-PROGRAM = "rltraining-trainer"
-"""The command that the warm template has imported already."""
+from rltraining_operator.pods import PROGRAM
 
 
 class StartError(ClusterError):
@@ -168,7 +166,7 @@ class _Template:
             {
                 "id": number,
                 "argv": list(command.argv),
-                "call": command.argv[0] == PROGRAM,
+                "call": command.argv[0] == PROGRAM,  # which the template has imported already
                 "env": dict(command.env),
                 "cwd": str(command.cwd),
                 "log": str(command.log),

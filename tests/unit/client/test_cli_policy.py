@@ -58,6 +58,13 @@ def test_a_video_is_written(policy: Path, tmp_path: Path) -> None:
     assert str(video) in result.stdout
 
 
+def test_a_video_that_cannot_be_written_is_said_in_a_sentence(policy: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = rltrain("evaluate", policy, "--episodes", "1", "--video", tmp_path / "file" / "x.mp4")
+    assert result.exit_code == 1
+    assert "x.mp4: cannot be written: " in result.stderr
+
+
 def test_torchscript_is_written_beside_the_policy_or_where_it_is_wanted(policy: Path, tmp_path: Path) -> None:
     for path, more in (
         (policy / "policy.pt", ()),
