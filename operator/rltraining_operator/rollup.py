@@ -114,7 +114,8 @@ def _with_reports(
     first = status.progress.environment_steps == 0
     if made.outcome is not None or first or not recent:
         update["progress"] = report.progress
-        if report.progress.environment_steps != status.progress.environment_steps:
+        advanced = report.progress.environment_steps != status.progress.environment_steps
+        if advanced and status.start_time is not None:  # a suspended job makes no progress
             update["progress_time"] = now
     return status.model_copy(update=update)
 

@@ -34,6 +34,17 @@ def test_a_learner_that_starts_anew_does_not_set_progress_back_until_it_has_rest
     assert world.status.progress.environment_steps == 400
 
 
+def test_a_learners_last_steps_before_it_is_suspended_are_no_progress_of_a_suspended_job(
+    world: World,
+) -> None:
+    world.after(6).say(report(10)).settle()
+    world.spec(runPolicy={"suspend": True}).step()
+    world.after(1).say(report(20)).step()
+    assert world.status.progress.environment_steps == 20
+    assert world.status.progress_time is None
+    assert world.condition("Progressing") == ("False", "Suspended")
+
+
 def test_the_last_words_of_a_learner_count(world: World) -> None:
     world.after(6).say(report(500)).settle()
     world.die(LEARNER, 1, message=words("Error", "oh", report(600))).after(6).settle()
