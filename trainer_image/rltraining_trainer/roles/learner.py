@@ -122,7 +122,9 @@ class Learner:
         self._state = "Waiting"
         self._http.start()
         _LOG.info(
-            "ready at step %d, with %d parameters", self._progress.environment_steps, self._algorithm.parameters.numel()
+            "ready at step %d, with %d parameters",
+            self._progress.environment_steps,
+            self._algorithm.parameters.numel(),
         )
 
     def train(self) -> None:
