@@ -24,7 +24,7 @@ $(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml)
 	@touch $@
 
 demo: $(READY) ## train CartPole-v1 from a manifest, here, and show it
-	$(BIN)/rltrain run examples/cartpole-impala.yaml --workdir runs/demo
+	$(BIN)/rltrain run examples/cartpole-impala.yaml --workdir runs/demo --overwrite
 
 test: lint unit integration e2e ## everything this machine can run
 

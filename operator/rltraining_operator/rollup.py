@@ -141,13 +141,10 @@ def _phase(
     if roles["learner"].ready >= wanted(job, "learner") and roles["sampler"].ready:
         return "Running"
     begun = {role: sum(pod.running for pod in made.moves.staying(observed, role)) for role in ROLES}
-    if (
-        old == "Running"
-        and begun["learner"] >= wanted(job, "learner")
-        and begun["sampler"]
-        and not made.tally.counts
-    ):
-        return "Running"  # a member that is busy with its end, or with anything else, is not restarting
+    samplers = made.moves.staying(observed, "sampler")
+    working = begun["sampler"] or (samplers and all(pod.succeeded for pod in samplers))
+    if old == "Running" and begun["learner"] >= wanted(job, "learner") and working and not made.tally.counts:
+        return "Running"  # a member that is busy with its end, or has been told that the run is done, is not restarting
     if old in ("Running", "Restarting") or any(pod.deaths for pod in observed.pods) or made.tally.counts:
         return "Restarting"
     return "Starting" if any(begun.values()) else "Pending"

@@ -11,6 +11,7 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +38,16 @@ class Measured:
 
 
 def run(seeds: int) -> None:
+    for samplers in (2, 1):
+        print(f"{samplers} samplers\n" if samplers > 1 else "\n1 sampler\n")
+        report(seeds, [f"sampler.replicas={samplers}"])
+    print(f"\n{PEERS}")
+
+
+def report(seeds: int, overrides: Sequence[str]) -> None:
+    """Train the manifest, changed by ``overrides``, with so many seeds, and print a line for each."""
     with tempfile.TemporaryDirectory() as folder:
-        results = [asyncio.run(_train(seed, Path(folder) / str(seed))) for seed in range(seeds)]
+        results = [asyncio.run(_train(seed, Path(folder) / str(seed), overrides)) for seed in range(seeds)]
     rows = [
         (
             result.seed,
@@ -56,12 +65,12 @@ def run(seeds: int) -> None:
     rate = statistics.median(result.steps / result.seconds for result in results)
     print(
         f"\nmedian of {seeds}: {statistics.median(seconds):.2f} s to 475, {thousands(rate)} steps/s; "
-        f"slowest seed {max(seconds):.2f} s\n{PEERS}"
+        f"slowest seed {max(seconds):.2f} s"
     )
 
 
-async def _train(seed: int, workdir: Path) -> Measured:
-    job = load_manifest(MANIFEST, [f"seed={seed}"])
+async def _train(seed: int, workdir: Path, overrides: Sequence[str]) -> Measured:
+    job = load_manifest(MANIFEST, [f"seed={seed}", *overrides])
     runtime = WarmRuntime("rltraining_trainer.roles.main:main")
     async with LocalCluster(workdir, runtime) as cluster:
         engine = Engine(cluster, settings=LOCAL_SETTINGS)

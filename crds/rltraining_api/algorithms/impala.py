@@ -31,8 +31,9 @@ class Impala(ApiModel):
     """Unrolls that one update uses. One unroll already holds `environment.numEnvs` sequences, so the batch is
     numEnvs x batchUnrolls sequences of unrollLength steps (paper: 32 sequences)."""
     queue_capacity: CountOrZero = 1
-    """Unrolls that wait for the learner while their samplers go on; with 0 a sampler goes on when the learner takes
-    its unroll. A longer queue keeps the learner busier, with older data (not in the paper)."""
+    """Unrolls that wait for the learner before their samplers are held back. With 0 an unroll is answered, with the
+    parameters it led to, when it has been learnt from. A longer queue keeps the learner busier, with older data (not in
+    the paper)."""
     updates_per_batch: Count = 1
     """Optimizer steps on each batch (paper: 1)."""
     learning_rate: LearningRate = 6e-4

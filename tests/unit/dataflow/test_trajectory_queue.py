@@ -61,6 +61,28 @@ def test_a_full_queue_holds_the_producer_back_until_there_is_room() -> None:
     assert counts(queue) == (2, 1, 0, 1)
 
 
+def test_without_room_a_producer_goes_on_when_its_unroll_has_been_used() -> None:
+    queue: TrajectoryQueue[str] = TrajectoryQueue(0)
+    producer = Producer()
+
+    assert not producer.push(queue)
+    assert queue.get(0) == "sampler-0/1"
+    assert producer.accepted == 0, "it is being used"
+    assert not producer.push(queue, repeat=True), "also for who asks again meanwhile"
+    assert queue.get(0) is None
+    assert producer.accepted == 2
+    assert counts(queue) == (1, 1, 0, 0)
+
+
+def test_who_waits_for_the_use_of_its_unroll_is_told_when_the_queue_closes() -> None:
+    queue: TrajectoryQueue[str] = TrajectoryQueue(0)
+    producer = Producer()
+    producer.push(queue)
+    queue.get(0)
+    queue.close()
+    assert producer.accepted == 1
+
+
 def test_a_repeated_push_is_taken_once_and_accepted_again() -> None:
     queue: TrajectoryQueue[str] = TrajectoryQueue(1)
     producer = Producer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, START, World, make_world, report, words
+from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, START, World, make_world, report, words
 from rltraining_api.status import Status
 from rltraining_operator.cluster import Event
 from rltraining_operator.plan import plan_invalid
@@ -148,3 +148,10 @@ def test_an_invalid_job_of_another_controller_is_left_alone() -> None:
 def test_a_status_is_read_as_it_was_written(world: World) -> None:
     world.after(6).say(report(10)).crash(SAMPLER_0, 1).settle()
     assert Status.model_validate(world.status.to_dict()) == world.status
+
+
+def test_samplers_that_were_told_that_the_run_is_done_are_not_restarting(world: World) -> None:
+    world.settle()
+    assert world.status.phase == "Running"
+    world.die(SAMPLER_0, 0, "Completed").die(SAMPLER_1, 0, "Completed").settle()
+    assert (world.status.phase, world.condition("Restarting")) == ("Running", None)

@@ -44,10 +44,15 @@ class _Entry(Generic[T]):
     source: Source
     accepted: list[Callable[[], None]] = field(default_factory=list)  # whom to tell; empty once told
 
+    def tell(self) -> list[Callable[[], None]]:
+        """Whom to tell, from now on nobody."""
+        accepted, self.accepted = self.accepted, []
+        return accepted
+
 
 class TrajectoryQueue(Generic[T]):
     """First in, first out. The first `capacity` unrolls are *accepted*: their producers may go on and make
-    the next. With a capacity of 0 that is when the unroll is taken out.
+    the next. With a capacity of 0 that is when the consumer comes for the next one, so has used this one.
 
     What comes while it is full lies behind them, unaccepted, and its producer waits for the answer. So the
     queue holds at most `capacity` plus one per producer that waits for its answers.
@@ -66,6 +71,7 @@ class TrajectoryQueue(Generic[T]):
         self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
         self._pushed = self._used = self._dropped = 0
         self._closed = False
+        self._taken: _Entry[T] | None = None  # in use, and its producer waits for that; with a capacity of 0
 
     @property
     def pushed(self) -> int:
@@ -94,18 +100,18 @@ class TrajectoryQueue(Generic[T]):
 
     def get(self, timeout: float | None = None) -> T | None:
         """The oldest item, which counts as used from now on. None after `timeout` seconds, or when closed."""
+        self._release()
         with self._changed:
             self._changed.wait_for(lambda: self._entries or self._closed, timeout)
             if not self._entries:
                 return None
             entry = self._entries.popleft()
             self._used += 1
-            moved_up = (
-                entry if self._capacity == 0 else next(islice(self._entries, self._capacity - 1, None), None)
-            )
-            tell = moved_up.accepted if moved_up else []
-            if moved_up:
-                moved_up.accepted = []
+            if self._capacity == 0:
+                self._taken = entry
+                return entry.item
+            moved_up = next(islice(self._entries, self._capacity - 1, None), None)
+            tell = moved_up.tell() if moved_up else []
         for accepted in tell:
             accepted()
         return entry.item
@@ -118,6 +124,7 @@ class TrajectoryQueue(Generic[T]):
             tell = [accepted for entry in self._entries for accepted in entry.accepted]
             self._entries.clear()
             self._changed.notify_all()
+        self._release()
         for accepted in tell:
             accepted()
 
@@ -184,6 +191,14 @@ class TrajectoryQueue(Generic[T]):
             self._changed.notify()
             return not full
 
+    def _release(self) -> None:
+        """What was taken has been used: its producer may go on."""
+        with self._changed:
+            taken, self._taken = self._taken, None
+            tell = taken.tell() if taken else []
+        for accepted in tell:
+            accepted()
+
     def _is_repeated(self, source: Source) -> bool:
         incarnation, last = self._seen.get(source.sender, ("", 0))
         return incarnation == source.incarnation and source.sequence <= last
@@ -191,4 +206,4 @@ class TrajectoryQueue(Generic[T]):
     def _waiting(self, source: Source) -> _Entry[T] | None:
         """The entry of this source, if its producer still waits for an answer."""
         behind = islice(self._entries, self._capacity, None)
-        return next((entry for entry in behind if entry.source == source), None)
+        return next((entry for entry in (self._taken, *behind) if entry and entry.source == source), None)

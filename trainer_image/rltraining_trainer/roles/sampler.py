@@ -19,7 +19,16 @@ from rltraining_trainer.dataflow import flatten_parameters, load_flat
 from rltraining_trainer.environments import Stepper, make_environments
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.transport import Backoff, Endpoint, MemberServer, Peer, PeerLost, Stopped, discover
+from rltraining_trainer.transport import (
+    Backoff,
+    Call,
+    Endpoint,
+    MemberServer,
+    Peer,
+    PeerLost,
+    Stopped,
+    discover,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,24 +83,34 @@ class LearnerLink:
         self._backoff = Backoff()
         self._peer: Peer | None = None
         self._sequence = 0
+        self._pending: tuple[dict[str, Any], Call] | None = None  # what is on its way
 
     def push(self, unroll: Unroll) -> None:
-        """Hand over an unroll and take newer parameters. Returns when the learner wants the next one.
+        """Send an unroll, collected with the parameters as they are. Returns when the one before has been answered, so that
+        one is always on its way while the next is collected.
 
-        A push that was under way when the learner was lost is made again, to the next one; the learner knows it by its
-        number, so it is never used twice.
+        What was on its way when the learner was lost is sent again, to the next one; the learner knows it by its number, so
+        it is never used twice.
         """
         self._sequence += 1
-        while not self.done:
-            message = {
-                "incarnation": self._endpoint.incarnation,
-                "sequence": self._sequence,
-                "version": self.version,
-                "unroll": dict(unroll),
-            }
-            if self._call("push", message, PUSH_TIMEOUT):
-                return
-            self.attach()
+        message = {
+            "incarnation": self._endpoint.incarnation,
+            "sequence": self._sequence,
+            "version": self.version,
+            "unroll": dict(unroll),
+        }
+        self.settle()
+        self._send(message)
+
+    def settle(self) -> None:
+        """Wait for the answer to what is on its way, and take its parameters."""
+        while self._pending is not None and not self.done:
+            message, call = self._pending
+            if self._take(call):
+                self._pending = None
+            else:
+                self.attach()
+                self._send(message)
 
     def attach(self) -> None:
         """Find the learner, however long it takes, and take its parameters."""
@@ -106,18 +125,21 @@ class LearnerLink:
                 _LOG.debug("no learner yet: %s", error)
             else:
                 self.version = 0  # the versions of another incarnation of the learner may be other parameters
-                if self._call("pull", {"version": 0}, 10.0):
+                if self._take(self._peer.call("pull", {"version": 0})):
                     break
             self._backoff.wait(stopping)
         self._backoff.reset()
         self.attached.set()
         _LOG.info("attached to the learner at version %d", self.version)
 
-    def _call(self, service: str, message: dict, timeout: float) -> bool:
-        """Whether the learner answered; its parameters are then in place."""
+    def _send(self, message: dict[str, Any]) -> None:
         assert self._peer is not None
+        self._pending = message, self._peer.call("push", message, timeout=PUSH_TIMEOUT)
+
+    def _take(self, call: Call) -> bool:
+        """Whether the learner answered; its parameters are then in place."""
         try:
-            answer: Any = self._peer.call(service, message, timeout=timeout).result(self._context.stopping)
+            answer: Any = call.result(self._context.stopping)
         except PeerLost as error:
             _LOG.warning("lost the learner: %s", error)
             return False
