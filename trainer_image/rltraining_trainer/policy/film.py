@@ -13,6 +13,8 @@ from rltraining_trainer.errors import BadConfiguration, user_code
 from rltraining_trainer.policy.evaluate import open_environments, play
 from rltraining_trainer.policy.policy import Policy
 
+RENDER_MODE = "rgb_array"
+
 
 @dataclass(frozen=True)
 class Film:
@@ -28,12 +30,23 @@ def film(policy: Policy, *, seed: int = 0, deterministic: bool = True) -> Iterat
     """``with film(policy) as taken: for frame in taken.frames: ...``
 
     Raises:
-        BadConfiguration: the environment cannot be rendered, or is not the one the policy was trained for.
+        BadConfiguration: the environment cannot be filmed, or is not the one the policy was trained for.
         UserCodeError: the environment raised.
     """
-    with open_environments(policy, 1, render_mode="rgb_array") as stepper:
+    _check_can_be_filmed(policy)
+    with open_environments(policy, 1, render_mode=RENDER_MODE) as stepper:
         rate = float(stepper.environments.metadata.get("render_fps") or 30)
         yield Film(_frames(policy, stepper, seed, deterministic), rate)
+
+
+def _check_can_be_filmed(policy: Policy) -> None:
+    """Ask an environment that was made without a render mode: gymnasium would warn of one that is not offered, then
+    hand it to a constructor that may not know it."""
+    with open_environments(policy, 1) as stepper:
+        if RENDER_MODE not in (stepper.environments.metadata.get("render_modes") or ()):
+            raise BadConfiguration(
+                f'environment {stepper.name!r} cannot be filmed: it does not offer render_mode "{RENDER_MODE}"'
+            )
 
 
 def _frames(policy: Policy, stepper: Stepper, seed: int, deterministic: bool) -> Iterator[np.ndarray]:
@@ -41,7 +54,9 @@ def _frames(policy: Policy, stepper: Stepper, seed: int, deterministic: bool) ->
         with user_code(f"environment {stepper.name!r}: render"):
             rendered = stepper.environments.render()
         if rendered is None or not isinstance(rendered[0], np.ndarray):
-            raise BadConfiguration(f"spec.environment.id: {stepper.name!r} cannot be rendered as rgb_array")
+            raise BadConfiguration(
+                f"environment {stepper.name!r} cannot be filmed: its render() gives no picture"
+            )
         yield rendered[0]
         if ended:
             return

@@ -138,9 +138,11 @@ class Learner:
                 unrolls: list[Any] = [trajectory.unroll for trajectory in batch]
                 terms = self._algorithm.step(unrolls, self._progress.environment_steps)
                 self._models.publish(self._algorithm.parameters)
-                self._write_metrics(terms, now)
             self._progress.set_stop(self._stop_rules.current(now))
             self._stop_reason = self._progress.check(now).reason
+            if batch and (now >= self._next_metrics or self._stop_reason):  # curves end where the run ends
+                self._next_metrics = now + METRICS_PERIOD
+                self._write_metrics(terms, now)
             if now >= self._next_checkpoint:
                 self._next_checkpoint = now + self._context.job.spec.checkpoint.every_seconds
                 self.save()
@@ -244,9 +246,6 @@ class Learner:
         return (Warning(reason="MetricsNotWritten", message=failure),) if failure else ()
 
     def _write_metrics(self, terms: dict[str, Tensor], now: float) -> None:
-        if now < self._next_metrics:
-            return
-        self._next_metrics = now + METRICS_PERIOD
         progress = self._counters()
         queue = self._queue.counts()
         values: dict[str, float | None] = {
