@@ -40,7 +40,7 @@ def _top(function: F) -> F:
     return app.callback(help=_reflow(function.__doc__))(function)
 
 
-POLICY = typer.Argument(metavar="POLICY", help="Folder or URI of a policy: runs/first/policy.")
+POLICY = typer.Argument(metavar="POLICY", help="Folder or URI of a policy, or a run's folder: runs/first.")
 
 
 @contextmanager
@@ -193,7 +193,8 @@ def evaluate(
     """Play episodes with a trained policy and tell their returns.
 
     The folder of a policy holds all that is needed: no cluster, no learner, no manifest. User code that the
-    environment or the network comes from must be importable (PYTHONPATH).
+    environment or the network comes from is found beside the manifest while the policy lies in its run's folder;
+    otherwise put it on PYTHONPATH.
 
     Examples:
 

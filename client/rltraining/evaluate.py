@@ -15,7 +15,7 @@ from rltraining_trainer.policy import Evaluation, Policy, film
 from rltraining_trainer.policy import evaluate as play
 
 from rltraining.errors import ClientError, UsageError
-from rltraining.policies import open_policy
+from rltraining.policies import explained, open_policy
 from rltraining.units import count
 
 VIDEO_SUFFIX = ".mp4"
@@ -39,12 +39,12 @@ def evaluate(options: Options) -> None:
     if options.video is not None and options.video.suffix != VIDEO_SUFFIX:
         raise UsageError(f"--video {options.video}: only {VIDEO_SUFFIX} files are written")
     policy = open_policy(options.policy)
+    if options.video is not None:  # first: if it cannot be, nobody has waited for the episodes
+        _record(policy, options, options.video)
     try:
         result = _play(policy, options)
-        if options.video is not None:
-            _record(policy, options, options.video)
     except TrainerError as error:
-        raise ClientError(str(error)) from None
+        raise ClientError(explained(error)) from None
     typer.echo(
         json.dumps(_document(policy, options, result)) if options.as_json else _text(policy, options, result)
     )
@@ -74,16 +74,18 @@ def _record(policy: Policy, options: Options, path: Path) -> None:
 
     # pygame, which draws many environments, would look for a screen.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    with film(policy, seed=options.seed, deterministic=not options.stochastic) as taken:
-        # H.264 needs even sides; imageio's own default of 16 would scale small pictures out of shape.
-        try:
+    try:
+        with film(policy, seed=options.seed, deterministic=not options.stochastic) as taken:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # H.264 needs even sides; imageio's own default of 16 would scale small pictures out of shape.
             video: Any = get_writer(path, format="FFMPEG", fps=taken.frames_per_second, macro_block_size=2)
             with video:
                 for frame in taken.frames:
                     video.append_data(frame)
-        except OSError as error:
-            raise ClientError(f"--video {path}: cannot be written: {error.strerror or error}") from None
+    except TrainerError as error:
+        raise ClientError(f"--video: {explained(error)}") from None
+    except OSError as error:
+        raise ClientError(f"--video {path}: cannot be written: {error.strerror or error}") from None
 
 
 def _document(policy: Policy, options: Options, result: Evaluation) -> dict[str, object]:
@@ -99,6 +101,7 @@ def _document(policy: Policy, options: Options, result: Evaluation) -> dict[str,
         "max": float(result.returns.max()),
         "steps": sum(episode.length for episode in result.episodes),
         "returns": result.returns.tolist(),
+        "video": None if options.video is None else str(options.video),
     }
 
 

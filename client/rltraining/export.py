@@ -25,11 +25,11 @@ def export(uri: str, form: Format, output: Path | None) -> None:
     """Write the program beside the policy, or to `output`. Raises ClientError."""
     from rltraining_trainer.policy import ProgramError, to_exported_program, to_torchscript
 
-    from rltraining.policies import open_policy
+    from rltraining.policies import in_run, open_policy
 
     if output is None and "://" in uri:
         raise UsageError(f"{uri} is not on this machine: say where to with --output")
-    path = output or Path(uri) / f"policy{form.suffix}"
+    path = output or Path(in_run(uri)) / f"policy{form.suffix}"
     policy = open_policy(uri)
     try:
         program = to_exported_program(policy) if form is Format.TORCH_EXPORT else to_torchscript(policy)

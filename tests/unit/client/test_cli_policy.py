@@ -52,10 +52,12 @@ def test_returns_are_told_to_people_and_to_programs_and_are_the_same_for_a_seed(
 
 def test_a_video_is_written(policy: Path, tmp_path: Path) -> None:
     video = tmp_path / "new" / "cartpole.mp4"
-    result = rltrain("evaluate", policy, "--episodes", "1", "--video", video)
+    arguments = ("evaluate", policy, "--episodes", "1", "--video", video)
+    result = rltrain(*arguments)
     assert result.exit_code == 0, result.output
     assert video.read_bytes()[4:8] == b"ftyp"
     assert str(video) in result.stdout
+    assert json.loads(rltrain(*arguments, "--json").stdout)["video"] == str(video)
 
 
 def test_a_video_that_cannot_be_written_is_said_in_a_sentence(policy: Path, tmp_path: Path) -> None:
@@ -104,7 +106,10 @@ def test_user_code_beside_the_runs_manifest_is_found(
     (tmp_path / "client_test_arena.py").write_text(
         "import gymnasium as gym\n"
         "from gymnasium.envs.classic_control import CartPoleEnv\n"
-        "gym.register('Arena-v0', entry_point=CartPoleEnv, max_episode_steps=7)\n"
+        "class Arena(CartPoleEnv):\n"
+        "    metadata = {'render_modes': ['human']}\n"
+        "    def __init__(self): super().__init__()\n"
+        "gym.register('Arena-v0', entry_point=Arena, max_episode_steps=7)\n"
     )
     (tmp_path / "job.yaml").write_text(manifest.replace("CartPole-v1", "client_test_arena:Arena-v0"))
     run = tmp_path / "run"
@@ -115,6 +120,26 @@ def test_user_code_beside_the_runs_manifest_is_found(
     (policy.parent / "job.yaml").write_text("{kind: Job, of: somebody else}")
     assert rltrain("evaluate", policy, "--episodes", "1").exit_code == 0
     load(str(tmp_path / "job.yaml")).save(run / "job.yaml")
-    result = rltrain("evaluate", run / "policy", "--episodes", "2", "--json")
-    assert result.exit_code == 0, result.output
-    assert max(json.loads(result.stdout)["returns"]) <= 7
+    video = rltrain("evaluate", run, "--episodes", "1", "--video", tmp_path / "blind.mp4")
+    assert video.stderr == (
+        "error: --video: environment 'client_test_arena:Arena-v0' cannot be filmed: "
+        'it does not offer render_mode "rgb_array"\n'
+    )
+    for place in (run / "policy", run):
+        result = rltrain("evaluate", place, "--episodes", "2", "--json")
+        assert result.exit_code == 0, result.output
+        assert max(json.loads(result.stdout)["returns"]) <= 7
+    assert rltrain("export", run, "--format", "torchscript").stdout.startswith(
+        f"{run / 'policy'}/policy.pt: "
+    )
+
+
+def test_of_user_code_that_is_not_found_the_remedy_is_told(policy: Path, tmp_path: Path) -> None:
+    for file in policy.iterdir():
+        content = file.read_bytes().replace(b'"CartPole-v1"', b'"client_test_nowhere:Arena-v0"')
+        (tmp_path / file.name).write_bytes(content)
+    result = rltrain("evaluate", tmp_path)
+    assert result.exit_code == 1
+    assert "No module named 'client_test_nowhere': user code is found beside the manifest" in result.stderr
+    assert "otherwise put it on PYTHONPATH" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -22,6 +22,7 @@ JOBS = {
     "continuous-lstm": ({"id": "MountainCarContinuous-v0"}, LSTM),
     "image": ({"id": f"{__name__}:Image-v0"}, {"impalaCnn": {"channels": [4], "hiddenSize": 8}}),
     "discrete-observation": ({"id": f"{__name__}:Image-v0", "kwargs": {"kind": "discrete"}}, MLP),
+    "blind": ({"id": f"{__name__}:Blind-v0"}, MLP),
     "user-code": ({"id": "CartPole-v1"}, {"entryPoint": f"{__name__}:torso"}),
 }
 
@@ -97,4 +98,12 @@ class ImageEnv(gym.Env):
         return None
 
 
+class BlindEnv(gym.Env):
+    """Says nothing of pictures, and does not take a render mode."""
+
+    def __init__(self) -> None:
+        self.observation_space = self.action_space = spaces.Discrete(2)
+
+
 gym.register("Image-v0", ImageEnv)
+gym.register("Blind-v0", BlindEnv)

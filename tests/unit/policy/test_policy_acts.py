@@ -102,6 +102,14 @@ def test_a_film_shows_the_episode_that_the_seed_gives(name: str) -> None:
     assert (frames[0] != frames[-1]).any()
 
 
-def test_an_environment_without_pictures_is_told() -> None:
-    with film(make("image")) as taken, pytest.raises(BadConfiguration, match="cannot be rendered"):
+def test_an_environment_that_gives_no_picture_is_told() -> None:
+    with film(make("image")) as taken, pytest.raises(BadConfiguration, match="gives no picture"):
         next(taken.frames)
+
+
+def test_an_environment_that_offers_no_pictures_is_told() -> None:
+    """In a sentence of ours, before gymnasium warns: here a warning is an error."""
+    policy = make("blind")
+    offered = r"'.*Blind-v0' cannot be filmed: it does not offer render_mode \"rgb_array\"$"
+    with pytest.raises(BadConfiguration, match=offered), film(policy):
+        pass
