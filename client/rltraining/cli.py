@@ -147,7 +147,8 @@ def validate(
 ) -> None:
     """Check manifests; say everything that is wrong, a sentence each.
 
-    The same models check here, in the cluster's API server and in the operator. Exit code: 0 when all are right, else 2.
+    The same models check here, in the cluster's API server and in the operator. Environments and modules are looked up
+    only by run. Exit code: 0 when all are right, else 2.
 
     Examples:
 

@@ -36,13 +36,18 @@ class JobFile:
     @property
     def code_folder(self) -> Path | None:
         """Where user modules may lie: beside the manifest. None when it came from standard input."""
-        origin = (self.job.metadata.annotations or {}).get(SOURCE_ANNOTATION)
+        origin = source_of(self.job)
         return Path(origin).parent if origin else None
 
     def save(self, path: Path) -> None:
         """Write the manifest as it is run, with all defaults filled in; `load` reads it again."""
         documents = yaml.safe_dump_all([manifest(self.job), *self.config_maps], sort_keys=False)
         path.write_text(f"{SAVED_HEADER}\n{documents}", encoding="utf-8")
+
+
+def source_of(job: RLTrainingJob) -> str | None:
+    """Path of the manifest that the job was read from; None for standard input."""
+    return (job.metadata.annotations or {}).get(SOURCE_ANNOTATION)
 
 
 def source(file: str) -> Path | str:

@@ -11,7 +11,7 @@ def progress_line(snapshot: Snapshot) -> str:
     progress = snapshot.status.progress
     parts = [f"{clock(snapshot.elapsed)}  {snapshot.status.phase:<9}"]
     if not progress.environment_steps:
-        return f"{parts[0]} {snapshot.status.message or 'waiting for the first steps'}"
+        return f"{parts[0]} {snapshot.message or 'waiting for the first steps'}"
     parts.append(f"{count(progress.environment_steps):>9} steps")
     if progress.steps_per_second is not None:
         parts.append(f"{short(progress.steps_per_second):>5}/s")
@@ -39,5 +39,4 @@ def event_text(event: EventRow) -> str:
 
 def phase_line(snapshot: Snapshot) -> str:
     """`00:01  Running   all pods are ready`"""
-    status = snapshot.status
-    return f"{clock(snapshot.elapsed)}  {status.phase:<9} {status.message}".rstrip()
+    return f"{clock(snapshot.elapsed)}  {snapshot.status.phase:<9} {snapshot.message}".rstrip()

@@ -44,6 +44,8 @@ def run(options: Options) -> int:
     mode = options.mode
     folder, file = _prepare(options)
     with workdir.held(folder, mode):
+        if mode == "resume":
+            _check_goes_on(file, folder)
         if mode == "overwrite":
             workdir.clear(folder)
         file.save(folder / workdir.JOB_FILE)
@@ -62,6 +64,8 @@ def _prepare(options: Options) -> tuple[Path, JobFile]:
     folder, file = options.workdir, options.file
     if options.resume and folder is None and file is not None and Path(file).is_dir():
         folder, file = Path(file), None
+    if file is not None and workdir.holds_run(Path(file)):
+        raise UsageError(f"{file}: is the folder of a run: to go on with this run add --resume")
     if file is None:
         if not options.resume:
             raise UsageError("FILE is missing: name a manifest, or continue a run with --resume")
@@ -76,6 +80,17 @@ def _prepare(options: Options) -> tuple[Path, JobFile]:
             workdir.newest(name) if options.resume else workdir.default(name, datetime.now().astimezone())
         )
     return folder, loaded
+
+
+def _check_goes_on(file: JobFile, folder: Path) -> None:
+    """A run that has reached its stop would load, and end at once. Raises UsageError."""
+    before = workdir.last_state(folder)
+    if before is None or before.status.phase != "Succeeded" or before.spec.stop != file.job.spec.stop:
+        return
+    raise UsageError(
+        f"this run has succeeded already ({before.status.message}); "
+        "to train on, raise the rule with --set stop..."
+    )
 
 
 def _check_runs_here(file: JobFile) -> None:

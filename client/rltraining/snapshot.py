@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Status
 
+CONTAINER_CREATING = "ContainerCreating"
+"""What kubectl calls a pod whose process does not run yet."""
+
 
 @dataclass(frozen=True)
 class PodRow:
@@ -62,6 +65,13 @@ class Snapshot:
     @property
     def status(self) -> Status:
         return self.job.status
+
+    @property
+    def message(self) -> str:
+        """Why the phase is what it is. A cluster pulls images; what takes its time here is said instead."""
+        creating = any(pod.phase == CONTAINER_CREATING for pod in self.pods)
+        loading = "loading torch and the trainer" if creating and self.status.phase == "Pending" else ""
+        return self.status.message or loading
 
     @property
     def title(self) -> str:

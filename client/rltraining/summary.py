@@ -6,9 +6,13 @@ import os
 import shlex
 from pathlib import Path
 
+from rltraining_api.status import Status
+
 from rltraining.curve import CURVE_FILE
+from rltraining.jobfile import source_of
 from rltraining.snapshot import Snapshot
 from rltraining.units import clock, count, decimal, short
+from rltraining.workdir import JOB_FILE, has_checkpoint
 
 WIDTH = 11
 
@@ -49,8 +53,15 @@ def _results(snapshot: Snapshot, *, interrupted: bool) -> list[tuple[str, str]]:
         ("time", clock(snapshot.elapsed)),
         ("steps", steps),
         ("return", returns if progress.mean_return is not None else ""),
-        ("restarts", f"{status.restarts} ({status.failures} counted as failures)" if status.restarts else ""),
+        _restarts(status),
     ]
+
+
+def _restarts(status: Status) -> tuple[str, str]:
+    """Of a failed job its failures, when there is nothing else: what it failed of was counted, but not restarted."""
+    if status.phase == "Failed" and status.failures >= status.restarts:
+        return "failures", str(status.failures or "")
+    return "restarts", f"{status.restarts} ({status.failures} counted as failures)" if status.restarts else ""
 
 
 def _places(folder: Path, has_curve: bool) -> list[tuple[str, str]]:
@@ -69,7 +80,14 @@ def _advice(snapshot: Snapshot, folder: Path, signal: int | None) -> list[str]:
     if signal is not None:
         return [f"Go on:  {resume}"]
     if snapshot.status.phase == "Failed":
-        return [f"Go on from the newest checkpoint, once it is mended:  {resume}"]
+        manifest = shlex.quote(shown(Path(origin))) if (origin := source_of(snapshot.job)) else "FILE"
+        if snapshot.status.checkpoint is None and not has_checkpoint(folder):
+            return [f"Try again, once it is mended:  rltrain run {manifest}"]
+        edited = f"rltrain run {manifest} --workdir {here} --resume"
+        return [
+            f"Go on from the newest checkpoint, once it is mended:  {resume}",
+            f"(reads {shown(folder / JOB_FILE)}; to use an edited manifest: {edited})",
+        ]
     return [
         f"Evaluate:     rltrain evaluate {policy}",
         f"Look closer:  tensorboard --logdir {here}",

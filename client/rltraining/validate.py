@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import typer
 import yaml
 from rltraining_api.manifest import ManifestError, Manifests, load_manifests
+from rltraining_api.names import KIND
 
 from rltraining.errors import UsageError
 from rltraining.jobfile import manifest, source
@@ -18,15 +19,18 @@ def validate(files: Sequence[str], *, print_jobs: bool) -> None:
     With `print_jobs` the jobs go to standard output and everything else to standard error, so that they can be piped.
     """
     problems: list[str] = []
+    checked: list[tuple[str, Manifests]] = []
     for file in files:
         try:
-            found = load_manifests(source(file))
+            checked.append((file, load_manifests(source(file))))
         except ManifestError as error:
             problems += error.problems
-            continue
+    if not problems and not any(found.jobs for _, found in checked):
+        problems = [f"{file}: holds no {KIND}: nothing was checked" for file in files]
+    for file, found in checked:
         for line in _report(file, found):
             typer.echo(line, err=print_jobs)
-        if print_jobs:
+        if print_jobs and found.jobs:
             typer.echo(
                 yaml.safe_dump_all(map(manifest, found.jobs), sort_keys=False, explicit_start=True), nl=False
             )
@@ -39,6 +43,6 @@ def _report(file: str, found: Manifests) -> list[str]:
         f"{job.metadata.name} ({job.spec.algorithm.name} on {job.spec.environment.id})" for job in found.jobs
     ]
     return [
-        f"ok: {file}: {', '.join(jobs) or 'holds no RLTrainingJob'}",
+        *([f"ok: {file}: {', '.join(jobs)}"] if jobs else []),
         *(f"note: {file}: {n}" for n in found.notes),
     ]

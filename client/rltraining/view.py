@@ -48,8 +48,8 @@ def _header(snapshot: Snapshot) -> Text:
     phase = snapshot.status.phase
     text = Text(snapshot.title, style="bold", no_wrap=True, overflow="ellipsis")
     text.append(f"  {phase}", style=PHASE_STYLES.get(phase, "")).append(f"  {clock(snapshot.elapsed)}")
-    if phase != "Running" and snapshot.status.message:
-        text.append(f"  {snapshot.status.message}", style="not bold dim")
+    if phase != "Running" and snapshot.message:
+        text.append(f"  {snapshot.message}", style="not bold dim")
     return text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,14 +12,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.manifest import ManifestError, read_job
+
 from rltraining.errors import UsageError
 from rltraining.jobfile import SAVED_HEADER
 
 RUNS = Path("runs")
 JOB_FILE = "job.yaml"
+STATUS_FILE = "status.json"
 LOCK_FILE = ".lock"
 OURS = (
-    *(JOB_FILE, "status.json", "progress.jsonl", "learning_curve.png"),
+    *(JOB_FILE, STATUS_FILE, "progress.jsonl", "learning_curve.png"),
     *("checkpoints", "policy", "tensorboard", "logs", ".pods"),
 )
 """What a run leaves in its folder. Nothing else is ever deleted."""
@@ -32,6 +37,19 @@ def holds_run(folder: Path) -> bool:
         return (folder / JOB_FILE).read_text(encoding="utf-8").startswith(SAVED_HEADER)
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def last_state(folder: Path) -> RLTrainingJob | None:
+    """The job of the folder's run, with the status it had last; None when that cannot be told."""
+    try:
+        return read_job(json.loads((folder / STATUS_FILE).read_bytes()))
+    except (OSError, ValueError, ManifestError):
+        return None
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is something to go on from. What the learner has not finished writing has a dot before its name."""
+    return any((folder / "checkpoints").glob("[!.]*"))
 
 
 def default(job_name: str, now: datetime) -> Path:

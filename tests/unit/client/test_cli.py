@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from rltraining.cli import app
 from rltraining.jobfile import load
 from rltraining_api.crd import crd_yaml
 from rltraining_api.manifest import load_manifest
+from rltraining_api.status import Status
 from typer.testing import CliRunner, Result
 
 COMMANDS = ("run", "validate", "crd", "evaluate", "export")
@@ -96,6 +98,20 @@ def test_standard_input_and_documents_of_other_kinds(manifest: str) -> None:
     assert "note: -: ConfigMap code is not an RLTrainingJob" in result.stdout
 
 
+def test_files_without_a_job_are_not_ok(job: Path) -> None:
+    other = job.parent / "code.yaml"
+    other.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: code}\n")
+    note = f"note: {other}: ConfigMap code is not an RLTrainingJob and was not checked\n"
+    alone = rltrain("validate", other)
+    assert alone.exit_code == 2
+    assert alone.stdout == note
+    assert alone.stderr == f"error: {other}: holds no RLTrainingJob: nothing was checked\n"
+    beside = rltrain("validate", other, job)
+    assert beside.exit_code == 0
+    assert beside.stdout == note + f"ok: {job}: cartpole (impala on CartPole-v1)\n"
+    assert len(rltrain("validate", other, job, "--print").stdout.split("---\n")) == 2
+
+
 def test_crd_prints_what_is_applied_to_a_cluster() -> None:
     assert rltrain("crd").stdout == crd_yaml()
 
@@ -176,6 +192,35 @@ def test_a_folder_with_a_run_is_left_alone(job: Path) -> None:
     assert result.exit_code == 2
     assert "holds a run already: continue it with --resume, replace it with --overwrite" in result.stderr
     assert [path.name for path in run.iterdir()] == ["job.yaml"]
+
+
+def test_a_runs_folder_is_no_manifest(job: Path) -> None:
+    load(str(job)).save(job)
+    result = rltrain("run", job.parent)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"error: {job.parent}: is the folder of a run: to go on with this run add --resume\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [["{run}"], ["{job}", "--workdir", "{run}"], ["{run}", "--set", "seed=7"]]
+)
+def test_a_run_that_has_succeeded_does_not_go_on(job: Path, arguments: list[str]) -> None:
+    run = job.parent / "run"
+    run.mkdir()
+    file = load(str(job))
+    file.save(run / "job.yaml")
+    status = Status(phase="Succeeded", message="stop.environmentSteps is met")
+    (run / "status.json").write_text(json.dumps(file.job.model_copy(update={"status": status}).to_dict()))
+    before = (run / "job.yaml").read_text()
+    result = rltrain("run", "--resume", *(a.format(job=job, run=run) for a in arguments))
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: this run has succeeded already (stop.environmentSteps is met); "
+        "to train on, raise the rule with --set stop...\n"
+    )
+    assert (run / "job.yaml").read_text() == before
 
 
 def test_the_examples_are_right() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from rich.console import Console
+from rltraining.plain import phase_line, progress_line
 from rltraining.snapshot import EventRow, PodRow, Snapshot
 from rltraining.view import PODS_SHOWN, render
 
@@ -67,6 +68,14 @@ def test_before_anything_is_known(snapshot: SnapshotMaker) -> None:
     assert lines[0] == "cartpole: impala on CartPole-v1  Pending  00:03  waiting for memory"
     assert lines[1] == "progress  -"
     assert "speed -" in lines[2]
+
+
+def test_while_processes_load_it_is_said(snapshot: SnapshotMaker) -> None:
+    creating = snapshot("Pending", pods=(PodRow("cartpole-learner-0", "ContainerCreating", False, 0),))
+    loading = "cartpole: impala on CartPole-v1  Pending  00:03  loading torch and the trainer"
+    assert drawn(render(creating)).splitlines()[0] == loading
+    assert phase_line(creating) == "00:03  Pending   loading torch and the trainer"
+    assert progress_line(creating) == phase_line(creating)
 
 
 def test_the_notice_comes_last(snapshot: SnapshotMaker) -> None:

@@ -5,8 +5,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from rltraining.jobfile import SOURCE_ANNOTATION
 from rltraining.snapshot import Point, Snapshot
 from rltraining.summary import failure, shown, summary
+from rltraining_api.job import Metadata
 from rltraining_api.status import Condition
 
 SnapshotMaker = Callable[..., Snapshot]
@@ -54,6 +56,47 @@ def test_an_interrupted_run_says_how_to_go_on(snapshot: SnapshotMaker, folder: P
     assert "curve" not in text
 
 
+def test_after_a_failure_without_a_checkpoint_one_begins_again(snapshot: SnapshotMaker, folder: Path) -> None:
+    assert summary(snapshot("Failed"), folder, signal=None, has_curve=False).endswith(
+        "\n\nTry again, once it is mended:  rltrain run FILE"
+    )
+
+
+def test_after_a_failure_with_a_checkpoint_one_goes_on(snapshot: SnapshotMaker, folder: Path) -> None:
+    (folder / "checkpoints" / "step-5").mkdir(parents=True)
+    last = snapshot("Failed")
+    origin = Metadata(
+        name="cartpole", annotations={SOURCE_ANNOTATION: str(folder.parents[1] / "my job.yaml")}
+    )
+    last = Snapshot(job=last.job.model_copy(update={"metadata": origin}), elapsed=1)
+    assert summary(last, folder, signal=None, has_curve=False).endswith(
+        "\n\nGo on from the newest checkpoint, once it is mended:  rltrain run runs/x --resume\n"
+        "(reads runs/x/job.yaml; "
+        "to use an edited manifest: rltrain run 'my job.yaml' --workdir runs/x --resume)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "restarts", "failures", "line"),
+    [
+        ("Failed", 1, 1, "failures   1"),
+        ("Failed", 3, 1, "restarts   3 (1 counted as failures)"),
+        ("Succeeded", 1, 1, "restarts   1 (1 counted as failures)"),
+        ("Failed", 0, 0, None),
+    ],
+)
+def test_what_was_not_restarted_is_not_called_a_restart(
+    snapshot: SnapshotMaker, folder: Path, phase: str, restarts: int, failures: int, line: str | None
+) -> None:
+    last = snapshot(phase, restarts=restarts)
+    status = last.status.model_copy(update={"failures": failures})
+    last = Snapshot(job=last.job.model_copy(update={"status": status}), elapsed=1)
+    text = summary(last, folder, signal=None, has_curve=False)
+    assert [row.strip() for row in text.splitlines() if "restarts" in row or "failures" in row] == (
+        [line] if line else []
+    )
+
+
 def test_a_failure_is_told_in_full_once_and_in_a_line_in_the_summary(
     snapshot: SnapshotMaker, folder: Path
 ) -> None:
@@ -73,7 +116,6 @@ def test_a_failure_is_told_in_full_once_and_in_a_line_in_the_summary(
     assert "why        sampler-0: it raised\n" in text
     assert "restarts   3 (1 counted as failures)" in text
     assert "Traceback" not in text
-    assert "--resume" in text
 
 
 def test_paths_are_shown_the_short_way(folder: Path) -> None:
