@@ -29,7 +29,7 @@ demo: $(READY) ## train CartPole-v1 from a manifest, here, and show it
 test: lint unit integration e2e ## everything this machine can run
 
 unit: $(READY) ## the tests that need no process but their own: under a minute
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest tests/unit -n auto --dist worksteal
 
 integration: $(READY) ## real processes, real RPC, real kills
 	$(BIN)/python -m pytest tests/integration
