@@ -68,10 +68,11 @@ class Snapshot:
 
     @property
     def message(self) -> str:
-        """Why the phase is what it is. A cluster pulls images; what takes its time here is said instead."""
-        creating = any(pod.phase == CONTAINER_CREATING for pod in self.pods)
-        loading = "loading torch and the trainer" if creating and self.status.phase == "Pending" else ""
-        return self.status.message or loading
+        """Why the phase is what it is. At a start nothing is wrong with pods; what takes its time is said instead."""
+        loading = self.pods and all(pod.phase == CONTAINER_CREATING and not pod.why for pod in self.pods)
+        if loading and self.status.phase == "Pending":
+            return "loading torch and the trainer"
+        return self.status.message
 
     @property
     def title(self) -> str:

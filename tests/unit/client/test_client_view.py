@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 
@@ -71,11 +72,14 @@ def test_before_anything_is_known(snapshot: SnapshotMaker) -> None:
 
 
 def test_while_processes_load_it_is_said(snapshot: SnapshotMaker) -> None:
-    creating = snapshot("Pending", pods=(PodRow("cartpole-learner-0", "ContainerCreating", False, 0),))
+    pod = PodRow("cartpole-learner-0", "ContainerCreating", False, 0)
+    creating = snapshot("Pending", message="waiting for pod cartpole-learner-0 to be ready", pods=(pod,))
     loading = "cartpole: impala on CartPole-v1  Pending  00:03  loading torch and the trainer"
     assert drawn(render(creating)).splitlines()[0] == loading
     assert phase_line(creating) == "00:03  Pending   loading torch and the trainer"
     assert progress_line(creating) == phase_line(creating)
+    stuck = snapshot("Pending", message="no volume", pods=(dataclasses.replace(pod, why="no volume"),))
+    assert phase_line(stuck) == "00:03  Pending   no volume"
 
 
 def test_the_notice_comes_last(snapshot: SnapshotMaker) -> None:
