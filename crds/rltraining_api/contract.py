@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from rltraining_api.base import ApiModel
-from rltraining_api.status import CheckpointStatus, Progress
+from rltraining_api.status import CheckpointStatus, Progress, StoredUri
 
 TRAINER_CONTAINER = "trainer"
 """The container that is ours in every pod; a template's container of this name is merged with it."""
@@ -90,7 +90,7 @@ class LearnerReport(ApiModel):
     incarnation: str = ""
     progress: Progress = Field(default_factory=Progress)
     checkpoint: CheckpointStatus | None = None
-    policy_uri: str | None = None
+    policy_uri: StoredUri | None = None
     """Where the final policy lies, once written."""
     stop_reason: str | None = None
     """One sentence: which `stop` rule ended the run."""

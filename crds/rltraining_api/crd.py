@@ -55,6 +55,7 @@ def crd() -> dict[str, Any]:
                 "plural": PLURAL,
                 "singular": SINGULAR,
                 "shortNames": [SHORT_NAME],
+                "categories": ["all"],
             },
             "scope": "Namespaced",
             "versions": [_version()],

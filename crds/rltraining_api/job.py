@@ -46,6 +46,7 @@ IMMUTABLE = (
     "code",
     "checkpoint",
     "runPolicy.managedBy",
+    "runPolicy.schedulingPolicy",
     "seed",
 )
 """Paths in the spec that stay as they are once the job is made."""
@@ -57,7 +58,7 @@ SCHEDULE_NEEDS_STEPS = (
 
 class JobSpec(ApiModel):
     """What to train, on what, until when. `sampler.replicas`, `stop` and `runPolicy` (but not
-    `runPolicy.managedBy`) may change while the job runs; everything else is fixed when the job is made."""
+    its `managedBy` and `schedulingPolicy`) may change while the job runs; everything else is fixed when the job is made."""
 
     algorithm: Algorithm
     """Exactly one algorithm, with its hyperparameters. Immutable."""

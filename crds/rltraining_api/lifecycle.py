@@ -11,6 +11,7 @@ from rltraining_api.base import ApiModel, OneOf, Rule, refusal
 from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_api.fields import Count, CountOrZero, FreeForm, ObjectName, Return, Steps, Uri
 from rltraining_api.roles import check_metadata
+from rltraining_api.scheduling import SchedulingPolicy
 
 
 class MeanReturn(ApiModel):
@@ -116,14 +117,14 @@ class Checkpoint(ApiModel):
 
 class RunPolicy(ApiModel):
     """Suspension, limits and clean-up, with the meanings of a batch/v1 Job. May change while the job runs,
-    but for `managedBy`."""
+    but for `managedBy` and `schedulingPolicy`."""
 
     suspend: bool = False
     """Hold the job: its pods are deleted (after a last checkpoint), startTime is cleared; resuming goes on
     from there."""
     backoff_limit: CountOrZero = 6
     """Failures that are healed; with one more the job fails. Disruptions (evictions, lost nodes, kills from outside)
-    do not count."""
+    do not count, but for those that go on and on while training makes no progress."""
     active_deadline_seconds: Count | None = None
     """Seconds after startTime at which the job fails; suspension resets them."""
     ttl_seconds_after_finished: CountOrZero | None = None
@@ -135,3 +136,5 @@ class RunPolicy(ApiModel):
     operator leaves the job alone. Immutable."""
     pod_failure_policy: PodFailurePolicy | None = None
     """Rules that come before the operator's own judgement of a pod's end."""
+    scheduling_policy: SchedulingPolicy | None = None
+    """Queueing, and starting pods together; without, each pod is scheduled by itself. Immutable."""

@@ -36,6 +36,15 @@ def pod_name(job: str, role: Role, index: int) -> str:
     return f"{job}-{role}-{index}"
 
 
+def parse_pod_name(job: str, name: str) -> tuple[Role, int] | None:
+    """Role and index of the pod of this name; None when no pod of the job is called so."""
+    prefix, _, number = name.rpartition("-")
+    for role in ROLES:
+        if prefix == f"{job}-{role}" and number.isdecimal() and name == pod_name(job, role, int(number)):
+            return role, int(number)
+    return None
+
+
 def service_name(job: str) -> str:
     """The headless Service: a pod's address is `<pod>.<service>`."""
     return job
@@ -53,6 +62,16 @@ def secret_name(job: str) -> str:
 
 def network_policy_name(job: str) -> str:
     """Admits only the job's own pods."""
+    return job
+
+
+def learner_budget_name(job: str) -> str:
+    """The PodDisruptionBudget of the learners."""
+    return f"{job}-learner"
+
+
+def pod_group_name(job: str) -> str:
+    """The PodGroup of the job, for schedulers that start pods together."""
     return job
 
 

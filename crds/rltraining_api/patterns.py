@@ -1,13 +1,17 @@
-"""Regular expressions of the contract, each with what it asks for in words: a message shows the words."""
+"""Regular expressions of the contract, each with what it asks for in words: a message shows the words.
+
+API servers match with Go's engine and pydantic with Rust's, which read the classes for spaces, digits and words
+differently beyond ASCII: what is admitted is spelt out instead.
+"""
 
 from __future__ import annotations
 
 LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-URI = r"^[a-z][a-z0-9+.-]*://[^\s]+$"
+URI = r"^[a-z][a-z0-9+.-]*://[^\x00-\x20\x7f]+$"
 ENTRY_POINT = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_.]*$"
 ENVIRONMENT_ID = r"^([A-Za-z_][A-Za-z0-9_.]*:)?([A-Za-z0-9_][A-Za-z0-9_-]*/)?[A-Za-z0-9_][A-Za-z0-9_.-]*$"
-IMAGE = r"^\S+$"
+IMAGE = r"^[!-~]+$"
 MANAGED_BY = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9/_.~%!$&'()*+,;=:@-]+$"
 REASON = r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"
 
@@ -17,7 +21,7 @@ MEANINGS = {
     URI: "must be a URI such as s3://bucket/path or file:///path",
     ENTRY_POINT: "must be module:name",
     ENVIRONMENT_ID: "must be a gymnasium id such as CartPole-v1, or module:Id",
-    IMAGE: "must be an image reference without spaces",
+    IMAGE: "must be an image reference: ASCII characters, no spaces",
     MANAGED_BY: "must be domain/path, as in rltraining.dev/operator",
     REASON: "must be one word in CamelCase",
 }

@@ -15,7 +15,13 @@ from rltraining_api.names import LEARNERS_MAX, SAMPLERS_MAX
 Image = Annotated[str, Field(max_length=1024, pattern=patterns.IMAGE)]
 
 
-LIST_KEYS = {"env": "name", "volumes": "name", "volumeMounts": "mountPath", "ports": "containerPort"}
+LIST_KEYS = {
+    "env": "name",
+    "volumes": "name",
+    "volumeMounts": "mountPath",
+    "ports": "containerPort",
+    "sysctls": "name",
+}
 """By what the items of a template's lists are told apart when it is merged; other lists are replaced."""
 
 
@@ -42,6 +48,10 @@ class PodTemplate(ApiModel):
                     raise refusal(
                         f"{group}: a name must be lower-case letters, digits and '-', got {item['name']}"
                     )
+        security = spec.get("securityContext", {})
+        if not isinstance(security, dict):
+            raise refusal("securityContext must be an object")
+        _items(security, "sysctls", LIST_KEYS["sysctls"])
         for container in spec.get("containers", ()):
             for group in ("env", "volumeMounts", "ports"):
                 _items(container, group, LIST_KEYS[group])

@@ -19,6 +19,8 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+StoredUri = Annotated[str, Field(max_length=4096)]
+"""Where something was written: a `checkpoint.uri` and what is added to it."""
 Measured = Annotated[float | None, BeforeValidator(_finite)]
 """A measurement; NaN and infinity, which JSON has not, become none."""
 
@@ -47,7 +49,7 @@ class Progress(ApiModel):
 class CheckpointStatus(ApiModel):
     """The newest complete checkpoint."""
 
-    uri: Annotated[str, Field(max_length=4096)]
+    uri: StoredUri
     """Where it lies."""
     step: StepsOrZero
     """Environment steps at which it was taken."""
@@ -97,7 +99,8 @@ class SamplerStatus(RoleStatus):
 class LedgerEntry(ApiModel):
     """What has been counted already of a pod that exists, so that nothing counts twice and nothing is lost.
 
-    A pod with which nothing has happened needs no entry.
+    A pod with which nothing has happened needs no entry; a member that is disrupted again and again keeps its entry
+    while it has no pod.
     """
 
     pod: ShortText
@@ -108,6 +111,10 @@ class LedgerEntry(ApiModel):
     """Restarts of its containers that are counted."""
     ended: bool = False
     """Whether its final end (failed, evicted, lost) is counted."""
+    disruptions: CountOrZero = 0
+    """Disruptions of this member in a row, over its replacements too, without progress between them."""
+    steps: StepsOrZero = 0
+    """Environment steps at the last of them: with more, training has got on, and the row is over."""
 
 
 class Status(ApiModel):
@@ -141,11 +148,13 @@ class Status(ApiModel):
     """How far training has come."""
     progress_time: datetime | None = None
     """When progress last advanced; when nothing has advanced yet, when the job started."""
+    report_time: datetime | None = None
+    """When what the learner says of itself was last taken into this status and was news."""
     warnings: Annotated[tuple[Text, ...], Field(max_length=32, json_schema_extra=ATOMIC_LIST)] = ()
     """What the learner warns of, as `Reason: sentence`. Each becomes an Event, once."""
     checkpoint: CheckpointStatus | None = None
     """The newest complete checkpoint."""
-    policy_uri: Annotated[str, Field(max_length=4096)] | None = None
+    policy_uri: StoredUri | None = None
     """Where the trained policy lies, once the run is done."""
     start_time: datetime | None = None
     """When the job started, or was last resumed."""
