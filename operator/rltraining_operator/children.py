@@ -1,4 +1,5 @@
-"""What a job needs beside its pods: an address, its configuration, its token, perhaps a claim. Pure."""
+"""What a job needs beside its pods: an address, its configuration, its token, perhaps a claim; who may reach its pods
+and who may evict them. Pure."""
 
 from __future__ import annotations
 
@@ -13,52 +14,45 @@ from rltraining_api.names import (
     API_VERSION,
     KIND,
     LABEL_JOB_NAME,
+    LABEL_ROLE,
     claim_name,
     config_map_name,
-    job_labels,
+    learner_budget_name,
+    network_policy_name,
     secret_name,
     service_name,
 )
 
+from rltraining_operator.owned import build_owned
 from rltraining_operator.pods import JOB_KEY, TOKEN_KEY
+from rltraining_operator.settings import Settings
 
 Manifest = dict[str, Any]
 
 
-def owner_reference(job: RLTrainingJob, uid: str) -> Manifest:
-    """Makes the job the owner: garbage collection deletes the child with it."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "name": job.metadata.name,
-        "uid": uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
 def build_service(job: RLTrainingJob, owner: Manifest) -> Manifest:
-    """Gives every pod a DNS name, from its start on: members look for each other before they are ready."""
+    """Gives learners a DNS name, from their start on: samplers look for them before they are ready. Samplers need none,
+    and ten thousand addresses that come and go would keep every node's DNS and proxy busy."""
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
-        "selector": {LABEL_JOB_NAME: job.metadata.name},
+        "selector": {LABEL_JOB_NAME: job.metadata.name, LABEL_ROLE: "learner"},
         "ports": [{"name": "http", "port": HTTP_PORT}],
     }
-    return _child(job, owner, "Service", service_name(job.metadata.name)) | {"spec": spec}
+    return build_owned(job, owner, "Service", service_name(job.metadata.name)) | {"spec": spec}
 
 
 def build_config_map(job: RLTrainingJob, owner: Manifest, uid: str) -> Manifest:
     """The job with all defaults filled in, as the trainer reads it."""
     metadata = {"name": job.metadata.name, "namespace": job.metadata.namespace or "default", "uid": uid}
     resolved = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": job.spec.to_dict()}
-    child = _child(job, owner, "ConfigMap", config_map_name(job.metadata.name))
-    return child | {"data": {JOB_KEY: json.dumps(resolved, indent=1, sort_keys=True)}}
+    child = build_owned(job, owner, "ConfigMap", config_map_name(job.metadata.name))
+    return child | {"data": {JOB_KEY: json.dumps(resolved, sort_keys=True)}}
 
 
 def build_secret(job: RLTrainingJob, owner: Manifest, token: str) -> Manifest:
     """The job's token; made once, since running pods hold it."""
-    child = _child(job, owner, "Secret", secret_name(job.metadata.name))
+    child = build_owned(job, owner, "Secret", secret_name(job.metadata.name))
     return child | {"type": "Opaque", "data": {TOKEN_KEY: base64.b64encode(token.encode()).decode()}}
 
 
@@ -67,12 +61,50 @@ def build_claim(job: RLTrainingJob, owner: Manifest) -> Manifest | None:
     volume = job.spec.checkpoint.volume
     if volume is None or volume.claim_template is None:
         return None
-    child = _child(job, owner, "PersistentVolumeClaim", claim_name(job.metadata.name))
+    child = build_owned(job, owner, "PersistentVolumeClaim", claim_name(job.metadata.name))
     theirs = volume.claim_template.metadata
     child["metadata"]["labels"] = {**theirs.get("labels", {}), **child["metadata"]["labels"]}
     if annotations := theirs.get("annotations"):
         child["metadata"]["annotations"] = dict(annotations)
     return child | {"spec": dict(volume.claim_template.spec)}
+
+
+def build_network_policy(job: RLTrainingJob, owner: Manifest, settings: Settings) -> Manifest | None:
+    """Only the job's own pods reach its pods; HTTP is open also to the operator and to who reads metrics.
+
+    Where pods may connect to is not restricted: they need DNS, and whatever storage and services users name.
+    """
+    if not settings.network_policy:
+        return None
+    members = {"matchLabels": {LABEL_JOB_NAME: job.metadata.name}}
+    askers = [peer for peer in (settings.operator_peer, settings.metrics_peer) if peer is not None]
+    spec = {
+        "podSelector": members,
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            {"from": [{"podSelector": members}]},
+            {"from": [dict(peer) for peer in askers], "ports": [{"port": HTTP_PORT, "protocol": "TCP"}]},
+        ],
+    }
+    name = network_policy_name(job.metadata.name)
+    return build_owned(job, owner, "NetworkPolicy", name, "networking.k8s.io/v1") | {"spec": spec}
+
+
+def build_learner_budget(job: RLTrainingJob, owner: Manifest, settings: Settings) -> Manifest | None:
+    """Refuses voluntary evictions of learners: without one the whole job stands still. One that is not ready may go.
+
+    `minAvailable` as a number: for anything else the API server asks the scale of the pods' owner, and a job's scale
+    is that of its samplers.
+    """
+    if not settings.pod_disruption_budget:
+        return None
+    spec = {
+        "minAvailable": job.spec.learner.replicas,
+        "selector": {"matchLabels": {LABEL_JOB_NAME: job.metadata.name, LABEL_ROLE: "learner"}},
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
+    name = learner_budget_name(job.metadata.name)
+    return build_owned(job, owner, "PodDisruptionBudget", name, "policy/v1") | {"spec": spec}
 
 
 def covers(found: Any, wanted: Any) -> bool:
@@ -84,16 +116,3 @@ def covers(found: Any, wanted: Any) -> bool:
     if isinstance(wanted, list):
         return isinstance(found, list) and len(found) == len(wanted) and all(map(covers, found, wanted))
     return bool(found == wanted)
-
-
-def _child(job: RLTrainingJob, owner: Manifest, kind: str, name: str) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": kind,
-        "metadata": {
-            "name": name,
-            "namespace": job.metadata.namespace or "default",
-            "labels": job_labels(job.metadata.name),
-            "ownerReferences": [owner],
-        },
-    }

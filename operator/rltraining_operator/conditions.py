@@ -18,6 +18,7 @@ OURS = (
     "Ready",
     "Restarting",
     "Progressing",
+    "ReplicaFailure",
     "SuccessCriteriaMet",
     "FailureTarget",
     "Complete",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from datetime import UTC, datetime
+from typing import Protocol
 
 from rltraining_operator.cluster import Cluster, Key
 from rltraining_operator.errors import ClusterError
@@ -12,10 +14,27 @@ from rltraining_operator.queue import KeyedQueue
 from rltraining_operator.reconcile import Clock, reconcile
 from rltraining_operator.settings import Settings
 
+RESYNC_RETRY_MAX_SECONDS = 15.0
 PASS_SECONDS_MAX = 120.0
 """A pass that takes longer is broken off and tried again, so that it cannot hold a worker for ever."""
 
 log = logging.getLogger(__name__)
+
+
+class Meter(Protocol):
+    """Hears how the work goes."""
+
+    def waited(self, seconds: float) -> None:
+        """A job has waited so long for its pass."""
+
+    def passed(self, seconds: float, error: BaseException | None) -> None:
+        """A pass is over."""
+
+
+class _NoMeter:
+    def waited(self, seconds: float) -> None: ...
+
+    def passed(self, seconds: float, error: BaseException | None) -> None: ...
 
 
 def utc_now() -> datetime:
@@ -38,17 +57,27 @@ class Engine:
         workers: int = 4,
         resync_seconds: float = 60.0,
         clock: Clock = utc_now,
+        spacing_seconds: float = 0.0,
+        meter: Meter | None = None,
     ) -> None:
         self._cluster = cluster
         self._settings = settings or Settings()
         self._clock = clock
         self._resync_seconds = resync_seconds
-        self._queue: KeyedQueue[Key] = KeyedQueue(self._pass, workers=workers)
+        self._meter: Meter = meter or _NoMeter()
+        self._queue: KeyedQueue[Key] = KeyedQueue(
+            self._pass, workers=workers, spacing_seconds=spacing_seconds, waited=self._meter.waited
+        )
         self._stopped = asyncio.Event()
 
     def mark(self, key: Key) -> None:
         """Something about this job has changed. To be called in the engine's event loop."""
         self._queue.add(key)
+
+    @property
+    def depth(self) -> int:
+        """Jobs that wait for a pass."""
+        return self._queue.depth
 
     async def run(self) -> None:
         """Work until `stop` is called; jobs and their pods go on without the engine."""
@@ -68,14 +97,25 @@ class Engine:
         self._stopped.set()
 
     async def _pass(self, key: Key) -> float | None:
-        async with asyncio.timeout(PASS_SECONDS_MAX):
-            return await reconcile(self._cluster, key, self._clock, self._settings)
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(PASS_SECONDS_MAX):
+                after = await reconcile(self._cluster, key, self._clock, self._settings)
+        except Exception as error:
+            self._meter.passed(time.monotonic() - began, error)
+            raise
+        self._meter.passed(time.monotonic() - began, None)
+        return after
 
     async def _resync(self) -> None:
+        errors = 0
         while True:
             try:
                 for key in await self._cluster.keys():
                     self._queue.add(key)
+                errors = 0
             except ClusterError as error:
                 log.warning("cannot list jobs: %s", error)
-            await asyncio.sleep(self._resync_seconds)
+                errors += 1
+            soon = min(2.0 ** (errors - 1), RESYNC_RETRY_MAX_SECONDS)
+            await asyncio.sleep(min(soon, self._resync_seconds) if errors else self._resync_seconds)

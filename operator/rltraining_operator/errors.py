@@ -11,6 +11,10 @@ class ConflictError(ClusterError):
     """The object changed, or another of its name exists: read again and decide anew."""
 
 
+class NameTakenError(ConflictError):
+    """A child's name is borne by an object that is not the job's; the message names it, and what to do about it."""
+
+
 class NotFoundError(ClusterError):
     """The object does not exist."""
 

@@ -55,6 +55,8 @@ class Death:
     """The cluster says that it took the pod away."""
     conditions: Mapping[str, str] | None = None
     """Status by type, of the pod's conditions."""
+    note: str = ""
+    """What else is to be said of it."""
 
     @classmethod
     def of_container(cls, pod: Pod, end: Termination) -> Death:
@@ -76,7 +78,7 @@ class Death:
         """`pod p, container trainer: exit code 137 (OOMKilled): last words`."""
         where = f"pod {self.pod}" + (f", container {self.container}" if self.container else "")
         if self.exit_code is None:
-            return ": ".join(filter(None, (where, self.reason or "lost", _cut(self.message))))
+            return ": ".join(filter(None, (where, self.reason or "lost", _cut(self.message), self.note)))
         name = (
             self.reason if self.reason not in ("", "Error", "Completed") else SIGNALS.get(self.exit_code, "")
         )
@@ -85,11 +87,16 @@ class Death:
         said = (
             "" if self.exit_code in KILLED_FROM_OUTSIDE and self.words is None else last_words(self.message)
         )
-        return ": ".join(filter(None, (where, code, said)))
+        return ": ".join(filter(None, (where, code, said, self.note)))
 
 
 def judge(death: Death, policy: PodFailurePolicy | None) -> Verdict:
     """The first rule of `podFailurePolicy` that matches decides; where none does, our own judgement."""
+    return judge_by_rules(death, policy) or judge_by_nature(death)
+
+
+def judge_by_rules(death: Death, policy: PodFailurePolicy | None) -> Verdict | None:
+    """What the user's rules say; None where none matches."""
     for rule in policy.rules if policy else ():
         if _matches(rule, death):
             match rule.action:
@@ -99,6 +106,11 @@ def judge(death: Death, policy: PodFailurePolicy | None) -> Verdict:
                     return Verdict.DISRUPTION
                 case "Count":
                     return Verdict.FAILURE
+    return None
+
+
+def judge_by_nature(death: Death) -> Verdict:
+    """What an end is by itself."""
     if death.disrupted or death.exit_code is None:
         return Verdict.DISRUPTION
     if death.container == TRAINER_CONTAINER and death.exit_code in PERMANENT_EXIT_CODES:

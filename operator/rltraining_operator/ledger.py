@@ -13,7 +13,8 @@ from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_api.names import ROLES, Role, pod_name
 from rltraining_api.status import LedgerEntry
 
-from rltraining_operator.failures import Death, Verdict, judge
+from rltraining_operator.disruptions import Rows
+from rltraining_operator.failures import Death, Verdict, judge_by_rules
 from rltraining_operator.observed import Observed, Pod
 
 
@@ -47,50 +48,56 @@ class Tally:
         return next((count.death for count in reversed(self.counts) if count.verdict is verdict), None)
 
 
-def tally(observed: Observed, policy: PodFailurePolicy | None) -> Tally:
-    """Everything that has ended badly and is not counted yet."""
+def tally(observed: Observed, policy: PodFailurePolicy | None, steps: int) -> Tally:
+    """Everything that has ended badly and is not counted yet. `steps`: environment steps, as far as is known now."""
     entries = {entry.pod: entry for entry in observed.status.ledger}
+    rows = Rows(entries.values(), steps)
     counts: list[Count] = []
-    ledger: list[LedgerEntry] = []
+    counted: dict[str, LedgerEntry] = {}
     for pod in observed.pods:
         entry = entries.get(pod.name)
         if entry is None or entry.uid != pod.uid:
             entry = LedgerEntry(pod=pod.name, uid=pod.uid)
-        count = _count(pod, entry, policy)
-        if count is not None:
-            counts.append(count)
-        entry = LedgerEntry(
-            pod=pod.name,
-            uid=pod.uid,
-            restarts=max(entry.restarts, pod.deaths),
-            ended=entry.ended or pod.failed,
-        )
-        if entry.restarts or entry.ended:
-            ledger.append(entry)
-    counts += _vanished(observed, {entry.pod for entry in observed.status.ledger if entry.ended}, policy)
-    return Tally(tuple(counts), tuple(ledger))
+        if (end := _newest_end(pod, entry)) is not None:
+            counts.append(_count(pod.role, *end, rows, policy))
+        restarts, ended = max(entry.restarts, pod.deaths), entry.ended or pod.failed
+        if restarts or ended:
+            counted[pod.name] = LedgerEntry(pod=pod.name, uid=pod.uid, restarts=restarts, ended=ended)
+    for role, death in _vanished(observed, {entry.pod for entry in entries.values() if entry.ended}):
+        counts.append(_count(role, death, 1, rows, policy))
+    return Tally(tuple(counts), rows.written_into(counted, observed))
 
 
-def _count(pod: Pod, entry: LedgerEntry, policy: PodFailurePolicy | None) -> Count | None:
-    """The ends of a pod that is there. A pod that failed because its containers did has ended once, not twice."""
-    death, times = None, pod.deaths - entry.restarts
+def _count(role: Role, death: Death, times: int, rows: Rows, policy: PodFailurePolicy | None) -> Count:
+    """The user's own rules go first, and are not second-guessed."""
+    ruled = judge_by_rules(death, policy)
+    verdict, death = (ruled, death) if ruled else rows.judge(death, times)
+    return Count(role, death, times, verdict)
+
+
+def _newest_end(pod: Pod, entry: LedgerEntry) -> tuple[Death, int] | None:
+    """The last of the ends, and how many, that are not counted yet of a pod that is there. A pod that failed because
+    its containers did has ended once, not twice."""
+    times = pod.deaths - entry.restarts
     if times > 0 and (end := pod.newest_death) is not None:
-        death = Death.of_container(pod, end)
-    elif pod.failed and not entry.ended and not pod.deleting:
-        death, times = Death.of_pod(pod), 1
-    return Count(pod.role, death, times, judge(death, policy)) if death else None
+        return Death.of_container(pod, end), times
+    if pod.failed and not entry.ended and not pod.deleting:
+        return Death.of_pod(pod), 1
+    return None
 
 
-def _vanished(observed: Observed, ended: set[str], policy: PodFailurePolicy | None) -> Iterable[Count]:
+def _vanished(observed: Observed, ended: set[str]) -> Iterable[tuple[Role, Death]]:
     """Members that are gone, or going, without our doing; those that had failed before are counted already."""
     for role in ROLES:
+        members = parse_ranges(getattr(observed.status, role).members)
         present = {pod.index for pod in observed.role(role) if not pod.deleting}
+        if present.issuperset(members):
+            continue
         going = {pod.index: pod for pod in observed.role(role) if pod.deleting}
-        for index in parse_ranges(getattr(observed.status, role).members):
+        for index in members:
             name = pod_name(observed.name, role, index)
             if index not in present and name not in ended:
-                death = Death.of_pod(going[index]) if index in going else Death(name, disrupted=True)
-                yield Count(role, death, 1, judge(death, policy))
+                yield role, Death.of_pod(going[index]) if index in going else Death(name, disrupted=True)
 
 
 def parse_ranges(text: str) -> list[int]:

@@ -46,9 +46,22 @@ def last_words(pod: Pod) -> LearnerReport | None:
     return words.report if words else None
 
 
+def known_steps(observed: Observed) -> int:
+    """Environment steps so far, as far as is known: what the first learner says goes before what is written."""
+    steps = observed.status.progress.environment_steps
+    report = report_of_first_learner(observed)
+    return max(steps, report.progress.environment_steps) if report and report.state != "Starting" else steps
+
+
+def report_of_first_learner(observed: Observed) -> LearnerReport | None:
+    """What it says, or said last."""
+    learners = observed.role("learner")
+    return (observed.reports.get(learners[0].name) or last_words(learners[0])) if learners else None
+
+
 def is_done(pod: Pod) -> bool:
     """Whether a learner has ended because training is over, not because somebody asked it to end."""
-    if not pod.succeeded or pod.deleting:
+    if not (pod.succeeded or pod.ended_well) or pod.deleting:
         return False
     report = last_words(pod)
     return report is None or report.state == "Finished"

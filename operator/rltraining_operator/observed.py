@@ -11,11 +11,13 @@ from typing import Any
 from rltraining_api.contract import LearnerReport
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import ManifestError, read_job
-from rltraining_api.names import CONTROLLER_NAME, Role, secret_name
+from rltraining_api.names import CONTROLLER_NAME, Role, parse_pod_name, secret_name
 from rltraining_api.status import Status
 
 from rltraining_operator.pod_view import Pod
 from rltraining_operator.pods import TOKEN_KEY
+from rltraining_operator.refusals import Refusal
+from rltraining_operator.stored_status import read_status
 
 __all__ = ["Observed", "Pod"]
 
@@ -37,15 +39,21 @@ class Observed:
     """Then: why, in a sentence."""
     managed_by: str | None
     """The controller in charge, of objects too that cannot be read as a job."""
+    ttl_seconds: int | None
+    """`runPolicy.ttlSecondsAfterFinished`, of such objects too."""
     status: Status
     """The status as it is."""
+    unreadable: str
+    """What of the status could not be read, in a sentence; it is written anew."""
     pods: tuple[Pod, ...]
     others: tuple[Json, ...]
-    """Services, ConfigMaps, Secrets and claims of the job."""
+    """Children of the job that are no pods."""
     entropy: str
     """Fresh randomness, in hexadecimal: where a secret has to be made, it is made of this."""
     reports: Mapping[str, LearnerReport] = field(default_factory=dict)
     """What running learners say of themselves, by pod."""
+    refusal: Refusal | None = None
+    """What the cluster has refused to make in this pass."""
 
     @classmethod
     def of(cls, job: Json, children: Iterable[Json], entropy: str) -> Observed:
@@ -53,12 +61,14 @@ class Observed:
         metadata, invalid = job["metadata"], ""
         parsed: RLTrainingJob | None = None
         try:
-            parsed = read_job(job)
+            parsed = read_job({key: value for key, value in job.items() if key != "status"})
         except ManifestError as error:
             invalid = str(error).replace("\n", "; ")
-        status = parsed.status if parsed else Status.model_validate(job.get("status") or {}, extra="ignore")
+        status, unreadable = read_status(job.get("status"))
         known = [child for child in children if _owner(child) == metadata["uid"]]
-        pods = (Pod(child) for child in known if child["kind"] == "Pod")
+        pods = (Pod(child) for child in known if _is_member(child, metadata["name"]))
+        policy = _object(_object(job.get("spec")).get("runPolicy"))
+        ttl = policy.get("ttlSecondsAfterFinished")
         return cls(
             name=metadata["name"],
             namespace=metadata.get("namespace") or "default",
@@ -67,8 +77,10 @@ class Observed:
             deleting=metadata.get("deletionTimestamp") is not None,
             job=parsed,
             invalid=invalid,
-            managed_by=((job.get("spec") or {}).get("runPolicy") or {}).get("managedBy"),
+            managed_by=policy.get("managedBy"),
+            ttl_seconds=ttl if isinstance(ttl, int) else None,
             status=status,
+            unreadable=unreadable,
             pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
             others=tuple(child for child in known if child["kind"] != "Pod"),
             entropy=entropy,
@@ -96,6 +108,15 @@ class Observed:
             return base64.b64decode(encoded).decode()
         except (binascii.Error, UnicodeDecodeError):
             return ""
+
+
+def _is_member(child: Json, job: str) -> bool:
+    """Whether it is a pod of ours: somebody may make others and give them to the job."""
+    return child["kind"] == "Pod" and parse_pod_name(job, child["metadata"]["name"]) is not None
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _owner(child: Json) -> str:

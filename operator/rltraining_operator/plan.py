@@ -5,25 +5,27 @@ The same input gives the same plan, and a plan that was carried out leaves nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rltraining_api.job import RLTrainingJob
-from rltraining_api.names import KIND
+from rltraining_api.names import KIND, Role, learner_budget_name, network_policy_name
 from rltraining_api.status import Status
 
-from rltraining_operator import children
+from rltraining_operator import children, gang, owned
 from rltraining_operator.cluster import Event, Manifest, Ref
 from rltraining_operator.conditions import Conditions
 from rltraining_operator.ledger import Tally, tally
-from rltraining_operator.members import Moves, bring_to_size, remove
+from rltraining_operator.members import Moves, bring_to_size, known_steps, remove
 from rltraining_operator.observed import Observed, Pod
 from rltraining_operator.outcome import Outcome, deadline_of, decide_outcome, past_outcome
 from rltraining_operator.pods import build_pod
-from rltraining_operator.rollup import Decisions, recount, roll_up, stalls_at
-from rltraining_operator.settings import FINISH_SECONDS, Settings
+from rltraining_operator.reports import report_due_at
+from rltraining_operator.rollup import Decisions, past_refusal, recount, roll_up, stalls_at
+from rltraining_operator.settings import FINISH_SECONDS, REFUSED_SECONDS, Settings
 from rltraining_operator.story import tell
+from rltraining_operator.trouble import slow_at
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,10 @@ class Plan:
     apply: tuple[Manifest, ...] = ()
     create: tuple[Manifest, ...] = ()
     """Children to make: those that pods need before the pods."""
+    cautious: bool = False
+    """The cluster has refused such children lately: one pod first, and more only if it is taken."""
     events: tuple[Event, ...] = ()
+    """What has turned; what is made and deleted is told once it is done."""
     requeue_after: float | None = None
     """Seconds until something is due though nothing changes."""
 
@@ -56,7 +61,7 @@ def plan(job: RLTrainingJob, observed: Observed, now: datetime, settings: Settin
         return NOTHING
     conditions = Conditions(observed.status.conditions, observed.generation, now)
     if conditions.true("Complete") or conditions.true("Failed"):
-        return _plan_after_end(job, observed, conditions, now)
+        return _plan_after_end(job, observed, conditions, now, settings)
     return _plan_life(job, observed, conditions, now, settings)
 
 
@@ -67,8 +72,11 @@ def plan_invalid(observed: Observed, now: datetime) -> Plan:
     old = observed.status
     conditions = Conditions(old.conditions, observed.generation, now)
     if conditions.true("Complete") or conditions.true("Failed"):
-        return NOTHING
-    if old.start_time is None:
+        expiry = _expiry(conditions, observed.ttl_seconds)
+        if expiry is not None and expiry <= now:
+            return Plan(delete=(Ref(KIND, observed.name, observed.uid),))
+        return Plan(requeue_after=_seconds_until([expiry] if expiry else [], now))
+    if old.observed_generation is None and not observed.pods:  # no pass has ever seen it as a job
         conditions = conditions.set("Failed", True, "InvalidSpec", observed.invalid)
         update = {"phase": "Failed", "completion_time": now}
     else:
@@ -93,38 +101,52 @@ def _plan_life(
     """From the first pass to the end."""
     outcome, counted = past_outcome(conditions), Tally((), observed.status.ledger)
     if outcome is None:
-        counted = tally(observed, job.spec.run_policy.pod_failure_policy)
+        counted = tally(observed, job.spec.run_policy.pod_failure_policy, known_steps(observed))
         outcome = decide_outcome(job, observed, counted, now)
     moves = _moves(job, observed, outcome, now)
-    made = Decisions(counted, outcome, _is_over(job, observed, outcome), moves)
+    wants_pods = _wants_pods(job, outcome)
+    create, apply = _children(job, observed, moves, settings) if wants_pods else ((), ())
+    past = past_refusal(conditions) if create or apply else None
+    made = Decisions(
+        counted, outcome, _is_over(job, observed, outcome), moves, refusal=observed.refusal or past
+    )
     status = roll_up(job, observed, made, now, settings)
-    create, apply = _children(job, observed, moves, settings) if _wants_pods(job, outcome) else ((), ())
     return Plan(
-        status=status if status != observed.status else None,
-        delete=_refs(moves),
+        status=_if_new(status, observed),
+        delete=(*_unwanted(observed, settings, ended=outcome is not None), *_refs(moves)),
         apply=apply,
         create=create,
-        events=tell(observed.status, status, made, observed.name),
+        cautious=past is not None,
+        events=tell(observed, status, made),
         requeue_after=_requeue(job, observed, made, status, now, settings),
     )
 
 
-def _plan_after_end(job: RLTrainingJob, observed: Observed, conditions: Conditions, now: datetime) -> Plan:
+def _plan_after_end(
+    job: RLTrainingJob, observed: Observed, conditions: Conditions, now: datetime, settings: Settings
+) -> Plan:
     """What is over stays as it is; only pods and, in the end, the job itself are cleaned up."""
-    policy = job.spec.run_policy
-    ended = max(c.last_transition_time for c in conditions.items if c.type in ("Complete", "Failed"))
-    if policy.ttl_seconds_after_finished is not None:
-        expiry = ended + timedelta(seconds=policy.ttl_seconds_after_finished)
-        if expiry <= now:
-            return Plan(delete=(Ref(KIND, observed.name, observed.uid),))
+    expiry = _expiry(conditions, job.spec.run_policy.ttl_seconds_after_finished)
+    if expiry is not None and expiry <= now:
+        return Plan(delete=(Ref(KIND, observed.name, observed.uid),))
     moves = remove(observed, _to_clean(job, observed.pods), now)
-    status = recount(job, observed, moves)
-    due = [*moves.due, expiry] if policy.ttl_seconds_after_finished is not None else moves.due
     return Plan(
-        status=status if status != observed.status else None,
-        delete=_refs(moves),
-        requeue_after=_seconds_until(due, now),
+        status=_if_new(recount(job, observed, moves), observed),
+        delete=(*_unwanted(observed, settings, ended=True), *_refs(moves)),
+        requeue_after=_seconds_until([*moves.due, expiry] if expiry else moves.due, now),
     )
+
+
+def _expiry(conditions: Conditions, ttl_seconds: int | None) -> datetime | None:
+    """When a job that is over is to be deleted."""
+    if ttl_seconds is None:
+        return None
+    ended = max(c.last_transition_time for c in conditions.items if c.type in ("Complete", "Failed"))
+    return ended + timedelta(seconds=ttl_seconds)
+
+
+def _if_new(status: Status, observed: Observed) -> Status | None:
+    return status if status != observed.status or observed.unreadable else None
 
 
 def _wants_pods(job: RLTrainingJob, outcome: Outcome | None) -> bool:
@@ -164,13 +186,40 @@ def _children(
     job: RLTrainingJob, observed: Observed, moves: Moves, settings: Settings
 ) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
     """Children to create and children to apply."""
-    owner = children.owner_reference(job, observed.uid)
-    kept = [children.build_service(job, owner), children.build_config_map(job, owner, observed.uid)]
+    owner = owned.owner_reference(job, observed.uid)
+    kept = [
+        children.build_network_policy(job, owner, settings),
+        children.build_service(job, owner),
+        children.build_config_map(job, owner, observed.uid),
+        # Not before there is a learner to protect: a thousand jobs that begin should get pods first.
+        children.build_learner_budget(job, owner, settings) if _any_ready(observed, "learner") else None,
+        gang.build_pod_group(job, owner),
+    ]
     once = [children.build_secret(job, owner, observed.entropy), children.build_claim(job, owner)]
-    apply = [child for child in kept if not children.covers(_found(observed, child), child)]
+    apply = [
+        child for child in kept if child is not None and not children.covers(_found(observed, child), child)
+    ]
     create = [child for child in once if child is not None and _found(observed, child) is None]
     create += [build_pod(job, owner, role, index, settings) for role, index in moves.create]
     return tuple(create), tuple(apply)
+
+
+def _any_ready(observed: Observed, role: Role) -> bool:
+    return any(pod.ready for pod in observed.role(role))
+
+
+def _unwanted(observed: Observed, settings: Settings, *, ended: bool) -> Iterator[Ref]:
+    """Children that are there and are to be no more: nothing may hold up a drain once a job is over."""
+    if ended or not settings.pod_disruption_budget:
+        yield from _ref_of(observed, "PodDisruptionBudget", learner_budget_name(observed.name))
+    if not settings.network_policy:
+        yield from _ref_of(observed, "NetworkPolicy", network_policy_name(observed.name))
+
+
+def _ref_of(observed: Observed, kind: str, name: str) -> Iterator[Ref]:
+    found = observed.child(kind, name)
+    if found is not None and "deletionTimestamp" not in found["metadata"]:
+        yield Ref(kind, name, found["metadata"]["uid"])
 
 
 def _found(observed: Observed, child: Manifest) -> Manifest | None:
@@ -191,11 +240,24 @@ def _requeue(
         return _seconds_until(due, now)
     if (deadline := deadline_of(job, observed)) is not None:
         due.append(deadline)
+    if made.refusal is not None:
+        due.append(_retry_at(status, now))
     if status.progress_time is not None:
         due.append(stalls_at(status.progress_time))
+        due += filter(None, map(slow_at, observed.pods))
         if any(pod.running for pod in observed.role("learner")):
-            due.append(now + timedelta(seconds=settings.progress_seconds))
+            asked = report_due_at(status, settings)
+            later = now + timedelta(seconds=settings.progress_seconds)
+            due.append(asked if asked is not None and now < asked < later else later)
     return _seconds_until(due, now)
+
+
+def _retry_at(status: Status, now: datetime) -> datetime:
+    """When what the cluster refuses is tried again, if nothing happens before: the longer it has refused, the later."""
+    shortest, longest = REFUSED_SECONDS
+    condition = Conditions(status.conditions, 0, now).get("ReplicaFailure")
+    refused = (now - condition.last_transition_time).total_seconds() if condition else 0.0
+    return now + timedelta(seconds=min(max(refused / 2, shortest), longest))
 
 
 def _seconds_until(due: Iterable[datetime], now: datetime) -> float | None:

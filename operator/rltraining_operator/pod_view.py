@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, cast
 
-from rltraining_api.names import LABEL_INDEX, LABEL_ROLE, Role
+from rltraining_api.names import Role
 
 Json = Mapping[str, Any]
 DISRUPTION_TARGET = "DisruptionTarget"
@@ -99,7 +99,7 @@ class Container:
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod of a job."""
+    """A pod of a job, known as its member by its name: labels can be taken away, a name cannot."""
 
     raw: Json
 
@@ -111,13 +111,13 @@ class Pod:
     def uid(self) -> str:
         return str(self.raw["metadata"]["uid"])
 
-    @property
+    @cached_property
     def role(self) -> Role:
-        return cast(Role, self.raw["metadata"]["labels"][LABEL_ROLE])
+        return cast(Role, self.name.rsplit("-", 2)[1])
 
-    @property
+    @cached_property
     def index(self) -> int:
-        return int(self.raw["metadata"]["labels"][LABEL_INDEX])
+        return int(self.name.rsplit("-", 1)[1])
 
     @cached_property
     def created(self) -> datetime | None:
@@ -144,6 +144,14 @@ class Pod:
     def succeeded(self) -> bool:
         return self.phase == "Succeeded"
 
+    @cached_property
+    def scheduled_at(self) -> datetime | None:
+        """When it was given a node."""
+        scheduled = self.conditions.get("PodScheduled", {})
+        if scheduled.get("status") != "True":
+            return None
+        return parse_time(scheduled.get("lastTransitionTime")) or self.created
+
     @property
     def active(self) -> bool:
         """Whether it may still have a process."""
@@ -155,8 +163,19 @@ class Pod:
         return self.active and any(container.running for container in self.containers)
 
     @property
+    def ended_well(self) -> bool:
+        """Whether all its containers have ended with code 0; its phase may tell so a moment later."""
+        ends = [container.terminated for container in self.containers]
+        return bool(ends) and all(end is not None and end.exit_code == 0 for end in ends)
+
+    @property
     def ready(self) -> bool:
         return self.active and not self.deleting and self.conditions.get("Ready", {}).get("status") == "True"
+
+    @property
+    def ready_at(self) -> datetime | None:
+        """When it became ready, or ceased to be."""
+        return parse_time(self.conditions.get("Ready", {}).get("lastTransitionTime"))
 
     @property
     def reason(self) -> str:

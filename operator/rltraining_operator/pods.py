@@ -18,6 +18,7 @@ from rltraining_api.names import (
 )
 from rltraining_api.roles import LIST_KEYS
 
+from rltraining_operator import gang
 from rltraining_operator.settings import Settings
 
 Manifest = dict[str, Any]
@@ -29,6 +30,8 @@ OUTPUT_DIR = "/output"
 OUTPUT_VOLUME = "output"
 TERMINATION_LOG = "/dev/termination-log"
 PROGRAM = "rltraining-trainer"
+PORT_RANGE = "net.ipv4.ip_local_port_range"
+"""The sysctl from which the kernel takes ports that nobody asked for by number, as those of RPC listeners."""
 
 
 def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, settings: Settings) -> Manifest:
@@ -38,7 +41,9 @@ def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
     theirs = dict(template.spec)
     containers: list[Manifest] = theirs.pop("containers", [])
     trainer: Manifest = next((c for c in containers if c["name"] == contract.TRAINER_CONTAINER), {})
-    spec = _merge(_pod_spec(job, role), theirs)
+    spec = _merge(_pod_spec(job, role, settings), theirs)
+    if spec.get("hostNetwork"):
+        _leave_out_sysctl(spec)
     spec["containers"] = [
         _trainer(job, role, index, trainer, settings),
         *(c for c in containers if c["name"] != contract.TRAINER_CONTAINER),
@@ -53,15 +58,19 @@ def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
     metadata = {
         "name": pod_name(name, role, index),
         "namespace": job.metadata.namespace or "default",
-        "labels": {**template.metadata.get("labels", {}), **pod_labels(name, role, index)},
+        "labels": {
+            **template.metadata.get("labels", {}),
+            **gang.pod_labels(job),
+            **pod_labels(name, role, index),
+        },
         "ownerReferences": [owner],
     }
-    if annotations := template.metadata.get("annotations"):
-        metadata["annotations"] = dict(annotations)
+    if annotations := {**template.metadata.get("annotations", {}), **gang.pod_annotations(job)}:
+        metadata["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _pod_spec(job: RLTrainingJob, role: Role) -> Manifest:
+def _pod_spec(job: RLTrainingJob, role: Role, settings: Settings) -> Manifest:
     """What a template may change."""
     name = job.metadata.name
     volumes: list[Manifest] = [
@@ -72,15 +81,25 @@ def _pod_spec(job: RLTrainingJob, role: Role) -> Manifest:
     ]
     if job.spec.code:
         volumes.append({"name": "code", "configMap": {"name": job.spec.code.config_map.name}})
-    return {
-        "volumes": volumes,
-        "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "fsGroup": 65532,  # so that the token and a claim are readable to whichever user the image has
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+    security: Manifest = {
+        "runAsNonRoot": True,
+        "fsGroup": 65532,  # so that the token and a claim are readable to whichever user the image has
+        "seccompProfile": {"type": "RuntimeDefault"},
     }
+    if settings.rpc_ports is not None:
+        security["sysctls"] = [{"name": PORT_RANGE, "value": "{} {}".format(*settings.rpc_ports)}]
+    spec: Manifest = {"volumes": volumes, "enableServiceLinks": False, "securityContext": security}
+    if settings.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": secret} for secret in settings.image_pull_secrets]
+    if settings.priority_class:
+        spec["priorityClassName"] = settings.priority_class
+    return spec | gang.pod_spec(job)
+
+
+def _leave_out_sysctl(spec: Manifest) -> None:
+    """On the host's network the range would be the host's, and a kubelet refuses it."""
+    security = spec["securityContext"] = dict(spec["securityContext"])
+    security["sysctls"] = [item for item in security.get("sysctls") or () if item.get("name") != PORT_RANGE]
 
 
 def _output(job: RLTrainingJob, role: Role) -> Manifest:
@@ -113,6 +132,7 @@ def _trainer(
         "readinessProbe": {
             "httpGet": {"path": contract.READY_PATH, "port": contract.HTTP_PORT},
             "periodSeconds": 2,
+            "timeoutSeconds": 5,
             "failureThreshold": 2,
         },
         "livenessProbe": {
@@ -131,6 +151,8 @@ def _trainer(
             "capabilities": {"drop": ["ALL"]},
         },
     }
+    if settings.image_pull_policy:
+        ours["imagePullPolicy"] = settings.image_pull_policy
     merged = _merge(ours, theirs)
     merged["terminationMessagePath"] = TERMINATION_LOG  # where the trainer is told to write
     merged["env"] = _merge_list(merged["env"], _env(_identity(job, role, index)), "name")

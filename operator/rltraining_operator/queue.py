@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
+
+from rltraining_operator.errors import ClusterError
 
 K = TypeVar("K", bound=Hashable)
 Work = Callable[[K], Awaitable[float | None]]
 """Does what a key needs; returns after how many seconds to do it again, None: not before it is added."""
+
+ENDED_MAX = 4096
 
 log = logging.getLogger(__name__)
 
@@ -19,18 +24,31 @@ class KeyedQueue(Generic[K]):
 
     A key added while it waits is worked on once; added while it is worked on, once more afterwards. A key whose work
     raises comes again after `backoff_seconds * 2^(errors-1)`, at most `backoff_max_seconds`, not sooner, however often
-    it is added, and without holding up others. Belongs to one event loop and is not thread-safe.
+    it is added, and without holding up others. Between two times at
+    one key lie at least `spacing_seconds`. `waited` is
+    told how many seconds a key has waited for its worker. Belongs to one event loop and is not thread-safe.
     """
 
     def __init__(
-        self, work: Work[K], *, workers: int, backoff_seconds: float = 0.1, backoff_max_seconds: float = 30.0
+        self,
+        work: Work[K],
+        *,
+        workers: int,
+        backoff_seconds: float = 0.1,
+        backoff_max_seconds: float = 10.0,
+        spacing_seconds: float = 0.0,
+        waited: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._work = work
         self._workers = workers
+        self._waited = waited
+        self._spacing = spacing_seconds
+        self._ended: dict[K, float] = {}
+        """When keys were worked on last; none older than the spacing is needed."""
         self._backoff = (backoff_seconds, backoff_max_seconds)
         self._ready: asyncio.Queue[K] = asyncio.Queue()
-        self._waiting: set[K] = set()
-        """Keys in `_ready`."""
+        self._waiting: dict[K, float] = {}
+        """Keys in `_ready`, and since when."""
         self._running: set[K] = set()
         self._again: set[K] = set()
         """Running keys that were added meanwhile."""
@@ -42,7 +60,11 @@ class KeyedQueue(Generic[K]):
         if key in self._running:
             self._again.add(key)
         elif key not in self._errors or key not in self._timers:
-            self._put(key)
+            rest = self._ended.get(key, float("-inf")) + self._spacing - time.monotonic()
+            if rest > 0:
+                self.add_after(key, rest)
+            else:
+                self._put(key)
 
     def add_after(self, key: K, seconds: float) -> None:
         """Work on the key after so many seconds, unless it is worked on before. The earliest time asked for counts."""
@@ -52,6 +74,11 @@ class KeyedQueue(Generic[K]):
             return
         self._cancel_timer(key)
         self._timers[key] = loop.call_at(when, self._put, key)
+
+    @property
+    def depth(self) -> int:
+        """Keys that wait for a worker."""
+        return len(self._waiting)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -66,12 +93,13 @@ class KeyedQueue(Generic[K]):
     async def _run_worker(self) -> None:
         while True:
             key = await self._ready.get()
-            self._waiting.discard(key)
+            self._waited(time.monotonic() - self._waiting.pop(key))
             self._running.add(key)
             try:
                 await self._run_once(key)
             finally:
                 self._running.discard(key)
+            self._rest(key)
             if key in self._again:
                 self._again.discard(key)
                 self.add(key)
@@ -83,20 +111,34 @@ class KeyedQueue(Generic[K]):
             count = self._errors[key] = self._errors.get(key, 0) + 1
             first, most = self._backoff
             after = min(first * 2.0 ** min(count - 1, 60), most)
+            bug = None if isinstance(error, (ClusterError, TimeoutError)) else error
             log.warning(
-                "%s: %s (error %d in a row; again in %.1f s)", key, error or repr(error), count, after
+                "%s: %s (error %d in a row; again in %.1f s)",
+                key,
+                error or repr(error),
+                count,
+                after,
+                exc_info=bug,
             )
         else:
             self._errors.pop(key, None)
         if after is not None:
             self.add_after(key, after)
 
+    def _rest(self, key: K) -> None:
+        """From now on the key is left alone for the spacing."""
+        now = time.monotonic()
+        if self._spacing and len(self._ended) > ENDED_MAX:
+            self._ended = {key: when for key, when in self._ended.items() if when + self._spacing > now}
+        if self._spacing:
+            self._ended[key] = now
+
     def _put(self, key: K) -> None:
         self._cancel_timer(key)
         if key in self._running:
             self._again.add(key)
         elif key not in self._waiting:
-            self._waiting.add(key)
+            self._waiting[key] = time.monotonic()
             self._ready.put_nowait(key)
 
     def _cancel_timer(self, key: K) -> None:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeVar
 
 from rltraining_operator.cluster import Cluster, Event, Key, Manifest
-from rltraining_operator.errors import NotFoundError, RejectedError
+from rltraining_operator.errors import ClusterError, NameTakenError, NotFoundError, RejectedError
 from rltraining_operator.observed import Observed
 from rltraining_operator.plan import Plan, plan, plan_invalid
+from rltraining_operator.refusals import Refusal, read_refusal
+from rltraining_operator.reports import is_report_due
 from rltraining_operator.settings import Settings
+from rltraining_operator.story import tell_made
 
-PARALLEL_CREATES = 16
+PARALLEL_CALLS = 16
 Clock = Callable[[], datetime]
+T = TypeVar("T")
+R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +38,27 @@ async def reconcile(cluster: Cluster, key: Key, clock: Clock, settings: Settings
     if job is None:
         made = plan_invalid(observed, clock())
     else:
-        observed = await _with_reports(cluster, observed)
+        if is_report_due(observed.status, clock(), settings):
+            observed = await _with_reports(cluster, observed)
         made = plan(job, observed, clock(), settings)
     try:
-        await _act(cluster, key, observed, made)
+        refusal = None
+        if job is not None and observed.status.observed_generation is None and made.create:
+            # A new job: nothing is counted yet that could be lost, so the children come first and one status tells all.
+            refusal = await _make_all(cluster, key, observed, made)
+            again = await cluster.observe(key)
+            if again is None or again.uid != observed.uid or again.job is None:
+                return 0.0  # deleted, or replaced by another of its name: seen anew
+            observed, job = again, again.job
+            made = plan(job, observed, clock(), settings)
+        if refusal is None:
+            refusal = await _act(cluster, key, observed, made)
+        if refusal is not None and job is not None:
+            # Why no pod comes belongs into the status of this pass: planned again, knowing it.
+            status = made.status or observed.status
+            observed = replace(observed, status=status, unreadable="", refusal=refusal)
+            made = plan(job, observed, clock(), settings)
+            await _write(cluster, key, observed, made)
     except NotFoundError:
         log.info("%s: deleted meanwhile", key)
         return None
@@ -53,43 +76,83 @@ async def _with_reports(cluster: Cluster, observed: Observed) -> Observed:
     return replace(observed, reports=said)
 
 
-async def _act(cluster: Cluster, key: Key, observed: Observed, made: Plan) -> None:
+async def _act(cluster: Cluster, key: Key, observed: Observed, made: Plan) -> Refusal | None:
     """The status first: a failure must be in it before the pod that shows it is deleted.
 
-    What the cluster refuses (a quota, a rule of its own) is told, for nothing else would say why no pod comes.
+    Returns what the cluster has refused to make.
     """
+    await _write(cluster, key, observed, made)
+    return await _make_all(cluster, key, observed, made)
+
+
+async def _make_all(cluster: Cluster, key: Key, observed: Observed, made: Plan) -> Refusal | None:
+    """Delete and make what the plan says, and tell of it. Returns what the cluster has refused to make."""
+    await _each(made.delete, lambda ref: cluster.delete(key, ref))
+    refusals, created = await _make(cluster, key, made)
+    deleted = [ref.name for ref in made.delete if ref.kind == "Pod"]
+    await _tell(cluster, key, observed, tell_made(created, deleted))
+    return refusals[0] if refusals else None
+
+
+async def _write(cluster: Cluster, key: Key, observed: Observed, made: Plan) -> None:
+    """What has turned is told before it is written down: if the writing fails it turns again, and is told again, which
+    counts the event once more. The other way round it could be lost."""
+    await _tell(cluster, key, observed, made.events)
     if made.status is not None:
         await cluster.patch_status(key, observed.uid, made.status.to_dict())
-    for ref in made.delete:
-        await cluster.delete(key, ref)
-    try:
-        await _make(cluster, key, made)
-    except RejectedError as error:
-        await cluster.emit(key, observed.uid, Event("Warning", "Rejected", str(error)))
-        raise
-    for event in made.events:
-        await cluster.emit(key, observed.uid, event)
 
 
-async def _make(cluster: Cluster, key: Key, made: Plan) -> None:
-    """The children: what pods need before the pods."""
-    for child in made.apply:
-        await cluster.apply(key, child)
-    for child in made.create:
-        if child["kind"] != "Pod":
-            await cluster.create(key, child)
-    await _create_all(cluster, key, [child for child in made.create if child["kind"] == "Pod"])
+async def _tell(cluster: Cluster, key: Key, observed: Observed, events: Iterable[Event]) -> None:
+    for event in events:
+        try:
+            await cluster.emit(key, observed.uid, event)
+        except ClusterError as error:  # a story that cannot be told must not stop what it tells of
+            log.warning("%s: cannot tell %s: %s", key, event.reason, error)
 
 
-async def _create_all(cluster: Cluster, key: Key, pods: Iterable[Manifest]) -> None:
-    """In parallel, a few at a time; when one fails the others still come."""
-    slots = asyncio.Semaphore(PARALLEL_CREATES)
+async def _make(cluster: Cluster, key: Key, made: Plan) -> tuple[list[Refusal], list[str]]:
+    """The children: what pods need before the pods. Returns what was refused, and the pods that were created."""
+    others = [child for child in made.create if child["kind"] != "Pod"]
+    pods = [child for child in made.create if child["kind"] == "Pod"]
+    refusals = await _unless_refused(made.apply, lambda child: cluster.apply(key, child))
+    refusals += await _unless_refused(others, lambda child: cluster.create(key, child))
+    created: list[str] = []
 
     async def create(pod: Manifest) -> None:
-        async with slots:
-            await cluster.create(key, pod)
+        await cluster.create(key, pod)
+        created.append(pod["metadata"]["name"])
 
-    results = await asyncio.gather(*map(create, pods), return_exceptions=True)
+    for some in (pods[:1], pods[1:]) if made.cautious else (pods,):
+        if not refusals:
+            refusals += await _unless_refused(some, create)
+    return refusals, sorted(created)
+
+
+async def _unless_refused(
+    children: Sequence[Manifest], make: Callable[[Manifest], Awaitable[None]]
+) -> list[Refusal]:
+    """Make them all; returns what the cluster would not have, in their order."""
+
+    async def try_one(child: Manifest) -> Refusal | None:
+        try:
+            await make(child)
+        except (RejectedError, NameTakenError) as error:
+            return read_refusal(error, child)
+        return None
+
+    return [refusal for refusal in await _each(children, try_one) if refusal is not None]
+
+
+async def _each(items: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
+    """In parallel, a few at a time; when one fails the others are still done, then its error is raised."""
+    slots = asyncio.Semaphore(PARALLEL_CALLS)
+
+    async def one(item: T) -> R:
+        async with slots:
+            return await work(item)
+
+    results = await asyncio.gather(*map(one, items), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result
+    return [result for result in results if not isinstance(result, BaseException)]

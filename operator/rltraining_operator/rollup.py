@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from rltraining_api.contract import LearnerReport
+from rltraining_api.contract import HTTP_PORT
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import ROLES, Role, role_selector
 from rltraining_api.status import Phase, RoleStatus, SamplerStatus, Status
@@ -14,13 +13,22 @@ from rltraining_api.status import Phase, RoleStatus, SamplerStatus, Status
 from rltraining_operator.conditions import Conditions
 from rltraining_operator.failures import TEXT_MAX, Verdict
 from rltraining_operator.ledger import Tally, format_ranges
-from rltraining_operator.members import Moves, last_words, wanted
+from rltraining_operator.members import Moves, wanted
 from rltraining_operator.observed import Observed
 from rltraining_operator.outcome import Outcome
+from rltraining_operator.refusals import Refusal
+from rltraining_operator.reports import is_unreachable, take_report
 from rltraining_operator.settings import STALL_SECONDS, Settings
-from rltraining_operator.trouble import find_trouble
+from rltraining_operator.trouble import WAITING, Trouble, find_trouble
 
 WARNINGS_MAX = 32
+
+
+UNREACHABLE = Trouble(
+    "LearnerUnreachable",
+    f"the learner is ready, but does not answer the operator on port {HTTP_PORT}, so its progress is not known: "
+    "look for a NetworkPolicy, or a service mesh, that keeps the operator's pods out",
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,8 @@ class Decisions:
     over: bool
     """The outcome stands and nothing is active any more."""
     moves: Moves
+    refusal: Refusal | None = None
+    """What the cluster refuses to make, and is still to be made."""
 
 
 def roll_up(
@@ -59,11 +69,15 @@ def roll_up(
             "observed_generation": observed.generation,
         }
     )
-    status = _with_reports(status, observed, made, now, settings)
+    conditions = Conditions(old.conditions, observed.generation, now)
+    over = made.outcome is not None
+    taken = take_report(status, conditions, observed, now, settings, over=over)
     phase = _phase(job, observed, made, roles, suspended)
-    trouble = find_trouble(job, observed, tally)
-    conditions = _conditions(job, observed, made, status, phase, trouble, now)
-    return status.model_copy(
+    trouble = find_trouble(job, observed, tally, made.refusal, now)
+    if trouble.reason in ("", WAITING) and not over and is_unreachable(observed, now, settings):
+        trouble = UNREACHABLE
+    conditions = _conditions(taken.conditions, job, made, taken.status, phase, trouble, now)
+    return taken.status.model_copy(
         update={
             "phase": phase,
             "message": _message(made, phase, trouble)[:TEXT_MAX],
@@ -95,39 +109,6 @@ def _role_status(job: RLTrainingJob, observed: Observed, made: Decisions, role: 
     )
 
 
-def _with_reports(
-    status: Status, observed: Observed, made: Decisions, now: datetime, settings: Settings
-) -> Status:
-    """Progress as the first learner tells it: at most every `progress_seconds`, and backwards only when a learner that
-    has restored its state says so, not while it starts."""
-    report = _report(observed)
-    if report is None or report.state == "Starting":
-        return status
-    update: dict[str, Any] = {
-        "checkpoint": report.checkpoint or status.checkpoint,
-        "policy_uri": report.policy_uri or status.policy_uri,
-        "warnings": tuple(f"{w.reason}: {w.message}"[:TEXT_MAX] for w in report.warnings[:WARNINGS_MAX]),
-    }
-    recent = status.progress_time is not None and now - status.progress_time < timedelta(
-        seconds=settings.progress_seconds
-    )
-    first = status.progress.environment_steps == 0
-    if made.outcome is not None or first or not recent:
-        update["progress"] = report.progress
-        advanced = report.progress.environment_steps != status.progress.environment_steps
-        if advanced and status.start_time is not None:  # a suspended job makes no progress
-            update["progress_time"] = now
-    return status.model_copy(update=update)
-
-
-def _report(observed: Observed) -> LearnerReport | None:
-    """What the first learner says, or said last."""
-    learners = observed.role("learner")
-    if not learners:
-        return None
-    return observed.reports.get(learners[0].name) or last_words(learners[0])
-
-
 def _phase(
     job: RLTrainingJob, observed: Observed, made: Decisions, roles: dict[Role, RoleStatus], suspended: bool
 ) -> Phase:
@@ -142,44 +123,45 @@ def _phase(
         return "Running"
     begun = {role: sum(pod.running for pod in made.moves.staying(observed, role)) for role in ROLES}
     samplers = made.moves.staying(observed, "sampler")
-    working = begun["sampler"] or (samplers and all(pod.succeeded for pod in samplers))
-    if old == "Running" and begun["learner"] >= wanted(job, "learner") and working and not made.tally.counts:
+    working = begun["sampler"] or any(pod.ended_well for pod in samplers)
+    going = begun["learner"] >= wanted(job, "learner") and working and not made.tally.counts
+    if old == "Running" and going:
         return "Running"  # a member that is busy with its end, or has been told that the run is done, is not restarting
     if old in ("Running", "Restarting") or any(pod.deaths for pod in observed.pods) or made.tally.counts:
         return "Restarting"
     return "Starting" if any(begun.values()) else "Pending"
 
 
-def _message(made: Decisions, phase: Phase, trouble: str) -> str:
+def _message(made: Decisions, phase: Phase, trouble: Trouble) -> str:
     if made.outcome is not None:
         return made.outcome.message.partition("\n")[0]
     if phase == "Suspended":
         return "suspended; it goes on when spec.runPolicy.suspend is false"
-    return trouble
+    return trouble.sentence
 
 
 def _conditions(
+    conditions: Conditions,
     job: RLTrainingJob,
-    observed: Observed,
     made: Decisions,
     status: Status,
     phase: Phase,
-    trouble: str,
+    trouble: Trouble,
     now: datetime,
 ) -> Conditions:
-    conditions = Conditions(status.conditions, observed.generation, now)
-    if report := _report(observed):
-        conditions = conditions.lift(report.conditions)
     if phase == "Suspended":
         conditions = conditions.set("Suspended", True, "JobSuspended", "runPolicy.suspend is true")
     elif conditions.get("Suspended"):
         conditions = conditions.set("Suspended", False, "JobResumed")
-    conditions = _ready(conditions, job, status, phase, made)
+    conditions = _ready(conditions, job, status, phase, trouble, made)
     if phase == "Restarting" or conditions.get("Restarting"):
         restarting = phase == "Restarting"
-        conditions = conditions.set(
-            "Restarting", restarting, "MembersRestart" if restarting else phase, trouble
-        )
+        reason, message = ("MembersRestart", trouble.sentence) if restarting else (phase, "")
+        conditions = conditions.set("Restarting", restarting, reason, message)
+    if made.refusal is not None:
+        conditions = conditions.set("ReplicaFailure", True, made.refusal.reason, made.refusal.sentence)
+    elif conditions.get("ReplicaFailure"):
+        conditions = conditions.set("ReplicaFailure", False, "Accepted")
     conditions = _progressing(conditions, status, phase, trouble, made, now)
     if (outcome := made.outcome) is not None:
         conditions = conditions.set(outcome.target, True, outcome.reason, outcome.message)
@@ -188,25 +170,43 @@ def _conditions(
     return conditions
 
 
+def past_refusal(conditions: Conditions) -> Refusal | None:
+    """What was refused in an earlier pass: it holds until what was refused is made, or wanted no more."""
+    condition = conditions.get("ReplicaFailure")
+    if condition is None or condition.status != "True":
+        return None
+    return Refusal(condition.reason, condition.message)
+
+
 def _ready(
-    conditions: Conditions, job: RLTrainingJob, status: Status, phase: Phase, made: Decisions
+    conditions: Conditions,
+    job: RLTrainingJob,
+    status: Status,
+    phase: Phase,
+    trouble: Trouble,
+    made: Decisions,
 ) -> Conditions:
     sentence = f"{status.learner.summary} learners and {status.sampler.summary} samplers are ready"
     if status.learner.ready >= wanted(job, "learner") and status.sampler.ready >= wanted(job, "sampler"):
         return conditions.set("Ready", True, "AllMembersReady", sentence)
-    reason = "Finished" if made.outcome else "Suspended" if phase == "Suspended" else "MembersNotReady"
-    return conditions.set("Ready", False, reason, sentence)
+    if made.outcome is not None or phase == "Suspended":
+        return conditions.set("Ready", False, "Finished" if made.outcome else "Suspended", sentence)
+    message = f"{sentence}: {trouble.sentence}" if trouble.sentence else sentence
+    return conditions.set("Ready", False, trouble.reason or WAITING, message)
 
 
 def _progressing(
-    conditions: Conditions, status: Status, phase: Phase, trouble: str, made: Decisions, now: datetime
+    conditions: Conditions, status: Status, phase: Phase, trouble: Trouble, made: Decisions, now: datetime
 ) -> Conditions:
     if made.outcome is not None or status.progress_time is None:
         return conditions.set("Progressing", False, "Finished" if made.outcome else "Suspended")
+    if trouble is UNREACHABLE:
+        return conditions.set("Progressing", "Unknown", trouble.reason, trouble.sentence)
     if now < stalls_at(status.progress_time):
         return conditions.set("Progressing", True, "Training" if phase == "Running" else phase)
     since = f"no progress since {status.progress_time:%Y-%m-%dT%H:%M:%SZ}"
-    return conditions.set("Progressing", False, "Stalled", f"{since}: {trouble}" if trouble else since)
+    message = f"{since}: {trouble.sentence}" if trouble.sentence else since
+    return conditions.set("Progressing", False, "Stalled", message)
 
 
 def stalls_at(progress_time: datetime) -> datetime:

@@ -4,39 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rltraining_api.names import pod_name
 from rltraining_api.status import Condition, Status
 
 from rltraining_operator.cluster import Event
 from rltraining_operator.failures import Verdict
+from rltraining_operator.observed import Observed
 from rltraining_operator.rollup import Decisions
+from rltraining_operator.trouble import EVENTFUL
 
 NAMED_PODS_MAX = 5
 
 
-def tell(old: Status, new: Status, made: Decisions, job: str) -> tuple[Event, ...]:
-    """What is worth telling."""
-    return (*_ends(made), *_pods(made, job), *_turns(old, new), *_warnings(old, new))
+def tell(observed: Observed, new: Status, made: Decisions) -> tuple[Event, ...]:
+    """What is worth telling of a pass, before it acts."""
+    old = observed.status
+    lost = [Event("Warning", "StatusUnreadable", observed.unreadable)] if observed.unreadable else []
+    return (*lost, *_ends(made), *_turns(old, new), *_warnings(old, new))
+
+
+def tell_made(created: Sequence[str], deleted: Sequence[str]) -> tuple[Event, ...]:
+    """What has been done: names of pods that are made now, and of those whose end was asked for."""
+    events = []
+    if deleted:
+        events.append(Event("Normal", "PodsDeleted", f"deleted {_list(deleted)}"))
+    if created:
+        events.append(Event("Normal", "PodsCreated", f"created {_list(created)}"))
+    return tuple(events)
 
 
 def _ends(made: Decisions) -> Iterator[Event]:
     for count in made.tally.counts:
         reason = "Disrupted" if count.verdict is Verdict.DISRUPTION else "MemberFailed"
+        if count.death.reason == "OOMKilled":
+            reason = count.death.reason
         times = f" ({count.times} times)" if count.times > 1 else ""
         yield Event("Warning", reason, count.death.sentence + times)
 
 
-def _pods(made: Decisions, job: str) -> Iterator[Event]:
-    if names := [pod_name(job, role, index) for role, index in made.moves.create]:
-        yield Event("Normal", "PodsCreated", f"created {_list(names)}")
-    if names := [pod.name for pod in (*made.moves.delete, *made.moves.force)]:
-        yield Event("Normal", "PodsDeleted", f"deleted {_list(names)}")
-
-
 def _turns(old: Status, new: Status) -> Iterator[Event]:
-    before = {condition.type: condition.status for condition in old.conditions}
+    before = {condition.type: condition for condition in old.conditions}
     for condition in new.conditions:
-        if condition.status != before.get(condition.type) and (event := _turn(condition)):
+        was = before.get(condition.type)
+        if was is not None and (was.status, was.reason) == (condition.status, condition.reason):
+            continue
+        if condition.type == "Ready" and condition.reason in EVENTFUL:
+            yield Event("Warning", condition.reason, new.message)
+        elif condition.type == "ReplicaFailure" and condition.status == "True":
+            yield Event("Warning", condition.reason, condition.message)
+        elif (was is None or was.status != condition.status) and (event := _turn(condition)):
             yield event
     if new.phase == "Running" and old.phase != "Running":
         yield Event("Normal", "Running", f"{new.learner.summary} learners, {new.sampler.summary} samplers")
@@ -50,6 +65,8 @@ def _turn(condition: Condition) -> Event | None:
             return Event("Normal", "Resumed", "the job goes on")
         case "Progressing", "False" if condition.reason == "Stalled":
             return Event("Warning", "Stalled", condition.message)
+        case "Progressing", "Unknown":
+            return Event("Warning", condition.reason, condition.message)
         case "Complete", "True":
             return Event("Normal", "Completed", condition.message)
         case "Failed", "True":

@@ -1,49 +1,144 @@
-"""Why a job is not running, in one sentence: the question that people ask of a status."""
+"""Why a job is not running: the question that people ask of a status, answered in a word and a sentence."""
 
 from __future__ import annotations
 
-from rltraining_api.job import RLTrainingJob
-from rltraining_api.names import ROLES, pod_name
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
-from rltraining_operator.failures import Death
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import ROLES, claim_name, pod_name
+
+from rltraining_operator.failures import KILLED_FROM_OUTSIDE, REASON, Death
 from rltraining_operator.ledger import Tally
 from rltraining_operator.members import wanted
 from rltraining_operator.observed import Observed, Pod
+from rltraining_operator.refusals import Refusal
+from rltraining_operator.settings import START_SECONDS
+
+UNSCHEDULABLE, CLAIM_UNBOUND, GATED = "Unschedulable", "ClaimUnbound", "SchedulingGated"
+IMAGE, CONFIG, START, SLOW = (
+    "ImagePullFailed",
+    "ContainerConfigFailed",
+    "ContainerStartFailed",
+    "StartDelayed",
+)
+WAITING = "MembersNotReady"
+EVENTFUL = frozenset({UNSCHEDULABLE, CLAIM_UNBOUND, GATED, IMAGE, CONFIG, START, SLOW})
+"""Reasons that become an event when they turn up; ends of containers and refusals have events of their own."""
 
 ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing", "CrashLoopBackOff")
 """Reasons to wait that are no trouble, or of which the last end tells more."""
+WAITS = {
+    "ErrImagePull": IMAGE,
+    "ImagePullBackOff": IMAGE,
+    "ErrImageNeverPull": IMAGE,
+    "InvalidImageName": IMAGE,
+    "ImageInspectError": IMAGE,
+    "RegistryUnavailable": IMAGE,
+    "SignatureValidationFailed": IMAGE,
+    "CreateContainerConfigError": CONFIG,
+}
+"""What a kubelet says of a container that waits, in our words; anything else is a start that failed."""
 
 
-def find_trouble(job: RLTrainingJob, observed: Observed, tally: Tally) -> str:
-    """What keeps the first member from being ready: real trouble before mere waiting, learners before samplers; empty
-    when all are ready."""
+@dataclass(frozen=True)
+class Trouble:
+    """What keeps a job from running: `reason` for machines, CamelCase; `sentence` for people. Both empty: nothing."""
+
+    reason: str = ""
+    sentence: str = ""
+
+
+def find_trouble(
+    job: RLTrainingJob, observed: Observed, tally: Tally, refusal: Refusal | None, now: datetime
+) -> Trouble:
+    """What keeps the first member from being ready: real trouble before mere waiting, learners before samplers."""
+    refused = Trouble(refusal.reason, refusal.sentence) if refusal else None
     pods = {pod.name: pod for pod in observed.pods}
     names = [pod_name(observed.name, role, index) for role in ROLES for index in range(wanted(job, role))]
     unready = [name for name in names if name not in pods or not pods[name].ready]
     for name in unready:
-        if name in pods and (sentence := _trouble_of(pods[name])):
-            return sentence
+        found = _trouble_of(pods[name], observed, now) if name in pods else refused
+        if found is not None:
+            return found
+    if refused:  # of a child that is no pod
+        return refused
     if not unready:
-        return ""
+        return Trouble()
     if tally.counts:
-        return tally.counts[-1].death.sentence
+        return _of_death(tally.counts[-1].death)
     others = f" and {len(unready) - 1} more" if len(unready) > 1 else ""
-    return f"waiting for pod {unready[0]}{others} to be ready"
+    return Trouble(WAITING, f"waiting for pod {unready[0]}{others} to be ready")
 
 
-def _trouble_of(pod: Pod) -> str:
+def slow_at(pod: Pod) -> datetime | None:
+    """When a pod that has a node and no container yet is said to be slow; None: it has begun, or has no node."""
+    begun = any(not _is_being_made(container.waiting) for container in pod.containers)
+    if pod.scheduled_at is None or begun or not pod.active or pod.deleting:
+        return None
+    return pod.scheduled_at + timedelta(seconds=START_SECONDS)
+
+
+def _trouble_of(pod: Pod, observed: Observed, now: datetime) -> Trouble | None:
     scheduled = pod.conditions.get("PodScheduled", {})
-    if scheduled.get("status") == "False":
-        return f"pod {pod.name} cannot be scheduled: {scheduled.get('message') or scheduled.get('reason')}"
+    if scheduled.get("status") == "False" and not pod.deleting:
+        return _unscheduled(pod, scheduled, observed)
     for container in pod.containers:
         reason = container.waiting.get("reason") or ""
         if reason not in ON_ITS_WAY:
-            message = container.waiting.get("message")
-            return ": ".join(filter(None, (f"pod {pod.name}, container {container.name}", reason, message)))
+            said = (f"pod {pod.name}, container {container.name}", reason, container.waiting.get("message"))
+            return Trouble(WAITS.get(reason, START), ": ".join(filter(None, said)))
     if pod.deleting:
-        return f"pod {pod.name} is being deleted"
+        return Trouble("Terminating", f"pod {pod.name} is being deleted")
     if (end := pod.newest_death) is not None:
-        return Death.of_container(pod, end).sentence
+        return _of_death(Death.of_container(pod, end))
     if pod.failed:
-        return Death.of_pod(pod).sentence
-    return ""
+        return _of_death(Death.of_pod(pod))
+    if (when := slow_at(pod)) is not None and when <= now:
+        return _slow(pod)
+    return None
+
+
+def _unscheduled(pod: Pod, scheduled: Mapping[str, Any], observed: Observed) -> Trouble:
+    said = str(scheduled.get("message") or scheduled.get("reason") or "no reason given")
+    if scheduled.get("reason") == GATED:
+        return Trouble(GATED, f"pod {pod.name} waits for a queue to let it begin: {said}")
+    sentence = f"pod {pod.name} cannot be scheduled: {said}"
+    if "persistentvolumeclaim" not in said.lower():
+        return Trouble(UNSCHEDULABLE, sentence)
+    claim = observed.child("PersistentVolumeClaim", claim_name(observed.name))
+    phase = ((claim or {}).get("status") or {}).get("phase") or "Pending"
+    if claim is None or phase == "Bound":
+        return Trouble(CLAIM_UNBOUND, sentence)
+    kind = claim["spec"].get("storageClassName")
+    backed = f"storage class {kind}" if kind else "no storage class, and the cluster seems to have no default"
+    return Trouble(CLAIM_UNBOUND, f"{sentence} (claim {claim['metadata']['name']} is {phase}: {backed})")
+
+
+def _slow(pod: Pod) -> Trouble:
+    """The kubelet's own events are not read here; its conditions tell how far it has come."""
+    sandbox = pod.conditions.get("PodReadyToStartContainers", {}).get("status")
+    cause = {
+        "False": "its volumes or its network cannot be set up",
+        "True": "its image is still being pulled",
+    }.get(str(sandbox), "its image is still being pulled, or a volume cannot be mounted")
+    where = f"pod {pod.name} has had a node for {START_SECONDS:.0f} s and no container"
+    return Trouble(SLOW, f"{where}: {cause}; see: kubectl describe pod {pod.name}")
+
+
+def _is_being_made(waiting: Mapping[str, Any]) -> bool:
+    return waiting.get("reason") == "ContainerCreating"
+
+
+def _of_death(death: Death) -> Trouble:
+    if death.exit_code is None:
+        reason = death.reason if REASON.fullmatch(death.reason) else "PodLost"
+    elif death.reason == "OOMKilled":
+        reason = death.reason
+    elif death.words and REASON.fullmatch(death.words.reason):
+        reason = death.words.reason
+    else:
+        reason = "Disrupted" if death.exit_code in KILLED_FROM_OUTSIDE else "ContainerFailed"
+    return Trouble(reason, death.sentence)

@@ -30,7 +30,16 @@ from rltraining_operator.local.store import Store, merge_patch
 from rltraining_operator.local.volumes import MountError, Volumes
 from rltraining_operator.observed import Observed, Pod
 
-CHILD_KINDS = ("Pod", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim")
+CHILD_KINDS = (
+    "Pod",
+    "Service",
+    "ConfigMap",
+    "Secret",
+    "PersistentVolumeClaim",
+    "NetworkPolicy",
+    "PodDisruptionBudget",
+    "PodGroup",
+)
 PODS_FOLDER = ".pods"
 GRACE_SECONDS = 30
 """What Kubernetes gives a pod that asks for nothing else."""

@@ -1,0 +1,63 @@
+"""Disruptions in a row: what comes from outside is healed and not counted, but not without end.
+
+A liveness probe that kills a trainer that hangs, or a node that runs out of memory each time, looks like any other kill
+from outside. When one member is disrupted again and again and training gains nothing meanwhile, the row counts as
+failures from some length on, and `backoffLimit` ends it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from rltraining_api.names import parse_pod_name
+from rltraining_api.status import LedgerEntry
+
+from rltraining_operator.failures import Death, Verdict, judge_by_nature
+from rltraining_operator.members import wanted
+from rltraining_operator.observed import Observed
+from rltraining_operator.settings import DISRUPTIONS_MAX
+
+ROWS_MAX = 200
+"""Rows that a status has room for: ten thousand samplers that lose their nodes together must not make it too large to
+be written. They are no row yet; where one is, these are enough to end the job."""
+
+
+class Rows:
+    """The rows that have not been broken by progress. `steps`: environment steps, as far as is known now."""
+
+    def __init__(self, entries: Iterable[LedgerEntry], steps: int) -> None:
+        self._steps = steps
+        self._rows = {
+            entry.pod: (entry.disruptions, entry.steps)
+            for entry in entries
+            if entry.disruptions and steps <= entry.steps
+        }
+        """Length, and environment steps at the last disruption, by pod."""
+
+    def judge(self, death: Death, times: int) -> tuple[Verdict, Death]:
+        """What `times` ends of a pod are, all like this one; with a note, when it is their number that counts."""
+        verdict = judge_by_nature(death)
+        if verdict is not Verdict.DISRUPTION:
+            return verdict, death
+        length = self._rows.get(death.pod, (0, 0))[0] + times
+        self._rows[death.pod] = length, self._steps
+        if length <= DISRUPTIONS_MAX:
+            return verdict, death
+        note = f"disruption {length} in a row without progress, counted as a failure"
+        return Verdict.FAILURE, replace(death, note=note)
+
+    def written_into(self, counted: dict[str, LedgerEntry], observed: Observed) -> tuple[LedgerEntry, ...]:
+        """The ledger: what is counted of the pods that are there, and the longest rows of members, there or not."""
+        uids = {pod.name: pod.uid for pod in observed.pods}
+        kept = {n: row for n, row in self._rows.items() if n in uids or _is_member(n, observed)}
+        for name in sorted(kept, key=lambda name: (-kept[name][0], name))[:ROWS_MAX]:
+            length, steps = kept[name]
+            entry = counted.get(name) or LedgerEntry(pod=name, uid=uids.get(name, ""))
+            counted[name] = entry.model_copy(update={"disruptions": length, "steps": steps})
+        return tuple(counted[name] for name in sorted(counted))
+
+
+def _is_member(name: str, observed: Observed) -> bool:
+    found = parse_pod_name(observed.name, name)
+    return found is not None and observed.job is not None and found[1] < wanted(observed.job, found[0])

@@ -1,0 +1,75 @@
+"""Queues, and schedulers that start pods together: what each wants on the pods, and beside them. Pure.
+
+A run can begin with all its learners and one sampler, and goes on with any number of samplers: that many must fit at
+once, the others come as they find room.
+
+With Kueue each pod queues by itself. Its pod groups hold a lost pod back until another name stands in for it, but
+members keep their names, and a group's size is fixed, but samplers come and go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import pod_group_name
+from rltraining_api.scheduling import SchedulingPolicy
+
+from rltraining_operator.owned import build_owned
+
+Manifest = dict[str, Any]
+
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+VOLCANO_API, VOLCANO_GROUP = "scheduling.volcano.sh/v1beta1", "scheduling.k8s.io/group-name"
+VOLCANO_SCHEDULER = "volcano"
+COSCHEDULING_API, COSCHEDULING_GROUP = "scheduling.x-k8s.io/v1alpha1", "scheduling.x-k8s.io/pod-group"
+
+
+def pod_labels(job: RLTrainingJob) -> dict[str, str]:
+    """Labels by which a scheduler knows the pods."""
+    policy = _policy(job)
+    if policy.kueue is not None:
+        return {KUEUE_QUEUE: policy.kueue.queue_name}
+    if policy.coscheduling is not None:
+        return {COSCHEDULING_GROUP: pod_group_name(job.metadata.name)}
+    return {}
+
+
+def pod_annotations(job: RLTrainingJob) -> dict[str, str]:
+    """Annotations by which a scheduler knows the pods."""
+    return {VOLCANO_GROUP: pod_group_name(job.metadata.name)} if _policy(job).volcano is not None else {}
+
+
+def pod_spec(job: RLTrainingJob) -> Manifest:
+    """What a pod's spec needs; a template may name another scheduler."""
+    return {"schedulerName": VOLCANO_SCHEDULER} if _policy(job).volcano is not None else {}
+
+
+def build_pod_group(job: RLTrainingJob, owner: Manifest) -> Manifest | None:
+    """The PodGroup, for schedulers that want one."""
+    policy, name = _policy(job), pod_group_name(job.metadata.name)
+    spec: Manifest
+    if (volcano := policy.volcano) is not None:
+        spec = {"minMember": _at_once(job, volcano.min_available)}
+        spec |= {"queue": volcano.queue} if volcano.queue else {}
+        spec |= {"priorityClassName": volcano.priority_class_name} if volcano.priority_class_name else {}
+        return build_owned(job, owner, "PodGroup", name, VOLCANO_API) | {"spec": spec}
+    if (coscheduling := policy.coscheduling) is not None:
+        spec = {"minMember": _at_once(job, coscheduling.min_member)}
+        seconds = coscheduling.schedule_timeout_seconds
+        spec |= {"scheduleTimeoutSeconds": seconds} if seconds else {}
+        return build_owned(job, owner, "PodGroup", name, COSCHEDULING_API) | {"spec": spec}
+    return None
+
+
+def _at_once(job: RLTrainingJob, asked: int | None) -> int:
+    """How many pods must fit at once: never more than there are to be, or none would ever start."""
+    learners, samplers = job.spec.learner.replicas, job.spec.sampler.replicas
+    return min(asked or learners + 1, learners + samplers)
+
+
+def _policy(job: RLTrainingJob) -> SchedulingPolicy:
+    return job.spec.run_policy.scheduling_policy or NO_POLICY
+
+
+NO_POLICY = SchedulingPolicy.model_construct()

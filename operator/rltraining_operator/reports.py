@@ -1,0 +1,91 @@
+"""What the first learner says of itself, and when the status takes it over. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from rltraining_api.contract import LearnerReport
+from rltraining_api.status import Status
+
+from rltraining_operator.conditions import Conditions
+from rltraining_operator.failures import TEXT_MAX
+from rltraining_operator.members import report_of_first_learner
+from rltraining_operator.observed import Observed
+from rltraining_operator.settings import UNREACHABLE_SECONDS, Settings
+
+WARNINGS_MAX = 32
+
+
+def report_due_at(status: Status, settings: Settings) -> datetime | None:
+    """When a running learner is to be asked next; None: at once. What it says more often would be a write of the
+    status, and the write a reason for the next pass."""
+    if status.report_time is None:
+        return None
+    return status.report_time + timedelta(seconds=settings.progress_seconds)
+
+
+def is_report_due(status: Status, now: datetime, settings: Settings) -> bool:
+    """Whether a running learner is to be asked."""
+    due = report_due_at(status, settings)
+    return due is None or due <= now
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A status and conditions into which a report was taken."""
+
+    status: Status
+    conditions: Conditions
+
+
+def take_report(
+    status: Status,
+    conditions: Conditions,
+    observed: Observed,
+    now: datetime,
+    settings: Settings,
+    *,
+    over: bool,
+) -> Taken:
+    """With what the first learner says: progress goes backwards only when a learner that has restored its state says so,
+    not while it starts. Taken are its last words, and what it says while it runs when that is due or the job is `over`."""
+    report = report_of_first_learner(observed)
+    lives = bool(observed.reports)
+    if report is None or (lives and not over and not is_report_due(observed.status, now, settings)):
+        return Taken(status, conditions)
+    lifted = conditions.lift(report.conditions)
+    update = {} if report.state == "Starting" else _fields(report, status)
+    news = lifted != conditions or any(getattr(status, name) != value for name, value in update.items())
+    if lives and news:
+        update["report_time"] = now
+    advanced = "progress" in update and _steps(report) != status.progress.environment_steps
+    if advanced and status.start_time is not None:  # a suspended job makes no progress
+        update["progress_time"] = now
+    return Taken(status.model_copy(update=update), lifted)
+
+
+def is_unreachable(observed: Observed, now: datetime, settings: Settings) -> bool:
+    """Whether a learner that is ready was asked and has not answered, now and for a while."""
+    status = observed.status
+    ready = [pod for pod in observed.role("learner") if pod.ready and pod.running]
+    silent = any(pod.name not in observed.reports for pod in ready)
+    if not silent or not is_report_due(status, now, settings):
+        return False
+    since = (status.report_time, status.progress_time, *(pod.ready_at for pod in ready))
+    last = max((when for when in since if when is not None), default=now)
+    return now - last >= timedelta(seconds=UNREACHABLE_SECONDS)
+
+
+def _fields(report: LearnerReport, status: Status) -> dict[str, Any]:
+    return {
+        "progress": report.progress,
+        "checkpoint": report.checkpoint or status.checkpoint,
+        "policy_uri": report.policy_uri or status.policy_uri,
+        "warnings": tuple(f"{w.reason}: {w.message}"[:TEXT_MAX] for w in report.warnings[:WARNINGS_MAX]),
+    }
+
+
+def _steps(report: LearnerReport) -> int:
+    return report.progress.environment_steps

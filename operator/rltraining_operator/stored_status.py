@@ -1,0 +1,49 @@
+"""Reading a status that is there already, whoever wrote it: what can be read counts, the rest is passed over. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from rltraining_api.introspect import dotted
+from rltraining_api.status import Status
+
+LOST = "the status cannot be read and is made anew"
+
+
+def read_status(raw: Mapping[str, Any] | None) -> tuple[Status, str]:
+    """The status, and a sentence on what of it could not be read (empty: nothing).
+
+    A field that is wrong is left out, of a list only the item: that an end was reached must not be forgotten over it.
+    """
+    try:
+        return Status.model_validate(raw or {}, extra="ignore"), ""
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    if not isinstance(raw, Mapping):
+        return Status(), LOST
+    paths = ", ".join(sorted({dotted(("status", *found["loc"])) for found in details}))
+    sentence = f"what cannot be read of the status is made anew: {paths}"
+    try:
+        return Status.model_validate(_without(raw, details), extra="ignore"), sentence
+    except ValidationError:
+        return Status(), LOST
+
+
+def _without(raw: Mapping[str, Any], details: list[ErrorDetails]) -> dict[str, Any]:
+    """Without the fields, and the items of lists, that are wrong."""
+    kept = dict(raw)
+    wrong: dict[str, set[int]] = {}
+    for found in details:
+        key, *rest = found["loc"]
+        items = kept.get(str(key))
+        if rest and isinstance(rest[0], int) and isinstance(items, list):
+            wrong.setdefault(str(key), set()).add(rest[0])
+        else:
+            kept.pop(str(key), None)
+    for key, indices in wrong.items():
+        if key in kept:
+            kept[key] = [item for index, item in enumerate(kept[key]) if index not in indices]
+    return kept
