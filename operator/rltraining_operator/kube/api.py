@@ -1,0 +1,299 @@
+"""Requests to the API server: raw JSON in, raw JSON out, never faster than allowed, never waited for without end.
+
+The official client finds the cluster and its credentials; the requests go through aiohttp, since the client's own way
+goes through typed models, which refuse objects with fields they do not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import aiohttp
+from kubernetes import client, config
+
+from rltraining_operator.errors import (
+    ClusterError,
+    ConflictError,
+    NotFoundError,
+    RejectedError,
+    UnavailableError,
+)
+
+Json = dict[str, Any]
+
+CONTENT_TYPES = {
+    "apply": "application/apply-patch+yaml",
+    "merge": "application/merge-patch+json",
+}
+CONNECTIONS = 32
+RETRY_AFTER_MAX = 30.0
+STREAM_LINE_MAX = 1 << 22
+"""Bytes of one event of a watch: an object has at most 1.5 MiB."""
+
+log = logging.getLogger(__name__)
+
+
+class Meter(Protocol):
+    """Counts requests."""
+
+    def request(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        """One request is over."""
+
+
+class Gone(ClusterError):
+    """The history asked for is no longer there: list anew."""
+
+
+class Bucket:
+    """Lets `qps` requests a second through, `burst` at once after a rest. First come, first served."""
+
+    def __init__(self, qps: float, burst: int) -> None:
+        self._interval = 1.0 / qps
+        self._slack = burst * self._interval
+        self._next = 0.0
+        """When the next request would be due at a steady pace."""
+
+    async def take(self) -> None:
+        """Wait for a turn."""
+        now = time.monotonic()
+        self._next = max(self._next, now - self._slack) + self._interval
+        if (wait := self._next - now) > 0:
+            await asyncio.sleep(wait)
+
+    def pause(self, seconds: float) -> None:
+        """The server asks for patience: nobody's turn comes sooner than this."""
+        self._next = max(self._next, time.monotonic() + min(seconds, RETRY_AFTER_MAX))
+
+
+class Api:
+    """The API server. Every method raises `ClusterError` and its kinds, and nothing else."""
+
+    def __init__(
+        self,
+        *,
+        qps: float,
+        burst: int,
+        request_seconds: float,
+        meter: Meter,
+        credentials: client.Configuration | None = None,
+    ) -> None:
+        self._bucket = Bucket(qps, burst)
+        self._request_seconds = request_seconds
+        self._meter = meter
+        self._config = credentials or load_credentials()
+        self._session: aiohttp.ClientSession | None = None
+        self._streams: aiohttp.ClientSession | None = None
+        """Watches hold their connections: they take none from the requests."""
+        self.last_answer = time.monotonic()
+        """When the server last answered anything; monotonic seconds."""
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        for session in (self._session, self._streams):
+            if session is not None:
+                await session.close()
+        self._session = self._streams = None
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
+        """GET one object or one page of a list."""
+        return await self._request("GET", path, query=query)
+
+    async def post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Json:
+        """POST: create."""
+        return await self._request("POST", path, body=body, query=query)
+
+    async def put(self, path: str, body: Mapping[str, Any]) -> Json:
+        """PUT: replace, if the body's `resourceVersion` is still the newest."""
+        return await self._request("PUT", path, body=body)
+
+    async def patch(
+        self, path: str, kind: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None
+    ) -> Json:
+        """PATCH; `kind` is `apply` or `merge`."""
+        return await self._request("PATCH", path, body=body, query=query, content_type=CONTENT_TYPES[kind])
+
+    async def delete(self, path: str, options: Mapping[str, Any]) -> Json:
+        """DELETE with DeleteOptions."""
+        return await self._request("DELETE", path, body=options)
+
+    async def pages(self, path: str, selector: str = "", limit: int = 500) -> AsyncIterator[Json]:
+        """A list, page by page: a large one is never in memory as a whole. Raises `Gone` when it takes too long."""
+        query = {"limit": str(limit)} | ({"labelSelector": selector} if selector else {})
+        while True:
+            page = await self.get(path, query)
+            yield page
+            token = page.get("metadata", {}).get("continue")
+            if not token:
+                return
+            query["continue"] = token
+
+    async def stream(
+        self, path: str, query: Mapping[str, str], *, silence_seconds: float
+    ) -> AsyncIterator[Json]:
+        """The events of a watch. Raises `UnavailableError` when nothing, not even a bookmark, comes for so long, and
+        `Gone` when the version to begin at is too old; ends when the server ends it."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=silence_seconds)
+        async with self._send("GET", path, query=query, timeout=timeout, verb="WATCH") as response:
+            try:
+                async for line in response.content:
+                    self.last_answer = time.monotonic()
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise _error(int(event["object"].get("code") or 500), event["object"], path)
+                    yield event
+            except (TimeoutError, aiohttp.ClientError, ValueError) as error:
+                raise UnavailableError(
+                    f"the watch of {path} broke: {error or type(error).__name__}"
+                ) from error
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Json:
+        await self._bucket.take()
+        timeout = aiohttp.ClientTimeout(total=self._request_seconds)
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        async with self._send(
+            method, path, query=query, timeout=timeout, data=data, content_type=content_type
+        ) as response:
+            try:
+                return dict(json.loads(await response.read()))
+            except (TimeoutError, aiohttp.ClientError, ValueError) as error:
+                raise UnavailableError(f"{method} {path}: the answer broke off: {error!r}") from error
+
+    @asynccontextmanager
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own
+        query: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+        content_type: str = "application/json",
+        verb: str = "",
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A response with a good status."""
+        began, code = time.monotonic(), "none"
+        headers = {"Content-Type": content_type, "Accept": "application/json", **self._authorization()}
+        try:
+            session = self._opened_streams() if verb == "WATCH" else self._opened()
+            async with session.request(
+                method,
+                self._config.host + path,
+                params=query,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                proxy=self._config.proxy,
+            ) as response:
+                code, self.last_answer = str(response.status), time.monotonic()
+                if response.status >= 400:
+                    if retry := response.headers.get("Retry-After", ""):
+                        self._bucket.pause(float(retry) if retry.isdigit() else 1.0)
+                    raise _error(response.status, _json(await response.read()), path)
+                yield response
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise UnavailableError(f"{method} {path}: {error or type(error).__name__}") from error
+        finally:
+            self._meter.request(verb or method, resource_of(path), code, time.monotonic() - began)
+
+    def _authorization(self) -> dict[str, str]:
+        """Asked for each time: tokens are renewed while we run."""
+        try:
+            token = self._config.get_api_key_with_prefix(
+                "BearerToken"
+            ) or self._config.get_api_key_with_prefix("authorization")
+        except (
+            Exception
+        ) as error:  # whatever a credential plugin or a token file that is being replaced raises
+            raise UnavailableError(f"no credentials: {error}") from error
+        if token:
+            return {"Authorization": token}
+        return {}
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = self._open(CONNECTIONS)
+        return self._session
+
+    def _opened_streams(self) -> aiohttp.ClientSession:
+        if self._streams is None:
+            self._streams = self._open(limit=0)
+        return self._streams
+
+    def _open(self, limit: int) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(limit=limit, ssl=_ssl_context(self._config))
+        return aiohttp.ClientSession(connector=connector, read_bufsize=STREAM_LINE_MAX)
+
+
+def load_credentials() -> client.Configuration:
+    """The pod's service account, or else the kubeconfig. Raises `UnavailableError`."""
+    found = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
+    except config.ConfigException:
+        try:
+            config.load_kube_config(client_configuration=found)  # type: ignore[no-untyped-call]
+        except config.ConfigException as error:
+            raise UnavailableError(f"no cluster: not in a pod, and no usable kubeconfig ({error})") from error
+    return found
+
+
+def resource_of(path: str) -> str:
+    """The plural in a path, for metrics: `pods`, `rltrainingjobs/status`."""
+    parts = path.strip("/").split("/")
+    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    if len(rest) > 2 and rest[0] == "namespaces":
+        rest = rest[2:]
+    return "/".join(rest[:1] + rest[2:3])
+
+
+def _ssl_context(found: client.Configuration) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=found.ssl_ca_cert)
+    if found.cert_file:
+        context.load_cert_chain(found.cert_file, found.key_file)
+    if not found.verify_ssl:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _json(raw: bytes) -> Json:
+    try:
+        return dict(json.loads(raw))
+    except (ValueError, TypeError):
+        return {"message": raw[:200].decode(errors="replace")}
+
+
+def _error(code: int, status: Json, path: str) -> ClusterError:
+    """Our own error for a `Status` of the server's."""
+    message, reason = str(status.get("message") or f"status {code}"), status.get("reason")
+    match code:
+        case 404:
+            return NotFoundError(message)
+        case 409 if "exceeded quota" in message:
+            return RejectedError(message)
+        case 409:
+            return ConflictError(message)
+        case 410:
+            return Gone(message)
+        case 401 | 408 | 429 | 500 | 502 | 503 | 504:
+            return UnavailableError(f"{path}: {reason or code}: {message}")
+        case 403 if "is being terminated" in message:
+            return NotFoundError(message)
+        case 403 if "cannot find RESTMapping" in message:  # the server has not taken in a new CRD yet
+            return UnavailableError(message)
+        case _:
+            return RejectedError(message)

@@ -1,0 +1,196 @@
+"""The parts of a running operator, put together. Read top to bottom: this is all there is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+import kopf
+from aiohttp import web
+from rltraining_api.names import CRD_NAME, KIND
+
+from rltraining_operator.engine import Engine, utc_now
+from rltraining_operator.errors import ClusterError, NotFoundError, UnavailableError
+from rltraining_operator.kube.api import Api
+from rltraining_operator.kube.cluster import SELECTOR, KubernetesCluster
+from rltraining_operator.kube.config import Config
+from rltraining_operator.kube.events import EventWriter
+from rltraining_operator.kube.handlers import build_registry, build_settings
+from rltraining_operator.kube.health import Health, serve
+from rltraining_operator.kube.lease import Lease
+from rltraining_operator.kube.metrics import Metrics, StateCollector
+from rltraining_operator.kube.paths import collection
+from rltraining_operator.kube.reports import Reports
+from rltraining_operator.kube.store import Store
+from rltraining_operator.kube.watch import Watch
+
+SPACING_SECONDS = 1.0
+"""Between two passes of one job: what comes in a flurry, say a hundred pods, is one status write a second."""
+DRAIN_SECONDS = 3.0
+"""How long, at the end, events that wait are still written."""
+START_SECONDS, START_PAUSE_SECONDS = 120.0, 1.0
+"""How long an API server that is away is waited for, and how often it is asked."""
+
+log = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """The operator cannot begin its work; the message says why and what to do."""
+
+
+async def run_operator(config: Config) -> None:
+    """Work until SIGTERM or SIGINT. Raises `StartError`, and whatever ends a part that must not end."""
+    namespaces = config.namespaces or ("",)
+    metrics, store = Metrics(), Store()
+    api = Api(qps=config.qps, burst=config.burst, request_seconds=config.request_seconds, meter=metrics)
+    apart = Api(qps=10.0, burst=10, request_seconds=config.request_seconds, meter=metrics)
+    """For the lease alone: however many requests wait, renewing it does not."""
+    host = os.environ.get("POD_NAME") or socket.gethostname()
+    events = EventWriter(api, utc_now, host)
+    reports = Reports()
+    cluster = KubernetesCluster(api, store, events, reports, metrics, namespaces=config.namespaces)
+    engine = Engine(
+        cluster,
+        settings=config.settings,
+        workers=config.workers,
+        resync_seconds=config.resync_seconds,
+        spacing_seconds=SPACING_SECONDS,
+        meter=metrics,
+    )
+    watches = [
+        Watch(api, store, engine.mark, kind="Pod", selector=SELECTOR, namespace=namespace)
+        for namespace in namespaces
+    ]
+    reports.mark = engine.mark
+    cluster.pods_synced = {
+        namespace: watch.synced for namespace, watch in zip(namespaces, watches, strict=True)
+    }
+    metrics.registry.register(StateCollector(store, watches, lambda: engine.depth))
+    health = Health(api, watches)
+    lease = Lease(apart, config.leader_election, namespace=_lease_namespace(config), identity=host)
+
+    runner = await _serve(config, health, metrics)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):  # until kopf takes over
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    parts = [_part(stop, watch.run(), "watch of pods") for watch in watches]
+    parts += [_part(stop, events.run(), "events"), _part(stop, health.run(), "health")]
+    try:
+        await _first_of(_check_resource(api, namespaces), stop.wait())
+        if stop.is_set():
+            return
+        parts.append(_part(stop, _lead(config, lease, engine, metrics), "leader"))
+        await kopf.operator(
+            registry=build_registry(store, engine.mark, lambda: _cancel(parts)),
+            settings=build_settings(),
+            clusterwide=not config.namespaces,
+            namespaces=config.namespaces,
+            stop_flag=stop,
+        )
+        for part in parts:
+            if not part.cancelled():
+                part.result()
+    finally:
+        await _cancel(parts)
+        await events.drain(DRAIN_SECONDS)
+        await runner.cleanup()
+        await apart.close()
+        await api.close()
+
+
+async def _lead(config: Config, lease: Lease, engine: Engine, metrics: Metrics) -> None:
+    """Work whenever this replica leads."""
+    if not config.leader_election.enabled:
+        metrics.leader.set(1)
+        await engine.run()
+        return
+    try:
+        while True:
+            await lease.acquire()
+            metrics.leader.set(1)
+            work = [asyncio.create_task(engine.run()), asyncio.create_task(lease.hold())]
+            try:
+                done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                metrics.leader.set(0)
+                await _cancel(work)
+    finally:
+        await lease.release()
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first_of(work: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any]) -> None:
+    """Until one of them is done; the other is cancelled."""
+    tasks = [asyncio.create_task(work), asyncio.create_task(other)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await _cancel(tasks)
+
+
+def _part(stop: asyncio.Event, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """A part that runs as long as the operator: when it ends, so does everything."""
+    task = asyncio.create_task(work, name=name)
+
+    def ended(_: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            log.log(logging.ERROR if task.exception() else logging.INFO, "%s has ended", name)
+        stop.set()
+
+    task.add_done_callback(ended)
+    return task
+
+
+async def _serve(config: Config, health: Health, metrics: Metrics) -> web.AppRunner:
+    try:
+        return await serve(config.http_port, health, metrics.registry)
+    except OSError as error:
+        raise StartError(f"port {config.http_port} (httpPort) cannot be served: {error.strerror}") from error
+
+
+async def _check_resource(api: Api, namespaces: tuple[str, ...]) -> None:
+    """kopf would wait in silence for a resource that is not there. A server that is away is waited for: a pod that ended
+    now would be started later and later. One namespace in which jobs can be listed is enough."""
+    give_up = time.monotonic() + START_SECONDS
+    while True:
+        errors = [error for namespace in namespaces if (error := await _cannot_list(api, namespace))]
+        for error in errors:
+            log.warning("jobs cannot be listed: %s", error)
+        if len(errors) < len(namespaces):
+            return
+        if any(isinstance(error, NotFoundError) for error in errors):
+            raise StartError(
+                f"the cluster has no {CRD_NAME}: install the chart with crds.install=true, or apply the CRD"
+            )
+        away = any(isinstance(error, UnavailableError) for error in errors)
+        if not away or time.monotonic() > give_up:
+            raise StartError(f"jobs cannot be listed: {errors[0]}")
+        await asyncio.sleep(START_PAUSE_SECONDS)
+
+
+async def _cannot_list(api: Api, namespace: str) -> ClusterError | None:
+    try:
+        await api.get(collection(KIND, namespace), {"limit": "1"})
+    except ClusterError as error:
+        return error
+    return None
+
+
+def _lease_namespace(config: Config) -> str:
+    return config.leader_election.lease_namespace or os.environ.get("POD_NAMESPACE") or "default"

@@ -1,0 +1,216 @@
+"""`Cluster` over a real API server: passes read from the store, writes go to the server and their answers into the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from rltraining_api.contract import LearnerReport
+from rltraining_api.names import KIND, LABEL_MANAGED_BY, MANAGED_BY, secret_name
+
+from rltraining_operator.cluster import Event, Key, Manifest, Ref
+from rltraining_operator.errors import (
+    ClusterError,
+    ConflictError,
+    NameTakenError,
+    NotFoundError,
+    RejectedError,
+)
+from rltraining_operator.kube.api import Api
+from rltraining_operator.kube.events import EventWriter
+from rltraining_operator.kube.metrics import Metrics
+from rltraining_operator.kube.paths import LISTED, collection, item
+from rltraining_operator.kube.reports import Reports
+from rltraining_operator.kube.store import Store
+from rltraining_operator.observed import Observed, Pod
+
+FIELD_MANAGER = MANAGED_BY
+SELECTOR = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+"""What the operator made, in lists and watches: filtered by the server."""
+ENTROPY_BYTES = 32
+NO_SUCH_KIND = "could not find the requested resource"
+"""What an API server says of a kind it does not know; any other 404 means that the namespace is gone."""
+
+log = logging.getLogger(__name__)
+
+
+class KubernetesCluster:
+    """Jobs and their children in a cluster. See `Cluster` for what each method promises."""
+
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        events: EventWriter,
+        reports: Reports,
+        metrics: Metrics,
+        *,
+        namespaces: Sequence[str] = (),
+    ) -> None:
+        self._api, self._store, self._events, self._metrics = api, store, events, metrics
+        self._reports = reports
+        self._namespaces = tuple(namespaces) or ("",)
+        self._versions: dict[Key, tuple[str, Any]] = {}
+        """Of jobs in a pass: the resourceVersion and the status the pass decides by."""
+        self.pods_synced: dict[str, asyncio.Event] = {}
+        """By namespace ("" is all). Passes wait for it: a pod that is not known yet would be made again."""
+        self._listed = {namespace: asyncio.Event() for namespace in self._namespaces}
+
+    async def keys(self) -> list[Key]:
+        errors = []
+        for namespace in self._namespaces:
+            try:
+                await self._resync(KIND, namespace)
+                for kind in LISTED:
+                    await self._resync(kind, namespace, SELECTOR)
+                self._listed[namespace].set()
+            except ClusterError as error:  # of one namespace, which may be gone: the others' jobs go on
+                log.warning("namespace %s: %s", namespace or "(all)", error)
+                errors.append(error)
+        if len(errors) == len(self._namespaces):
+            raise errors[0]
+        self._check_secrets()
+        return list(self._store.jobs())
+
+    async def observe(self, key: Key) -> Observed | None:
+        scope = key.namespace if key.namespace in self._listed else ""
+        await self._listed[scope].wait()
+        if scope in self.pods_synced:
+            await self.pods_synced[scope].wait()
+        job = self._store.job(key)
+        if job is None:
+            self._versions.pop(key, None)
+            return None
+        self._versions[key] = job["metadata"]["resourceVersion"], job.get("status")
+        await self._find_secret(key, job)
+        return Observed.of(job, self._store.children(key), secrets.token_hex(ENTROPY_BYTES))
+
+    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | None:
+        return self._reports.newest(pod, token)
+
+    async def create(self, key: Key, child: Manifest) -> None:
+        kind = child["kind"]
+        path = collection(kind, key.namespace, child["apiVersion"])
+        try:
+            made = await self._api.post(path, child, {"fieldManager": FIELD_MANAGER})
+        except ConflictError:
+            made = await self._existing(key, child)
+        except NotFoundError as error:
+            if NO_SUCH_KIND in str(error):
+                raise RejectedError(f"this cluster has no {kind} of {child['apiVersion']}") from error
+            raise
+        else:
+            self._metrics.created(child)
+        self._store.put(kind, made)
+
+    async def apply(self, key: Key, child: Manifest) -> None:
+        kind, name = child["kind"], child["metadata"]["name"]
+        if self._store.child(key, kind, name) is None:
+            await self.create(key, child)  # so that what belongs to someone else is never taken over
+            return
+        path = item(kind, key.namespace, name, child["apiVersion"])
+        try:
+            made = await self._api.patch(
+                path, "apply", child, {"fieldManager": FIELD_MANAGER, "force": "true"}
+            )
+        except ClusterError:
+            self._store.forget(key, kind, name)
+            raise
+        self._store.put(kind, made)
+
+    async def delete(self, key: Key, ref: Ref) -> None:
+        options: dict[str, Any] = {"propagationPolicy": "Background"}
+        if ref.uid:
+            options["preconditions"] = {"uid": ref.uid}
+        if ref.grace_seconds is not None:
+            options["gracePeriodSeconds"] = ref.grace_seconds
+        try:
+            left = await self._api.delete(item(ref.kind, key.namespace, ref.name), options)
+        except ConflictError:
+            return
+        except NotFoundError:
+            self._store.forget(key, ref.kind, ref.name)
+            return
+        self._metrics.deleted(ref)
+        if left.get("kind") == ref.kind:
+            self._store.put(ref.kind, left)
+        elif ref.kind not in ("Pod", KIND):
+            self._store.forget(key, ref.kind, ref.name)
+
+    async def patch_status(self, key: Key, uid: str, status: Manifest) -> None:
+        """The resourceVersion goes along: a status that was decided by an older job, perhaps by another operator that
+        does not know yet that it leads no more, is refused, and nothing is counted twice."""
+        version, old = self._versions[key]
+        patch = {
+            "metadata": {"uid": uid, "resourceVersion": version},
+            "status": merge_patch(old or {}, status),
+        }
+        path = f"{item(KIND, key.namespace, key.name)}/status"
+        patched = await self._api.patch(path, "merge", patch, {"fieldManager": FIELD_MANAGER})
+        self._versions[key] = patched["metadata"]["resourceVersion"], patched.get("status")
+        self._metrics.status_written(old or {}, status)
+        self._store.put(KIND, patched)
+
+    async def emit(self, key: Key, uid: str, event: Event) -> None:
+        self._events.write(key, uid, event)
+
+    async def _find_secret(self, key: Key, job: Manifest) -> None:
+        """Secrets cannot be listed. That of a job which has begun is read once, by its name."""
+        name = secret_name(key.name)
+        begun = (job.get("status") or {}).get("startTime") is not None
+        if begun and self._store.child(key, "Secret", name) is None:
+            with suppress(NotFoundError):
+                self._store.put("Secret", await self._api.get(item("Secret", key.namespace, name)))
+
+    async def _existing(self, key: Key, child: Manifest) -> dict[str, Any]:
+        """An object of that name is there: fine, if it is this job's."""
+        kind, name = child["kind"], child["metadata"]["name"]
+        try:
+            found = await self._api.get(item(kind, key.namespace, name, child["apiVersion"]))
+        except NotFoundError as error:
+            raise ConflictError(f"{kind} {name} was there and is gone") from error
+        owner = child["metadata"]["ownerReferences"][0]["uid"]
+        if any(ref["uid"] == owner for ref in found["metadata"].get("ownerReferences") or ()):
+            return found
+        if found["metadata"].get("deletionTimestamp"):
+            raise ConflictError(f"{kind} {name} of an earlier job is still being deleted")
+        raise NameTakenError(
+            f"{kind} {name} exists already and is not this job's: delete it, or give the job another name"
+        )
+
+    async def _resync(self, kind: str, namespace: str, selector: str = "") -> None:
+        """What the server has, and nothing else."""
+        seen: set[str] = set()
+        version = ""
+        async for page in self._api.pages(collection(kind, namespace), selector):
+            version = version or page["metadata"]["resourceVersion"]
+            for found in page["items"]:
+                seen.add(found["metadata"]["uid"])
+                self._store.put(kind, found)
+            await asyncio.sleep(0)
+        for lost in list(self._store.missing(kind, seen, version, namespace)):
+            self._store.remove(kind, lost)
+
+    def _check_secrets(self) -> None:
+        """Secrets cannot be listed; where a pod is not up, its Secret may be why: it is made, or found, anew."""
+        for key in self._store.jobs():
+            pods = (child for child in self._store.children(key) if child["kind"] == "Pod")
+            if any(pod["status"].get("phase") == "Pending" for pod in pods):
+                self._store.forget(key, "Secret", secret_name(key.name))
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch (RFC 7386) that makes `new` of `old`: what is missing from `new` is taken away."""
+    patch: dict[str, Any] = {name: None for name in old if name not in new}
+    for name, value in new.items():
+        before = old.get(name)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            if inner := merge_patch(before, value):
+                patch[name] = inner
+        elif name not in old or before != value:
+            patch[name] = value
+    return patch

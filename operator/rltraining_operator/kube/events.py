@@ -1,0 +1,117 @@
+"""Kubernetes Events: the job's story, as `kubectl describe` shows it. Written in the background; equal ones are counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from rltraining_api.names import API_VERSION, KIND, MANAGED_BY
+
+from rltraining_operator.cluster import Event, Key
+from rltraining_operator.errors import ClusterError, NotFoundError, UnavailableError
+from rltraining_operator.kube.api import Api
+from rltraining_operator.kube.paths import collection, item
+
+MESSAGE_MAX = 1024
+"""Characters of a message; the API server refuses longer ones."""
+REMEMBERED = 4096
+QUEUE_MAX = 10_000
+ATTEMPTS = 3
+_Line = tuple[Key, str, Event]
+
+
+class EventWriter:
+    """Writes events one after the other; passes never wait for it."""
+
+    def __init__(self, api: Api, clock: Callable[[], datetime], host: str) -> None:
+        self._api, self._clock, self._host = api, clock, host
+        self._queue: asyncio.Queue[_Line] = asyncio.Queue(QUEUE_MAX)
+        self._known: OrderedDict[_Line, tuple[str, int]] = OrderedDict()
+        """Name and count of the events written lately."""
+
+    def write(self, key: Key, uid: str, event: Event) -> None:
+        """Add a line to the job's story. With ten thousand unwritten ones, say an API server long gone, it is only logged."""
+        level = logging.WARNING if event.type == "Warning" else logging.INFO
+        log.log(level, "%s: %s: %s", key, event.reason, event.message)
+        try:
+            self._queue.put_nowait((key, uid, event))
+        except asyncio.QueueFull:
+            log.warning("%s: the event is not written, too many are waiting", key)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            line = await self._queue.get()
+            for attempt in range(ATTEMPTS):
+                try:
+                    await self._write(line)
+                    break
+                except UnavailableError as error:
+                    log.debug("event of %s: %s", line[0], error)
+                    await asyncio.sleep(2.0**attempt)
+                except ClusterError as error:
+                    log.debug("event of %s: %s", line[0], error)
+                    break
+
+    async def drain(self, seconds: float) -> None:
+        """At the end: write what waits, as far as there is time."""
+        with suppress(TimeoutError, ClusterError):
+            async with asyncio.timeout(seconds):
+                while not self._queue.empty():
+                    await self._write(self._queue.get_nowait())
+
+    async def _write(self, line: _Line) -> None:
+        key = line[0]
+        now = f"{self._clock():%Y-%m-%dT%H:%M:%SZ}"
+        if line in self._known:
+            name, count = self._known[line]
+            try:
+                path = item("Event", key.namespace, name)
+                await self._api.patch(path, "merge", {"count": count + 1, "lastTimestamp": now})
+            except NotFoundError:  # events expire
+                del self._known[line]
+            else:
+                self._remember(line, name, count + 1)
+                return
+        name = f"{key.name}.{secrets.token_hex(8)}"
+        await self._api.post(collection("Event", key.namespace), self._body(line, name, now))
+        self._remember(line, name, 1)
+
+    def _body(self, line: _Line, name: str, now: str) -> dict[str, Any]:
+        key, uid, event = line
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": key.namespace},
+            "involvedObject": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "namespace": key.namespace,
+                "name": key.name,
+                "uid": uid,
+            },
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message[:MESSAGE_MAX],
+            "source": {"component": MANAGED_BY, "host": self._host},
+            "reportingComponent": MANAGED_BY,
+            "reportingInstance": self._host,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+
+    def _remember(self, line: _Line, name: str, count: int) -> None:
+        self._known[line] = name, count
+        self._known.move_to_end(line)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+
+
+log = logging.getLogger(__name__)

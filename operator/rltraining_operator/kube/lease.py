@@ -1,0 +1,159 @@
+"""Leader election over a Lease: one replica works, the others stand by.
+
+Times are measured on each replica's own clock (how long since it saw the lease change), so clocks need not agree. A
+leader that cannot renew stops before anyone else may begin: two never work at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from rltraining_operator.errors import ClusterError, ConflictError, NotFoundError
+from rltraining_operator.kube.api import Api
+from rltraining_operator.kube.config import LeaderElectionConfig
+from rltraining_operator.kube.paths import collection, item
+
+Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """The lease as it was seen to change last."""
+
+    holder: str
+    version: str
+    at: float
+    """On the clock of the one who saw it; seconds."""
+
+
+def judge(
+    identity: str, seen: Sighting | None, now: float, lease_seconds: float
+) -> Literal["renew", "take", "wait"]:
+    """What a replica may do with the lease. Pure."""
+    if seen is None or not seen.holder or now - seen.at > lease_seconds:
+        return "take"
+    return "renew" if seen.holder == identity else "wait"
+
+
+class Lease:
+    """One replica's hold on the Lease."""
+
+    def __init__(
+        self,
+        api: Api,
+        config: LeaderElectionConfig,
+        *,
+        namespace: str,
+        identity: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api, self._config, self._clock = api, config, clock
+        self._namespace, self._identity = namespace, identity
+        self._path = item("Lease", namespace, config.lease_name)
+        self._seen: Sighting | None = None
+        self._lease: Json = {}
+        self._leads = False
+        self._renewed = clock()
+        """When the request that renewed the lease last was sent."""
+
+    async def acquire(self) -> None:
+        """Wait until this replica leads."""
+        self._leads, said = False, ""
+        while True:
+            began = self._clock()
+            if await self._held() and self._clock() - began < self._config.renew_seconds:
+                break  # an answer that took longer may be about a lease that has run out again
+            if self._seen and self._seen.holder != said:
+                said = self._seen.holder
+                log.info("standing by: %s leads", said or "nobody")
+            await asyncio.sleep(self._config.retry_seconds)
+        self._leads, self._renewed = True, began
+        log.info("%s leads now", self._identity)
+
+    async def hold(self) -> None:
+        """Renew until that fails for `renewSeconds`, or someone else holds the lease; then return: this replica must
+        stop working at once."""
+        while True:
+            until = self._renewed + self._config.renew_seconds
+            await asyncio.sleep(max(0.0, min(self._config.retry_seconds, until - self._clock())))
+            began = self._clock()
+            left = until - began
+            try:
+                async with asyncio.timeout(max(left, 0.0)):
+                    held = await self._held()
+            except TimeoutError:
+                held = False
+            if held:
+                self._renewed = began  # when the request was sent: the server may have counted from then
+            elif self._seen and self._seen.holder != self._identity:
+                log.error("%s leads: another replica took the lease", self._seen.holder)
+                return
+            elif self._clock() - self._renewed >= self._config.renew_seconds:
+                log.error("the lease could not be renewed for %.0f s", self._config.renew_seconds)
+                return
+
+    async def release(self) -> None:
+        """Let a standby begin at once. Without an answer it begins when the lease has run out."""
+        if self._seen is None or self._seen.holder != self._identity:
+            return
+        spec = self._lease["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}
+        try:
+            async with asyncio.timeout(self._config.retry_seconds):
+                await self._api.put(self._path, self._lease | {"spec": spec})
+            log.info("the lease is released")
+        except (ClusterError, TimeoutError) as error:
+            log.warning("the lease could not be released: %s", error)
+
+    async def _held(self) -> bool:
+        """Look at the lease and take or renew it if that is allowed; whether this replica holds it now."""
+        try:
+            await self._look()
+            seen = self._seen
+            choice = judge(self._identity, seen, self._clock(), self._config.lease_seconds)
+            if choice == "wait":
+                return False
+            self._note(await self._write())
+        except ConflictError:
+            return False  # someone else was quicker
+        except ClusterError as error:
+            log.warning("leader election: %s", error)
+            return False
+        return True
+
+    async def _look(self) -> None:
+        try:
+            self._note(await self._api.get(self._path))
+        except NotFoundError:
+            self._lease, self._seen = {}, None
+
+    def _note(self, lease: Json) -> None:
+        self._lease = lease
+        version = lease["metadata"]["resourceVersion"]
+        if self._seen is None or self._seen.version != version:
+            holder = (lease.get("spec") or {}).get("holderIdentity") or ""
+            self._seen = Sighting(holder, version, self._clock())
+
+    async def _write(self) -> Json:
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+        old = self._lease.get("spec") or {}
+        changes = bool(old) and not self._leads  # from this pod's last process to this one, too
+        spec = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": max(1, round(self._config.lease_seconds)),
+            "renewTime": now,
+            "acquireTime": now if changes else old.get("acquireTime") or now,
+            "leaseTransitions": int(old.get("leaseTransitions") or 0) + changes,
+        }
+        if self._lease:
+            return await self._api.put(self._path, self._lease | {"spec": spec})
+        metadata = {"name": self._config.lease_name, "namespace": self._namespace}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+        return await self._api.post(collection("Lease", self._namespace), body)

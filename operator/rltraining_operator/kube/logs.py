@@ -1,0 +1,33 @@
+"""Logs as one line a record: text for people, JSON for collectors."""
+
+from __future__ import annotations
+
+import logging
+
+from pythonjsonlogger.json import JsonFormatter
+
+from rltraining_operator.kube.config import LogConfig
+
+NOISY = ("kopf", "aiohttp", "asyncio", "urllib3")
+"""Libraries that are heard from warnings on, unless everything is wanted."""
+
+
+def set_up_logging(config: LogConfig) -> None:
+    """To standard error."""
+    handler = logging.StreamHandler()
+    if config.format == "json":
+        fields = "{asctime}{levelname}{name}{message}"
+        handler.setFormatter(
+            JsonFormatter(
+                fields,
+                style="{",
+                rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
+                datefmt="%Y-%m-%dT%H:%M:%S%z",
+            )
+        )
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
+    if config.level != "debug":
+        for name in NOISY:
+            logging.getLogger(name).setLevel(logging.WARNING)

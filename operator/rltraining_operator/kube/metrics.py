@@ -1,0 +1,149 @@
+"""What Prometheus sees. No metric bears a job's name: what a label may be is bounded."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import Counter as Count
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from rltraining_api.names import LABEL_ROLE
+
+from rltraining_operator.cluster import Key, Manifest, Ref
+from rltraining_operator.kube.store import Store
+from rltraining_operator.kube.watch import Watch
+
+disable_created_metrics()  # type: ignore[no-untyped-call] # a second line for each, which nobody reads
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """All metrics of one operator process."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.leader = Gauge("rltraining_leader", "Whether this replica leads", registry=registry)
+        self.leader.set(0)
+        self._created = Count("rltraining_pods_created", "Pods made", ["role"], registry=registry)
+        self._deleted = Count("rltraining_pods_deleted", "Pods deleted by the operator", registry=registry)
+        self._ends = Count(
+            "rltraining_member_ends",
+            "Ends of pods and containers: failures count against backoffLimit, disruptions do not",
+            ["kind"],
+            registry=registry,
+        )
+        self._finished = Count(
+            "rltraining_jobs_finished", "Jobs that ended", ["result", "algorithm"], registry=registry
+        )
+        self._status_writes = Count("rltraining_status_writes", "Writes of a job's status", registry=registry)
+        self._passes = Histogram(
+            "rltraining_reconcile_seconds", "One pass over one job", buckets=SECONDS, registry=registry
+        )
+        self._waits = Histogram(
+            "rltraining_queue_wait_seconds",
+            "From a job's being due to its pass",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._errors = Count(
+            "rltraining_reconcile_errors",
+            "Passes that failed, and are tried again",
+            ["kind"],
+            registry=registry,
+        )
+        self._requests = Count(
+            "rltraining_api_requests",
+            "Requests to the API server",
+            ["verb", "resource", "code"],
+            registry=registry,
+        )
+        self._request_seconds = Histogram(
+            "rltraining_api_request_seconds",
+            "Requests to the API server",
+            ["verb"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+
+    def request(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        """One request to the API server is over."""
+        self._requests.labels(verb, resource, code).inc()
+        if verb != "WATCH":
+            self._request_seconds.labels(verb).observe(seconds)
+
+    def waited(self, seconds: float) -> None:
+        """A job has waited so long for its pass."""
+        self._waits.observe(seconds)
+
+    def passed(self, seconds: float, error: BaseException | None) -> None:
+        """A pass is over."""
+        self._passes.observe(seconds)
+        if error is not None:
+            self._errors.labels(type(error).__name__).inc()
+
+    def created(self, child: Manifest) -> None:
+        """A child was made."""
+        if child["kind"] == "Pod":
+            self._created.labels(child["metadata"]["labels"][LABEL_ROLE]).inc()
+
+    def deleted(self, ref: Ref) -> None:
+        """A child was deleted."""
+        if ref.kind == "Pod":
+            self._deleted.inc()
+
+    def status_written(self, old: Manifest, new: Manifest) -> None:
+        """A status took the place of another: what it counts more is counted here too."""
+        self._status_writes.inc()
+        for kind, field in (("failure", "failures"), ("disruption", "disruptions")):
+            more = int(new.get(field) or 0) - int(old.get(field) or 0)
+            if more > 0:
+                self._ends.labels(kind).inc(more)
+        if new.get("completionTime") and not old.get("completionTime"):
+            self._finished.labels(new.get("phase", ""), new.get("algorithm", "")).inc()
+
+
+class StateCollector(Collector):
+    """Gauges that are read off when Prometheus asks."""
+
+    def __init__(self, store: Store, watches: Iterable[Watch], depth: Any) -> None:
+        self._store, self._watches, self._depth = store, tuple(watches), depth
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """One scrape."""
+        jobs = GaugeMetricFamily("rltraining_jobs", "Jobs", labels=["namespace", "phase"])
+        rate = GaugeMetricFamily(
+            "rltraining_environment_steps_per_second", "Environment steps a second", labels=["namespace"]
+        )
+        phases: Counter[tuple[str, str]] = Counter()
+        rates: dict[str, float] = {}
+        for key, job in self._store.jobs().items():
+            phase, speed = _glance(key, job)
+            phases[key.namespace, phase] += 1
+            rates[key.namespace] = rates.get(key.namespace, 0.0) + speed
+        for labels, count in phases.items():
+            jobs.add_metric(list(labels), count)
+        for namespace, speed in rates.items():
+            rate.add_metric([namespace], speed)
+        yield jobs
+        yield rate
+        yield GaugeMetricFamily("rltraining_queue_depth", "Jobs that wait for a pass", value=self._depth())
+        age = max((time.monotonic() - watch.last_sign for watch in self._watches), default=0.0)
+        ages = GaugeMetricFamily(
+            "rltraining_watch_age_seconds", "Since the watch was heard of", labels=["resource"]
+        )
+        ages.add_metric(["pods"], age)
+        yield ages
+
+
+def _glance(key: Key, job: Manifest) -> tuple[str, float]:
+    """Phase and steps a second of a job."""
+    status = job.get("status") or {}
+    phase = str(status.get("phase") or "Pending")
+    speed = float((status.get("progress") or {}).get("stepsPerSecond") or 0.0) if phase == "Running" else 0.0
+    return phase, speed

@@ -1,0 +1,36 @@
+"""Where objects lie in the API."""
+
+from __future__ import annotations
+
+from rltraining_api.names import API_VERSION, KIND, PLURAL
+
+_PLACES = {
+    KIND: (API_VERSION, PLURAL),
+    "Pod": ("v1", "pods"),
+    "Service": ("v1", "services"),
+    "ConfigMap": ("v1", "configmaps"),
+    "Secret": ("v1", "secrets"),
+    "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
+    "Event": ("v1", "events"),
+    "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
+    "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
+    "Lease": ("coordination.k8s.io/v1", "leases"),
+    "PodGroup": ("", "podgroups"),  # two schedulers have one each: the object's apiVersion says whose
+}
+
+LISTED = ("Service", "ConfigMap", "PersistentVolumeClaim", "NetworkPolicy", "PodDisruptionBudget")
+"""Children beside the pods that are listed at each resync. Not Secrets: the operator may read those whose names it
+knows, and list none."""
+
+
+def collection(kind: str, namespace: str = "", api_version: str = "") -> str:
+    """The path of all objects of a kind, in a namespace or everywhere."""
+    known, plural = _PLACES[kind]
+    version = api_version or known
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+
+
+def item(kind: str, namespace: str, name: str, api_version: str = "") -> str:
+    """The path of one object."""
+    return f"{collection(kind, namespace, api_version)}/{name}"

@@ -1,0 +1,169 @@
+"""All jobs and their children as the API server showed them last, so that a pass reads nothing.
+
+What a watch tells and what the operator's own writes answer go into the same maps; the newer resourceVersion stays.
+A pass therefore sees what the passes before it have done, even when the watch lags behind. Belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from rltraining_api.names import KIND, LABEL_JOB_NAME
+
+from rltraining_operator.cluster import Key, Manifest
+
+Json = dict[str, Any]
+
+TOMBSTONE_SECONDS = 300.0
+_POD_METADATA = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "labels",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "ownerReferences",
+)
+_POD_STATUS = (
+    "phase",
+    "reason",
+    "message",
+    "podIP",
+    "conditions",
+    "containerStatuses",
+    "initContainerStatuses",
+)
+
+
+class Store:
+    """Jobs, and children by job, kind and name."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._jobs: dict[Key, Json] = {}
+        self._children: dict[Key, dict[tuple[str, str], Json]] = {}
+        self._clock = clock
+        self._gone: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        """uids of what was deleted lately, when and at which version: an answer that was under way then must not bring
+        it back. What a watch calls deleted may have lost its label only: a later version of it is welcome."""
+
+    def job(self, key: Key) -> Manifest | None:
+        """The job as it was seen last."""
+        return self._jobs.get(key)
+
+    def jobs(self) -> Mapping[Key, Manifest]:
+        """All jobs."""
+        return self._jobs
+
+    def children(self, key: Key) -> list[Json]:
+        """Everything that bears the job's label, whoever owns it."""
+        return list(self._children.get(key, {}).values())
+
+    def child(self, key: Key, kind: str, name: str) -> Json | None:
+        """One of them."""
+        return self._children.get(key, {}).get((kind, name))
+
+    def put(self, kind: str, found: Json) -> Key | None:
+        """Take note of an object; the job it concerns, or None when nothing is new."""
+        metadata = found["metadata"]
+        key = key_of(kind, metadata)
+        if key is None or self._is_buried(metadata) or not self._newer(self._find(kind, key, found), found):
+            return None
+        if kind == KIND:
+            metadata.pop("managedFields", None)
+            self._jobs[key] = found
+        else:
+            self._children.setdefault(key, {})[kind, metadata["name"]] = _slim(kind, found)
+        return key
+
+    def remove(self, kind: str, found: Manifest) -> Key | None:
+        """The object is gone; the job it concerned, or None when nothing is new."""
+        metadata = found["metadata"]
+        self._bury(metadata)
+        key = key_of(kind, metadata)
+        if key is None:
+            return None
+        known = self._find(kind, key, found)
+        if known is None or known["metadata"]["uid"] != metadata["uid"]:
+            return None
+        self._drop(kind, key, metadata["name"])
+        return key
+
+    def forget(self, key: Key, kind: str, name: str) -> None:
+        """Whether it still exists is to be found out anew."""
+        self._drop(kind, key, name)
+
+    def missing(
+        self, kind: str, seen: Iterable[str], version: str, namespace: str = ""
+    ) -> Iterator[Manifest]:
+        """Objects known here that a list made at `version` did not show (`seen` are its uids): they are gone."""
+        there, at = set(seen), int(version or 0)
+        for known in list(self._all(kind)):
+            metadata = known["metadata"]
+            if metadata["uid"] in there or int(metadata["resourceVersion"]) > at:
+                continue
+            if not namespace or metadata["namespace"] == namespace:
+                yield known
+
+    def _all(self, kind: str) -> Iterator[Json]:
+        if kind == KIND:
+            yield from self._jobs.values()
+            return
+        for children in self._children.values():
+            yield from (child for (its, _), child in children.items() if its == kind)
+
+    def _find(self, kind: str, key: Key, found: Manifest) -> Json | None:
+        if kind == KIND:
+            return self._jobs.get(key)
+        return self.child(key, kind, found["metadata"]["name"])
+
+    def _newer(self, known: Json | None, found: Json) -> bool:
+        if known is None:
+            return True
+        return int(found["metadata"]["resourceVersion"]) > int(known["metadata"]["resourceVersion"])
+
+    def _drop(self, kind: str, key: Key, name: str) -> None:
+        if kind == KIND:
+            self._jobs.pop(key, None)
+        elif children := self._children.get(key):
+            children.pop((kind, name), None)
+            if not children:
+                del self._children[key]
+
+    def _bury(self, metadata: Mapping[str, Any]) -> None:
+        now = self._clock()
+        self._gone[metadata["uid"]] = now, int(metadata["resourceVersion"])
+        self._gone.move_to_end(metadata["uid"])
+        while next(iter(self._gone.values()))[0] < now - TOMBSTONE_SECONDS:
+            self._gone.popitem(last=False)
+
+    def _is_buried(self, metadata: Mapping[str, Any]) -> bool:
+        _, version = self._gone.get(metadata["uid"], (0.0, -1))
+        found = int(metadata["resourceVersion"])
+        return found < version or (found == version and "deletionTimestamp" in metadata)
+
+
+def key_of(kind: str, metadata: Mapping[str, Any]) -> Key | None:
+    """The job that an object is or belongs to: by its owner, since labels can be taken away, else by its label."""
+    if kind == KIND:
+        return Key(metadata["namespace"], metadata["name"])
+    owners = (owner["name"] for owner in metadata.get("ownerReferences") or () if owner.get("kind") == KIND)
+    name = next(owners, None) or (metadata.get("labels") or {}).get(LABEL_JOB_NAME)
+    return Key(metadata["namespace"], name) if name else None
+
+
+def _slim(kind: str, found: Json) -> Json:
+    """What passes look at; of ten thousand pods the rest would fill the memory."""
+    if kind == "Pod":
+        metadata, status = found["metadata"], found.get("status") or {}
+        return {
+            "kind": "Pod",
+            "metadata": {name: metadata[name] for name in _POD_METADATA if name in metadata},
+            "status": {name: status[name] for name in _POD_STATUS if name in status},
+        }
+    found["metadata"].pop("managedFields", None)
+    found["kind"] = kind  # items of a list come without
+    return found

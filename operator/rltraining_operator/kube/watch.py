@@ -1,0 +1,117 @@
+"""The pods of all jobs, listed once and then followed: each change goes into the store and marks its job.
+
+Jobs are watched by kopf. Pods, many times as many, are not: for each object kopf keeps a queue, a task and its own
+memory, and after a lost history it does not tell what was deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from rltraining_operator.cluster import Key
+from rltraining_operator.errors import ClusterError
+from rltraining_operator.kube.api import Api, Gone
+from rltraining_operator.kube.paths import collection
+from rltraining_operator.kube.store import Store
+
+STREAM_SECONDS = 300
+"""After so long the server ends a stream, and it is asked for anew: no connection lives for ever."""
+SILENCE_SECONDS = 80.0
+"""Bookmarks come every minute; a stream that is silent for longer is dead, whatever the connection says."""
+BACKOFF_SECONDS, BACKOFF_MAX_SECONDS = 0.1, 5.0
+SHORT_SECONDS = 0.5
+RELIST_AFTER_ERRORS = 3
+"""A stream that cannot be taken up again so often in a row: perhaps it is the version that is wrong."""
+
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Keeps the store's objects of one kind, in one namespace (or all), as the server has them."""
+
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        mark: Callable[[Key], None],
+        *,
+        kind: str,
+        selector: str,
+        namespace: str = "",
+    ) -> None:
+        self._api, self._store, self._mark = api, store, mark
+        self._kind, self._namespace = kind, namespace
+        self._path, self._selector = collection(kind, namespace), selector
+        self._version = ""
+        """Of the last thing heard; empty: a list is due."""
+        self.synced = asyncio.Event()
+        """Set when the first list is complete."""
+        self.last_sign = time.monotonic()
+        """When the server last said something, or was last asked; monotonic seconds."""
+
+    async def run(self) -> None:
+        """Watch until cancelled, whatever happens to the server."""
+        errors = 0
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                    self.synced.set()
+                began = time.monotonic()
+                await self._follow()
+                if time.monotonic() - began < SHORT_SECONDS:
+                    # A server that is going away ends every stream at once.
+                    await asyncio.sleep(SHORT_SECONDS)
+                errors = 0
+                continue
+            except Gone:
+                log.info("%s: the history is gone, listing anew", self._path)
+                self._version = ""
+            except ClusterError as error:
+                log.warning("%s: %s", self._path, error)
+            errors += 1
+            if errors >= RELIST_AFTER_ERRORS:
+                self._version = ""
+            self.last_sign = time.monotonic()
+            await asyncio.sleep(min(BACKOFF_SECONDS * 2.0 ** min(errors, 16), BACKOFF_MAX_SECONDS))
+
+    async def _list(self) -> None:
+        """Everything there is; what is known here and not there any more is gone."""
+        seen: set[str] = set()
+        version = ""
+        async for page in self._api.pages(self._path, self._selector):
+            self.last_sign = time.monotonic()
+            version = version or page["metadata"]["resourceVersion"]
+            for found in page["items"]:
+                seen.add(found["metadata"]["uid"])
+                self._note(self._store.put(self._kind, found))
+            await asyncio.sleep(0)  # a large list must not hold up everyone else
+        for lost in self._store.missing(self._kind, seen, version, self._namespace):
+            self._note(self._store.remove(self._kind, lost))
+        self._version = version
+
+    async def _follow(self) -> None:
+        """Follow one stream to its end."""
+        query = {
+            "watch": "1",
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(STREAM_SECONDS),
+            "labelSelector": self._selector,
+        }
+        async for event in self._api.stream(self._path, query, silence_seconds=SILENCE_SECONDS):
+            self.last_sign = time.monotonic()
+            found = event["object"]
+            self._version = found["metadata"]["resourceVersion"]
+            match event["type"]:
+                case "ADDED" | "MODIFIED":
+                    self._note(self._store.put(self._kind, found))
+                case "DELETED":
+                    self._note(self._store.remove(self._kind, found))
+
+    def _note(self, key: Key | None) -> None:
+        if key is not None:
+            self._mark(key)
