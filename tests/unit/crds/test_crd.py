@@ -111,6 +111,7 @@ def test_a_status_has_no_defaults() -> None:
             }
         },
         {"stop": {"smoothedReturn": {"atLeast": 1}}},
+        {"runPolicy": {"schedulingPolicy": {"coscheduling": {"scheduleTimeoutSeconds": 60}}}},
     ],
 )
 def test_an_api_server_fills_in_what_the_models_fill_in(spec: dict[str, Any]) -> None:
@@ -147,7 +148,7 @@ def test_everything_that_may_change_is_named() -> None:
     fixed = set(re.findall(r"== oldSelf\.([\w.]+)", rules))
     mutable = {"sampler", "stop", "runPolicy"}
     assert {path.split(".")[0] for path in fixed} | mutable == set(at(".spec")["properties"])
-    assert {"sampler.template", "runPolicy.managedBy"} <= fixed
+    assert {"sampler.template", "runPolicy.managedBy", "runPolicy.schedulingPolicy"} <= fixed
     assert not any(path.startswith("stop") for path in fixed)
 
 

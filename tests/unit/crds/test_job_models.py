@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rltraining_api.algorithms import A2c, A3c, Algorithm, DdpgApex, DqnApex, Impala, Optimizer, Ppo
 from rltraining_api.introspect import child_model
 from rltraining_api.job import RLTrainingJob
-from rltraining_api.names import NAME_MAX, SAMPLERS_MAX, pod_name
+from rltraining_api.names import NAME_MAX, SAMPLERS_MAX, parse_pod_name, pod_name
 from rltraining_api.status import LedgerEntry, Progress, Status
 
 SHORTEST: dict[str, Any] = {
@@ -123,6 +123,8 @@ def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
         (template({"env": [{"name": ["A"]}]}), "env must be a list"),
         (template({"env": None}), "env must be a list"),
         (template({"volumeMounts": [{"name": "x"}]}), "each with a mountPath"),
+        (template(securityContext={"sysctls": ["a"]}), "sysctls must be a list of objects, each with a name"),
+        (template(securityContext=None), "securityContext must be an object"),
         (template(metadata={"labels": None}), "labels must be an object of texts"),
         (template(metadata={"annotations": {"a": 1}}), "annotations must be an object of texts"),
         (
@@ -175,6 +177,39 @@ def test_pod_failure_policy_reads_as_in_batch_v1() -> None:
 def test_pod_failure_policy_refuses_as_batch_v1_does(requirement: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         job(runPolicy=failure_policy(**requirement))
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        ({}, "exactly one scheduler is needed, found none: set one of kueue, volcano, coscheduling"),
+        ({"kueue": {"queueName": "a"}, "volcano": {}}, "found two: kueue and volcano"),
+        ({"kueue": {}}, "queueName"),
+        ({"kueue": {"queueName": "No Queue"}}, "pattern"),
+        ({"volcano": {"minAvailable": 0}}, "greater than or equal to 1"),
+        ({"coscheduling": {"scheduleTimeoutSeconds": 0}}, "greater than or equal to 1"),
+    ],
+)
+def test_a_scheduling_policy_is_one_of_three(policy: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        job(runPolicy={"schedulingPolicy": policy})
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("demo-learner-0", ("learner", 0)),
+        ("demo-sampler-12", ("sampler", 12)),
+        ("demo-sampler-01", None),
+        ("demo-sampler-", None),
+        ("demo-sampler-x", None),
+        ("other-sampler-1", None),
+        ("demo-critic-1", None),
+        ("demo", None),
+    ],
+)
+def test_a_pods_name_tells_its_role_and_index(name: str, found: tuple[str, int] | None) -> None:
+    assert parse_pod_name("demo", name) == found
 
 
 def test_the_last_sampler_of_the_longest_name_is_a_dns_label() -> None:

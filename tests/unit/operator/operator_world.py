@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,9 +15,12 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import read_job
 from rltraining_api.names import KIND
 from rltraining_api.status import Status
+from rltraining_operator.cluster import Ref
 from rltraining_operator.observed import Observed
 from rltraining_operator.plan import Plan, plan
+from rltraining_operator.refusals import Refusal
 from rltraining_operator.settings import Settings
+from rltraining_operator.story import tell_made
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = {
@@ -47,8 +51,18 @@ class World:
     reports: dict[str, LearnerReport] = field(default_factory=dict)
     events: list[tuple[str, str]] = field(default_factory=list)
     """Reason and message."""
+    unreachable: bool = False
+    """Whether no learner answers the operator."""
+    refuses: Callable[[dict[str, Any]], Refusal | None] = lambda child: None
+    """What the cluster will not make, and why."""
+    refused: list[Refusal] = field(default_factory=list)
+    """In the last step."""
+    writes: int = 0
+    """Of the status."""
+    moved: tuple[int, int] = (0, 0)
+    """Changes whenever a step has done something."""
     job_deleted: bool = False
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = field(default_factory=lambda: Settings(progress_seconds=5))
     _uids: Any = field(default_factory=lambda: map("uid-{}".format, itertools.count()))
 
     # The operator's side.
@@ -56,11 +70,14 @@ class World:
     def observe(self) -> Observed:
         raw = copy.deepcopy([*self.pods.values(), *self.others.values()])
         observed = Observed.of(copy.deepcopy(self.job), raw, "ab" * 32)
-        said = {name: said for name, said in self.reports.items() if name in self.pods}
-        return Observed(**{**observed.__dict__, "reports": said})
+        said = {pod.name: report(0, "Starting") for pod in observed.role("learner") if pod.running}
+        said |= {name: said for name, said in self.reports.items() if name in self.pods}
+        if self.unreachable:
+            said = {}
+        return replace(observed, reports=said)
 
-    def plan(self) -> Plan:
-        observed = self.observe()
+    def plan(self, refusal: Refusal | None = None) -> Plan:
+        observed = replace(self.observe(), refusal=refusal)
         assert observed.job is not None
         made = plan(observed.job, observed, self.now, self.settings)
         assert made == plan(observed.job, observed, self.now, self.settings)
@@ -69,25 +86,56 @@ class World:
     def step(self) -> Plan:
         """Plan, and do what the plan says."""
         made = self.plan()
-        if made.status is not None:
-            self.job["status"] = json.loads(json.dumps(made.status.to_dict()))
+        self.write(made)
         for ref in made.delete:
-            if ref.kind == KIND:
-                self.job_deleted = True
-            elif ref.grace_seconds == 0:
-                self.pods.pop(ref.name)
-            else:
-                assert self.pods[ref.name]["metadata"]["uid"] == ref.uid
-                self.ask_to_end(ref.name)
-        for child in (*made.apply, *made.create):
-            self._create(child)
-        self.events += [(event.reason, event.message) for event in made.events]
+            self.delete(ref)
+        self.refused, created = self.make(made)
+        if self.refused:
+            self.write(self.plan(self.refused[0]))
+        deleted = [ref.name for ref in made.delete if ref.kind == "Pod"]
+        self.events += [(event.reason, event.message) for event in tell_made(created, deleted)]
+        self.moved = len(self.events) + self.writes, len(self.others)
         return made
 
+    def write(self, made: Plan) -> None:
+        """The events and the status of a plan."""
+        self.events += [(event.reason, event.message) for event in made.events]
+        if made.status is not None:
+            self.job["status"] = json.loads(json.dumps(made.status.to_dict()))
+            self.writes += 1
+
+    def make(self, made: Plan) -> tuple[list[Refusal], list[str]]:
+        """Its children, as far as the cluster takes them; of pods one first, where caution is asked for."""
+        refused: list[Refusal] = []
+        created: list[str] = []
+        for child in (*made.apply, *made.create):
+            is_pod = child["kind"] == "Pod"
+            if is_pod and refused and (made.cautious or not created):
+                break
+            if (refusal := self.refuses(child)) is not None:
+                refused.append(refusal)
+                continue
+            self._create(child)
+            created += [child["metadata"]["name"]] if is_pod else []
+        return refused, created
+
+    def delete(self, ref: Ref) -> None:
+        if ref.kind == KIND:
+            self.job_deleted = True
+        elif ref.kind != "Pod":
+            assert self.others.pop((ref.kind, ref.name))["metadata"]["uid"] == ref.uid
+        elif ref.grace_seconds == 0:
+            self.pods.pop(ref.name)
+        else:
+            assert self.pods[ref.name]["metadata"]["uid"] == ref.uid
+            self.ask_to_end(ref.name)
+
     def settle(self) -> Plan:
-        """Step until nothing is left to do; returns the last plan, which is empty."""
-        for _ in range(5):
-            if (made := self.step()).empty or self.job_deleted:
+        """Step until nothing is left to do, but for what the cluster refuses; returns the last plan."""
+        for _ in range(6):
+            before = self.moved
+            made = self.step()
+            if made.empty or self.job_deleted or (self.refused and self.moved == before):
                 return made
         raise AssertionError(f"no fixed point: {made}")
 
@@ -220,12 +268,34 @@ class World:
         name = made["metadata"]["name"]
         made["metadata"] |= {"uid": next(self._uids), "creationTimestamp": self.now.isoformat()}
         if made["kind"] != "Pod":
+            fill_in_defaults(made)
             self.others[made["kind"], name] = made
             return
         assert name not in self.pods, f"two pods {name}"
         waiting = {"state": {"waiting": {"reason": "ContainerCreating"}}, "lastState": {}, "restartCount": 0}
         made["status"] = {"phase": "Pending", "containerStatuses": [{"name": "trainer"} | waiting]}
         self.pods[name] = made
+
+
+def fill_in_defaults(made: dict[str, Any]) -> None:
+    """What an API server, or a controller, adds to an object that it is given."""
+    spec = made.get("spec") or {}
+    match made["kind"]:
+        case "Service":
+            spec |= {"clusterIPs": ["None"], "sessionAffinity": "None", "type": "ClusterIP"}
+            for port in spec["ports"]:
+                port |= {"protocol": "TCP", "targetPort": port["port"]}
+        case "NetworkPolicy":
+            for rule in spec["ingress"]:
+                for port in rule.get("ports", ()):
+                    port.setdefault("protocol", "TCP")
+        case "PodDisruptionBudget":
+            made["status"] = {"currentHealthy": 1, "disruptionsAllowed": 0}
+        case "PodGroup":
+            spec.setdefault("queue", "default")
+        case "PersistentVolumeClaim":
+            spec |= {"volumeMode": "Filesystem"}
+            made["status"] = {"phase": "Bound"}
 
 
 def _condition(kind: str, holds: bool) -> dict[str, str]:

@@ -10,9 +10,9 @@ from operator_world import LEARNER, SAMPLER_0, START, World, make_world, report
 from rltraining_api.contract import LearnerReport
 from rltraining_operator.cluster import Event, Key, Manifest, Ref
 from rltraining_operator.engine import Engine
-from rltraining_operator.errors import NotFoundError, RejectedError, UnavailableError
+from rltraining_operator.errors import NameTakenError, NotFoundError, RejectedError, UnavailableError
 from rltraining_operator.observed import Observed, Pod
-from rltraining_operator.reconcile import reconcile
+from rltraining_operator.reconcile import PARALLEL_CALLS, reconcile
 from rltraining_operator.settings import Settings
 
 KEY = Key("default", "demo")
@@ -24,6 +24,7 @@ class RecordingCluster:
     def __init__(self, world: World, refuse: Callable[[str], Exception | None] = lambda call: None) -> None:
         self.world = world
         self.calls: list[str] = []
+        self.events: list[Event] = []
         self.called = asyncio.Event()
         self.refuse = refuse
 
@@ -48,7 +49,7 @@ class RecordingCluster:
 
     async def delete(self, key: Key, ref: Ref) -> None:
         self._note(f"delete {ref.kind} {ref.name}")
-        self.world.ask_to_end(ref.name)
+        self.world.delete(ref)
 
     async def patch_status(self, key: Key, uid: str, status: Manifest) -> None:
         self._note(f"status {status['phase']}")
@@ -56,6 +57,7 @@ class RecordingCluster:
 
     async def emit(self, key: Key, uid: str, event: Event) -> None:
         self._note(f"event {event.reason}")
+        self.events.append(event)
 
     def _note(self, call: str) -> None:
         self.calls.append(call)
@@ -73,7 +75,7 @@ def test_a_first_pass_in_its_order() -> None:
     one_pass(cluster)
     assert cluster.calls == [
         "observe demo",
-        "status Pending",
+        "apply NetworkPolicy",
         "apply Service",
         "apply ConfigMap",
         "create Secret demo-token",
@@ -81,6 +83,8 @@ def test_a_first_pass_in_its_order() -> None:
         f"create Pod {SAMPLER_0}",
         "create Pod demo-sampler-1",
         "event PodsCreated",
+        "observe demo",
+        "status Pending",
     ]
 
 
@@ -93,7 +97,7 @@ def test_a_failure_is_in_the_status_before_its_pod_is_deleted() -> None:
     assert SAMPLER_0 in world.pods
     cluster.refuse = lambda call: None
     one_pass(cluster)
-    assert [call.split()[0] for call in cluster.calls[-4:]] == ["status", "delete", "event", "event"]
+    assert [call.split()[0] for call in cluster.calls[-4:]] == ["event", "status", "delete", "event"]
     assert world.counts == (0, 1)
 
 
@@ -112,15 +116,108 @@ def test_one_pod_that_is_refused_does_not_stop_the_others() -> None:
     assert list(cluster.world.pods) == [SAMPLER_0, "demo-sampler-1"]
 
 
-def test_what_the_cluster_refuses_is_told() -> None:
+QUOTA = 'pods "x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=0, limited: pods=0'
+
+
+def test_what_the_cluster_refuses_is_in_the_status_and_told_in_the_same_pass() -> None:
     cluster = RecordingCluster(make_world())
-    cluster.refuse = lambda call: RejectedError("exceeded quota") if call.startswith("create Pod") else None
-    with pytest.raises(RejectedError):
+    cluster.refuse = lambda call: RejectedError(QUOTA) if call.startswith("create Pod") else None
+    assert one_pass(cluster) == 1.0
+    sentence = f"Pod {LEARNER}: {QUOTA}"
+    assert cluster.world.condition("Ready") == ("False", "QuotaExceeded")
+    assert cluster.world.condition("ReplicaFailure") == ("True", "QuotaExceeded")
+    assert cluster.world.status.message == sentence
+    assert cluster.events == [Event("Warning", "QuotaExceeded", sentence)]
+
+
+def test_what_is_refused_again_changes_nothing_and_is_tried_with_one_pod_only() -> None:
+    cluster = RecordingCluster(make_world())
+    cluster.refuse = lambda call: RejectedError(QUOTA) if call.startswith("create Pod") else None
+    one_pass(cluster)
+    cluster.calls.clear()
+    cluster.world.after(20)
+    assert one_pass(cluster) == 10.0
+    cluster.world.after(100)
+    assert one_pass(cluster) == 30.0
+    assert cluster.calls == ["observe demo", f"create Pod {LEARNER}"] * 2
+    cluster.refuse = lambda call: None
+    one_pass(cluster)
+    one_pass(cluster)
+    assert len(cluster.world.pods) == 3
+    assert cluster.world.condition("ReplicaFailure") == ("False", "Accepted")
+    assert cluster.world.condition("Ready") == ("False", "MembersNotReady")
+
+
+def test_without_its_network_policy_a_job_gets_no_pods() -> None:
+    cluster = RecordingCluster(make_world())
+    forbidden = 'User "system:serviceaccount:x:y" cannot create resource "networkpolicies"'
+    cluster.refuse = lambda call: RejectedError(forbidden) if call == "apply NetworkPolicy" else None
+    one_pass(cluster)
+    assert cluster.world.pods == {}
+    assert cluster.world.status.message == f"NetworkPolicy demo: {forbidden}"
+    assert cluster.world.condition("ReplicaFailure") == ("True", "OperatorForbidden")
+
+
+def test_a_name_that_is_taken_is_told() -> None:
+    cluster = RecordingCluster(make_world())
+    taken = NameTakenError(f"Pod {LEARNER} exists already and is not this job's: delete it")
+    cluster.refuse = lambda call: taken if call == f"create Pod {LEARNER}" else None
+    one_pass(cluster)
+    assert cluster.world.condition("Ready") == ("False", "NameTaken")
+    assert cluster.world.status.message == str(taken)
+    assert [event.reason for event in cluster.events] == ["PodsCreated", "NameTaken"]
+
+
+def test_events_come_before_what_can_fail_and_are_told_again_if_the_status_fails() -> None:
+    world = make_world().up()
+    cluster = RecordingCluster(world.after(100).evict(SAMPLER_0))
+    cluster.refuse = lambda call: UnavailableError("down") if call.startswith("status") else None
+    for _ in range(2):
+        with pytest.raises(UnavailableError):
+            one_pass(cluster)
+    told = [event for event in cluster.events if event.reason == "Disrupted"]
+    assert told == [told[0]] * 2, "equal events are counted, not repeated"
+
+
+def test_an_event_that_cannot_be_told_stops_nothing() -> None:
+    cluster = RecordingCluster(make_world().up().after(100).evict(SAMPLER_0))
+    cluster.refuse = lambda call: RejectedError("no events") if call.startswith("event") else None
+    one_pass(cluster)
+    assert f"delete Pod {SAMPLER_0}" in cluster.calls
+    assert cluster.world.counts == (0, 1)
+
+
+def test_only_so_many_calls_are_under_way_at_a_time() -> None:
+    world = make_world(sampler={"replicas": 100}).up()
+    world.job["spec"]["sampler"]["replicas"] = 1
+    cluster = RecordingCluster(world)
+    most = under_way = 0
+
+    async def slow(key: Key, ref: Ref) -> None:
+        nonlocal most, under_way
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        world.delete(ref)
+
+    cluster.delete = slow  # type: ignore[method-assign]
+    one_pass(cluster)
+    assert most == PARALLEL_CALLS
+    assert sum("deletionTimestamp" in pod["metadata"] for pod in world.pods.values()) == 99
+
+
+def test_a_learner_is_not_asked_more_often_than_its_answers_are_taken() -> None:
+    cluster = RecordingCluster(make_world().up().after(6).say(report(7)))
+    for seconds, asked in [(0, True), (5, False), (5, True)]:
+        cluster.calls.clear()
+        cluster.world.after(seconds)
         one_pass(cluster)
-    assert cluster.calls[-1] == "event Rejected"
+        assert any(call.startswith("report") for call in cluster.calls) is asked, f"after {seconds} s more"
+        cluster.world.say(report(cluster.world.reports[LEARNER].progress.environment_steps + 1))
 
 
-@pytest.mark.parametrize("gone", ["observe", "status"])
+@pytest.mark.parametrize("gone", ["observe", "apply", "create", "status"])
 def test_a_job_that_is_deleted_meanwhile_is_no_error(gone: str) -> None:
     cluster = RecordingCluster(make_world())
     if gone == "observe":
@@ -128,7 +225,7 @@ def test_a_job_that_is_deleted_meanwhile_is_no_error(gone: str) -> None:
     else:
         cluster.refuse = lambda call: NotFoundError("gone") if call.startswith(gone) else None
     assert one_pass(cluster) is None
-    assert cluster.world.pods == {}
+    assert cluster.calls[-1].startswith(gone), "nothing more is tried; garbage collection takes what was made"
 
 
 def test_the_engine_finds_jobs_nobody_told_it_of_and_tries_again_after_errors() -> None:

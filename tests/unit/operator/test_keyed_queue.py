@@ -154,3 +154,24 @@ def test_again_after_and_the_earliest_time_counts() -> None:
         await times.reach(2)
 
     run(work, scenario)
+
+
+def test_a_flurry_of_one_key_is_worked_on_once_a_spacing() -> None:
+    times: list[float] = []
+
+    async def work(key: str) -> None:
+        times.append(asyncio.get_running_loop().time())
+
+    async def scenario() -> None:
+        queue: KeyedQueue[str] = KeyedQueue(work, workers=2, spacing_seconds=0.2)
+        running = asyncio.create_task(queue.run())
+        for _ in range(50):
+            queue.add("a")
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.25)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+    assert 2 <= len(times) <= 5, times
+    assert all(later - earlier >= 0.19 for earlier, later in itertools.pairwise(times)), times

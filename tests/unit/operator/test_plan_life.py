@@ -23,7 +23,8 @@ def done(world: World, steps: int = 1000) -> World:
 def test_first_pass_makes_everything_then_nothing(world: World) -> None:
     made = world.step()
     kinds = [child["kind"] for child in (*made.apply, *made.create)]
-    assert kinds == ["Service", "ConfigMap", "Secret", "Pod", "Pod", "Pod"]
+    beside = ["NetworkPolicy", "Service", "ConfigMap", "Secret"]
+    assert kinds == [*beside, "Pod", "Pod", "Pod"]
     assert list(world.pods) == [LEARNER, SAMPLER_0, SAMPLER_1]
     assert world.status.start_time == START
     world.settle()
@@ -115,6 +116,15 @@ def test_a_learner_that_was_asked_to_end_has_not_succeeded(world: World) -> None
     assert world.status.phase == "Restarting"
     world.after(REMAKE_SECONDS).settle()
     assert world.phase(LEARNER) == "Pending"
+
+
+def test_ended_containers_whose_pods_do_not_tell_so_yet_are_not_restarting(world: World) -> None:
+    done(world.up())
+    for pod in world.pods.values():
+        pod["status"]["phase"] = "Running"
+    world.step()
+    assert world.status.phase == "Running"
+    assert world.condition("SuccessCriteriaMet") is not None
 
 
 def test_suspend_and_resume(world: World) -> None:

@@ -12,11 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from operator_world import LEARNER, World, make_world, report, words
 from rltraining_operator.ledger import parse_ranges
 from rltraining_operator.observed import Pod
+from rltraining_operator.refusals import Refusal
+from rltraining_operator.settings import DISRUPTIONS_MAX
 
 BACKOFF_LIMIT = 4
 DISRUPTIONS = [(137, "Error"), (143, "Error")]
 FAILURES = [(1, "Error"), (139, "Error"), (137, "OOMKilled")]
 PICK = st.integers(0, 99)
+REFUSAL = Refusal("QuotaExceeded", "exceeded quota")
 
 
 class Life(RuleBasedStateMachine):
@@ -37,6 +40,8 @@ class Life(RuleBasedStateMachine):
         self.world = make_world(sampler={"replicas": samplers}, runPolicy=self.policy)
         self.touched: set[str] = set()
         """Pods to which something has happened since the last pass; a second thing could hide the first."""
+        self.rows: dict[str, int] = {}
+        """Disruptions by pod: more than these are not in a row without progress."""
         self.last_phase = ""
         self.calm = calm
         """Passes before anything happens that ends the job."""
@@ -50,7 +55,7 @@ class Life(RuleBasedStateMachine):
     def a_container_dies(self, pick: int, how: tuple[int, str], then: str) -> None:
         if name := self.pick(pick, self.running()):
             self.world.die(name, *how)
-            self.count(how in FAILURES)
+            self.count(name, how in FAILURES)
             if then == "wait":
                 self.world.back_off(name)
             if then == "run":
@@ -61,7 +66,7 @@ class Life(RuleBasedStateMachine):
     def a_container_dies_for_good(self, pick: int) -> None:
         if name := self.pick(pick, self.running()):
             self.world.die(name, 65)
-            self.count(True)
+            self.count(name, True)
             self.permanent |= self.open
 
     @rule(pick=PICK)
@@ -80,20 +85,20 @@ class Life(RuleBasedStateMachine):
     def a_pod_is_evicted(self, pick: int) -> None:
         if name := self.pick(pick, self.alive()):
             self.world.evict(name)
-            self.count(False)
+            self.count(name, False)
 
     @rule(pick=PICK)
     def a_pod_vanishes(self, pick: int) -> None:
         if name := self.pick(pick, list(self.world.pods)):
             if self.is_member(name):
-                self.count(False)
+                self.count(name, False)
             self.world.vanish(name)
 
     @rule(pick=PICK)
     def somebody_deletes_a_pod(self, pick: int) -> None:
         if name := self.pick(pick, list(self.world.pods)):
             if self.is_member(name):
-                self.count(False)
+                self.count(name, False)
             self.world.ask_to_end(name)
 
     @rule()
@@ -129,18 +134,43 @@ class Life(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.world.after(seconds)
 
+    @rule(what=st.sampled_from(["", "Pod", "Service", "NetworkPolicy", "PodDisruptionBudget"]))
+    def the_cluster_begins_to_refuse(self, what: str) -> None:
+        """Objects of a kind; with the empty one, nothing any more."""
+        self.world.refuses = lambda child: REFUSAL if child["kind"] == what else None
+
+    @rule(pick=PICK)
+    def somebody_deletes_another_child(self, pick: int) -> None:
+        if names := sorted(self.world.others):
+            del self.world.others[names[pick % len(names)]]
+
+    @rule(pick=PICK)
+    def somebody_changes_another_child(self, pick: int) -> None:
+        found = [
+            child for child in self.world.others.values() if child["kind"] in ("NetworkPolicy", "Service")
+        ]
+        if found:
+            found[pick % len(found)]["spec"]["podSelector"] = {}
+
     # Passes.
 
     @rule(run=st.booleans())
     def the_operator_works(self, run: bool) -> None:
         before = self.world.status
         self.world.settle()
+        self.every_child_is_as_it_should_be()
+        writes, made = self.world.writes, self.world.step()
+        assert self.world.writes == writes, f"the status is written again and again: {made.status}"
         self.touched.clear()
         self.calm = max(0, self.calm - 1)
         if run:
             self.containers_run()
         status = self.world.status
-        assert (status.failures, status.disruptions) == (self.failures, self.disruptions)
+        assert status.failures + status.disruptions == self.failures + self.disruptions
+        if max(self.rows.values(), default=0) <= DISRUPTIONS_MAX:
+            assert (status.failures, status.disruptions) == (self.failures, self.disruptions)
+        else:
+            self.failures, self.disruptions = status.failures, status.disruptions
         assert status.restarts == self.failures + self.disruptions
         if self.failures > BACKOFF_LIMIT or self.permanent or self.learner_done:
             assert self.verdict
@@ -155,7 +185,7 @@ class Life(RuleBasedStateMachine):
             self.world.job["status"] = json.loads(json.dumps(made.status.to_dict()))
             self.touched.clear()
         for ref in made.delete[: max(0, done - 1)]:
-            self.world.pods.pop(ref.name) if ref.grace_seconds == 0 else self.world.ask_to_end(ref.name)
+            self.world.delete(ref)
         for child in (*made.apply, *made.create)[: max(0, done - 1 - len(made.delete))]:
             self.world._create(child)
 
@@ -165,6 +195,17 @@ class Life(RuleBasedStateMachine):
             assert self.world.status.phase == self.last_phase
         if hasattr(self, "world"):
             self.last_phase = self.world.status.phase
+
+    def every_child_is_as_it_should_be(self) -> None:
+        """Refusals are told as long as they hold, and no longer; a drain is held up as long as the job runs."""
+        refused = self.world.refused != []
+        assert (self.world.condition("ReplicaFailure") or ("False",))[0] == str(refused)
+        budget = ("PodDisruptionBudget", "demo-learner") in self.world.others
+        if not self.open:
+            assert not budget
+        elif not refused and not self.world.parsed.spec.run_policy.suspend:
+            assert budget or not any(pod.ready for pod in self.world.observe().role("learner"))
+            assert self.world.others["NetworkPolicy", "demo"]["spec"]["podSelector"]["matchLabels"]
 
     # Looking.
 
@@ -198,8 +239,9 @@ class Life(RuleBasedStateMachine):
         """Whether what happens still counts: not after the verdict."""
         return not self.verdict
 
-    def count(self, failure: bool) -> None:
+    def count(self, name: str, failure: bool) -> None:
         if self.open:
+            self.rows[name] = self.rows.get(name, 0) + (not failure)
             self.failures += failure
             self.disruptions += not failure
 

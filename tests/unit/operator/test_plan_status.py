@@ -21,7 +21,7 @@ def test_progress_is_written_at_most_so_often(world: World) -> None:
     assert world.status.progress.environment_steps == 10
     world.after(4).say(report(20))
     assert world.plan().status is None
-    assert world.plan().requeue_after == 5
+    assert world.plan().requeue_after == 1
     world.after(1).settle()
     assert (world.status.progress.environment_steps, world.status.progress_time) == (20, world.now)
 
@@ -39,7 +39,7 @@ def test_a_learners_last_steps_before_it_is_suspended_are_no_progress_of_a_suspe
 ) -> None:
     world.after(6).say(report(10)).settle()
     world.spec(runPolicy={"suspend": True}).step()
-    world.after(1).say(report(20)).step()
+    world.after(6).say(report(20)).step()
     assert world.status.progress.environment_steps == 20
     assert world.status.progress_time is None
     assert world.condition("Progressing") == ("False", "Suspended")
@@ -57,9 +57,9 @@ def test_warnings_become_events_once(world: World) -> None:
     skipped = {"reason": "CheckpointSkipped", "message": "the newest is damaged: it is left out"}
     other = {"reason": "DiskFull", "message": "no checkpoint"}
     world.say(report(1, warnings=[skipped])).settle()
-    world.say(report(1, warnings=[skipped, other])).settle()
+    world.after(5).say(report(1, warnings=[skipped, other])).settle()
     world.crash(LEARNER, 137).settle()
-    world.say(report(1, warnings=[skipped, other])).settle()
+    world.after(5).say(report(1, warnings=[skipped, other])).settle()
     told = [event for event in world.events if event[0] in ("CheckpointSkipped", "DiskFull")]
     assert told == [(skipped["reason"], skipped["message"]), (other["reason"], other["message"])]
 

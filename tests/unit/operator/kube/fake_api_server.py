@@ -1,0 +1,261 @@
+"""An API server in memory that can be told to misbehave: slow, silent, full, forgetful, gone."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from kubernetes import client
+from rltraining_operator.kube.api import Api
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Fault:
+    """Happens to the next `times` requests that match."""
+
+    method: str
+    """GET, POST, …, or WATCH."""
+    path: str
+    """A part of the path."""
+    status: int = 0
+    """Answer this status; 0: none."""
+    message: str = "injected"
+    headers: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    """Wait so long first."""
+    silent: bool = False
+    """WATCH: take the request and never say anything."""
+    cut: bool = False
+    """Break the connection off; a write takes place before."""
+    times: int = 1
+
+
+class NoMeter:
+    """Counts nothing."""
+
+    def request(self, verb: str, resource: str, code: str, seconds: float) -> None: ...
+
+
+class FakeApiServer:
+    """Objects by path. Lists, pages, watches, patches, preconditions and uids as the real one has them."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Json] = {}
+        self.faults: list[Fault] = []
+        self.requests: list[tuple[str, str]] = []
+        self.compacted = 0
+        """Watches that begin before this version are told that it is gone."""
+        self._version = 100
+        self._uids = count(1)
+        self._history: list[tuple[int, str, Json, str]] = []
+        self._news = asyncio.Condition()
+        self._apis: list[Api] = []
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._server = TestServer(app)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[FakeApiServer]:
+        """Serve within the block."""
+        await self._server.start_server()
+        try:
+            yield self
+        finally:
+            for api in self._apis:
+                await api.close()
+            await self._server.close()
+
+    def api(self, **changes: Any) -> Api:
+        """A client of this server; closed with it."""
+        credentials = client.Configuration()
+        credentials.host = str(self._server.make_url("")).rstrip("/")
+        options = {"qps": 10_000.0, "burst": 10_000, "request_seconds": 2.0, "meter": NoMeter()} | changes
+        self._apis.append(Api(credentials=credentials, **options))
+        return self._apis[-1]
+
+    def asked(self, method: str, part: str) -> int:
+        """How many such requests there were."""
+        return sum(verb == method and part in path for verb, path in self.requests)
+
+    async def put(self, path: str, found: Json) -> Json:
+        """Somebody else writes an object."""
+        kept = self.objects.get(path)
+        found = copy.deepcopy(found)
+        metadata = found["metadata"]
+        metadata["uid"] = (
+            kept["metadata"]["uid"] if kept else metadata.get("uid") or f"uid-{next(self._uids)}"
+        )
+        metadata.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
+        await self._keep(path, found, "MODIFIED" if kept else "ADDED")
+        return found
+
+    async def drop(self, path: str, *, tell: bool = True) -> None:
+        """Somebody else deletes an object; not to `tell` is a deletion that no watch saw."""
+        found = self.objects.pop(path)
+        self._version += 1
+        if tell:
+            await self._announce("DELETED", found, path)
+
+    async def _keep(self, path: str, found: Json, kind: str) -> None:
+        self._version += 1
+        found["metadata"]["resourceVersion"] = str(self._version)
+        self.objects[path] = found
+        await self._announce(kind, found, path)
+
+    async def _announce(self, kind: str, found: Json, path: str) -> None:
+        found = copy.deepcopy(found)
+        found["metadata"]["resourceVersion"] = str(self._version)
+        self._history.append((self._version, kind, found, path))
+        async with self._news:
+            self._news.notify_all()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        path, query = request.path, request.query
+        verb = "WATCH" if query.get("watch") else request.method
+        self.requests.append((verb, path))
+        body = json.loads(raw) if (raw := await request.read()) else {}
+        fault = self._fault(verb, path)
+        if fault:
+            await asyncio.sleep(fault.seconds)
+            if fault.status:
+                return _status(fault.status, fault.message, fault.headers)
+        if verb == "WATCH":
+            return await self._watch(request, path, int(query.get("resourceVersion") or 0), fault)
+        response = await getattr(self, f"_{verb.lower()}")(path, query, body)
+        if fault and fault.cut:
+            assert request.transport is not None
+            request.transport.abort()
+        return response
+
+    def _fault(self, verb: str, path: str) -> Fault | None:
+        for fault in self.faults:
+            if fault.method == verb and fault.path in path and fault.times > 0:
+                fault.times -= 1
+                return fault
+        return None
+
+    async def _get(self, path: str, query: Any, body: Json) -> web.Response:
+        if path in self.objects:
+            return web.json_response(self.objects[path])
+        if not _is_collection(path):
+            return _status(404, f"{path} not found")
+        found = [
+            its for at, its in sorted(self.objects.items()) if _within(at, path) and _selected(its, query)
+        ]
+        begin, limit = int(query.get("continue") or 0), int(query.get("limit") or 10_000)
+        rest = str(begin + limit) if begin + limit < len(found) else ""
+        items = found[begin : begin + limit]
+        return web.json_response(
+            {"metadata": {"resourceVersion": str(self._version), "continue": rest}, "items": items}
+        )
+
+    async def _post(self, path: str, query: Any, body: Json) -> web.Response:
+        at = f"{path}/{body['metadata']['name']}"
+        if at in self.objects:
+            return _status(409, f"{body['metadata']['name']} already exists")
+        return web.json_response(await self.put(at, body), status=201)
+
+    async def _put(self, path: str, query: Any, body: Json) -> web.Response:
+        known = self.objects.get(path)
+        if known is None:
+            return _status(404, f"{path} not found")
+        if body["metadata"].get("resourceVersion") != known["metadata"]["resourceVersion"]:
+            return _status(409, "the object has been modified")
+        return web.json_response(await self.put(path, body))
+
+    async def _patch(self, path: str, query: Any, body: Json) -> web.Response:
+        at = path.removesuffix("/status")
+        known = self.objects.get(at)
+        if known is None:
+            return _status(404, f"{path} not found")
+        for name in ("uid", "resourceVersion"):
+            if (wanted := body.get("metadata", {}).pop(name, None)) and wanted != known["metadata"][name]:
+                return _status(409, f"the {name} is another")
+        return web.json_response(await self.put(at, _merged(known, body)))
+
+    async def _delete(self, path: str, query: Any, body: Json) -> web.Response:
+        known = self.objects.get(path)
+        if known is None:
+            return _status(404, f"{path} not found")
+        uid = body.get("preconditions", {}).get("uid")
+        if uid and uid != known["metadata"]["uid"]:
+            return _status(409, "the uid is another")
+        await self.drop(path)
+        return web.json_response({"kind": "Status", "status": "Success"})
+
+    async def _watch(
+        self, request: web.Request, path: str, begin: int, fault: Fault | None
+    ) -> web.StreamResponse:
+        stream = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await stream.prepare(request)
+        if begin < self.compacted:
+            status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+            await stream.write(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
+            return stream
+        if fault and fault.cut:
+            return stream
+        sent = begin
+        while True:
+            for version, kind, found, at in list(self._history):
+                if version > sent and _within(at, path) and not (fault and fault.silent):
+                    await stream.write(json.dumps({"type": kind, "object": found}).encode() + b"\n")
+                    sent = version
+            async with self._news:
+                await self._news.wait()
+
+
+async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def _status(code: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
+    return web.json_response(
+        {"kind": "Status", "code": code, "message": message}, status=code, headers=headers
+    )
+
+
+def _is_collection(path: str) -> bool:
+    parts = path.strip("/").split("/")
+    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    return len(rest) in (1, 3)
+
+
+def _within(path: str, collection: str) -> bool:
+    """Whether an item lies in a collection, of a namespace or of all."""
+    if path.startswith(f"{collection}/"):
+        return True
+    root, _, plural = collection.rpartition("/")
+    parts = path.removeprefix(f"{root}/").split("/")
+    return path.startswith(root) and len(parts) == 4 and parts[0] == "namespaces" and parts[2] == plural
+
+
+def _selected(found: Json, query: Any) -> bool:
+    labels = found["metadata"].get("labels") or {}
+    wanted = [part.split("=") for part in query.get("labelSelector", "").split(",") if part]
+    return all(labels.get(name) == value for name, value in wanted)
+
+
+def _merged(old: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(old) if isinstance(old, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merged(merged.get(name), value)
+    return merged

@@ -1,0 +1,81 @@
+"""Queues and schedulers for groups: what each finds on the pods, and beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from operator_world import World, make_world
+
+
+def gang(samplers: int = 2, template: dict[str, Any] | None = None, **policy: Any) -> World:
+    sampler = {"replicas": samplers} | ({"template": template} if template else {})
+    world = make_world(sampler=sampler, runPolicy={"schedulingPolicy": policy})
+    world.settle()
+    assert world.step().empty, "what the scheduler's API adds is left alone"
+    return world
+
+
+def group(world: World) -> dict[str, Any]:
+    return world.others["PodGroup", "demo"]
+
+
+def test_without_a_policy_there_is_nothing() -> None:
+    world = make_world()
+    world.settle()
+    for pod in world.pods.values():
+        assert "annotations" not in pod["metadata"]
+        assert "schedulerName" not in pod["spec"]
+    assert ("PodGroup", "demo") not in world.others
+
+
+def test_kueue_queues_each_pod_by_itself() -> None:
+    world = gang(kueue={"queueName": "team-a"})
+    for pod in world.pods.values():
+        assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+    assert ("PodGroup", "demo") not in world.others
+
+
+def test_volcano() -> None:
+    world = gang(volcano={"queue": "gpu", "priorityClassName": "high"})
+    assert group(world)["apiVersion"] == "scheduling.volcano.sh/v1beta1"
+    assert group(world)["spec"] == {"minMember": 2, "queue": "gpu", "priorityClassName": "high"}
+    assert group(world)["metadata"]["ownerReferences"][0]["uid"] == "job-uid"
+    for pod in world.pods.values():
+        assert pod["metadata"]["annotations"] == {"scheduling.k8s.io/group-name": "demo"}
+        assert pod["spec"]["schedulerName"] == "volcano"
+
+
+def test_coscheduling() -> None:
+    world = gang(coscheduling={"scheduleTimeoutSeconds": 30})
+    assert group(world)["apiVersion"] == "scheduling.x-k8s.io/v1alpha1"
+    assert group(world)["spec"]["minMember"] == 2
+    assert group(world)["spec"]["scheduleTimeoutSeconds"] == 30
+    for pod in world.pods.values():
+        assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "demo"
+        assert "schedulerName" not in pod["spec"]
+
+
+@pytest.mark.parametrize(
+    ("samplers", "asked", "together"), [(1, None, 2), (8, None, 2), (8, 9, 9), (8, 20, 9), (2, 1, 1)]
+)
+def test_how_many_must_fit_at_once(samplers: int, asked: int | None, together: int) -> None:
+    for key, field in (("volcano", "minAvailable"), ("coscheduling", "minMember")):
+        world = gang(samplers, **{key: {field: asked} if asked else {}})
+        assert group(world)["spec"]["minMember"] == together
+
+
+def test_a_job_that_is_made_smaller_does_not_wait_for_members_it_will_not_have() -> None:
+    world = gang(4, volcano={"minAvailable": 5})
+    world.spec(sampler={"replicas": 1}).settle()
+    assert group(world)["spec"]["minMember"] == 2
+
+
+def test_a_template_may_name_another_scheduler_but_not_another_group() -> None:
+    metadata = {"labels": {"scheduling.x-k8s.io/pod-group": "mine"}, "annotations": {"a": "b"}}
+    template = {"metadata": metadata, "spec": {"schedulerName": "second"}}
+    pod = gang(template=template, coscheduling={}).pods["demo-sampler-0"]
+    assert pod["spec"]["schedulerName"] == "second"
+    assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "demo"
+    assert pod["metadata"]["annotations"] == {"a": "b"}
+    assert gang(template=template, volcano={}).pods["demo-sampler-0"]["spec"]["schedulerName"] == "second"

@@ -1,0 +1,185 @@
+"""Who reaches a job's pods, who may evict its learner, and what installations and templates decide about the pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from operator_world import LEARNER, SAMPLER_0, World, make_world
+from rltraining_operator.settings import Settings
+
+MEMBERS = {"matchLabels": {"rltraining.dev/job-name": "demo"}}
+PROMETHEUS = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
+RANGE = "net.ipv4.ip_local_port_range"
+
+
+def settled(settings: Settings | None = None, **spec: Any) -> World:
+    world = make_world(**spec)
+    world.settings = settings or Settings()
+    world.settle()
+    return world
+
+
+def learner(settings: Settings | None = None, **template: Any) -> dict[str, Any]:
+    world = settled(settings, learner={"template": {"spec": template}})
+    spec: dict[str, Any] = world.pods[LEARNER]["spec"]
+    return spec
+
+
+def test_only_members_reach_members_but_for_http() -> None:
+    policy = settled(Settings(metrics_peer=PROMETHEUS)).others["NetworkPolicy", "demo"]
+    assert policy["apiVersion"] == "networking.k8s.io/v1"
+    assert policy["spec"] == {
+        "podSelector": MEMBERS,
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            {"from": [{"podSelector": MEMBERS}]},
+            {
+                "from": [
+                    {
+                        "namespaceSelector": {},
+                        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "rltraining-operator"}},
+                    },
+                    PROMETHEUS,
+                ],
+                "ports": [{"port": 8080, "protocol": "TCP"}],
+            },
+        ],
+    }
+
+
+def test_without_a_peer_for_metrics_nobody_but_the_operator_may_ask() -> None:
+    rules = settled().others["NetworkPolicy", "demo"]["spec"]["ingress"]
+    assert [len(rule["from"]) for rule in rules] == [1, 1]
+
+
+def test_a_policy_that_is_no_longer_wanted_is_taken_away() -> None:
+    world = settled().run()
+    world.settle()
+    world.settings = Settings(network_policy=False, pod_disruption_budget=False)
+    world.settle()
+    assert {kind for kind, _ in world.others} == {"Service", "ConfigMap", "Secret"}
+
+
+def test_a_learner_that_is_ready_is_not_evicted_while_its_job_runs() -> None:
+    world = settled()
+    assert ("PodDisruptionBudget", "demo-learner") not in world.others, "there is nothing to protect yet"
+    world.run().settle()
+    budget = world.others["PodDisruptionBudget", "demo-learner"]
+    assert (budget["apiVersion"], budget["spec"]) == (
+        "policy/v1",
+        {
+            "minAvailable": 1,
+            "selector": {
+                "matchLabels": {"rltraining.dev/job-name": "demo", "rltraining.dev/role": "learner"}
+            },
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    )
+
+
+@pytest.mark.parametrize("clean", ["All", "Running", "None"])
+@pytest.mark.parametrize("code", [0, 64])
+def test_what_is_over_holds_up_no_drain(code: int, clean: str) -> None:
+    world = make_world(runPolicy={"cleanPodPolicy": clean}).up()
+    world.die(LEARNER, code).step()
+    assert ("PodDisruptionBudget", "demo-learner") not in world.others
+    assert ("NetworkPolicy", "demo") in world.others, "pods that are left are still guarded"
+
+
+def test_a_budget_that_outlived_its_job_is_found() -> None:
+    world = settled().run()
+    world.settle()
+    budget = world.others["PodDisruptionBudget", "demo-learner"]
+    world.die(LEARNER, 0).settle()
+    world.after(100).settle()
+    world.end_deleted().settle()
+    assert world.status.phase == "Succeeded"
+    world.others["PodDisruptionBudget", "demo-learner"] = budget
+    world.settle()
+    assert ("PodDisruptionBudget", "demo-learner") not in world.others
+
+
+@pytest.mark.parametrize(
+    ("settings", "template", "sysctls"),
+    [
+        (Settings(), {}, [{"name": RANGE, "value": "20000 29999"}]),
+        (Settings(rpc_ports=(1, 2)), {}, [{"name": RANGE, "value": "1 2"}]),
+        (Settings(rpc_ports=None), {}, None),
+        (
+            Settings(),
+            {"securityContext": {"sysctls": [{"name": RANGE, "value": "5 6"}]}},
+            [{"name": RANGE, "value": "5 6"}],
+        ),
+        (
+            Settings(),
+            {"securityContext": {"sysctls": [{"name": "net.core.somaxconn", "value": "9"}]}},
+            [{"name": RANGE, "value": "20000 29999"}, {"name": "net.core.somaxconn", "value": "9"}],
+        ),
+        (Settings(), {"hostNetwork": True}, []),
+    ],
+)
+def test_ports_of_rpc(settings: Settings, template: dict[str, Any], sysctls: object) -> None:
+    security = learner(settings, **template)["securityContext"]
+    assert security.get("sysctls") == sysctls
+    assert security["runAsNonRoot"] is True
+
+
+def test_what_an_installation_decides_and_a_template_may_change() -> None:
+    settings = Settings(
+        image="registry/trainer:1",
+        image_pull_policy="Never",
+        image_pull_secrets=("a", "b"),
+        priority_class="low",
+    )
+    ours = learner(settings)
+    assert ours["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+    assert ours["priorityClassName"] == "low"
+    trainer = ours["containers"][0]
+    assert (trainer["image"], trainer["imagePullPolicy"]) == ("registry/trainer:1", "Never")
+    theirs = learner(
+        settings,
+        imagePullSecrets=[{"name": "mine"}],
+        priorityClassName="high",
+        containers=[{"name": "trainer", "imagePullPolicy": "Always"}],
+    )
+    assert (theirs["imagePullSecrets"], theirs["priorityClassName"]) == ([{"name": "mine"}], "high")
+    assert theirs["containers"][0]["imagePullPolicy"] == "Always"
+
+
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("nodeSelector", {"gpu": "a100"}),
+        ("priorityClassName", "high"),
+        ("tolerations", [TOLERATION]),
+        ("runtimeClassName", "nvidia"),
+        ("imagePullSecrets", [{"name": "registry"}]),
+        ("serviceAccountName", "reader"),
+        ("initContainers", [{"name": "fetch", "image": "busybox"}]),
+        ("affinity", {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}),
+        ("topologySpreadConstraints", [{"maxSkew": 1}]),
+        ("terminationGracePeriodSeconds", 120),
+        ("dnsPolicy", "None"),
+    ],
+)
+def test_a_template_reaches_its_own_role_only(field: str, value: object) -> None:
+    world = settled(learner={"template": {"spec": {field: value}}})
+    assert world.pods[LEARNER]["spec"][field] == value
+    assert field not in world.pods[SAMPLER_0]["spec"]
+
+
+def test_gpus_and_another_container() -> None:
+    gpus = {"limits": {"nvidia.com/gpu": 1}}
+    spec = learner(
+        containers=[{"name": "trainer", "resources": gpus}, {"name": "proxy", "image": "envoy"}],
+        serviceAccountName="reader",
+    )
+    trainer, proxy = spec["containers"]
+    assert trainer["resources"] == gpus
+    assert trainer["securityContext"]["readOnlyRootFilesystem"] is True
+    assert proxy == {"name": "proxy", "image": "envoy"}
+    assert spec["automountServiceAccountToken"] is False, "a service account is for its pull secrets only"

@@ -1,0 +1,218 @@
+"""Why a job does not run: in a condition, in the message and in an event, within one pass, and each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from operator_world import LEARNER, SAMPLER_0, World, make_world, report, words
+from rltraining_operator.errors import NameTakenError, RejectedError
+from rltraining_operator.refusals import Refusal, read_refusal
+from rltraining_operator.settings import START_SECONDS, UNREACHABLE_SECONDS
+
+MEMORY = "0/3 nodes are available: 3 Insufficient memory."
+UNBOUND = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+GATES = "Scheduling is blocked due to non-empty scheduling gates"
+PULL = 'Back-off pulling image "nowhere/x": ErrImagePull: not found'
+
+
+def unscheduled(message: str, reason: str = "Unschedulable") -> Callable[[World], Any]:
+    def happen(world: World) -> None:
+        world.cannot_schedule(LEARNER, message)
+        world.pods[LEARNER]["status"]["conditions"][0]["reason"] = reason
+
+    return happen
+
+
+def waits(reason: str, message: str = "") -> Callable[[World], Any]:
+    return lambda world: world.wait_for(LEARNER, reason, message)
+
+
+def init_waits(world: World) -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": PULL}}
+    world.pods[LEARNER]["status"]["initContainerStatuses"] = [{"name": "fetch", "state": waiting}]
+
+
+TRAINER = f"pod {LEARNER}, container trainer"
+
+
+@pytest.mark.parametrize(
+    ("happen", "reason", "sentence"),
+    [
+        (unscheduled(MEMORY), "Unschedulable", f"pod {LEARNER} cannot be scheduled: {MEMORY}"),
+        (unscheduled(UNBOUND), "ClaimUnbound", f"pod {LEARNER} cannot be scheduled: {UNBOUND}"),
+        (
+            unscheduled(GATES, "SchedulingGated"),
+            "SchedulingGated",
+            f"pod {LEARNER} waits for a queue to let it begin: {GATES}",
+        ),
+        (waits("ErrImagePull", "denied"), "ImagePullFailed", f"{TRAINER}: ErrImagePull: denied"),
+        (waits("ImagePullBackOff", PULL), "ImagePullFailed", f"{TRAINER}: ImagePullBackOff: {PULL}"),
+        (waits("InvalidImageName"), "ImagePullFailed", f"{TRAINER}: InvalidImageName"),
+        (
+            waits("CreateContainerConfigError", 'configmap "mine" not found'),
+            "ContainerConfigFailed",
+            f'{TRAINER}: CreateContainerConfigError: configmap "mine" not found',
+        ),
+        (
+            waits("CreateContainerError", "no such runtime"),
+            "ContainerStartFailed",
+            f"{TRAINER}: CreateContainerError: no such runtime",
+        ),
+        (init_waits, "ImagePullFailed", f"pod {LEARNER}, container fetch: ImagePullBackOff: {PULL}"),
+    ],
+)
+def test_what_keeps_a_pod_from_starting(happen: Callable[[World], Any], reason: str, sentence: str) -> None:
+    world = make_world()
+    world.settle()
+    world.events.clear()
+    happen(world)
+    world.step()
+    assert (world.condition("Ready"), world.status.message) == (("False", reason), sentence)
+    assert world.events == [(reason, sentence)]
+    world.after(10).settle()
+    assert len(world.events) == 1, "told once, not at each pass"
+    ready = next(condition for condition in world.status.conditions if condition.type == "Ready")
+    assert ready.message == f"0/1 learners and 0/2 samplers are ready: {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("code", "how", "message", "reason", "event", "sentence"),
+    [
+        (137, "OOMKilled", "", "OOMKilled", "OOMKilled", "exit code 137 (OOMKilled)"),
+        (137, "Error", "", "Disrupted", "Disrupted", "exit code 137 (SIGKILL)"),
+        (139, "Error", "", "ContainerFailed", "MemberFailed", "exit code 139 (SIGSEGV)"),
+        (1, "Error", "Tr\nKeyError: 'x'\n", "ContainerFailed", "MemberFailed", "exit code 1: KeyError: 'x'"),
+        (1, "Error", words("EnvCrashed", "boom"), "EnvCrashed", "MemberFailed", "exit code 1: boom"),
+    ],
+)
+def test_what_ended_a_container(
+    code: int, how: str, message: str, reason: str, event: str, sentence: str
+) -> None:
+    world = make_world().up()
+    world.events.clear()
+    world.die(SAMPLER_0, code, how, message).step()
+    told = f"pod {SAMPLER_0}, container trainer: {sentence}"
+    assert (world.condition("Ready"), world.status.message) == (("False", reason), told)
+    assert world.events == [(event, told)]
+
+
+def test_a_claim_that_is_not_bound_is_named_with_its_storage_class() -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}
+    world = make_world(checkpoint={"volume": {"claimTemplate": {"spec": spec}}})
+    world.settle()
+    world.others["PersistentVolumeClaim", "demo-checkpoints"]["status"] = {"phase": "Pending"}
+    unscheduled(UNBOUND)(world)
+    world.settle()
+    assert world.status.message.endswith("(claim demo-checkpoints is Pending: storage class fast)")
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "cause"),
+    [
+        ("", "its image is still being pulled, or a volume cannot be mounted"),
+        ("False", "its volumes or its network cannot be set up"),
+        ("True", "its image is still being pulled"),
+    ],
+)
+def test_a_pod_that_has_a_node_and_no_container_for_long(sandbox: str, cause: str) -> None:
+    world = make_world()
+    world.settle()
+    conditions = [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": world.now.isoformat()},
+        *([{"type": "PodReadyToStartContainers", "status": sandbox}] if sandbox else []),
+    ]
+    world.pods[LEARNER]["status"]["conditions"] = conditions
+    world.after(START_SECONDS - 1).settle()
+    assert world.condition("Ready") == ("False", "MembersNotReady")
+    assert world.plan().requeue_after == 1
+    world.after(1).settle()
+    assert world.condition("Ready") == ("False", "StartDelayed")
+    assert world.status.message == (
+        f"pod {LEARNER} has had a node for 60 s and no container: {cause}; see: kubectl describe pod {LEARNER}"
+    )
+    writes = world.writes
+    world.after(60).settle()
+    assert world.writes == writes, "the sentence does not change with time"
+
+
+def test_a_learner_that_does_not_answer_is_said_to_be_unreachable() -> None:
+    world = make_world().up().say(report(5))
+    world.settle()
+    world.unreachable = True
+    world.after(UNREACHABLE_SECONDS - 1).settle()
+    assert world.condition("Progressing") == ("True", "Training")
+    world.after(1).settle()
+    assert world.condition("Progressing") == ("Unknown", "LearnerUnreachable")
+    assert "does not answer the operator on port 8080" in world.status.message
+    assert world.events[-1] == ("LearnerUnreachable", world.status.message)
+    world.after(1000).settle()
+    assert world.condition("Progressing") == ("Unknown", "LearnerUnreachable"), "nobody knows if it stalls"
+    world.unreachable = False
+    world.say(report(9)).settle()
+    assert (world.condition("Progressing"), world.status.message) == (("True", "Training"), "")
+
+
+def test_trouble_goes_away_with_its_cause() -> None:
+    world = make_world()
+    world.settle()
+    unscheduled(MEMORY)(world)
+    world.settle()
+    world.run().settle()
+    assert (world.condition("Ready"), world.status.message) == (("True", "AllMembersReady"), "")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (f'pods "{LEARNER}" is forbidden: exceeded quota: q, requested: pods=1', "QuotaExceeded"),
+        (
+            f'pods "{LEARNER}" is forbidden: violates PodSecurity "restricted:latest": x',
+            "PodSecurityViolation",
+        ),
+        (f'admission webhook "policy" denied the request: {LEARNER} has no owner', "AdmissionRefused"),
+        (f'pods "{LEARNER}" is forbidden: no PriorityClass with name high was found', "AdmissionRefused"),
+        (f'pods "{LEARNER}" is forbidden: User "x" cannot create resource "pods"', "OperatorForbidden"),
+        (f'Pod "{LEARNER}" is invalid: spec.containers[0].image: Required value', "Invalid"),
+    ],
+)
+def test_what_an_api_server_refuses(said: str, reason: str) -> None:
+    child = {"kind": "Pod", "metadata": {"name": LEARNER}}
+    assert read_refusal(RejectedError(said), child) == Refusal(reason, said)
+
+
+def test_a_refusal_that_names_nothing_gets_a_name() -> None:
+    child = {"kind": "Service", "metadata": {"name": "demo"}}
+    assert read_refusal(RejectedError("no"), child) == Refusal("AdmissionRefused", "Service demo: no")
+    assert read_refusal(NameTakenError("Service demo is another's"), child).reason == "NameTaken"
+
+
+def test_samplers_beyond_a_quota_are_told_while_the_others_train() -> None:
+    world = make_world(sampler={"replicas": 3})
+    world.refuses = lambda child: QUOTA if len(world.pods) >= 3 and child["kind"] == "Pod" else None
+    world.settle()
+    world.run().settle()
+    assert (world.status.phase, world.status.sampler.summary) == ("Running", "2/3")
+    assert world.condition("Ready") == ("False", "QuotaExceeded")
+    assert world.status.message == QUOTA.sentence
+    assert [event for event in world.events if event[0] == "QuotaExceeded"] == [
+        (QUOTA.reason, QUOTA.sentence)
+    ]
+    world.spec(sampler={"replicas": 2}).settle()
+    assert world.condition("ReplicaFailure") == ("False", "Accepted")
+    assert (world.condition("Ready"), world.status.message) == (("True", "AllMembersReady"), "")
+
+
+def test_what_is_refused_while_all_members_work_is_told_too() -> None:
+    world = make_world().up()
+    del world.others["NetworkPolicy", "demo"]
+    world.refuses = lambda child: QUOTA if child["kind"] == "NetworkPolicy" else None
+    world.settle()
+    assert (world.condition("Ready"), world.status.message) == (("True", "AllMembersReady"), QUOTA.sentence)
+    world.refuses = lambda child: None
+    world.settle()
+    assert (world.condition("ReplicaFailure"), world.status.message) == (("False", "Accepted"), "")
+
+
+QUOTA = Refusal("QuotaExceeded", 'pods "demo-sampler-2" is forbidden: exceeded quota: q')
