@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
-from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
-from rltraining.errors import ClientError
+from rltraining.cluster import cli as cluster
+from rltraining.commands import F, command, reflow, refusals
+from rltraining.errors import UsageError
 from rltraining.export import Format
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 app = typer.Typer(
     name="rltrain",
@@ -26,33 +23,14 @@ app = typer.Typer(
 )
 
 
-def _reflow(docstring: str | None) -> str:
-    """A docstring as help: text is wrapped to the terminal; what is indented (after a \\b, for click) stays."""
-    paragraphs = cleandoc(docstring or "").split("\n\n")
-    return "\n\n".join(f"\b\n{text}" if text.startswith(" ") else text for text in paragraphs)
-
-
-def _command(function: F) -> F:
-    return app.command(help=_reflow(function.__doc__))(function)
+_command = command(app)
 
 
 def _top(function: F) -> F:
-    return app.callback(help=_reflow(function.__doc__))(function)
+    return app.callback(help=reflow(function.__doc__))(function)
 
 
 POLICY = typer.Argument(metavar="POLICY", help="Folder or URI of a policy, or a run's folder: runs/first.")
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """What cannot be done is said in sentences on standard error; a traceback is for bugs."""
-    try:
-        yield
-    except ClientError as error:
-        for problem in error.problems:
-            typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-            typer.echo(problem, err=True)
-        raise typer.Exit(error.exit_code) from None
 
 
 def _print_version(wanted: bool) -> None:
@@ -63,6 +41,10 @@ def _print_version(wanted: bool) -> None:
 
 @_top
 def rltrain(
+    context_: typer.Context,
+    namespace: Annotated[str | None, cluster.NAMESPACE] = None,
+    context: Annotated[str | None, cluster.CONTEXT] = None,
+    kubeconfig: Annotated[Path | None, cluster.KUBECONFIG] = None,
     _: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
@@ -77,7 +59,20 @@ def rltrain(
 
       rltrain run examples/cartpole-impala.yaml --workdir runs/first
       rltrain evaluate runs/first/policy
+
+    The same in a cluster (submit, get, watch, logs, suspend, resume, scale and delete are for clusters):
+
+      rltrain submit examples/cartpole-impala.yaml
+      rltrain watch cartpole
     """
+    given = {"namespace": namespace, "context": context, "kubeconfig": kubeconfig}
+    places = {name: value for name, value in given.items() if value is not None}
+    if places and context_.invoked_subcommand not in cluster.NAMES:
+        with refusals():
+            raise UsageError(
+                f"--{next(iter(places))}: is for commands on a cluster: {', '.join(cluster.NAMES)}"
+            )
+    context_.default_map = {name: places for name in cluster.NAMES}
 
 
 @_command
@@ -128,7 +123,7 @@ def run(
       rltrain run runs/cartpole-20261121-014300 --resume
       kubectl get rlj/cartpole -o yaml | rltrain run - --plain
     """
-    with _refusals():
+    with refusals():
         from rltraining import run as command
 
         changes = [*(overrides or ()), *(() if seed is None else (f"seed={seed}",))]
@@ -155,7 +150,7 @@ def validate(
       rltrain validate examples/*.yaml
       rltrain validate job.yaml --print
     """
-    with _refusals():
+    with refusals():
         from rltraining import validate as command
 
         command.validate(files, print_jobs=print_)
@@ -203,7 +198,7 @@ def evaluate(
       rltrain evaluate runs/first/policy --episodes 20 --stochastic --seed 1 --json
       rltrain evaluate runs/first/policy --video cartpole.mp4
     """
-    with _refusals():
+    with refusals():
         from rltraining import evaluate as command
 
         options = command.Options(
@@ -230,10 +225,13 @@ def export(
       rltrain export runs/first/policy
       rltrain export runs/first/policy --format torchscript --output cartpole.pt
     """
-    with _refusals():
+    with refusals():
         from rltraining import export as command
 
         command.export(policy, form, output)
+
+
+app.add_typer(cluster.app)
 
 
 def main() -> None:

@@ -45,7 +45,8 @@ class Plain:
                 self._print(event_line(event))
         if snapshot.notice != self._notice:
             self._notice = snapshot.notice
-            self._print(snapshot.notice)
+            if snapshot.notice:
+                self._print(snapshot.notice)
         if snapshot.status.phase != self._phase:
             self._phase = snapshot.status.phase
             self._next_line = snapshot.elapsed + LINE_SECONDS

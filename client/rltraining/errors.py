@@ -12,7 +12,9 @@ class Exit(IntEnum):
     FAILED = 1
     """The job failed."""
     USAGE = 2
-    """The command or a manifest cannot be used as it is; nothing was started."""
+    """The command or a manifest cannot be used as it is, or there is no such job; nothing was started."""
+    CLUSTER = 3
+    """The cluster cannot be reached, does not allow it, or what was waited for did not come in time."""
 
 
 class ClientError(Exception):

@@ -1,23 +1,19 @@
-"""From a local cluster to snapshots: what the view needs, in the words that people know from kubectl."""
+"""From a local cluster to snapshots."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 
 from rltraining_operator.cluster import Key
-from rltraining_operator.failures import last_words
 from rltraining_operator.local import LocalCluster
-from rltraining_operator.observed import Pod
 
-from rltraining.snapshot import Eta, EventRow, PodRow, Point, Snapshot
-
-CURVE_POINTS_MAX = 2000
-"""Of a long run every second point is dropped when there are more."""
+from rltraining.snapshot import EventRow, Point, Snapshot
+from rltraining.track import Track
 
 
 class Observer:
-    """Makes snapshots of a job, and remembers what only their sequence tells: the curve and the time left."""
+    """Makes snapshots of a job."""
 
     def __init__(
         self, cluster: LocalCluster, key: Key, started: datetime, curve: Iterable[Point] = ()
@@ -26,37 +22,13 @@ class Observer:
         self._cluster = cluster
         self._key = key
         self._started = started
-        self._eta = Eta()
-        self._curve = list(curve)
-        self._seconds_before = self._curve[-1].seconds if self._curve else 0.0
+        self._track = Track(curve)
 
     def snapshot(self, now: datetime, notice: str = "") -> Snapshot:
         """The job as it is."""
-        job = self._cluster.job(self._key)
         elapsed = (now - self._started).total_seconds()
-        progress = job.status.progress
-        if progress.mean_return is not None:
-            self._extend(
-                Point(progress.environment_steps, self._seconds_before + elapsed, progress.mean_return)
-            )
-        return Snapshot(
-            job=job,
-            elapsed=elapsed,
-            pods=tuple(map(pod_row, self._cluster.pods(self._key))),
-            events=self._events(),
-            curve=tuple(self._curve),
-            eta_seconds=self._eta.update(elapsed, progress.percent),
-            notice=notice,
-        )
-
-    def _extend(self, point: Point) -> None:
-        """Add a point; those that a learner has lost with its predecessor go."""
-        while self._curve and self._curve[-1].steps > point.steps:
-            self._curve.pop()
-        if not self._curve or self._curve[-1].steps < point.steps:
-            self._curve.append(point)
-        if len(self._curve) > CURVE_POINTS_MAX:
-            del self._curve[1:-1:2]
+        pods = self._cluster.pods(self._key)
+        return self._track.snapshot(self._cluster.job(self._key), elapsed, pods, self._events(), notice)
 
     def _events(self) -> tuple[EventRow, ...]:
         newest_last = sorted(self._cluster.events, key=lambda stored: stored.last)
@@ -70,31 +42,3 @@ class Observer:
             )
             for stored in newest_last
         )
-
-
-def pod_row(pod: Pod) -> PodRow:
-    """A pod as `kubectl get pods` shows it, and why it is not ready."""
-    waiting = [container.waiting for container in pod.containers if container.waiting]
-    phase = pod.phase
-    if pod.deleting:
-        phase = "Terminating"
-    elif waiting:
-        phase = waiting[0].get("reason") or phase
-    restarts = sum(container.restarts for container in pod.containers)
-    return PodRow(
-        pod.name,
-        phase,
-        pod.ready,
-        restarts,
-        "" if pod.ready else _why(pod, [w.get("message") for w in waiting]),
-    )
-
-
-def _why(pod: Pod, waiting: Sequence[str | None]) -> str:
-    death = pod.newest_death
-    ended = ""
-    if death is not None:
-        ended = f"exit code {death.exit_code}"
-        if words := last_words(death.message):
-            ended += f": {words}"
-    return "; ".join(filter(None, [pod.message or pod.reason, *waiting, ended]))

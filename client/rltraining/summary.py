@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from rltraining_api.status import Status
@@ -25,10 +26,16 @@ def failure(snapshot: Snapshot) -> str:
 
 def summary(snapshot: Snapshot, folder: Path, *, signal: int | None, has_curve: bool) -> str:
     """The run in a few lines: how it ended, what came out, where it lies, what to do next."""
-    rows = [*_results(snapshot, interrupted=signal is not None), *_places(folder, has_curve)]
+    rows = [*results(snapshot, interrupted=signal is not None), *_places(folder, has_curve)]
     headline = "Interrupted" if signal is not None else snapshot.status.phase
-    lines = [f"{headline}: {snapshot.title}", *(f"  {name:<{WIDTH}}{value}" for name, value in rows if value)]
-    return "\n".join(["", *lines, "", *_advice(snapshot, folder, signal)]).rstrip()
+    return "\n".join(
+        ["", *block(f"{headline}: {snapshot.title}", rows), "", *_advice(snapshot, folder, signal)]
+    ).rstrip()
+
+
+def block(headline: str, rows: Iterable[tuple[str, str]]) -> list[str]:
+    """A headline, and below it a line per value that is not empty."""
+    return [headline, *(f"  {name:<{WIDTH}}{value}" for name, value in rows if value)]
 
 
 def shown(path: Path) -> str:
@@ -36,7 +43,8 @@ def shown(path: Path) -> str:
     return min(str(path), os.path.relpath(path), key=len)
 
 
-def _results(snapshot: Snapshot, *, interrupted: bool) -> list[tuple[str, str]]:
+def results(snapshot: Snapshot, *, interrupted: bool = False) -> list[tuple[str, str]]:
+    """What came out, as names and values; empty values are not worth showing."""
     status, progress = snapshot.status, snapshot.status.progress
     why = (
         ""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from fake_api import FakeApi
+from fake_api_http import serving
+from rltraining import RLTrainingClient
+from rltraining.sdk.timing import Timing
 from rltraining.snapshot import Snapshot
 from rltraining_api.manifest import load_manifest
 from rltraining_api.status import Progress, Status
@@ -20,6 +26,8 @@ spec:
   sampler: {replicas: 2}
   stop: {environmentSteps: 2000000, meanReturn: {atLeast: 475}}
 """
+
+FAST = Timing(connect=5, answer=5, look=0.5, first_pause=0.001, longest_pause=0.01, patience=5)
 
 SnapshotMaker = Callable[..., Snapshot]
 
@@ -45,3 +53,43 @@ def snapshot() -> SnapshotMaker:
         return Snapshot(job=job, **{"elapsed": 3.2, **rest})
 
     return make
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    """A fake API server that runs."""
+    with serving() as api:
+        yield api
+
+
+@pytest.fixture
+def kubeconfig(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kubeconfig that leads to it, and the only one that is known."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig_for(api.url)))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    return path
+
+
+@pytest.fixture
+def client(kubeconfig: Path) -> RLTrainingClient:
+    """Its client, which never sleeps for long."""
+    return RLTrainingClient(timing=FAST)
+
+
+@pytest.fixture
+def job(api: FakeApi, manifest: str) -> dict[str, Any]:
+    """A job that it holds, `cartpole`."""
+    return api.put("rltrainingjobs", yaml.safe_load(manifest))
+
+
+def kubeconfig_for(server: str, **context: str) -> dict[str, Any]:
+    """With one context, `here`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "here", "cluster": {"server": server}}],
+        "users": [{"name": "me", "user": {"token": "secret"}}],
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me", **context}}],
+    }

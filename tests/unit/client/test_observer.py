@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rltraining.observer import pod_row
 from rltraining.snapshot import PodRow
+from rltraining.track import pod_row
 from rltraining_operator.observed import Pod
 
 RUNNING = {"running": {}}

@@ -1,0 +1,39 @@
+"""`rltrain suspend`, `resume`, `scale` and `delete`."""
+
+from __future__ import annotations
+
+import typer
+from rltraining_api.job import RLTrainingJob
+
+from rltraining.sdk.client import RLTrainingClient
+from rltraining.units import plural
+
+
+def suspend(client: RLTrainingClient, name: str) -> None:
+    """Set `runPolicy.suspend`."""
+    _tell(client.suspend(name), "suspended: it goes on with: rltrain resume")
+
+
+def resume(client: RLTrainingClient, name: str) -> None:
+    """Clear `runPolicy.suspend`."""
+    _tell(client.resume(name), "resumed: see it with: rltrain watch")
+
+
+def scale(client: RLTrainingClient, name: str, samplers: int) -> None:
+    """Set the number of samplers."""
+    client.scale(name, samplers)
+    typer.echo(f"{name}: scaled to {plural(samplers, 'sampler')}")
+
+
+def delete(client: RLTrainingClient, name: str, *, wait: bool) -> None:
+    """Delete the job."""
+    client.delete(name, wait=wait)
+    typer.echo(f"{name}: deleted")
+
+
+def _tell(job: RLTrainingJob, change: str) -> None:
+    name = job.metadata.name
+    if job.status.completion_time is not None:
+        typer.echo(f"{name}: is over already ({job.status.phase}): this changes nothing")
+    else:
+        typer.echo(f"{name}: {change} {name}")

@@ -1,0 +1,246 @@
+"""The commands on a cluster. Wiring only, as in `rltraining.cli`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from rltraining.cluster.place import CONTEXT, KUBECONFIG, NAMESPACE, Place, complete_job, with_place
+from rltraining.commands import command, refusals
+
+__all__ = ["CONTEXT", "KUBECONFIG", "NAMES", "NAMESPACE", "app"]
+
+app = typer.Typer()
+_command = command(app)
+
+NAME = typer.Argument(metavar="NAME", help="Name of the job.", autocompletion=complete_job)
+PLAIN = typer.Option("--plain", help="Lines of text, as when the output is not a terminal.")
+
+
+class Output(StrEnum):
+    """Of `get`."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+class Role(StrEnum):
+    """Of `logs`."""
+
+    LEARNER = "learner"
+    SAMPLER = "sampler"
+
+
+@_command
+@with_place
+def submit(
+    place: Place,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The manifest; - reads standard input.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="PATH=VALUE", help="Change a field of the manifest. May be given repeatedly."
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Short for --set seed=N.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Another name than the manifest's.", show_default=False)
+    ] = None,
+    generate_name: Annotated[
+        bool, typer.Option("--generate-name", help="Add five letters to the name: each submit is a new job.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Watch the job until it is over.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print the learner's log until the job is over.")
+    ] = False,
+    plain: Annotated[bool, PLAIN] = False,
+) -> None:
+    """Create the job of a manifest in a cluster.
+
+    What is wrong is said before anything is created. ConfigMaps that stand beside the job in the file are applied with
+    it: spec.code may name one. To change a job that runs, use scale, suspend, resume or kubectl apply.
+
+    Exit code: 0 when it was created; with --wait or --follow 0 when it succeeded and 1 when it failed; 2 when the manifest
+    is not right or the name is taken; 3 when the cluster cannot be reached; 130 after Ctrl-C, which ends only the
+    waiting: the job goes on.
+
+    Examples:
+
+      rltrain submit examples/cartpole-impala.yaml
+      rltrain submit job.yaml --generate-name --seed 7 --set sampler.replicas=8
+      rltrain submit job.yaml --namespace team --wait
+    """
+    with refusals():
+        from rltraining.cluster import submit as action
+
+        changes = [*(overrides or ()), *(() if seed is None else (f"seed={seed}",))]
+        options = action.Options(
+            file, tuple(changes), name, generate_name=generate_name, wait=wait, follow=follow, plain=plain
+        )
+        raise typer.Exit(action.submit(place.client(), options))
+
+
+@_command
+@with_place
+def get(
+    place: Place,
+    name: Annotated[str | None, NAME] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="What to print.")] = Output.TABLE,
+    everywhere: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="The jobs of all namespaces.")
+    ] = False,
+    selector: Annotated[
+        str,
+        typer.Option("--selector", "-l", help="Only jobs with such labels: team=vision.", show_default=False),
+    ] = "",
+) -> None:
+    """Show a job or all jobs, as kubectl get rltrainingjobs does.
+
+    Examples:
+
+      rltrain get
+      rltrain get cartpole -o yaml
+      rltrain get -A -o wide
+    """
+    with refusals():
+        from rltraining.cluster import get as action
+
+        action.get(place.client(), name or "", output.value, selector, everywhere=everywhere)
+
+
+@_command
+@with_place
+def watch(
+    place: Place,
+    name: Annotated[str, NAME],
+    plain: Annotated[bool, PLAIN] = False,
+) -> None:
+    """Look at a job live until it is over: progress, return, pods and events.
+
+    What is shown comes from the job's status, its pods and its Events; a connection that breaks is made again.
+
+    Exit code: 0 when the job succeeded, 1 when it failed, 2 when there is no such job or it was deleted, 3 when the
+    cluster cannot be reached, 130 after Ctrl-C, which ends only the watching.
+
+    Examples:
+
+      rltrain watch cartpole
+      rltrain watch cartpole --plain
+    """
+    with refusals():
+        from rltraining.cluster import watch as action
+
+        raise typer.Exit(action.watch(place.client(), name, plain=plain))
+
+
+@_command
+@with_place
+def logs(
+    place: Place,
+    name: Annotated[str, NAME],
+    role: Annotated[Role, typer.Option("--role", "-r", help="Whose log.")] = Role.LEARNER,
+    index: Annotated[str, typer.Option("--index", "-i", metavar="N|all", help="Which of them.")] = "0",
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on, through restarts, until the job is over.")
+    ] = False,
+    previous: Annotated[
+        bool, typer.Option("--previous", "-p", help="Of the container before its last restart.")
+    ] = False,
+    tail: Annotated[
+        int | None, typer.Option(min=0, help="Only so many of the last lines.", show_default=False)
+    ] = None,
+) -> None:
+    """Print what a job's processes have written.
+
+    With --index all the lines of several pods come with the pod's role and index before them. With --follow they come
+    as they are written, also from containers that are restarted, pods that are replaced and samplers that are added.
+
+    Examples:
+
+      rltrain logs cartpole -f
+      rltrain logs cartpole --role sampler --index all --tail 10
+      rltrain logs cartpole --previous
+    """
+    with refusals():
+        from rltraining.cluster import logs as action
+
+        options = action.Options(name, role.value, index, follow=follow, previous=previous, tail=tail)
+        action.logs(place.client(), options)
+
+
+@_command
+@with_place
+def suspend(place: Place, name: Annotated[str, NAME]) -> None:
+    """Hold a job: after a last checkpoint its pods are deleted.
+
+    Example:
+
+      rltrain suspend cartpole
+    """
+    with refusals():
+        from rltraining.cluster import change as action
+
+        action.suspend(place.client(), name)
+
+
+@_command
+@with_place
+def resume(place: Place, name: Annotated[str, NAME]) -> None:
+    """Let a suspended job go on from its newest checkpoint.
+
+    Example:
+
+      rltrain resume cartpole
+    """
+    with refusals():
+        from rltraining.cluster import change as action
+
+        action.resume(place.client(), name)
+
+
+@_command
+@with_place
+def scale(
+    place: Place,
+    name: Annotated[str, NAME],
+    samplers: Annotated[int, typer.Option(min=1, help="How many there are to be.", show_default=False)],
+) -> None:
+    """Change the number of samplers, also while the job runs.
+
+    Example:
+
+      rltrain scale cartpole --samplers 8
+    """
+    with refusals():
+        from rltraining.cluster import change as action
+
+        action.scale(place.client(), name, samplers)
+
+
+@_command
+@with_place
+def delete(
+    place: Place,
+    name: Annotated[str, NAME],
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when it and its pods are gone.")] = False,
+) -> None:
+    """Delete a job with all that belongs to it: pods, and checkpoints in volumes that were made for it.
+
+    Examples:
+
+      rltrain delete cartpole
+      rltrain delete cartpole --wait
+    """
+    with refusals():
+        from rltraining.cluster import change as action
+
+        action.delete(place.client(), name, wait=wait)
+
+
+NAMES = tuple(str(info.callback.__name__) for info in app.registered_commands if info.callback)
+"""The commands on a cluster."""

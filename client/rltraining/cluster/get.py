@@ -1,0 +1,66 @@
+"""`rltrain get`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+import yaml
+from rltraining_api.names import GROUP, SINGULAR
+
+from rltraining.sdk.client import RLTrainingClient
+from rltraining.sdk.jobs import as_list, own_name
+
+GAP = "   "
+
+
+def get(client: RLTrainingClient, name: str, output: str, selector: str, *, everywhere: bool) -> None:
+    """Print a job or all jobs. `output`: `table`, `wide`, `json`, `yaml` or `name`."""
+    everywhere = everywhere and not name
+    if output in ("table", "wide"):
+        table = client.jobs.table(name, selector, everywhere=everywhere)
+        if not table.get("rows"):
+            place = "any namespace" if everywhere else f"namespace {client.namespace}"
+            typer.echo(f"no jobs in {place}", err=True)
+            return
+        typer.echo(render(table, wide=output == "wide", namespaces=everywhere))
+        return
+    jobs = [client.jobs.get(name)] if name else client.jobs.items(selector, everywhere=everywhere)
+    if output == "name":
+        for job in jobs:
+            typer.echo(f"{SINGULAR}.{GROUP}/{own_name(job)}")
+        return
+    for job in jobs:
+        (job.get("metadata") or {}).pop("managedFields", None)
+    shown: Any = jobs[0] if name else as_list(jobs)
+    text = (
+        json.dumps(shown, indent=4) + "\n"
+        if output == "json"
+        else yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+    )
+    typer.echo(text, nl=False)
+
+
+def render(table: dict[str, Any], *, wide: bool = False, namespaces: bool = False) -> str:
+    """A `Table` of an API server as text, as kubectl lays it out."""
+    columns = table["columnDefinitions"]
+    kept = [i for i, column in enumerate(columns) if wide or not column.get("priority")]
+    rows = [[columns[i]["name"].upper() for i in kept]]
+    rows += [[_cell(row["cells"][i]) for i in kept] for row in table["rows"]]
+    if namespaces:
+        spaces = ["NAMESPACE", *(str(row["object"]["metadata"].get("namespace")) for row in table["rows"])]
+        rows = [[space, *row] for space, row in zip(spaces, rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _cell(value: Any) -> str:
+    """An absent value is empty, as with kubectl."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    return str(value)

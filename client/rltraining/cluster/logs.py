@@ -1,0 +1,120 @@
+"""`rltrain logs`: the log of one pod, or of several with a prefix each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TextIO
+
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import Role
+
+from rltraining.cluster.merge import Merge
+from rltraining.errors import UsageError
+from rltraining.sdk.client import RLTrainingClient
+from rltraining.sdk.errors import JobNotFoundError
+
+ALL = "all"
+FOLLOWED_MAX = 64
+"""Pods; each is a connection to the API server, and on from there to a kubelet."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    name: str
+    role: Role
+    index: str
+    """A number, or `all`."""
+    follow: bool = False
+    previous: bool = False
+    tail: int | None = None
+
+
+def logs(client: RLTrainingClient, options: Options, out: TextIO | None = None) -> None:
+    """Print. Raises UsageError, ClusterError."""
+    out = out or sys.stdout
+    if options.follow and options.previous:
+        raise UsageError("--follow and --previous exclude each other: leave one out")
+    if options.index == ALL:
+        lines = _followed(client, options) if options.follow else _one_by_one(client, options)
+    elif options.index.isdecimal():
+        lines = _lines(client, options, int(options.index))
+    else:
+        raise UsageError(f"--index: must be a number or all, got {options.index}")
+    for line in lines:
+        print(line, file=out, flush=options.follow)
+
+
+def _lines(client: RLTrainingClient, options: Options, index: int) -> Iterator[str]:
+    return client.logs(
+        options.name,
+        options.role,
+        index,
+        follow=options.follow,
+        previous=options.previous,
+        tail=options.tail,
+    )
+
+
+def _replicas(job: RLTrainingJob, role: Role) -> int:
+    return (job.spec.learner if role == "learner" else job.spec.sampler).replicas
+
+
+def _one_by_one(client: RLTrainingClient, options: Options) -> Iterator[str]:
+    """Pod after pod; those that have no log are left out, unless none has one."""
+    missing: list[str] = []
+    count = _replicas(client.get(options.name), options.role)
+    for index in range(count):
+        try:
+            for line in _lines(client, options, index):
+                yield _prefixed(options.role, index, line)
+        except JobNotFoundError as error:
+            missing += error.problems
+    if len(missing) == count:
+        raise JobNotFoundError(*missing[:1])
+
+
+def _followed(client: RLTrainingClient, options: Options) -> Iterator[str]:
+    """All at once, as lines come, with members that are added later."""
+    merge: Merge[str] = Merge()
+    followed: set[int] = set()
+
+    def follow(job: RLTrainingJob) -> None:
+        count = _replicas(job, options.role)
+        if count > FOLLOWED_MAX:
+            raise UsageError(
+                f"--index all: {count} pods are too many to follow (at most {FOLLOWED_MAX}): choose some with --index"
+            )
+        for index in sorted(set(range(count)) - followed):
+            followed.add(index)
+            merge.add(_source(client, options, index, followed))
+
+    def watch_job() -> Iterator[str]:
+        """Brings members, but no lines."""
+        for change in client.watch(options.name):
+            if change.type == "DELETED" or change.job.status.completion_time is not None:
+                return
+            follow(change.job)
+            yield from ()
+
+    follow(client.get(options.name))
+    merge.add(watch_job)
+    return iter(merge)
+
+
+def _source(
+    client: RLTrainingClient, options: Options, index: int, followed: set[int]
+) -> Callable[[], Iterator[str]]:
+    def lines() -> Iterator[str]:
+        for line in _lines(client, options, index):
+            yield _prefixed(options.role, index, line)
+        followed.discard(index)  # scaled away: it may come again
+
+    return lines
+
+
+def _prefixed(role: Role, index: int, line: str) -> str:
+    return f"[{role}-{index}] {line}"

@@ -1,0 +1,126 @@
+"""From a job in a cluster to snapshots: three watches (job, pods, Events), each in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import LABEL_INDEX, LABEL_ROLE
+from rltraining_operator.observed import Pod
+from rltraining_operator.pod_view import parse_time
+
+from rltraining.errors import ClientError
+from rltraining.sdk.api import Json, Refused
+from rltraining.sdk.errors import JobDeletedError
+from rltraining.sdk.jobs import Jobs
+from rltraining.sdk.waiting import typed
+from rltraining.sdk.watching import Watched
+from rltraining.snapshot import EventRow, Snapshot
+from rltraining.track import Track
+
+Objects = Mapping[str, Json]
+
+
+class ClusterObserver:
+    """Knows a job as it is, and makes snapshots of it. Its threads end with the process."""
+
+    def __init__(self, jobs: Jobs, name: str) -> None:
+        """Raises JobNotFoundError."""
+        self._jobs = jobs
+        self._job = typed(jobs.get(name))
+        self._pods: tuple[Pod, ...] = ()
+        self._events: Iterable[Json] = ()
+        self._troubles: dict[str, str] = {}
+        self._error: ClientError | None = None
+        self._track = Track()
+        self._began = _start(
+            self._job
+        )  # stays, though a job that is resumed starts anew: one clock for all that is shown
+        self._keep("job", jobs.watched(name), self._take_job, vital=True)
+        self._keep("pods", jobs.watched_pods(name), self._take_pods)
+        self._keep("events", jobs.watched_events(name), self._take_events)
+
+    @property
+    def is_over(self) -> bool:
+        return self._job.status.completion_time is not None
+
+    def snapshot(self, now: datetime) -> Snapshot:
+        """The job as it is. Raises JobDeletedError, and what keeps it from being watched."""
+        if self._error is not None:
+            raise self._error
+        job = self._job
+        elapsed = max(0.0, ((job.status.completion_time or now) - self._began).total_seconds())
+        notice = next((trouble for trouble in self._troubles.values() if trouble), "")
+        return self._track.snapshot(job, elapsed, self._pods, _rows(self._events, self._began), notice)
+
+    def _keep(
+        self, what: str, watched: Watched, take: Callable[[Objects], None], *, vital: bool = False
+    ) -> None:
+        """Take each update, in a thread. What is not vital may be missing: a notice says so."""
+
+        def trouble(sentence: str) -> None:
+            self._troubles[what] = sentence and f"{sentence}; trying again"
+
+        def follow() -> None:
+            try:
+                for update in watched.updates():
+                    take(update.objects)
+            except (Refused, ClientError) as error:
+                told = (
+                    self._jobs.sentence(error, self._job.metadata.name)
+                    if isinstance(error, Refused)
+                    else error
+                )
+                if vital:
+                    self._error = told
+                else:
+                    self._troubles[what] = f"{what} cannot be shown: {told}"
+
+        watched.on_trouble = trouble
+        threading.Thread(target=follow, name=f"watch-{what}", daemon=True).start()
+
+    def _take_job(self, objects: Objects) -> None:
+        name, uid = self._job.metadata.name, self._job.metadata.uid
+        raw = next((item for item in objects.values() if item["metadata"].get("uid") == uid), None)
+        if raw is None:
+            raise JobDeletedError(f"job {name} was deleted; it was {self._job.status.phase}")
+        self._job = typed(raw)
+
+    def _take_pods(self, objects: Objects) -> None:
+        pods = [Pod(item) for item in objects.values() if _is_member(item)]
+        self._pods = tuple(sorted(pods, key=lambda pod: (pod.role, pod.index)))
+
+    def _take_events(self, objects: Objects) -> None:
+        uid = self._job.metadata.uid
+        self._events = [item for item in objects.values() if item["involvedObject"].get("uid") == uid]
+
+
+def _is_member(pod: Json) -> bool:
+    return {LABEL_ROLE, LABEL_INDEX} <= (pod["metadata"].get("labels") or {}).keys()
+
+
+def _start(job: RLTrainingJob) -> datetime:
+    return job.status.start_time or job.metadata.creation_timestamp or datetime.now(UTC)
+
+
+def _rows(events: Iterable[Json], began: datetime) -> tuple[EventRow, ...]:
+    """Oldest first."""
+    rows = [
+        EventRow(
+            seconds=max(0.0, (when - began).total_seconds()),
+            type=str(event.get("type") or "Normal"),
+            reason=str(event.get("reason") or ""),
+            message=str(event.get("message") or ""),
+            count=int(event.get("count") or (event.get("series") or {}).get("count") or 1),
+        )
+        for event in events
+        if (when := _when(event)) is not None
+    ]
+    return tuple(sorted(rows, key=lambda row: row.seconds))
+
+
+def _when(event: Json) -> datetime | None:
+    last = event.get("lastTimestamp") or (event.get("series") or {}).get("lastObservedTime")
+    return parse_time(last or event.get("eventTime") or event["metadata"].get("creationTimestamp"))

@@ -1,0 +1,82 @@
+"""Where a command acts: the options that say so, and the completion of what they lead to."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rltraining.errors import ClientError
+
+if TYPE_CHECKING:
+    from rltraining.sdk.client import RLTrainingClient
+
+COMPLETIONS_MAX = 500
+NAMESPACE = typer.Option("--namespace", "-n", help="Default: the context's.", show_default=False)
+CONTEXT = typer.Option(
+    "--context", help="A context of the kubeconfig. Default: the current one.", show_default=False
+)
+KUBECONFIG = typer.Option(
+    "--kubeconfig", help="Default: KUBECONFIG, else ~/.kube/config.", show_default=False
+)
+OPTIONS = {
+    "namespace": Annotated[str | None, NAMESPACE],
+    "context": Annotated[str | None, CONTEXT],
+    "kubeconfig": Annotated[Path | None, KUBECONFIG],
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cluster and a namespace, as the options say it."""
+
+    namespace: str | None = None
+    context: str | None = None
+    kubeconfig: Path | None = None
+
+    def client(self) -> RLTrainingClient:
+        """Loads the Kubernetes client, which takes most of a second."""
+        from rltraining.sdk.client import RLTrainingClient
+
+        return RLTrainingClient(self.namespace, self.context, self.kubeconfig)
+
+
+def with_place(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options --namespace, --context and --kubeconfig; the command gets them as its first argument, a Place."""
+    signature = inspect.signature(function, eval_str=True)
+    _, *own = signature.parameters.values()
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in OPTIONS.items()
+    ]
+
+    def command(**values: Any) -> None:
+        place = Place(**{name: values.pop(name) for name in OPTIONS})
+        function(place, **values)
+
+    command.__doc__, command.__name__ = function.__doc__, function.__name__
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
+    command.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), *added]
+    )
+    return command
+
+
+def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of jobs that begin so; none where the cluster does not say."""
+    given = {
+        **(ctx.parent.params if ctx.parent else {}),
+        **{k: v for k, v in ctx.params.items() if v is not None},
+    }
+    try:
+        place = Place(*(given.get(name) for name in OPTIONS))
+        client = place.client()
+        table = client.jobs.table(limit=COMPLETIONS_MAX)
+    except ClientError:
+        return []
+    names = (row["object"]["metadata"]["name"] for row in table.get("rows") or ())
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,77 @@
+"""`rltrain submit`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import typer
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import GROUP, SINGULAR
+
+from rltraining.cluster import logs
+from rltraining.cluster.watch import watch
+from rltraining.commands import INTERRUPTED, complain
+from rltraining.errors import Exit, UsageError
+from rltraining.sdk.client import RLTrainingClient
+from rltraining.sdk.errors import JobFailedError
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    file: str
+    changes: tuple[str, ...]
+    """`path=value`, as given to --set."""
+    name: str | None
+    generate_name: bool
+    wait: bool
+    follow: bool
+    plain: bool
+
+
+def submit(client: RLTrainingClient, options: Options) -> int:
+    """Create the job, and wait for it if that is wanted. Returns the exit code."""
+    if options.wait and options.follow:
+        raise UsageError("--wait and --follow exclude each other: leave one out")
+    job = client.create(
+        options.file, overrides=options.changes, name=options.name, generate_name=options.generate_name
+    )
+    name, namespace = job.metadata.name, job.metadata.namespace or client.namespace
+    typer.echo(f"{SINGULAR}.{GROUP}/{name} created")
+    if hint := _code_hint(job):
+        typer.echo(f"note: {hint}", err=True)
+    there = client.in_namespace(namespace)
+    if options.wait:
+        return watch(there, name, plain=options.plain)
+    if options.follow:
+        return _follow(there, name)
+    where = "" if namespace == client.namespace else f" -n {namespace}"
+    typer.echo(f"see it with: rltrain watch {name}{where}", err=True)
+    return Exit.OK
+
+
+def _follow(client: RLTrainingClient, name: str) -> int:
+    """Print the learner's log to its end."""
+    try:
+        logs.logs(client, logs.Options(name, "learner", "0", follow=True))
+        job = client.wait(name)
+    except KeyboardInterrupt:
+        typer.echo(f"the job goes on; follow it with: rltrain logs {name} -f", err=True)
+        return INTERRUPTED
+    except JobFailedError as error:
+        complain(str(error))
+        return error.exit_code
+    typer.echo(f"{job.status.phase}: {job.status.message}", err=True)
+    return Exit.OK
+
+
+def _code_hint(job: RLTrainingJob) -> str:
+    """What works on one machine, where modules beside the manifest are found, and not in a cluster."""
+    module, colon, _ = job.spec.environment.id.partition(":")
+    if not colon or job.spec.code is not None or job.spec.image is not None:
+        return ""
+    return (
+        f"environment.id names the module {module}: bring it in a ConfigMap (spec.code) or an image (spec.image), "
+        "unless the operator's trainer image has it"
+    )

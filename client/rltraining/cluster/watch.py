@@ -1,0 +1,67 @@
+"""`rltrain watch`: the live view of a job in a cluster."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+
+import typer
+
+from rltraining.cluster.observer import ClusterObserver
+from rltraining.commands import INTERRUPTED, complain
+from rltraining.display import Display, choose
+from rltraining.errors import Exit
+from rltraining.sdk.client import RLTrainingClient
+from rltraining.snapshot import Snapshot
+from rltraining.summary import block, failure, results
+
+PERIOD = 0.25
+"""Seconds between two pictures."""
+LAST_WORDS = 1.0
+"""Seconds in which the Events of a job's end still come in."""
+
+
+def watch(client: RLTrainingClient, name: str, *, plain: bool) -> int:
+    """Show a job until it is over. Returns the exit code."""
+    observer = ClusterObserver(client.jobs, name)
+    display = choose(sys.stdout, plain=plain)
+    try:
+        last = _show(observer, display)
+    except KeyboardInterrupt:
+        display.close()
+        typer.echo(f"the job goes on; look again with: rltrain watch {name}", err=True)
+        return INTERRUPTED
+    finally:
+        display.close()
+    return tell_end(last)
+
+
+def _show(observer: ClusterObserver, display: Display) -> Snapshot:
+    """Until the job is over."""
+    was_over = observer.is_over
+    while True:
+        display.show(observer.snapshot(datetime.now(UTC)))
+        if observer.is_over:
+            break
+        time.sleep(PERIOD)
+    if not was_over:
+        time.sleep(LAST_WORDS)
+    last = observer.snapshot(datetime.now(UTC))
+    display.show(last)
+    return last
+
+
+def tell_end(last: Snapshot) -> int:
+    """Say how it went. Returns the exit code."""
+    status = last.status
+    failed = status.phase == "Failed"
+    if failed:
+        complain(failure(last).rstrip())
+    rows = [
+        *results(last),
+        ("policy", status.policy_uri or ""),
+        ("checkpoint", status.checkpoint.uri if status.checkpoint else ""),
+    ]
+    typer.echo("\n".join(["", *block(f"{status.phase}: {last.title}", rows)]))
+    return Exit.FAILED if failed else Exit.OK

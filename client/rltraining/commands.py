@@ -1,0 +1,51 @@
+"""What all commands share: how their help is laid out, and how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import cleandoc
+from typing import Any, TypeVar
+
+import typer
+
+from rltraining.errors import ClientError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+def reflow(docstring: str | None) -> str:
+    """A docstring as help: text is wrapped to the terminal; what is indented (after a \\b, for click) stays."""
+    paragraphs = cleandoc(docstring or "").split("\n\n")
+    return "\n\n".join(f"\b\n{text}" if text.startswith(" ") else text for text in paragraphs)
+
+
+def command(app: typer.Typer) -> Callable[[F], F]:
+    """Makes a function, with its docstring for help, a command of an app."""
+
+    def register(function: F) -> F:
+        return app.command(help=reflow(function.__doc__))(function)
+
+    return register
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What cannot be done is said in sentences on standard error; a traceback is for bugs."""
+    try:
+        yield
+    except ClientError as error:
+        for problem in error.problems:
+            complain(problem)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def complain(problem: str) -> None:
+    """`error: …` on standard error."""
+    typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
+    typer.echo(problem, err=True)

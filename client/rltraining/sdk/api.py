@@ -1,0 +1,205 @@
+"""Requests to an API server, as raw JSON: the only module that speaks HTTP.
+
+The official client brings credentials, certificates and proxies; its typed models are left out, since an
+RLTrainingJob has models of its own, and raw JSON is several times faster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rltraining.sdk.access import Access
+from rltraining.sdk.errors import ClusterUnreachableError
+from rltraining.sdk.timing import Timing
+
+Json = dict[str, Any]
+Query = Mapping[str, str | int]
+
+JSON_TYPE = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+CONNECTIONS_KEPT = 64
+"""More are made when needed, but not kept."""
+PASSING = (429, 500, 502, 503, 504)
+"""Answers after which the same request is made again."""
+
+
+class Refused(Exception):
+    """The API server's answer was not 2xx. `jobs.py` turns it into a sentence."""
+
+    def __init__(self, code: int, status: Json) -> None:
+        self.code = code
+        self.status = status
+        """Its `Status` object; of an answer that is none, only `message`."""
+        super().__init__(f"the API server answers {code}: {self.message}")
+
+    @property
+    def message(self) -> str:
+        return str(self.status.get("message") or "")
+
+    @property
+    def reason(self) -> str:
+        return str(self.status.get("reason") or "")
+
+    @property
+    def details(self) -> Json:
+        return self.status.get("details") or {}
+
+
+class ConnectionLost(ClusterUnreachableError):
+    """No connection, or one that broke."""
+
+
+class Silence(ConnectionLost):
+    """A connection on which nothing came for too long."""
+
+
+class Api:
+    """One API server."""
+
+    def __init__(self, access: Access, timing: Timing) -> None:
+        from kubernetes.client import ApiClient
+
+        access.configuration.retries = False  # ours are below, and known by how they end
+        access.configuration.connection_pool_maxsize = CONNECTIONS_KEPT
+        self.access = access
+        self.timing = timing
+        self._client: Any = ApiClient(access.configuration)
+
+    def get(self, path: str, query: Query | None = None, *, accept: str = JSON_TYPE) -> Json:
+        return self._json("GET", path, query, accept=accept)
+
+    def create(self, path: str, body: Json, query: Query | None = None) -> Json:
+        return self._json("POST", path, query, body)
+
+    def patch(self, path: str, body: Json, query: Query | None = None, *, kind: str = MERGE_PATCH) -> Json:
+        return self._json("PATCH", path, query, body, content=kind)
+
+    def delete(self, path: str, body: Json) -> Json:
+        return self._json("DELETE", path, None, body)
+
+    @contextmanager
+    def stream(self, path: str, query: Query, *, silence: float | None) -> Iterator[Iterator[bytes]]:
+        """The lines of an answer as they come. Raises ConnectionLost when it breaks, Silence after `silence` seconds
+        without a byte."""
+        response = self._send("GET", path, query, None, "*/*", JSON_TYPE, silence)
+        try:
+            yield self._lines(response)
+        finally:
+            response.close()
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: Json | None = None,
+        *,
+        accept: str = JSON_TYPE,
+        content: str = JSON_TYPE,
+    ) -> Json:
+        for tried in range(1, self.timing.tries + 1):
+            try:
+                response = self._send(method, path, query, body, accept, content, self.timing.answer)
+                return _document(self._whole(response))
+            except (ConnectionLost, Refused) as error:
+                if tried == self.timing.tries or not _may_repeat(method, error):
+                    raise
+                self.timing.pause(self.timing.pause_after(tried))
+        raise AssertionError("a request is tried at least once")
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: Json | None,
+        accept: str,
+        content: str,
+        silence: float | None,
+    ) -> Any:
+        """A urllib3 response whose body is not read yet. Raises Refused, ConnectionLost."""
+        headers = {"Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = content
+        request = self._client.param_serialize(
+            method,
+            path,
+            query_params=[(key, str(value)) for key, value in (query or {}).items()],
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        with self._translated():
+            answer = self._client.call_api(*request, _request_timeout=(self.timing.connect, silence))
+        if not 200 <= answer.status <= 299:
+            raise Refused(answer.status, _status(self._whole(answer.response)))
+        return answer.response
+
+    def _whole(self, response: Any) -> bytes:
+        with self._translated():
+            return bytes(response.data)
+
+    def _lines(self, response: Any) -> Iterator[bytes]:
+        buffer = bytearray()
+        with self._translated():
+            for chunk in response.stream(amt=None, decode_content=False):
+                *lines, rest = (bytes(buffer) + chunk).split(b"\n")
+                buffer = bytearray(rest)
+                yield from lines
+        if buffer:
+            yield bytes(buffer)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of connections become ours."""
+        from kubernetes.client import ApiException
+        from urllib3 import exceptions
+
+        try:
+            yield
+        except exceptions.ReadTimeoutError:
+            raise Silence(self._unreachable("it is silent")) from None
+        except (exceptions.HTTPError, ApiException, OSError) as error:
+            raise ConnectionLost(self._unreachable(_why(error))) from None
+
+    def _unreachable(self, why: str) -> str:
+        return (
+            f"the cluster of {self.access.place} does not answer: {why}: "
+            "see that it runs, and that --context and --kubeconfig name the right one"
+        )
+
+
+def _may_repeat(method: str, error: ConnectionLost | Refused) -> bool:
+    """What may have been done already is not asked for again if that would do it twice."""
+    if isinstance(error, Refused):
+        return error.code == 429 or (error.code in PASSING and method != "POST")
+    return method != "POST"
+
+
+def _document(body: bytes) -> Json:
+    document = json.loads(body or b"{}")
+    return document if isinstance(document, dict) else {}
+
+
+def _status(body: bytes) -> Json:
+    try:
+        return _document(body)
+    except ValueError:
+        return {"message": body.decode("utf-8", "replace").strip()[:500]}
+
+
+def _why(error: Exception) -> str:
+    """The innermost reason, in words: `Connection refused`."""
+    text = str(getattr(error, "reason", None) or error).strip()
+    if "CERTIFICATE_VERIFY_FAILED" in text or "SSL" in text.split("\n")[0]:
+        return f"its certificate or ours is not accepted ({text.splitlines()[-1]})"
+    if "resolve" in text:
+        return "its name cannot be resolved"
+    if "timed out" in text:
+        return "timed out"
+    last = text.splitlines()[-1] if text else type(error).__name__
+    return last.rpartition("] ")[2].strip("')(") or last

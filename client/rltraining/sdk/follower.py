@@ -1,0 +1,170 @@
+"""Following a member's log through restarts of its container, replacements of its pod and broken connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rltraining.sdk import errors
+from rltraining.sdk.api import PASSING, ConnectionLost, Json, Refused, Silence
+from rltraining.sdk.pod_logs import NO_LOG, PodLog
+from rltraining.sdk.timing import Patience
+from rltraining.sdk.waiting import typed
+
+
+@dataclass(frozen=True)
+class Run:
+    """One life of a container."""
+
+    id: str
+    ended: bool
+    previous: bool = False
+    """It is the one before that which is now, or will be."""
+
+
+@dataclass
+class Cursor:
+    """How far the log of a run was read."""
+
+    time: str = ""
+    """Of the last line, as the kubelet writes it."""
+
+    def text(self, line: bytes) -> str | None:
+        """A line without its time; None when it was read before."""
+        time, _, text = line.decode("utf-8", "replace").partition(" ")
+        if self.time and time <= self.time:
+            return None
+        self.time = time
+        return text
+
+
+class Follower:
+    """Tells each line once, in order, until the job is over or deleted, or has no such member any more."""
+
+    def __init__(self, log: PodLog) -> None:
+        self._log = log
+        self._jobs = log.jobs
+        self._timing = log.jobs.api.timing
+        self._patience = Patience(self._timing)
+
+    def lines(self, tail: int | None = None) -> Iterator[str]:
+        """`tail` counts for the container that runs at first. Raises JobNotFoundError, and, after `timing.patience`
+        seconds of trouble, that trouble."""
+        self._jobs.get(self._log.job)
+        told = ""
+        while (run := self._next(told)) is not None:
+            yield from self._whole(run, tail)
+            told, tail = run.id, None
+
+    def _next(self, told: str) -> Run | None:
+        """The run after the one that was told; None when none will come."""
+        while True:
+            try:
+                pod = self._pod()
+                run = newest(pod, self._log.container)
+                if run is not None and run.id != told:
+                    return run
+                if self._is_over(pod):
+                    return None
+                self._await_change(told)
+            except (ConnectionLost, errors.ServerError) as error:
+                self._patience.failed(error)
+
+    def _whole(self, run: Run, tail: int | None) -> Iterator[str]:
+        """All that a container writes, to its end. What came between the last line and the end is read in the end: often
+        it says why."""
+        cursor = Cursor()
+        now: Run | None = run
+        while now is not None and not now.ended:
+            yield from self._read(cursor, follow=True, tail=tail)
+            now = self._look(run.id)
+        if now is not None:
+            yield from self._read(cursor, previous=now.previous, tail=tail)
+
+    def _read(
+        self, cursor: Cursor, *, follow: bool = False, previous: bool = False, tail: int | None = None
+    ) -> Iterator[str]:
+        """Lines that are new, until the log or the connection ends."""
+        before = cursor.time
+        query = {**self._log.query(previous=previous), "timestamps": "true"}
+        if cursor.time:
+            query["sinceTime"] = cursor.time
+        elif tail is not None:
+            query["tailLines"] = tail
+        if follow:
+            query["follow"] = "true"
+        failure: errors.ClusterError | None = None
+        try:
+            with self._jobs.log(self._log.pod, query, silence=self._timing.watch) as lines:
+                for line in lines:
+                    if (text := cursor.text(line)) is not None:
+                        yield text
+        except Silence:
+            return  # who has nothing to say is not dead; its connection may be
+        except ConnectionLost as error:
+            failure = error
+        except Refused as refused:
+            failure = self._jobs.sentence(refused, self._log.job)
+            if refused.code not in (*NO_LOG, *PASSING):
+                raise failure from None
+        if cursor.time != before:
+            self._patience.succeeded()
+        elif follow:
+            self._patience.failed(
+                failure or errors.ServerError(f"the log of pod {self._log.pod} ends at once")
+            )
+
+    def _pod(self) -> Json | None:
+        return self._jobs.pod(self._log.pod)
+
+    def _look(self, run: str) -> Run | None:
+        """A run as it is now; None when it is gone with its pod, or long past."""
+        while True:
+            try:
+                pod = self._pod()
+            except (ConnectionLost, errors.ServerError) as error:
+                self._patience.failed(error)
+                continue
+            return next((known for known in runs(pod, self._log.container) if known.id == run), None)
+
+    def _is_over(self, pod: Json | None) -> bool:
+        """Whether no container will come after this one."""
+        if pod is not None and (pod.get("status") or {}).get("phase") == "Succeeded":
+            return True
+        try:
+            job = typed(self._jobs.get(self._log.job))
+        except errors.JobNotFoundError:
+            return True
+        role = job.spec.learner if self._log.role == "learner" else job.spec.sampler
+        return job.status.completion_time is not None or self._log.index >= role.replicas
+
+    def _await_change(self, told: str) -> None:
+        """Until something happens to the pod, but no longer than until the next look at the job."""
+        watched = self._jobs.watched_pod(self._log.pod)
+        with self._jobs.told(self._log.job):
+            for number, update in enumerate(watched.updates(self._timing.clock() + self._timing.look)):
+                run = newest(next(iter(update.objects.values()), None), self._log.container)
+                if number > 0 or (run is not None and run.id != told):
+                    return
+
+
+def newest(pod: Json | None, container: str) -> Run | None:
+    """The last run that has begun."""
+    return next(iter(runs(pod, container)), None)
+
+
+def runs(pod: Json | None, container: str) -> list[Run]:
+    """The runs whose logs can be read, newest first."""
+    status = (pod or {}).get("status") or {}
+    every = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    mine: dict[str, Any] = next((one for one in every if one.get("name") == container), {})
+    state, last = mine.get("state") or {}, (mine.get("lastState") or {}).get("terminated")
+    found: list[Run] = []
+    if state.get("running") is not None:
+        found.append(Run(str(mine.get("containerID") or ""), ended=False))
+    if (ended := state.get("terminated")) is not None:
+        found.append(Run(str(ended.get("containerID") or mine.get("containerID") or ""), ended=True))
+    if last is not None:
+        found.append(Run(str(last.get("containerID") or ""), ended=True, previous=True))
+    return [run for run in found if run.id]

@@ -1,0 +1,186 @@
+"""Jobs and what belongs to them, as raw objects: one request a method, each refusal a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rltraining_api.names import API_VERSION, KIND, LABEL_JOB_NAME, PLURAL
+
+from rltraining.sdk import errors, refusals
+from rltraining.sdk.api import APPLY_PATCH, Api, Json, Query, Refused
+from rltraining.sdk.watching import Watched, list_all
+
+FIELD_MANAGER = "rltrain"
+TABLE_TYPE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+INSTALL = "helm install rltraining-operator charts/rltraining-operator --namespace rltraining-system --create-namespace"
+
+
+class Jobs:
+    """The jobs of a namespace."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.api = api
+        self.namespace = namespace
+
+    # Jobs
+
+    def get(self, name: str) -> Json:
+        """Raises JobNotFoundError."""
+        with self.told(name):
+            return self.api.get(self.path(name))
+
+    def items(self, selector: str = "", *, everywhere: bool = False) -> list[Json]:
+        """All jobs, in the API server's order: by namespace and name. They carry kind and apiVersion."""
+        with self.told(about=f"selector {selector}: " if selector else ""):
+            return list_all(self.api, self.path(everywhere=everywhere), _selected(selector)).items
+
+    def table(
+        self, name: str = "", selector: str = "", *, everywhere: bool = False, limit: int | None = None
+    ) -> Json:
+        """The API server's own `Table`, with the columns that the CRD prints."""
+        query = _selected(selector) | ({"limit": limit} if limit else {})
+        with self.told(name, about=f"selector {selector}: " if selector else ""):
+            return self.api.get(self.path(name, everywhere=everywhere), query, accept=TABLE_TYPE)
+
+    def create(self, manifest: Json, *, dry_run: bool = False) -> Json:
+        """Raises JobExistsError, JobRejectedError."""
+        query: dict[str, str | int] = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        metadata = manifest.get("metadata") or {}
+        with self.told(str(metadata.get("name") or metadata.get("generateName") or "")):
+            return self.api.create(self.path(), manifest, query | ({"dryRun": "All"} if dry_run else {}))
+
+    def patch(self, name: str, body: Json) -> Json:
+        """A merge patch. Raises JobNotFoundError, JobRejectedError."""
+        with self.told(name):
+            return self.api.patch(self.path(name), body, {"fieldManager": FIELD_MANAGER})
+
+    def scale(self, name: str, replicas: int) -> None:
+        """Set the number of samplers through the scale subresource, as `kubectl scale` does."""
+        with self.told(name):
+            self.api.patch(
+                f"{self.path(name)}/scale",
+                {"spec": {"replicas": replicas}},
+                {"fieldManager": FIELD_MANAGER},
+            )
+
+    def delete(self, name: str) -> None:
+        """The garbage collector deletes what belongs to it. Raises JobNotFoundError."""
+        with self.told(name):
+            self.api.delete(self.path(name), {"propagationPolicy": "Background"})
+
+    def watched(self, name: str = "", selector: str = "", *, everywhere: bool = False) -> Watched:
+        """All jobs, or one, to be watched."""
+        query = _selected(selector) | ({"fieldSelector": f"metadata.name={name}"} if name else {})
+        return Watched(self.api, self.path(everywhere=everywhere), query)
+
+    # What belongs to jobs
+
+    def apply_config_map(self, document: Json) -> None:
+        """Make a ConfigMap, or give it this content."""
+        name = document["metadata"]["name"]
+        body = {"apiVersion": "v1", **document}
+        with self.told():
+            self.api.patch(
+                self._core("configmaps", name),
+                body,
+                {"fieldManager": FIELD_MANAGER, "force": "true"},
+                kind=APPLY_PATCH,
+            )
+
+    def pod(self, name: str) -> Json | None:
+        """None when there is no such pod."""
+        try:
+            return self.api.get(self._core("pods", name))
+        except Refused as refused:
+            if refused.code == 404:
+                return None
+            raise self.sentence(refused) from None
+
+    def watched_pod(self, name: str) -> Watched:
+        return Watched(self.api, self._core("pods"), {"fieldSelector": f"metadata.name={name}"})
+
+    def watched_pods(self, job: str) -> Watched:
+        """All pods of a job."""
+        return Watched(self.api, self._core("pods"), {"labelSelector": f"{LABEL_JOB_NAME}={job}"})
+
+    def watched_events(self, job: str) -> Watched:
+        """The Events that tell of a job."""
+        selector = f"involvedObject.kind={KIND},involvedObject.name={job}"
+        return Watched(self.api, self._core("events"), {"fieldSelector": selector})
+
+    @contextmanager
+    def log(self, pod: str, query: Query, *, silence: float | None) -> Iterator[Iterator[bytes]]:
+        """The lines of a container's log. Raises Refused, ConnectionLost."""
+        with self.api.stream(f"{self._core('pods', pod)}/log", query, silence=silence) as lines:
+            yield lines
+
+    # Words
+
+    def path(self, name: str = "", *, everywhere: bool = False) -> str:
+        place = "" if everywhere else f"/namespaces/{self.namespace}"
+        return f"/apis/{API_VERSION}{place}/{PLURAL}" + (f"/{name}" if name else "")
+
+    def _core(self, resource: str, name: str = "") -> str:
+        return f"/api/v1/namespaces/{self.namespace}/{resource}" + (f"/{name}" if name else "")
+
+    @contextmanager
+    def told(self, name: str = "", *, about: str = "") -> Iterator[None]:
+        """Refusals become sentences about the job of this name; what is not accepted is said to be `about` something."""
+        try:
+            yield
+        except Refused as refused:
+            raise self.sentence(refused, name, about) from None
+
+    def sentence(self, refused: Refused, name: str = "", about: str = "") -> errors.ClusterError:
+        """What a refusal is called."""
+        code, place = refused.code, self.api.access.place
+        match code:
+            case 404:
+                return self._not_found(refused, name)
+            case 401:
+                return errors.AccessDeniedError(
+                    f"the cluster of {place} does not know who asks (401): log in again, or mend the context's user"
+                )
+            case 403 if told := refusals.denied(refused.message):
+                return errors.AccessDeniedError(told)
+            case 409 if refused.reason == "AlreadyExists":
+                return errors.JobExistsError(
+                    f"job {name} exists already in namespace {self.namespace}: "
+                    "delete it, or take another name with --name or --generate-name"
+                )
+            case 429 | 500 | 502 | 503 | 504:
+                said = refused.message or refused.reason or "no reason was given"
+                return errors.ServerError(
+                    f"the API server of {place} answers {code}: {said}: try again later"
+                )
+        return errors.JobRejectedError(*(about + said for said in refusals.sentences(refused.status)))
+
+    def _not_found(self, refused: Refused, name: str) -> errors.ClusterError:
+        """A job, a namespace, or the kind itself."""
+        missing = str(refused.details.get("kind") or "")
+        if missing == PLURAL and name:
+            return errors.JobNotFoundError(f"there is no job {name} in namespace {self.namespace}")
+        if missing == "namespaces":
+            return errors.JobRejectedError(
+                f"there is no namespace {refused.details.get('name')}: kubectl create namespace makes one"
+            )
+        if missing in ("", PLURAL):
+            return errors.NotInstalledError(
+                f"the cluster of {self.api.access.place} does not know the kind {KIND}: install the operator: {INSTALL}"
+            )
+        return errors.ClusterError(refused.message)
+
+
+def _selected(selector: str) -> dict[str, str | int]:
+    return {"labelSelector": selector} if selector else {}
+
+
+def own_name(job: Json) -> str:
+    return str(job["metadata"]["name"])
+
+
+def as_list(jobs: list[Any]) -> Json:
+    """Several objects as `kubectl get -o json` gives them."""
+    return {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": jobs}

@@ -1,0 +1,79 @@
+"""What is sent to create a job: what the user wrote, checked, and nothing more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.manifest import ManifestError, parse_job
+from rltraining_api.names import API_VERSION, KIND
+
+from rltraining import jobfile
+from rltraining.errors import UsageError
+from rltraining.sdk.api import Json
+from rltraining.sdk.errors import JobRejectedError
+
+Source = RLTrainingJob | Mapping[str, Any] | str | os.PathLike[str]
+"""A job, a manifest as data, or the path of a manifest."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job to create, with the ConfigMaps that stand beside it."""
+
+    manifest: Json
+    config_maps: tuple[Json, ...]
+    job: RLTrainingJob
+
+    @property
+    def namespace(self) -> str | None:
+        """The one that the manifest names."""
+        return self.job.metadata.namespace
+
+
+def prepare(source: Source, overrides: Iterable[str] = ()) -> Submission:
+    """Read and check. Raises JobRejectedError with a sentence per problem."""
+    try:
+        if isinstance(source, RLTrainingJob):
+            return Submission(as_written(source), (), source)
+        if isinstance(source, Mapping):
+            job = parse_job(dict(source))
+            return Submission(as_written(job), (), job)
+        file = jobfile.load(os.fspath(source), overrides)
+    except (ManifestError, UsageError) as error:
+        raise JobRejectedError(*error.problems) from None
+    return Submission(as_written(file.job), file.config_maps, file.job)
+
+
+def as_written(job: RLTrainingJob) -> Json:
+    """What was set, without defaults, which are the API server's to fill in, and without what it has added before."""
+    data = job.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    metadata = {
+        key: value
+        for key, value in (data.get("metadata") or {}).items()
+        if key in ("name", "namespace", "labels", "annotations") and value is not None
+    }
+    annotations = dict(metadata.pop("annotations", {}))
+    annotations.pop(jobfile.SOURCE_ANNOTATION, None)  # a path here means nothing there
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": data["spec"]}
+
+
+def renamed(manifest: Json, *, name: str | None, generate: bool) -> Json:
+    """With another name, or with one that the API server makes of it: `cartpole-x7k2p`.
+
+    Raises JobRejectedError for what can be no name.
+    """
+    metadata = dict(manifest["metadata"])
+    metadata["name"] = name or metadata["name"]
+    try:
+        parse_job({**manifest, "metadata": metadata})
+    except ManifestError as error:
+        raise JobRejectedError(*error.problems) from None
+    if generate:
+        metadata["generateName"] = f"{metadata.pop('name')}-"
+    return {**manifest, "metadata": metadata}

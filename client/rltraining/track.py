@@ -1,0 +1,81 @@
+"""From a job and its pods to snapshots: what the view needs, in the words that people know from kubectl."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rltraining_api.job import RLTrainingJob
+from rltraining_operator.failures import last_words
+from rltraining_operator.observed import Pod
+
+from rltraining.snapshot import Eta, EventRow, PodRow, Point, Snapshot
+
+CURVE_POINTS_MAX = 2000
+"""Of a long run every second point is dropped when there are more."""
+
+
+class Track:
+    """Remembers what only the sequence of snapshots tells: the curve and the time left."""
+
+    def __init__(self, curve: Iterable[Point] = ()) -> None:
+        """`curve`: what was learned before this run was started."""
+        self._eta = Eta()
+        self._curve = list(curve)
+        self._seconds_before = self._curve[-1].seconds if self._curve else 0.0
+
+    def snapshot(
+        self,
+        job: RLTrainingJob,
+        elapsed: float,
+        pods: Iterable[Pod],
+        events: tuple[EventRow, ...],
+        notice: str = "",
+    ) -> Snapshot:
+        """The job as it is, `elapsed` seconds after it was started."""
+        progress = job.status.progress
+        if progress.mean_return is not None:
+            self._extend(
+                Point(progress.environment_steps, self._seconds_before + elapsed, progress.mean_return)
+            )
+        return Snapshot(
+            job=job,
+            elapsed=elapsed,
+            pods=tuple(map(pod_row, pods)),
+            events=events,
+            curve=tuple(self._curve),
+            eta_seconds=self._eta.update(elapsed, progress.percent),
+            notice=notice,
+        )
+
+    def _extend(self, point: Point) -> None:
+        """Add a point; those that a learner has lost with its predecessor go."""
+        while self._curve and self._curve[-1].steps > point.steps:
+            self._curve.pop()
+        if not self._curve or self._curve[-1].steps < point.steps:
+            self._curve.append(point)
+        if len(self._curve) > CURVE_POINTS_MAX:
+            del self._curve[1:-1:2]
+
+
+def pod_row(pod: Pod) -> PodRow:
+    """A pod as `kubectl get pods` shows it, and why it is not ready."""
+    waiting = [container.waiting for container in pod.containers if container.waiting]
+    phase = pod.phase
+    if pod.deleting:
+        phase = "Terminating"
+    elif waiting:
+        phase = waiting[0].get("reason") or phase
+    restarts = sum(container.restarts for container in pod.containers)
+    why = "" if pod.ready else _why(pod, [wait.get("message") for wait in waiting])
+    return PodRow(pod.name, phase, pod.ready, restarts, why)
+
+
+def _why(pod: Pod, waiting: Sequence[str | None]) -> str:
+    death, scheduled = pod.newest_death, pod.conditions.get("PodScheduled", {})
+    ended = ""
+    if death is not None:
+        ended = f"exit code {death.exit_code}"
+        if words := last_words(death.message):
+            ended += f": {words}"
+    unscheduled = scheduled.get("message") if scheduled.get("status") == "False" else None
+    return "; ".join(filter(None, [pod.message or pod.reason, unscheduled, *waiting, ended]))

@@ -1,0 +1,249 @@
+"""What a fake API server keeps, and what tests do to it; `fake_api_http.py` serves it.
+
+It keeps objects, versions and histories as a real one does, and checks nothing: what a real one refuses is handed to it
+as a fault.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rltraining_api.crd import COLUMNS
+
+Json = dict[str, Any]
+KINDS = {
+    "rltrainingjobs": ("rltraining.dev/v1alpha1", "RLTrainingJob"),
+    "pods": ("v1", "Pod"),
+    "events": ("v1", "Event"),
+    "configmaps": ("v1", "ConfigMap"),
+}
+TIMEOUT = 20.0
+"""Seconds after which a test that waits for the server has failed."""
+
+
+@dataclass
+class Fault:
+    """What happens instead of an answer."""
+
+    method: str
+    path: str
+    """A regular expression, searched in the path with its query."""
+    status: Json | None = None
+    """The `Status` to answer with; None: the connection is closed without an answer."""
+    text: str = ""
+    """Instead of a Status: an answer that is no JSON."""
+    headers: dict[str, str] = field(default_factory=dict)
+    times: int = 1
+
+
+def failure(code: int, reason: str, message: str, **details: Any) -> Json:
+    """A `Status` of an API server."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "details": details,
+        "code": code,
+    }
+
+
+class FakeApi:
+    """The server's state, and what tests do to it. All of it is guarded by `changed`."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.version = 1
+        self.expired = 0
+        """Watches from before this version get a 410."""
+        self.objects: dict[str, dict[tuple[str, str], Json]] = defaultdict(dict)
+        self.history: dict[str, list[tuple[int, str, Json]]] = defaultdict(list)
+        self.logs: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        """Of a container id: time and text of each line."""
+        self.ended: set[str] = set()
+        """Container ids whose log is at its end."""
+        self.faults: list[Fault] = []
+        self.requests: list[tuple[str, str]] = []
+        self.bodies: list[Json] = []
+        self.watches = 0
+        self.streams = 0
+        self.broken = 0
+        """Streams opened before this many breaks are cut."""
+        self.url = ""
+
+    # What tests do
+
+    def put(self, resource: str, item: Json) -> Json:
+        """Create an object or replace it."""
+        with self.changed:
+            version, kind = KINDS[resource]
+            metadata = {"namespace": "default", **item["metadata"]}
+            key = (metadata["namespace"], metadata["name"])
+            known = self.objects[resource].get(key)
+            uid = known["metadata"]["uid"] if known else f"uid-{metadata['name']}-{self.version}"
+            self.version += 1
+            metadata = {"uid": uid, "creationTimestamp": "2026-11-21T10:00:00Z", **metadata}
+            metadata["resourceVersion"] = str(self.version)
+            stored = {"apiVersion": version, "kind": kind, **item, "metadata": metadata}
+            self.objects[resource][key] = stored
+            self._record(resource, "MODIFIED" if known else "ADDED", stored)
+            return stored
+
+    def remove(self, resource: str, name: str, namespace: str = "default") -> None:
+        with self.changed:
+            item = self.objects[resource].pop((namespace, name))
+            self.version += 1
+            item = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
+            self._record(resource, "DELETED", item)
+
+    def status(self, name: str, **status: Any) -> None:
+        """Write a job's status, as the operator does."""
+        job = self.objects["rltrainingjobs"]["default", name]
+        self.put("rltrainingjobs", {**job, "status": {**(job.get("status") or {}), **status}})
+
+    def write(self, container: str, *lines: str) -> None:
+        """A container writes lines."""
+        with self.changed:
+            for line in lines:
+                count = sum(map(len, self.logs.values()))
+                self.logs[container].append((f"2026-11-21T10:00:00.{count:09d}Z", line))
+            self.changed.notify_all()
+
+    def end(self, container: str) -> None:
+        """A container's log is at its end."""
+        with self.changed:
+            self.ended.add(container)
+            self.changed.notify_all()
+
+    def break_streams(self) -> None:
+        """Cut all watches and logs."""
+        with self.changed:
+            self.broken = self.streams
+            self.changed.notify_all()
+
+    def expire(self) -> None:
+        """Forget the history, and cut all streams: whoever watches on from a version that he knows gets a 410."""
+        with self.changed:
+            self.version += 1
+            self.expired = self.version
+            self.broken = self.streams
+            self.changed.notify_all()
+
+    def fail(self, method: str, path: str, status: Json | None = None, **rest: Any) -> None:
+        self.faults.append(Fault(method, path, status, **rest))
+
+    def await_streams(self, count: int) -> None:
+        """Until so many watches and logs have been opened in all."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.streams >= count, TIMEOUT), (
+                f"{self.streams} streams were opened, not {count}: {self.requests}"
+            )
+
+    # What handlers ask
+
+    def take_fault(self, method: str, path: str) -> Fault | None:
+        with self.changed:
+            for fault in self.faults:
+                if fault.method == method and re.search(fault.path, path) and fault.times > 0:
+                    fault.times -= 1
+                    return fault
+        return None
+
+    def selected(self, resource: str, namespace: str | None, query: dict[str, str]) -> list[Json]:
+        return [
+            item
+            for (space, _), item in sorted(self.objects[resource].items())
+            if namespace in (None, space) and fits(item, query)
+        ]
+
+    def await_news(
+        self, resource: str, since: int, stream: int, seconds: float
+    ) -> list[tuple[int, str, Json]] | None:
+        """What was recorded after a version, as soon as there is something; None when the stream is cut."""
+
+        def news() -> list[tuple[int, str, Json]]:
+            return [entry for entry in self.history[resource] if entry[0] > since]
+
+        with self.changed:
+            self.changed.wait_for(lambda: self.broken >= stream or news(), seconds)
+            return None if self.broken >= stream else news()
+
+    def await_lines(
+        self, container: str, sent: int, stream: int, *, follow: bool
+    ) -> tuple[list[tuple[str, str]], bool] | None:
+        """The lines after the first `sent`, and whether that is the end; None when the stream is cut."""
+
+        def is_over() -> bool:
+            return not follow or container in self.ended
+
+        with self.changed:
+            self.changed.wait_for(
+                lambda: self.broken >= stream or len(self.logs[container]) > sent or is_over(), TIMEOUT
+            )
+            if self.broken >= stream:
+                return None
+            return self.logs[container][sent:], is_over()
+
+    def _record(self, resource: str, kind: str, item: Json) -> None:
+        self.history[resource].append((self.version, kind, item))
+        self.changed.notify_all()
+
+    @contextmanager
+    def stream(self) -> Iterator[int]:
+        """The number of a stream that is opened."""
+        with self.changed:
+            self.streams += 1
+            number = self.streams
+            self.changed.notify_all()
+        yield number
+
+
+def fits(item: Json, query: dict[str, str]) -> bool:
+    labels = item["metadata"].get("labels") or {}
+    wanted = (pair.split("=", 1) for pair in query.get("labelSelector", "").split(",") if pair)
+    if any(labels.get(key) != value for key, value in wanted):
+        return False
+    fields = (pair.split("=", 1) for pair in query.get("fieldSelector", "").split(",") if pair)
+    return all(at(item, path) == value for path, value in fields)
+
+
+def at(item: Any, path: str) -> Any:
+    for step in path.split("."):
+        item = (item or {}).get(step)
+    return item
+
+
+def merged(old: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def table(items: list[Json]) -> Json:
+    """As the API server prints custom resources."""
+    columns = [("Name", "string", ".metadata.name", 0), *COLUMNS]
+    return {
+        "kind": "Table",
+        "columnDefinitions": [{"name": name, "type": kind, "priority": p} for name, kind, _, p in columns],
+        "rows": [
+            {
+                "cells": [at(item, path.lstrip(".")) for _, _, path, _ in columns],
+                "object": {"metadata": item["metadata"]},
+            }
+            for item in items
+        ],
+    }

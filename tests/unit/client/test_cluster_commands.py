@@ -1,0 +1,349 @@
+"""The commands on a cluster, against a fake API server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import FAST
+from fake_api import FakeApi, failure
+from rltraining.cli import app
+from rltraining.cluster import watch as watch_command
+from typer.testing import CliRunner, Result
+
+COMMANDS = ("submit", "get", "watch", "logs", "suspend", "resume", "scale", "delete")
+END = "2026-11-21T11:00:00Z"
+
+
+@pytest.fixture(autouse=True)
+def cluster(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster is known, and nobody waits longer than is needed."""
+    monkeypatch.setattr("rltraining.sdk.client.DEFAULT_TIMING", FAST)
+    monkeypatch.setattr(watch_command, "PERIOD", 0.01)
+    monkeypatch.setattr(watch_command, "LAST_WORDS", 0.05)
+
+
+def rltrain(*arguments: str | Path, stdin: str | None = None) -> Result:
+    return CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"}).invoke(
+        app, [str(a) for a in arguments], input=stdin
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path, manifest: str) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(manifest)
+    return path
+
+
+def when_streams(api: FakeApi, count: int, step: Callable[[], Any]) -> None:
+    threading.Thread(target=lambda: (api.await_streams(count), step()), daemon=True).start()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_teaches_by_example_and_says_where(command: str) -> None:
+    result = rltrain(command, "--help")
+    assert result.exit_code == 0
+    assert f"rltrain {command}" in result.output
+    assert all(option in result.output for option in ("--namespace", "--context", "--kubeconfig"))
+
+
+@pytest.mark.parametrize("command", ["submit", "watch"])
+def test_exit_codes_are_documented(command: str) -> None:
+    assert "Exit code: 0 when it" in rltrain(command, "--help").output.replace("the job succeeded", "it")
+
+
+def test_submit(file: Path, api: FakeApi) -> None:
+    result = rltrain(
+        "submit", file, "--set", "sampler.replicas=4", "--seed", "7", "--name", "mine", "-n", "team"
+    )
+    assert result.stdout == "rltrainingjob.rltraining.dev/mine created\n"
+    assert result.stderr == "see it with: rltrain watch mine\n"
+    spec = api.objects["rltrainingjobs"]["team", "mine"]["spec"]
+    assert (spec["sampler"], spec["seed"]) == ({"replicas": 4}, 7)
+    assert rltrain("submit", "-", "--generate-name", stdin=file.read_text()).exit_code == 0
+    assert ("default", "cartpole-x7k2p") in api.objects["rltrainingjobs"]
+
+
+def test_submit_says_where_the_job_is(file: Path) -> None:
+    result = rltrain("submit", file, "--set", "metadata.namespace=team")
+    assert result.stderr == "see it with: rltrain watch cartpole -n team\n"
+
+
+def test_submit_warns_of_code_that_would_be_missing(file: Path) -> None:
+    result = rltrain("submit", file, "--set", "environment.id=my_module:Mine-v0")
+    assert result.exit_code == 0
+    assert "note: environment.id names the module my_module: bring it in a ConfigMap" in result.stderr
+
+
+def test_what_is_refused(file: Path, api: FakeApi) -> None:
+    for arguments, words in (
+        (("--set", "sampler.replicas=-1"), "spec.sampler.replicas: must be at least 1, got -1"),
+        (
+            ("--set", "sampler.replica=1"),
+            "spec.sampler.replica: is not a known field: did you mean replicas?",
+        ),
+        (("--name", "My_Job"), "metadata.name: must be lower-case letters, digits and '-'"),
+        (("--wait", "--follow"), "--wait and --follow exclude each other: leave one out"),
+    ):
+        result = rltrain("submit", file, *arguments)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert words in result.stderr
+    cause = {"field": "spec", "message": 'Invalid value: "object": too many samplers for this cluster'}
+    api.fail("POST", "jobs", failure(422, "Invalid", "x", causes=[cause]))
+    result = rltrain("submit", file)
+    assert (result.exit_code, result.stderr) == (2, "error: spec: too many samplers for this cluster\n")
+    rltrain("submit", file)
+    result = rltrain("submit", file)
+    assert (result.exit_code, result.stderr.split(":")[:2]) == (
+        2,
+        ["error", " job cartpole exists already in namespace default"],
+    )
+
+
+def test_get(api: FakeApi, job: Any, manifest: str) -> None:
+    api.status(
+        "cartpole",
+        phase="Running",
+        algorithm="impala",
+        learner={"summary": "1/1"},
+        sampler={"summary": "2/2"},
+        progress={"environmentSteps": 412160, "meanReturn": 213.25, "stepsPerSecond": 251034.5},
+        restarts=1,
+    )
+    api.put(
+        "rltrainingjobs", {**yaml.safe_load(manifest), "metadata": {"name": "other", "namespace": "team"}}
+    )
+    assert rltrain("get").output == (
+        "NAME       PHASE     ALGORITHM   LEARNERS   SAMPLERS   STEPS    RETURN   AGE\n"
+        "cartpole   Running   impala      1/1        2/2        412160   213.25   2026-11-21T10:00:00Z\n"
+    )
+    assert rltrain("get", "cartpole", "-o", "wide").output.splitlines()[1].endswith("1          251034.5")
+    everywhere = rltrain("get", "-A").output.splitlines()
+    assert [line.split()[:2] for line in everywhere] == [
+        ["NAMESPACE", "NAME"],
+        ["default", "cartpole"],
+        ["team", "other"],
+    ]
+    assert rltrain("get", "-o", "name", "-n", "team").output == "rltrainingjob.rltraining.dev/other\n"
+    one = yaml.safe_load(rltrain("get", "cartpole", "-o", "yaml").output)
+    assert (one["kind"], one["status"]["phase"]) == ("RLTrainingJob", "Running")
+    every = json.loads(rltrain("get", "-A", "-o", "json").output)
+    assert (every["kind"], [item["kind"] for item in every["items"]]) == ("List", ["RLTrainingJob"] * 2)
+    assert rltrain("get", "-n", "empty").stderr == "no jobs in namespace empty\n"
+    assert rltrain("get", "nope").stderr == "error: there is no job nope in namespace default\n"
+
+
+def test_options_before_the_command_count_too(api: FakeApi, job: Any, kubeconfig: Path) -> None:
+    assert rltrain("-n", "empty", "get").stderr == "no jobs in namespace empty\n"
+    assert rltrain("-n", "empty", "get", "-n", "default").output.splitlines()[1].startswith("cartpole")
+    result = rltrain("--context", "nope", "get")
+    assert (result.exit_code, result.stderr) == (
+        3,
+        f"error: context nope is not in kubeconfig {kubeconfig}: it has here\n",
+    )
+    result = rltrain("-n", "team", "validate", "job.yaml")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: --namespace: is for commands on a cluster: submit, get, watch")
+
+
+def test_changes(api: FakeApi, job: Any) -> None:
+    def spec() -> Any:
+        return api.objects["rltrainingjobs"]["default", "cartpole"]["spec"]
+
+    assert rltrain("scale", "cartpole", "--samplers", "8").output == "cartpole: scaled to 8 samplers\n"
+    assert spec()["sampler"]["replicas"] == 8
+    assert (
+        rltrain("suspend", "cartpole").output
+        == "cartpole: suspended: it goes on with: rltrain resume cartpole\n"
+    )
+    assert spec()["runPolicy"] == {"suspend": True}
+    assert rltrain("resume", "cartpole").output == "cartpole: resumed: see it with: rltrain watch cartpole\n"
+    assert spec()["runPolicy"] == {"suspend": False}
+    api.status("cartpole", phase="Succeeded", completionTime=END)
+    assert "is over already (Succeeded): this changes nothing" in rltrain("suspend", "cartpole").output
+    assert rltrain("delete", "cartpole", "--wait").output == "cartpole: deleted\n"
+    result = rltrain("delete", "cartpole")
+    assert (result.exit_code, result.stderr) == (2, "error: there is no job cartpole in namespace default\n")
+
+
+def story(api: FakeApi, job: dict[str, Any]) -> None:
+    """A pod and events: of this job, of one of its name before it, and without a time."""
+    labels = {
+        f"rltraining.dev/{key}": value
+        for key, value in {"job-name": "cartpole", "role": "learner", "index": "0"}.items()
+    }
+    unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}
+    api.put(
+        "pods",
+        {
+            "metadata": {"name": "cartpole-learner-0", "labels": labels},
+            "status": {"conditions": [unscheduled]},
+        },
+    )
+    for uid, reason in ((job["metadata"]["uid"], "Restarted"), ("of-another", "Old")):
+        event = {
+            "metadata": {"name": reason.lower()},
+            "involvedObject": {"kind": "RLTrainingJob", "name": "cartpole", "uid": uid},
+            "type": "Warning",
+            "reason": reason,
+            "message": "cartpole-sampler-0 was killed",
+            "lastTimestamp": "2026-11-21T10:00:07Z",
+            "count": 2,
+        }
+        api.put("events", event)
+
+
+def test_watch_shows_a_job_to_its_end(api: FakeApi, job: dict[str, Any]) -> None:
+    story(api, job)
+    api.status("cartpole", phase="Running", startTime="2026-11-21T10:00:00Z")
+
+    def finish() -> None:
+        progress = {"environmentSteps": 412160, "meanReturn": 480.5, "percent": 100}
+        api.status(
+            "cartpole", phase="Succeeded", message="mean return 480.5", progress=progress, completionTime=END
+        )
+
+    when_streams(api, 3, finish)
+    result = rltrain("watch", "cartpole")
+    lines = result.output.splitlines()
+    assert result.exit_code == 0
+    assert "00:07  Warning   Restarted: cartpole-sampler-0 was killed (2 times)" in lines
+    assert "1:00:00  Succeeded mean return 480.5" in lines
+    assert not [line for line in lines if "Old" in line]
+    assert "Succeeded: cartpole: impala on CartPole-v1" in lines
+    assert "  steps      412,160 used for learning" in lines
+
+
+def test_a_watched_job_that_fails(api: FakeApi, job: Any) -> None:
+    when_streams(
+        api,
+        3,
+        lambda: api.status("cartpole", phase="Failed", message="learner: ValueError: x", completionTime=END),
+    )
+    result = rltrain("watch", "cartpole", "--plain")
+    assert result.exit_code == 1
+    assert result.stderr == "error: learner: ValueError: x\n"
+
+
+def test_a_watched_job_that_is_deleted(api: FakeApi, job: Any) -> None:
+    when_streams(api, 3, lambda: api.remove("rltrainingjobs", "cartpole"))
+    result = rltrain("watch", "cartpole")
+    assert (result.exit_code, result.stderr) == (2, "error: job cartpole was deleted; it was Pending\n")
+
+
+def test_watch_goes_on_without_pods_that_may_not_be_seen(api: FakeApi, job: Any) -> None:
+    message = 'User "ann" cannot list resource "pods" in API group "" in the namespace "default"'
+    api.fail("GET", "/pods", failure(403, "Forbidden", message))
+    when_streams(api, 2, lambda: api.status("cartpole", phase="Succeeded", completionTime=END))
+    result = rltrain("watch", "cartpole")
+    assert result.exit_code == 0
+    assert "pods cannot be shown: ann may not list pods in namespace default" in result.output
+
+
+def test_ctrl_c_ends_only_the_watching(api: FakeApi, job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch_command.time, "sleep", interrupt)
+    result = rltrain("watch", "cartpole")
+    assert result.exit_code == 130
+    assert result.stderr == "the job goes on; look again with: rltrain watch cartpole\n"
+
+
+def test_submit_waits(file: Path, api: FakeApi) -> None:
+    when_streams(api, 3, lambda: api.status("cartpole", phase="Succeeded", completionTime=END))
+    result = rltrain("submit", file, "--wait")
+    assert result.exit_code == 0
+    assert "Succeeded: cartpole: impala on CartPole-v1" in result.output
+
+
+def put_pod(api: FakeApi, name: str, container: str, *, ended: bool = False) -> None:
+    state = {"terminated": {"containerID": container, "exitCode": 0}} if ended else {"running": {}}
+    statuses = [{"name": "trainer", "containerID": container, "state": state}]
+    status = {"phase": "Succeeded" if ended else "Running", "containerStatuses": statuses}
+    api.put("pods", {"metadata": {"name": name}, "spec": {"nodeName": "one"}, "status": status})
+
+
+@pytest.mark.parametrize(("phase", "code"), [("Succeeded", 0), ("Failed", 1)])
+def test_submit_follows_the_log(phase: str, code: int, file: Path, api: FakeApi) -> None:
+    put_pod(api, "cartpole-learner-0", "a")
+    api.write("a", "step 1")
+
+    def finish() -> None:
+        put_pod(api, "cartpole-learner-0", "a", ended=True)
+        api.status("cartpole", phase=phase, message="it ended so", completionTime=END)
+        api.end("a")
+
+    when_streams(api, 1, finish)
+    result = rltrain("submit", file, "--follow")
+    assert result.exit_code == code
+    assert result.stdout.splitlines()[1:] == ["step 1"]
+    assert "it ended so" in result.stderr
+
+
+def test_logs(api: FakeApi, job: Any) -> None:
+    for index in (0, 1):
+        put_pod(api, f"cartpole-sampler-{index}", f"s{index}")
+        api.write(f"s{index}", f"first of {index}", f"second of {index}")
+    assert rltrain("logs", "cartpole", "-r", "sampler", "--tail", "1").output == "second of 0\n"
+    assert rltrain("logs", "cartpole", "--role", "sampler", "--index", "all").output.splitlines() == [
+        "[sampler-0] first of 0",
+        "[sampler-0] second of 0",
+        "[sampler-1] first of 1",
+        "[sampler-1] second of 1",
+    ]
+    result = rltrain("logs", "cartpole")
+    assert result.exit_code == 2
+    assert "there is no pod cartpole-learner-0" in result.stderr
+    assert "--index: must be a number or all, got x" in rltrain("logs", "cartpole", "-i", "x").stderr
+    assert "--follow and --previous exclude each other" in rltrain("logs", "cartpole", "-f", "-p").stderr
+
+
+def test_all_samplers_are_followed_also_those_that_come_later(api: FakeApi, job: Any) -> None:
+    for index in (0, 1, 2):
+        api.write(f"s{index}", f"line of {index}")
+    put_pod(api, "cartpole-sampler-0", "s0")
+    put_pod(api, "cartpole-sampler-1", "s1")
+
+    def grow() -> None:
+        current = api.objects["rltrainingjobs"]["default", "cartpole"]
+        put_pod(api, "cartpole-sampler-2", "s2")
+        api.put("rltrainingjobs", {**current, "spec": {**current["spec"], "sampler": {"replicas": 3}}})
+
+    def finish() -> None:
+        api.status("cartpole", phase="Succeeded", completionTime=END)
+        for index in (0, 1, 2):
+            put_pod(api, f"cartpole-sampler-{index}", f"s{index}", ended=True)
+            api.end(f"s{index}")
+
+    when_streams(api, 3, grow)
+    when_streams(api, 4, finish)
+    result = rltrain("logs", "cartpole", "--role", "sampler", "--index", "all", "--follow")
+    assert result.exit_code == 0
+    assert sorted(result.output.splitlines()) == [f"[sampler-{index}] line of {index}" for index in (0, 1, 2)]
+
+
+def test_too_many_to_follow(api: FakeApi, job: dict[str, Any]) -> None:
+    api.put("rltrainingjobs", {**job, "spec": {**job["spec"], "sampler": {"replicas": 65}}})
+    result = rltrain("logs", "cartpole", "--role", "sampler", "--index", "all", "-f")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: --index all: 65 pods are too many to follow (at most 64): choose some with --index\n",
+    )
+
+
+def test_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    monkeypatch.setenv("HOME", "/nowhere")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for arguments in (("get",), ("watch", "x"), ("logs", "x"), ("delete", "x")):
+        result = rltrain(*arguments)
+        assert result.exit_code == 3
+        assert result.stderr.startswith("error: no cluster is known: ")
+        assert len(result.stderr.splitlines()) == 1

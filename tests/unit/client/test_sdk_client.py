@@ -1,0 +1,254 @@
+"""Jobs in a cluster, one request at a time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fake_api import FakeApi, failure
+from rltraining import (
+    AccessDeniedError,
+    ClusterUnreachableError,
+    JobExistsError,
+    JobNotFoundError,
+    JobRejectedError,
+    NotInstalledError,
+    RLTrainingClient,
+    ServerError,
+    UnreadableJobError,
+)
+from rltraining_api.manifest import load_manifest
+
+JOBS = "/apis/rltraining.dev/v1alpha1/namespaces/default/rltrainingjobs"
+
+
+def stored(api: FakeApi, name: str = "cartpole", namespace: str = "default") -> dict[str, Any]:
+    return api.objects["rltrainingjobs"][namespace, name]
+
+
+@pytest.mark.parametrize("form", ["model", "data", "path", "text path"])
+def test_a_job_is_created_as_it_was_written(
+    form: str, client: RLTrainingClient, api: FakeApi, manifest: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(manifest)
+    sources = {
+        "model": load_manifest(manifest),
+        "data": yaml.safe_load(manifest),
+        "path": path,
+        "text path": str(path),
+    }
+    job = client.create(sources[form])
+    assert job.metadata.name == "cartpole"
+    assert job.metadata.namespace == "default"
+    assert job.spec.seed == 0, "defaults are filled in for who reads"
+    assert stored(api)["spec"] == yaml.safe_load(manifest)["spec"], "but they are the API server's to set"
+    assert "annotations" not in stored(api)["metadata"], "a path on this machine means nothing there"
+
+
+def test_options_of_create(client: RLTrainingClient, api: FakeApi, manifest: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(manifest)
+    job = client.create(path, "team", overrides=["seed=7"], name="other", generate_name=True)
+    assert (job.metadata.name, job.metadata.namespace, job.spec.seed) == ("other-x7k2p", "team", 7)
+    assert client.create(path, name="second").metadata.name == "second"
+
+
+def test_config_maps_beside_the_job_go_with_it(
+    client: RLTrainingClient, api: FakeApi, manifest: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.yaml"
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "code"},
+        "data": {"a.py": "x = 1"},
+    }
+    path.write_text(f"{manifest}\n---\n{yaml.safe_dump(config_map)}")
+    client.create(path)
+    assert api.objects["configmaps"]["default", "code"]["data"] == {"a.py": "x = 1"}
+
+    with pytest.raises(JobExistsError):
+        client.create(path, overrides=["seed=1"])
+    assert len([1 for method, _ in api.requests if method == "PATCH"]) == 1, (
+        "nothing is left by a refused job"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "problems"),
+    [
+        ("no-such-file.yaml", ("no-such-file.yaml: there is no such file",)),
+        (
+            {"kind": "Pod"},
+            ("manifest: apiVersion: is required: rltraining.dev/v1alpha1", "manifest: kind: must be"),
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_sent(
+    source: Any, problems: tuple[str, ...], client: RLTrainingClient, api: FakeApi
+) -> None:
+    with pytest.raises(JobRejectedError) as caught:
+        client.create(source)
+    assert all(said.startswith(wanted) for said, wanted in zip(caught.value.problems, problems, strict=True))
+    assert api.requests == []
+
+
+def test_two_namespaces_are_one_too_many(client: RLTrainingClient, manifest: str) -> None:
+    data = yaml.safe_load(manifest)
+    data["metadata"]["namespace"] = "mine"
+    with pytest.raises(
+        JobRejectedError, match=r"metadata\.namespace: is mine, but namespace team was asked for"
+    ):
+        client.create(data, "team")
+    assert client.create(data).metadata.namespace == "mine"
+
+
+def test_get_list_scale_suspend_resume_delete(
+    client: RLTrainingClient, api: FakeApi, job: dict[str, Any], manifest: str
+) -> None:
+    api.status("cartpole", phase="Running", ofANewerVersion=1)
+    assert client.get("cartpole").status.phase == "Running"
+    other = yaml.safe_load(manifest)
+    other["metadata"] = {"name": "other", "namespace": "team", "labels": {"stage": "test"}}
+    api.put("rltrainingjobs", other)
+    assert [job.metadata.name for job in client.list()] == ["cartpole"]
+    assert [job.metadata.name for job in client.list(all_namespaces=True)] == ["cartpole", "other"]
+    assert [job.metadata.name for job in client.list("stage=test", all_namespaces=True)] == ["other"]
+    assert client.in_namespace("team").get("other").metadata.labels == {"stage": "test"}
+
+    client.scale("cartpole", 5)
+    assert ("PATCH", f"{JOBS}/cartpole/scale?fieldManager=rltrain") in api.requests
+    assert client.get("cartpole").spec.sampler.replicas == 5
+    assert client.suspend("cartpole").spec.run_policy.suspend
+    assert not client.resume("cartpole").spec.run_policy.suspend
+    client.delete("cartpole")
+    assert client.list() == []
+
+
+def test_a_long_list_comes_in_pages(
+    client: RLTrainingClient, api: FakeApi, manifest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rltraining.sdk.watching.PAGE", 2)
+    for number in range(5):
+        api.put("rltrainingjobs", {**yaml.safe_load(manifest), "metadata": {"name": f"job-{number}"}})
+    assert [job.metadata.name for job in client.list()] == [f"job-{number}" for number in range(5)]
+    assert len(api.requests) == 3
+
+
+CEL = {
+    "field": "spec.algorithm",
+    "reason": "FieldValueInvalid",
+    "message": 'Invalid value: "object": exactly one',
+}
+REFUSALS = {
+    "CEL": (
+        failure(422, "Invalid", "RLTrainingJob x is invalid: ...", causes=[CEL]),
+        JobRejectedError,
+        "^spec.algorithm: exactly one$",
+    ),
+    "exists": (
+        failure(409, "AlreadyExists", "it exists", name="cartpole", kind="rltrainingjobs"),
+        JobExistsError,
+        "job cartpole exists already in namespace default: delete it, or take another name",
+    ),
+    "RBAC": (
+        failure(
+            403,
+            "Forbidden",
+            'rltrainingjobs.rltraining.dev is forbidden: User "ann" cannot create resource "rltrainingjobs" '
+            'in API group "rltraining.dev" in the namespace "default"',
+        ),
+        AccessDeniedError,
+        "^ann may not create rltrainingjobs in namespace default: ask for a Role",
+    ),
+    "quota": (failure(403, "Forbidden", "exceeded quota: gpus"), JobRejectedError, "^exceeded quota: gpus$"),
+    "unknown user": (
+        failure(401, "Unauthorized", "Unauthorized"),
+        AccessDeniedError,
+        "does not know who asks",
+    ),
+    "no namespace": (
+        failure(404, "NotFound", 'namespaces "x" not found', name="x", kind="namespaces"),
+        JobRejectedError,
+        "there is no namespace x: kubectl create namespace makes one",
+    ),
+    "server": (
+        failure(500, "InternalError", "etcdserver: request timed out"),
+        ServerError,
+        r"the API server of context here of .* answers 500: etcdserver: request timed out: try again later",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_refusal_is_a_sentence(case: str, client: RLTrainingClient, api: FakeApi, manifest: str) -> None:
+    status, error, words = REFUSALS[case]
+    api.fail("POST", "rltrainingjobs", status, times=3)
+    with pytest.raises(error, match=words):
+        client.create(yaml.safe_load(manifest))
+    assert len(api.requests) == 1, "what may have been done is not asked for again"
+
+
+def test_a_job_that_is_not_there(client: RLTrainingClient, job: dict[str, Any]) -> None:
+    for action in (client.get, client.suspend, client.delete, client.wait):
+        with pytest.raises(JobNotFoundError, match=r"^there is no job nope in namespace default$"):
+            action("nope")
+
+
+def test_a_cluster_without_the_operator(client: RLTrainingClient, api: FakeApi) -> None:
+    api.fail("GET", "rltrainingjobs", text="404 page not found\n")
+    with pytest.raises(NotInstalledError, match=r"does not know the kind RLTrainingJob: .* helm install"):
+        client.list()
+
+
+def test_a_job_of_another_version(client: RLTrainingClient, api: FakeApi) -> None:
+    api.put("rltrainingjobs", {"metadata": {"name": "odd"}, "spec": {"algorithm": {"sarsa": {}}}})
+    with pytest.raises(UnreadableJobError, match=r"job odd cannot be read: .*: upgrade rltraining"):
+        client.get("odd")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        None,
+        failure(500, "InternalError", "x"),
+        failure(429, "TooManyRequests", "x"),
+        failure(503, "ServiceUnavailable", "x"),
+    ],
+    ids=["dropped", "500", "429", "503"],
+)
+def test_a_fault_that_passes_is_not_noticed(
+    fault: dict[str, Any] | None, client: RLTrainingClient, api: FakeApi, job: dict[str, Any]
+) -> None:
+    api.fail("GET", "cartpole", fault, times=2)
+    assert client.get("cartpole").metadata.name == "cartpole"
+    api.fail("PATCH", "scale", fault, times=2)
+    client.scale("cartpole", 3)
+    assert client.get("cartpole").spec.sampler.replicas == 3
+
+
+def test_a_throttled_create_is_asked_for_again(client: RLTrainingClient, api: FakeApi, manifest: str) -> None:
+    api.fail("POST", "rltrainingjobs", failure(429, "TooManyRequests", "slow down"), times=2)
+    assert client.create(yaml.safe_load(manifest)).metadata.name == "cartpole"
+
+
+def test_a_cluster_that_is_not_there(client: RLTrainingClient, api: FakeApi) -> None:
+    api.fail("GET", "rltrainingjobs", None, times=3)
+    with pytest.raises(ClusterUnreachableError) as caught:
+        client.list()
+    assert "context here of " in str(caught.value)
+    assert "does not answer" in str(caught.value)
+    assert "--context and --kubeconfig" in str(caught.value)
+
+
+def test_importing_the_package_loads_nothing() -> None:
+    program = (
+        "import sys, rltraining; from rltraining import ClusterError; "
+        "print([m for m in ('torch', 'kubernetes', 'pydantic', 'yaml', 'typer') if m in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"

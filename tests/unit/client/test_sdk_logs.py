@@ -1,0 +1,243 @@
+"""Logs, and following them through restarts, replacements and broken connections."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fake_api import FakeApi, failure
+from rltraining import AccessDeniedError, JobNotFoundError, RLTrainingClient, ServerError
+
+POD = "cartpole-learner-0"
+END = "2026-11-21T11:00:00Z"
+
+
+def terminated(container: str) -> dict[str, Any]:
+    return {"terminated": {"containerID": container, "exitCode": 1}}
+
+
+def put_pod(
+    api: FakeApi, state: dict[str, Any] | None, last: str = "", name: str = POD, phase: str = "Running"
+) -> None:
+    """A pod whose container is so; None: the kubelet knows nothing of it yet."""
+    statuses: list[dict[str, Any]] = []
+    if state is not None:
+        container = {"name": "trainer", "containerID": state.get("id", ""), "state": state}
+        statuses = [container | ({"lastState": terminated(last)} if last else {})]
+    status = {"phase": phase, "containerStatuses": statuses}
+    api.put("pods", {"metadata": {"name": name}, "spec": {"nodeName": "one"}, "status": status})
+
+
+def running(container: str) -> dict[str, Any]:
+    return {"id": container, "running": {}}
+
+
+@pytest.fixture
+def followed(client: RLTrainingClient, job: Any) -> Callable[..., Iterator[str]]:
+    """``followed()``: the learner's lines, as they come."""
+    return lambda **rest: client.logs("cartpole", follow=True, **rest)
+
+
+def finish(api: FakeApi) -> None:
+    api.status("cartpole", phase="Succeeded", completionTime=END)
+
+
+def test_what_was_written(client: RLTrainingClient, api: FakeApi, job: Any) -> None:
+    put_pod(api, running("b"), last="a")
+    api.write("a", "old")
+    api.write("b", "one", "two", "three, and Größe")
+    assert list(client.logs("cartpole")) == ["one", "two", "three, and Größe"]
+    assert list(client.logs("cartpole", tail=1)) == ["three, and Größe"]
+    assert list(client.logs("cartpole", previous=True)) == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "asked", "words"),
+    [
+        (None, {}, {}, "pod cartpole-learner-0 has no log yet: .* ContainerCreating"),
+        (
+            None,
+            {"phase": "Starting", "message": "image not found"},
+            {},
+            "has no log yet: .*; the job is Starting: image not found",
+        ),
+        (running("a"), {}, {"previous": True}, "pod cartpole-learner-0 has not restarted since it was made"),
+        (
+            running("a"),
+            {"phase": "Running", "sampler": {"members": "0-5,7"}},
+            {"role": "sampler", "index": 9},
+            "there is no pod cartpole-sampler-9: job cartpole is Running, and of its samplers there are: 0-5,7",
+        ),
+        (
+            running("a"),
+            {},
+            {"role": "sampler"},
+            "there is no pod cartpole-sampler-0: job cartpole is Pending, and of its samplers there is none",
+        ),
+        (
+            running("a"),
+            {"phase": "Failed", "completionTime": END},
+            {"role": "sampler"},
+            "pod cartpole-sampler-0 is gone: the job is Failed, and runPolicy.cleanPodPolicy Running has deleted",
+        ),
+    ],
+)
+def test_why_there_is_no_log(
+    state: Any, status: Any, asked: Any, words: str, client: RLTrainingClient, api: FakeApi, job: Any
+) -> None:
+    put_pod(api, state)
+    api.status("cartpole", **status)
+    with pytest.raises(JobNotFoundError, match=words):
+        list(client.logs("cartpole", **asked))
+
+
+def test_a_pod_that_is_on_no_node(client: RLTrainingClient, api: FakeApi, job: Any) -> None:
+    """An API server answers with an empty log."""
+    unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+    for conditions, why in (
+        ([], "it is not scheduled"),
+        ([unscheduled], "it is not scheduled: 0/3 nodes are available"),
+    ):
+        api.put("pods", {"metadata": {"name": POD}, "spec": {}, "status": {"conditions": conditions}})
+        with pytest.raises(JobNotFoundError, match=f"^pod {POD} has no log yet: {why}$"):
+            list(client.logs("cartpole"))
+    put_pod(api, running("a"))
+    assert list(client.logs("cartpole")) == []
+
+
+def test_a_job_that_is_not_there_has_no_log(client: RLTrainingClient) -> None:
+    for follow in (False, True):
+        with pytest.raises(JobNotFoundError, match="there is no job nope"):
+            list(client.logs("nope", follow=follow))
+
+
+def test_lines_come_as_they_are_written(followed: Callable[..., Iterator[str]], api: FakeApi) -> None:
+    put_pod(api, running("a"))
+    api.write("a", "one", "two")
+    lines = followed(tail=1)
+    assert next(lines) == "two"
+    api.write("a", "three")
+    assert next(lines) == "three"
+    put_pod(api, {"id": "a", **terminated("a")}, phase="Succeeded")
+    api.end("a")
+    assert list(lines) == []
+
+
+def test_a_broken_connection_loses_and_repeats_nothing(
+    followed: Callable[..., Iterator[str]], api: FakeApi
+) -> None:
+    put_pod(api, running("a"))
+    lines, seen = followed(), []
+    for number in range(10):
+        api.write("a", f"line {number}")
+        seen.append(next(lines))
+        api.break_streams()
+    assert seen == [f"line {number}" for number in range(10)]
+
+
+def test_a_container_that_restarts(followed: Callable[..., Iterator[str]], api: FakeApi) -> None:
+    """The words between the last line that was read and its death are told too, and each life's lines come whole."""
+    put_pod(api, running("a"))
+    api.write("a", "first")
+    lines = followed(tail=5)
+    assert next(lines) == "first"
+    with api.changed:  # all of this while the connection is broken
+        api.break_streams()
+        api.write("a", "last words")
+        api.end("a")
+        api.write("b", "again")
+        put_pod(api, running("b"), last="a")
+    assert [next(lines), next(lines)] == ["last words", "again"]
+
+
+def test_a_container_that_waits_to_restart(followed: Callable[..., Iterator[str]], api: FakeApi) -> None:
+    put_pod(api, running("a"))
+    api.write("a", "first")
+    lines = followed()
+    assert next(lines) == "first"
+    opened = api.streams
+    put_pod(api, {"waiting": {"reason": "CrashLoopBackOff"}}, last="a")
+    api.end("a")
+    later(api, opened + 2, lambda: (api.write("b", "again"), put_pod(api, running("b"), last="a")))
+    assert next(lines) == "again"
+
+
+def test_a_pod_that_is_replaced(followed: Callable[..., Iterator[str]], api: FakeApi) -> None:
+    put_pod(api, running("a"))
+    api.write("a", "first")
+    lines = followed()
+    assert next(lines) == "first"
+    opened = api.streams
+    with api.changed:
+        api.remove("pods", POD)
+        api.end("a")
+    later(api, opened + 1, lambda: put_pod(api, None))
+    later(api, opened + 2, lambda: (api.write("b", "replaced"), put_pod(api, running("b"))))
+    assert next(lines) == "replaced"
+
+
+def later(api: FakeApi, streams: int, step: Callable[[], Any]) -> None:
+    """Do it when so many watches and logs have been opened."""
+    threading.Thread(target=lambda: (api.await_streams(streams), step()), daemon=True).start()
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        finish,
+        lambda api: api.remove("rltrainingjobs", "cartpole"),
+        lambda api: put_pod(api, {"id": "a", **terminated("a")}, phase="Succeeded"),
+    ],
+    ids=["the job finishes", "the job is deleted", "the pod succeeds"],
+)
+def test_following_ends_when(
+    over: Callable[[FakeApi], Any], followed: Callable[..., Iterator[str]], api: FakeApi
+) -> None:
+    put_pod(api, running("a"))
+    api.write("a", "first")
+    lines = followed()
+    assert next(lines) == "first"
+    put_pod(api, {"id": "a", **terminated("a")}, phase="Failed")
+    over(api)
+    api.end("a")
+    assert list(lines) == []
+
+
+def test_following_a_sampler_ends_when_it_is_scaled_away(
+    client: RLTrainingClient, api: FakeApi, job: Any
+) -> None:
+    put_pod(api, running("a"), name="cartpole-sampler-1")
+    api.write("a", "first")
+    lines = client.logs("cartpole", "sampler", 1, follow=True)
+    assert next(lines) == "first"
+    client.scale("cartpole", 1)
+    with api.changed:
+        api.remove("pods", "cartpole-sampler-1")
+        api.end("a")
+    assert list(lines) == []
+
+
+def test_a_kubelet_that_does_not_answer_for_a_while(
+    followed: Callable[..., Iterator[str]], api: FakeApi
+) -> None:
+    put_pod(api, running("a"))
+    api.write("a", "first")
+    api.fail(
+        "GET", "/log", failure(500, "InternalError", "dial tcp 10.0.0.7:10250: connect refused"), times=4
+    )
+    api.fail("GET", f"pods/{POD}$", failure(503, "ServiceUnavailable", "x"), times=4)
+    assert next(followed()) == "first"
+
+
+def test_a_log_that_may_not_be_read(client: RLTrainingClient, api: FakeApi, job: Any) -> None:
+    put_pod(api, running("a"))
+    message = 'User "ann" cannot get resource "pods/log" in API group "" in the namespace "default"'
+    for follow in (False, True):
+        api.fail("GET", "/log", failure(403, "Forbidden", message))
+        with pytest.raises(AccessDeniedError, match="ann may not get pods/log in namespace default"):
+            next(client.logs("cartpole", follow=follow))
+    api.fail("GET", "/log", failure(500, "InternalError", "kubelet"))
+    with pytest.raises(ServerError, match="answers 500: kubelet"):
+        next(client.logs("cartpole"))

@@ -1,0 +1,289 @@
+"""Watches and waits through everything that happens to connections. No test sleeps: each waits for what it is about."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+from conftest import FAST
+from fake_api import FakeApi, failure
+from rltraining import (
+    AccessDeniedError,
+    ClusterUnreachableError,
+    JobDeletedError,
+    JobFailedError,
+    JobNotFoundError,
+    JobOverError,
+    RLTrainingClient,
+    WaitTimeoutError,
+)
+from rltraining.sdk.timing import Timing
+from rltraining_api.job import RLTrainingJob
+
+END = "2026-11-21T11:00:00Z"
+
+
+def succeed(api: FakeApi) -> None:
+    api.status("cartpole", phase="Succeeded", message="mean return 480", completionTime=END)
+
+
+def fail_job(api: FakeApi) -> None:
+    condition = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "UserCodeError",
+        "message": "cartpole-learner-0: ValueError: no such key",
+        "lastTransitionTime": END,
+    }
+    api.status("cartpole", phase="Failed", message="failed", completionTime=END, conditions=[condition])
+
+
+class Script:
+    """Does things to the server, one whenever a watch or log has been opened: no sooner, no later."""
+
+    def __init__(self, api: FakeApi, *steps: Callable[[], Any]) -> None:
+        self._api = api
+        self._steps = steps
+        self._thread = threading.Thread(target=self._run, args=(api.streams,), daemon=True)
+        self._thread.start()
+
+    def _run(self, opened: int) -> None:
+        for number, step in enumerate(self._steps, start=1):
+            self._api.await_streams(opened + number)
+            step()
+
+
+@pytest.fixture
+def phases(client: RLTrainingClient, job: dict[str, Any]) -> Callable[..., list[str]]:
+    """``phases(timeout=…)``: what on_status has seen when the wait for the job's end is over."""
+
+    def seen(**rest: Any) -> list[str]:
+        told: list[str] = []
+        client.wait(
+            "cartpole", on_status=lambda job: told.append(job.status.phase), **{"timeout": 20, **rest}
+        )
+        return told
+
+    return seen
+
+
+def test_a_wait_tells_each_change(phases: Callable[..., list[str]], api: FakeApi) -> None:
+    def go() -> None:
+        api.status("cartpole", phase="Starting")
+        api.status("cartpole", phase="Running")
+        succeed(api)
+
+    Script(api, go)
+    assert phases() == ["Pending", "Starting", "Running", "Succeeded"]
+    watches = [path for _, path in api.requests if "watch=true" in path]
+    assert len(watches) == 1, "one watch, no polling"
+
+
+def test_a_wait_for_a_job_that_is_over_returns_at_once(
+    phases: Callable[..., list[str]], api: FakeApi, job: dict[str, Any]
+) -> None:
+    succeed(api)
+    assert phases() == ["Succeeded"]
+
+
+FAULTS: dict[str, Callable[[FakeApi], Any]] = {
+    "a dropped connection": lambda api: api.break_streams(),
+    "an expired version, in the stream": lambda api: api.expire(),
+    "an expired version, as an answer": lambda api: (
+        api.fail("GET", "watch=true", failure(410, "Expired", "too old resource version")),
+        api.break_streams(),
+    ),
+    "an API server that is away for a while": lambda api: (
+        api.fail("GET", "rltrainingjobs", None, times=7),
+        api.break_streams(),
+    ),
+    "an API server that errs for a while": lambda api: (
+        api.fail("GET", "rltrainingjobs", failure(500, "InternalError", "etcd"), times=7),
+        api.break_streams(),
+    ),
+    "an API server that has just begun": lambda api: (
+        api.fail("GET", "rltrainingjobs", failure(403, "Forbidden", "RBAC: role not found"), times=2),
+        api.fail("GET", "rltrainingjobs", failure(404, "NotFound", "the server could not find it"), times=2),
+        api.break_streams(),
+    ),
+    "throttling": lambda api: (
+        api.fail("GET", "rltrainingjobs", failure(429, "TooManyRequests", "slow down"), times=3),
+        api.break_streams(),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wait_survives(fault: str, phases: Callable[..., list[str]], api: FakeApi) -> None:
+    Script(api, lambda: api.status("cartpole", phase="Running") or FAULTS[fault](api), lambda: succeed(api))
+    assert phases()[-1] == "Succeeded"
+
+
+def test_what_happens_while_the_connection_is_gone_is_not_missed(
+    phases: Callable[..., list[str]], api: FakeApi
+) -> None:
+    def away() -> None:
+        with api.changed:  # nobody can watch before it is done
+            api.fail("GET", "watch=true", None, times=2)
+            api.break_streams()
+            succeed(api)
+
+    Script(api, away)
+    assert phases() == ["Pending", "Succeeded"]
+
+
+@pytest.mark.parametrize(
+    "timing", [replace(FAST, silence=0.05), replace(FAST, watch=0.01)], ids=["silent", "short"]
+)
+def test_a_watch_that_says_nothing_is_made_again(
+    timing: Timing, kubeconfig: Any, api: FakeApi, job: Any
+) -> None:
+    Script(api, lambda: None, lambda: None, lambda: succeed(api))
+    assert RLTrainingClient(timing=timing).wait("cartpole", timeout=20).status.phase == "Succeeded"
+
+
+def test_a_cluster_that_stays_away_ends_the_wait(kubeconfig: Any, api: FakeApi, job: Any) -> None:
+    Script(api, lambda: (api.fail("GET", "rltrainingjobs", None, times=10**6), api.break_streams()))
+    with pytest.raises(ClusterUnreachableError, match="does not answer"):
+        RLTrainingClient(timing=replace(FAST, patience=0.1)).wait("cartpole", timeout=20)
+
+
+def test_rights_that_are_taken_away_end_the_wait(client: RLTrainingClient, api: FakeApi, job: Any) -> None:
+    message = 'User "ann" cannot watch resource "rltrainingjobs" in API group "x" in the namespace "default"'
+    Script(
+        api,
+        lambda: (api.fail("GET", "watch", failure(403, "Forbidden", message), times=99), api.break_streams()),
+    )
+    with pytest.raises(AccessDeniedError, match=r"ann may not watch rltrainingjobs in namespace default"):
+        client.wait("cartpole", timeout=20)
+
+
+def test_a_job_that_fails(client: RLTrainingClient, api: FakeApi, job: Any) -> None:
+    fail_job(api)
+    with pytest.raises(
+        JobFailedError, match=r"^job cartpole failed: cartpole-learner-0: ValueError"
+    ) as caught:
+        client.wait("cartpole")
+    assert caught.value.job.status.phase == "Failed"
+    assert client.wait("cartpole", until="Failed").status.phase == "Failed"
+
+
+def test_a_job_that_is_deleted_and_made_anew(
+    client: RLTrainingClient, api: FakeApi, job: Any, manifest: str
+) -> None:
+    def again() -> None:
+        with api.changed:
+            api.remove("rltrainingjobs", "cartpole")
+            api.put("rltrainingjobs", yaml.safe_load(manifest))
+
+    Script(api, again)
+    with pytest.raises(JobDeletedError, match=r"was deleted while it was waited for; it was Pending"):
+        client.wait("cartpole", timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("until", "status", "reached"),
+    [
+        ("Running", {"phase": "Running"}, True),
+        ("Running", {"phase": "Starting"}, False),
+        ("Running", {"phase": "Succeeded", "completionTime": END}, True),
+        ("Suspended", {"phase": "Suspended", "observedGeneration": 2}, True),
+        ("Suspended", {"phase": "Suspended", "observedGeneration": 1}, False),
+        (lambda job: job.status.progress.environment_steps >= 5, {"progress": {"environmentSteps": 5}}, True),
+        (
+            lambda job: job.status.progress.environment_steps >= 5,
+            {"progress": {"environmentSteps": 4}},
+            False,
+        ),
+    ],
+)
+def test_what_can_be_waited_for(
+    until: str | Callable[[RLTrainingJob], bool],
+    status: dict[str, Any],
+    reached: bool,
+    client: RLTrainingClient,
+    api: FakeApi,
+    job: dict[str, Any],
+) -> None:
+    """A phase that was judged by an older spec does not count."""
+    api.put("rltrainingjobs", {**job, "metadata": {**job["metadata"], "generation": 2}, "status": status})
+    if reached:
+        client.wait("cartpole", until, timeout=20)
+    else:
+        with pytest.raises(WaitTimeoutError, match=r"^job cartpole is not .* after 0.1 s: it is"):
+            client.wait("cartpole", until, timeout=0.1)
+
+
+def test_what_cannot_come_any_more(client: RLTrainingClient, api: FakeApi, job: Any) -> None:
+    succeed(api)
+    with pytest.raises(JobOverError, match="job cartpole is Succeeded, and will not be Suspended any more"):
+        client.wait("cartpole", "Suspended")
+    with pytest.raises(ValueError, match="until: must be a function or one of finished, Pending"):
+        client.wait("cartpole", "finnished")
+
+
+def test_a_timeout_says_how_the_job_is(client: RLTrainingClient, api: FakeApi, job: Any) -> None:
+    api.status("cartpole", phase="Pending", message="0/1 nodes are available")
+    with pytest.raises(
+        TimeoutError, match=r"is not finished after 0.1 s: it is Pending: 0/1 nodes are available"
+    ):
+        client.wait("cartpole", timeout=0.1)
+
+
+def test_watching_tells_what_has_become_of_each(
+    client: RLTrainingClient, api: FakeApi, job: Any, manifest: str
+) -> None:
+    def add(name: str) -> None:
+        api.put("rltrainingjobs", {**yaml.safe_load(manifest), "metadata": {"name": name}})
+
+    def gap() -> None:
+        with api.changed:
+            api.remove("rltrainingjobs", "second")
+            api.expire()
+
+    running = lambda: api.status("cartpole", phase="Running")  # noqa: E731
+    steps = [lambda: add("second"), running, gap, lambda: add("third"), lambda: None]
+    seen = []
+    for step, change in zip(steps, client.watch(timeout=20), strict=False):
+        seen.append((change.type, change.job.metadata.name, change.job.status.phase))
+        step()
+    assert seen == [
+        ("ADDED", "cartpole", "Pending"),
+        ("ADDED", "second", "Pending"),
+        ("MODIFIED", "cartpole", "Running"),
+        ("DELETED", "second", "Pending"),
+        ("ADDED", "third", "Pending"),
+    ]
+
+
+def test_a_watch_ends_in_time(client: RLTrainingClient, job: Any) -> None:
+    begun = time.monotonic()
+    assert [change.type for change in client.watch(timeout=0.1)] == ["ADDED"]
+    assert time.monotonic() - begun < 10
+
+
+def test_deleting_waits_for_the_pods(client: RLTrainingClient, api: FakeApi, job: dict[str, Any]) -> None:
+    labels = {"rltraining.dev/job-name": "cartpole"}
+    owner = {"uid": job["metadata"]["uid"], "controller": True}
+    pod = {"metadata": {"name": "cartpole-learner-0", "labels": labels, "ownerReferences": [owner]}}
+    api.put("pods", pod)
+    api.put("pods", {"metadata": {"name": "of-another-job", "labels": labels}})
+    with pytest.raises(WaitTimeoutError, match=r"^after 0.1 s these are still there: cartpole-learner-0$"):
+        client.delete("cartpole", wait=True, timeout=0.1)
+    again = api.put(
+        "rltrainingjobs",
+        {k: v for k, v in job.items() if k != "metadata"} | {"metadata": {"name": "cartpole"}},
+    )
+    owner["uid"] = again["metadata"]["uid"]
+    api.put("pods", pod)
+    opened = api.streams
+    Script(api, lambda: api.remove("pods", "cartpole-learner-0"))
+    client.delete("cartpole", wait=True, timeout=20)
+    assert api.streams == opened + 1
+    with pytest.raises(JobNotFoundError):
+        client.delete("cartpole", wait=True)
