@@ -1,0 +1,64 @@
+{{- /* Name of all that is installed. */ -}}
+{{- define "rltraining-operator.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{ .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "rltraining-operator.serviceAccountName" -}}
+{{ .Values.serviceAccount.name | default (ternary (include "rltraining-operator.fullname" .) "default" .Values.serviceAccount.create) }}
+{{- end -}}
+
+{{- /* What selects the operator's pods; the NetworkPolicies of jobs admit them by the first of these. Never changes. */ -}}
+{{- define "rltraining-operator.selectorLabels" -}}
+app.kubernetes.io/name: rltraining-operator
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{- define "rltraining-operator.commonLabels" -}}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: rltraining
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{- define "rltraining-operator.labels" -}}
+{{ include "rltraining-operator.selectorLabels" . }}
+{{ include "rltraining-operator.commonLabels" . }}
+{{- end -}}
+
+{{- /* Labels of the pod of `helm test`; the operator's Service must not select it. */ -}}
+{{- define "rltraining-operator.testLabels" -}}
+app.kubernetes.io/name: rltraining-operator
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/component: test
+{{- end -}}
+
+{{- /* registry/repository:tag or registry/repository@digest, of a list: an image value and the chart's appVersion. */ -}}
+{{- define "rltraining-operator.image" -}}
+{{- $image := index . 0 -}}
+{{- with $image.registry }}{{ . }}/{{ end }}{{ $image.repository }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default (index . 1) }}{{ end -}}
+{{- end -}}
+
+{{- /* What would install and then not work, each in a sentence. */ -}}
+{{- define "rltraining-operator.check" -}}
+{{- $election := .Values.leaderElection -}}
+{{- if ge (float64 $election.renewSeconds) (float64 $election.leaseSeconds) -}}
+{{- fail "leaderElection.renewSeconds must be less than leaseSeconds: a leader has to step down before another may take over" -}}
+{{- end -}}
+{{- if ge (float64 $election.retrySeconds) (float64 $election.renewSeconds) -}}
+{{- fail "leaderElection.retrySeconds must be less than renewSeconds: a leader needs more than one attempt" -}}
+{{- end -}}
+{{- $ports := splitList "-" .Values.jobs.rpcPorts -}}
+{{- $first := index $ports 0 | atoi -}}
+{{- $last := index $ports 1 | atoi -}}
+{{- if or (lt $first 1024) (gt $last 65535) (ge $first $last) -}}
+{{- fail (printf "jobs.rpcPorts %q must be first-last, with 1024 <= first < last <= 65535" .Values.jobs.rpcPorts) -}}
+{{- end -}}
+{{- end -}}

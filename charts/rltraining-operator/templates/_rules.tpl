@@ -1,0 +1,52 @@
+{{- /*
+All that the operator may do with jobs and their children: rules of one ClusterRole, or of a Role in each namespace of
+watchNamespaces. A test on a cluster shows that each verb is used and that none is missing.
+*/ -}}
+{{- define "rltraining-operator.rules" -}}
+- apiGroups: [rltraining.dev]
+  resources: [rltrainingjobs]
+  verbs: [list, watch, delete] # delete: ttlSecondsAfterFinished
+- apiGroups: [rltraining.dev]
+  resources: [rltrainingjobs/status]
+  verbs: [patch]
+- apiGroups: [rltraining.dev]
+  resources: [rltrainingjobs/finalizers]
+  verbs: [update] # to make jobs owners that block deletion, where OwnerReferencesPermissionEnforcement asks for it
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [services, configmaps]
+  verbs: [get, list, create, patch]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create] # the job's token
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list, create]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, create, patch, delete]
+{{- if .Values.gangScheduling.enabled }}
+- apiGroups: [scheduling.volcano.sh, scheduling.x-k8s.io]
+  resources: [podgroups]
+  verbs: [get, create, patch]
+{{- end }}
+{{- end -}}
+
+{{- /* What the operator may do in its own namespace: hold the Lease of the leader. */ -}}
+{{- define "rltraining-operator.leaderElectionRules" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ include "rltraining-operator.fullname" . | quote }}]
+  verbs: [get, update]
+{{- end -}}

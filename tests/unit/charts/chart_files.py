@@ -1,0 +1,79 @@
+"""The chart's files, read as data. What needs helm is tested in tests/cluster/chart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts" / "rltraining-operator"
+
+Json = dict[str, Any]
+
+
+@cache
+def chart() -> Json:
+    return yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+
+@cache
+def values() -> Json:
+    return yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+@cache
+def schema() -> Json:
+    return json.loads((CHART / "values.schema.json").read_text())
+
+
+@cache
+def alerts() -> tuple[Json, ...]:
+    """Every alert of every group."""
+    groups = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+    return tuple(rule for group in groups for rule in group["rules"])
+
+
+@cache
+def dashboard() -> Json:
+    return json.loads((CHART / "files" / "dashboard.json").read_text())
+
+
+def panels() -> list[Json]:
+    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+
+
+def queries() -> list[tuple[str, str]]:
+    """Every PromQL query of the chart, with where it stands."""
+    drawn = [
+        (f"panel {panel['title']!r}", target["expr"]) for panel in panels() for target in panel["targets"]
+    ]
+    return [(f"alert {rule['alert']}", rule["expr"]) for rule in alerts()] + drawn
+
+
+def resolve(node: Json) -> Json:
+    """What a schema's `$ref` points to, or the schema itself."""
+    reference = node.get("$ref")
+    return schema()["definitions"][reference.rpartition("/")[2]] if reference else node
+
+
+def paths(node: Json, prefix: str = "") -> Iterator[str]:
+    """`image.tag`: every key of the values that the chart itself defines, outermost first."""
+    for key, value in node.items():
+        path = f"{prefix}{key}"
+        yield path
+        inner = schema_of(path).get("properties")
+        if isinstance(value, dict) and inner:
+            yield from paths(value, f"{path}.")
+
+
+def schema_of(path: str) -> Json:
+    """The schema of a value, empty when there is none."""
+    node = schema()
+    for key in path.split("."):
+        node = resolve(node.get("properties", {}).get(key, {}))
+    return node

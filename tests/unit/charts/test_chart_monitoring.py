@@ -1,0 +1,122 @@
+"""Alerts and the dashboard speak of metrics that exist, with the labels they have."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from chart_files import alerts, dashboard, panels, queries
+from rltraining_api.names import KIND, LABEL_ROLE
+from rltraining_operator.cluster import Ref
+from rltraining_operator.kube.metrics import Metrics, StateCollector
+from rltraining_operator.kube.store import Store
+
+HISTOGRAM = ("_bucket", "_sum", "_count")
+
+
+def exported() -> dict[str, set[str]]:
+    """Names and labels of what an operator that has seen one of everything shows to Prometheus."""
+    metrics, store = Metrics(), Store()
+    metadata = {"name": "a", "namespace": "b", "uid": "c", "resourceVersion": "1"}
+    store.put(KIND, {"metadata": metadata, "status": {"phase": "Running"}})
+    metrics.registry.register(StateCollector(store, (), lambda: 0))
+    metrics.request("GET", "pods", "200", 0.1)
+    metrics.waited(0.1)
+    metrics.passed(0.1, ValueError())
+    metrics.created({"kind": "Pod", "metadata": {"labels": {LABEL_ROLE: "learner"}}})
+    metrics.deleted(Ref("Pod", "a-learner-0"))
+    ended = {
+        "failures": 1,
+        "disruptions": 1,
+        "completionTime": "now",
+        "phase": "Failed",
+        "algorithm": "impala",
+    }
+    metrics.status_written({}, ended)
+    found: dict[str, set[str]] = {}
+    for sample in (sample for metric in metrics.registry.collect() for sample in metric.samples):
+        found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+METRICS = exported() | {"up": set()}
+TARGET_LABELS = {"job", "pod", "instance"}
+"""What Prometheus adds to each."""
+
+QUERIES = queries()
+
+
+@pytest.mark.parametrize(("where", "query"), QUERIES, ids=[where for where, _ in QUERIES])
+def test_queries_use_known_metrics_and_labels(where: str, query: str) -> None:
+    names = set(re.findall(r"\b(?:rltraining|process)_\w+|\bup\b", query))
+    assert names, f"{where} asks for no metric"
+    assert names <= set(METRICS), f"{where}: the operator does not export {sorted(names - set(METRICS))}"
+    for name, matchers in re.findall(r"([a-z_]+)\{([^}]*)\}", query):
+        used = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
+        assert used <= METRICS[name] | TARGET_LABELS, f"{where}: {name} has no label {used - METRICS[name]}"
+    known = set().union(*(METRICS[name] for name in names)) | TARGET_LABELS
+    for group in re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", query):
+        used = {label.strip() for label in group.split(",")}
+        assert used <= known, f"{where}: groups by {sorted(used - known)}, which no metric in it has"
+
+
+@pytest.mark.parametrize(("where", "query"), QUERIES, ids=[where for where, _ in QUERIES])
+def test_queries_are_of_this_operator_alone(where: str, query: str) -> None:
+    selector = 'job="$job"' if where.startswith("panel") else 'job="rltraining-operator"'
+    metrics = re.findall(r"\b(?:rltraining|process)_\w+|\bup\b", query)
+    assert query.count(selector) == len(metrics), f"{where}: each metric needs {selector}"
+
+
+@pytest.mark.parametrize(("where", "query"), QUERIES, ids=[where for where, _ in QUERIES])
+def test_parentheses_close(where: str, query: str) -> None:
+    for left, right in ("()", "{}", "[]"):
+        assert query.count(left) == query.count(right), where
+
+
+@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
+def test_an_alert_says_how_bad_it_is_and_what_to_do(rule: dict) -> None:
+    assert rule["labels"]["severity"] in {"warning", "critical"}
+    assert rule["annotations"]["summary"].endswith(".")
+    assert rule["annotations"]["description"].endswith(".")
+    labels = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
+    grouped = {
+        label.strip() for group in re.findall(r"by \(([^)]*)\)", rule["expr"]) for label in group.split(",")
+    }
+    assert labels <= grouped, f"{rule['alert']} tells {labels}, and keeps only {grouped}"
+
+
+def test_alert_names_are_unique() -> None:
+    names = [rule["alert"] for rule in alerts()]
+    assert len(set(names)) == len(names)
+
+
+def test_panels_have_a_title_a_description_and_a_place_of_their_own() -> None:
+    ids = [panel["id"] for panel in dashboard()["panels"]]
+    assert len(set(ids)) == len(ids)
+    for panel in panels():
+        assert panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24, panel["title"]
+    for one, other in itertools.combinations(dashboard()["panels"], 2):
+        assert not _overlap(one["gridPos"], other["gridPos"]), f"{one['title']} lies on {other['title']}"
+
+
+def test_every_metric_is_looked_at_somewhere() -> None:
+    asked = " ".join(query for _, query in QUERIES)
+    ours = {name for name in METRICS if name.startswith("rltraining") and not name.endswith(HISTOGRAM)}
+    unseen = {name for name in ours if name not in asked}
+    assert not unseen
+
+
+def test_variables_are_defined() -> None:
+    defined = {variable["name"] for variable in dashboard()["templating"]["list"]} | {"__rate_interval"}
+    used = set(re.findall(r"\$\{?(\w+)", str(dashboard()["panels"])))
+    assert used == defined
+
+
+def _overlap(one: dict, other: dict) -> bool:
+    def apart(start: str, size: str) -> bool:
+        return one[start] + one[size] <= other[start] or other[start] + other[size] <= one[start]
+
+    return not (apart("x", "w") or apart("y", "h"))
