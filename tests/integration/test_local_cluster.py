@@ -98,7 +98,7 @@ def test_a_finished_job_is_deleted_when_its_time_is_over(tmp_path: Path) -> None
         async with running(tmp_path, job) as run:
             with pytest.raises(NotFoundError):
                 await run.until(lambda job: False)
-            assert run.reasons()[-1] == "Completed"
+            assert run.reasons()[-2:] == ["Completed", "PodsDeleted"]
             assert await run.cluster.observe(run.key) is None
 
     asyncio.run(scenario())

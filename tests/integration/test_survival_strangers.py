@@ -29,7 +29,7 @@ async def connect(run: Run) -> tuple[str, asyncio.StreamReader, asyncio.StreamWr
 async def healed(run: Run, url: str) -> None:
     """The learner can be reached elsewhere, and training goes on."""
     async with asyncio.timeout(HEALED_SECONDS):
-        while (document := await run.rendezvous()) is None or document["url"] in ("", url):  # noqa: ASYNC110
+        while (document := await run.rendezvous()) is None or document["url"] in ("", url):
             await asyncio.sleep(0.02)
     await run.until_ready()
     await run.until_steps()

@@ -1,0 +1,81 @@
+"""A stand-in for `python:3.11-slim-bookworm`, made of Debian's packages where no registry of images can be reached.
+
+It carries the name that the Dockerfiles ask for, so these are built as they are. Like the original it has no bytecode
+and no documentation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.cluster.buildah import Buildah
+from tests.cluster.errors import ClusterError
+from tests.cluster.processes import tail
+from tests.cluster.progress import step
+
+NAME = "docker.io/library/python:3.11-slim-bookworm"
+RELEASE = "bookworm"
+PACKAGES = ("ca-certificates", "python3-venv", "python3-pip")
+FAST = "force-unsafe-io\n"
+"""dpkg's setting: what a power failure spoils is made again."""
+LEFT_OUT = (
+    *("var/cache/apt", "var/lib/apt/lists", "var/log", "debootstrap"),
+    *("usr/share/doc", "usr/share/info", "usr/share/locale", "usr/share/man"),
+)
+"""What differs from one making to the next, and what nobody reads in a container."""
+AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
+"""Whom this machine trusts; its proxy may sign for package indexes, and builds must believe it too."""
+UV = "system-certs = true\n"
+
+
+def recipe() -> str:
+    """Changes with what this module makes, as far as it decides it."""
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+
+
+def ensure(buildah: Buildah) -> None:
+    """Make it unless this recipe's is there."""
+    made = f"localhost/base:{recipe()}"
+    if buildah.has(made):
+        return
+    with step("image of Python, from Debian's packages", slow="a minute or two, once"):
+        container = buildah.run("from", "scratch")
+        root = Path(buildah.run("mount", container))
+        _debootstrap(root, buildah.home / "debootstrap.log")
+        _trim(root)
+        if AUTHORITIES.exists():
+            shutil.copyfile(AUTHORITIES, root / AUTHORITIES.relative_to("/"))
+        (root / "etc/uv").mkdir()
+        (root / "etc/uv/uv.toml").write_text(UV)
+        (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")
+        buildah.run("unmount", container)
+        buildah.run("config", "--cmd", "python3", container)
+        buildah.run("commit", "--timestamp", "0", "--rm", container, NAME)
+        buildah.run("tag", NAME, made)
+
+
+def _debootstrap(root: Path, log: Path) -> None:
+    settings = root / "etc/dpkg/dpkg.cfg.d/fast"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(FAST)
+    program = shutil.which("debootstrap") or "/usr/sbin/debootstrap"
+    with log.open("w") as file:
+        done = subprocess.run(
+            [program, "--variant=minbase", f"--include={','.join(PACKAGES)}", RELEASE, str(root)],
+            stdout=file,
+            stderr=file,
+            check=False,
+        )
+    if done.returncode:
+        raise ClusterError(f"`debootstrap {RELEASE}` failed; the end of {log}:\n{tail(log, 15)}")
+
+
+def _trim(root: Path) -> None:
+    for name in LEFT_OUT:
+        shutil.rmtree(root / name, ignore_errors=True)
+        (root / name).mkdir()
+    for bytecode in sorted((root / "usr/lib").glob("python3*/**/__pycache__")):
+        shutil.rmtree(bytecode)

@@ -1,0 +1,59 @@
+"""The programs that the chart's tests run, and an API server of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helm import Helm, Rendered
+from kubectl import Kubectl
+
+from tests.cluster import bring_up, programs
+from tests.cluster.api import Cluster, Places, down, requirements
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test to need the programs may wait until they are compiled: that is not the test's own time."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(120, func_only=True))
+
+
+@pytest.fixture(scope="session")
+def built() -> Path:
+    """Where the programs are that the tests compile: their versions, and so their words, are known."""
+    places = Places()
+    if not programs.built(places) and programs.go() is None:
+        pytest.skip("helm cannot be compiled here: there is no Go toolchain")
+    return programs.build(places)
+
+
+@pytest.fixture(scope="session")
+def helm(built: Path) -> Helm:
+    """helm, with no cluster to talk to."""
+    return Helm(built / "helm")
+
+
+@pytest.fixture(scope="session")
+def kubeconform(built: Path) -> Path:
+    """The program kubeconform."""
+    return built / "kubeconform"
+
+
+@pytest.fixture(scope="session")
+def defaults(helm: Helm) -> Rendered:
+    """What is installed when nothing is said."""
+    return helm.render()
+
+
+@pytest.fixture(scope="session")
+def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    """kubectl with an API server that is only for these tests, whatever KUBECONFIG says: they install and delete the
+    definition, and with it all jobs."""
+    places = Places(run=tmp_path_factory.mktemp("cluster"))
+    if reason := requirements(places)["api"]:
+        pytest.skip(f"no API server: {reason}")
+    shape = bring_up.up(places, bring_up.Shape("api"))
+    yield Kubectl(Cluster(places.kubeconfig, shape.mode, places, bring_up.parts(places, shape)))
+    down(places)

@@ -1,0 +1,76 @@
+"""The settings file that the chart writes is one that the operator reads, and says what the values say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from helm import APP_VERSION, EVERYTHING, NAMESPACE, RELEASE, Helm, Rendered
+from rltraining_operator.kube.config import Config, LeaderElectionConfig, LogConfig, load_config
+
+
+def _load(rendered: Rendered, folder: Path) -> Config:
+    path = folder / "config.yaml"
+    path.write_text(rendered.config_text)
+    return load_config(path)
+
+
+def test_the_values_defaults_are_the_operators_own(defaults: Rendered, tmp_path: Path) -> None:
+    assert _load(defaults, tmp_path) == Config(
+        trainer_image=f"rltraining-trainer:{APP_VERSION}",
+        image_pull_policy="IfNotPresent",
+        log=LogConfig(format="json"),
+        leader_election=LeaderElectionConfig(lease_name=RELEASE, lease_namespace=NAMESPACE),
+    )
+
+
+def test_every_setting_can_be_said(helm: Helm, tmp_path: Path) -> None:
+    values = {
+        **EVERYTHING,
+        "trainerImage": {
+            "registry": "localhost:5000",
+            "repository": "rl/trainer",
+            "tag": "main",
+            "pullPolicy": "Always",
+        },
+        "operator": {
+            "workers": 3,
+            "qps": 7.5,
+            "burst": 2_000,
+            "progressSeconds": 2.5,
+            "resyncSeconds": 3_600,
+            "httpPort": 9000,
+        },
+        "log": {"level": "debug", "format": "text"},
+        "leaderElection": {"leaseSeconds": 60, "renewSeconds": 40, "retrySeconds": 5},
+    }
+    values["jobs"] = {**EVERYTHING["jobs"], "rpcPorts": "30000-40000", "podDisruptionBudget": False}
+    config = _load(helm.render(values), tmp_path)
+    settings = config.settings
+    assert settings.image == "localhost:5000/rl/trainer:main"
+    assert settings.image_pull_policy == "Always"
+    assert settings.image_pull_secrets == ("registry",)
+    assert settings.priority_class == "training"
+    assert settings.progress_seconds == 2.5
+    assert settings.rpc_ports == (30_000, 40_000)
+    assert settings.network_policy
+    assert settings.metrics_peer == EVERYTHING["jobs"]["networkPolicy"]["prometheus"]
+    assert not settings.pod_disruption_budget
+    assert config.namespaces == ("team-a", "team-b")
+    assert (config.workers, config.qps, config.burst) == (3, 7.5, 2_000)
+    assert (config.resync_seconds, config.http_port) == (3_600, 9_000)
+    assert config.log == LogConfig(level="debug", format="text")
+    assert config.leader_election == LeaderElectionConfig(
+        lease_name=RELEASE, lease_namespace=NAMESPACE, lease_seconds=60, renew_seconds=40, retry_seconds=5
+    )
+
+
+def test_jobs_admit_the_operator_that_the_chart_installs(defaults: Rendered, tmp_path: Path) -> None:
+    """The NetworkPolicy of a job names the operator's pods by label."""
+    peer = _load(defaults, tmp_path).settings.operator_peer
+    labels = defaults.one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert peer["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_large_numbers_stay_integers(helm: Helm) -> None:
+    config = helm.render({"operator": {"burst": 100_000, "resyncSeconds": 86_400, "qps": 100_000}}).config
+    assert (config["burst"], config["resyncSeconds"], config["qps"]) == (100_000, 86_400, 100_000)

@@ -1,0 +1,220 @@
+"""A release's life in a real API server: install, upgrade, uninstall, install again, two side by side.
+
+No pod runs here: what the operator does is tested elsewhere.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helm import CHART, EVERYTHING, ROOT, Helm, HelmError, Values
+from kubectl import Kubectl
+
+CRD = "customresourcedefinitions/rltrainingjobs.rltraining.dev"
+JOB = ROOT / "examples" / "cartpole-impala.yaml"
+SELECTOR = "app.kubernetes.io/name=rltraining-operator"
+
+
+class Releases:
+    """helm with the cluster; what it installed is gone at the end."""
+
+    def __init__(self, helm: Helm, kubectl: Kubectl) -> None:
+        self._helm, self._kubectl = replace(helm, kubeconfig=kubectl.kubeconfig), kubectl
+        self._installed: set[tuple[str, str]] = set()
+        self._namespaces: set[str] = set()
+
+    def namespace(self, name: str) -> None:
+        self._kubectl.make_namespace(name, restricted=True)
+        self._namespaces.add(name)
+
+    def install(
+        self, name: str, namespace: str, values: Values | None = None, *options: str, chart: Path = CHART
+    ) -> str:
+        """Install or upgrade. What it says; raises `HelmError`."""
+        self._installed.add((name, namespace))
+        command = ["upgrade", "--install", name, str(chart), "--namespace", namespace, *options]
+        return self._helm.run(*command, values=values or {})
+
+    def uninstall(self, name: str, namespace: str) -> str:
+        self._installed.discard((name, namespace))
+        return self._helm.run("uninstall", name, "--namespace", namespace, "--ignore-not-found")
+
+    def clean(self) -> None:
+        for name, namespace in sorted(self._installed):
+            self.uninstall(name, namespace)
+        self._kubectl.run("delete", CRD, "--ignore-not-found")
+        for name in self._namespaces:
+            self._kubectl.run("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def releases(helm: Helm, kubectl: Kubectl) -> Iterator[Releases]:
+    made = Releases(helm, kubectl)
+    yield made
+    made.clean()
+
+
+def test_the_operators_pods_are_admitted_where_only_restricted_ones_are(
+    releases: Releases, kubectl: Kubectl
+) -> None:
+    releases.namespace("strict")
+    said = releases.install("rl", "strict", {"replicaCount": 2})
+    assert "A first job:" in said
+    kubectl.run("wait", "--for=create", "pods", "-l", SELECTOR, "-n", "strict", "--timeout=60s")
+    condition = "--for=jsonpath={.status.replicas}=2"
+    kubectl.run("wait", condition, "deployment/rl-rltraining-operator", "-n", "strict", "--timeout=60s")
+    kubectl.run("wait", "--for=condition=Established", CRD, "--timeout=60s")
+    kubectl.run("apply", "-f", str(JOB), "-n", "strict")
+
+
+def test_an_upgrade_brings_the_new_definition(releases: Releases, kubectl: Kubectl, tmp_path: Path) -> None:
+    """helm never upgrades what lies in a chart's crds/; this definition is a template."""
+    old = tmp_path / "chart"
+    shutil.copytree(CHART, old)
+    definition = old / "files" / "crd.yaml"
+    column = "    - name: Algorithm\n      type: string\n      jsonPath: .status.algorithm\n"
+    text = definition.read_text()
+    assert column in text
+    definition.write_text(text.replace(column, ""))
+    releases.namespace("upgraded")
+    releases.install("rl", "upgraded", chart=old)
+    assert "Algorithm" not in _columns(kubectl)
+    kubectl.run("wait", "--for=condition=Established", CRD, "--timeout=60s")
+    kubectl.run("apply", "-f", str(JOB), "-n", "upgraded")
+    releases.install("rl", "upgraded")
+    assert "Algorithm" in _columns(kubectl)
+    assert kubectl.names("rltrainingjobs", "-n", "upgraded") == {"cartpole"}
+
+
+def test_definition_and_jobs_stay_when_the_release_goes(releases: Releases, kubectl: Kubectl) -> None:
+    releases.namespace("left")
+    releases.install("rl", "left")
+    kubectl.run("wait", "--for=condition=Established", CRD, "--timeout=60s")
+    kubectl.run("apply", "-f", str(JOB), "-n", "left")
+    said = releases.uninstall("rl", "left")
+    assert "kept due to the resource policy" in said
+    assert kubectl.names("rltrainingjobs", "-n", "left") == {"cartpole"}
+    kinds = "deployments,services,configmaps,serviceaccounts,roles,rolebindings,secrets"
+    assert kubectl.names(kinds, "-n", "left", "-l", SELECTOR) == set()
+    assert kubectl.names("clusterroles,clusterrolebindings", "-l", SELECTOR) == set()
+
+    releases.install("rl", "left")  # the same release takes them up again
+    releases.uninstall("rl", "left")
+    with pytest.raises(HelmError, match=r"rltrainingjobs\.rltraining\.dev.*cannot be imported"):
+        releases.install("other", "left")
+    releases.install("other", "left", {}, "--take-ownership")
+    assert kubectl.names("rltrainingjobs", "-n", "left") == {"cartpole"}
+
+
+def test_turning_the_definition_off_does_not_delete_it(releases: Releases, kubectl: Kubectl) -> None:
+    releases.namespace("off")
+    releases.install("rl", "off")
+    releases.install("rl", "off", {"crds": {"install": False}})
+    assert _columns(kubectl)
+
+
+def test_two_releases_keep_to_their_namespaces(releases: Releases, kubectl: Kubectl) -> None:
+    for name in ("one", "two"):
+        releases.namespace(name)
+    releases.install("rltraining-operator", "one", {"watchNamespaces": ["one"]})
+    second: Values = {"watchNamespaces": ["two"], "crds": {"install": False}, "rbac": {"userRoles": False}}
+    releases.install("rltraining-operator", "two", second)
+    for mine, theirs in (("one", "two"), ("two", "one")):
+        account = f"system:serviceaccount:{mine}:rltraining-operator"
+        for verb, resource in (("create", "pods"), ("patch", "rltraining.dev:rltrainingjobs/status")):
+            _may(kubectl, account, verb, resource, mine)
+            assert not kubectl.may(account, verb, resource, theirs), (
+                f"{mine}'s operator may {verb} {resource}"
+            )
+        assert not kubectl.may(account, "list", "rltraining.dev:rltrainingjobs")
+
+
+def test_everything_installs_where_the_kinds_of_monitoring_are_known(
+    releases: Releases, kubectl: Kubectl, monitoring: None
+) -> None:
+    for name in ("full", "team-x", "team-y"):
+        releases.namespace(name)
+    releases.install("rl", "full", {**EVERYTHING, "watchNamespaces": ["team-x", "team-y"]})
+    assert kubectl.names("servicemonitors,prometheusrules", "-n", "full") == {"rl-rltraining-operator"}
+
+
+def test_the_operator_may_not_look_around(releases: Releases, kubectl: Kubectl) -> None:
+    releases.namespace("least")
+    releases.install("rl", "least")
+    account = "system:serviceaccount:least:rl-rltraining-operator"
+    _may(kubectl, account, "create", "pods", "default")
+    _may(kubectl, account, "update", "coordination.k8s.io:leases=rl-rltraining-operator", "least")
+    for verb, resource in (
+        ("list", "secrets"),
+        ("delete", "secrets"),
+        ("create", "pods/exec"),
+        ("update", "rltraining.dev:rltrainingjobs"),
+        ("list", "nodes"),
+        ("list", "namespaces"),
+        ("create", "rbac.authorization.k8s.io:roles"),
+        ("update", "coordination.k8s.io:leases=kube-scheduler"),
+    ):
+        assert not kubectl.may(account, verb, resource, "default"), f"the operator may {verb} {resource}"
+
+
+def test_people_get_jobs_with_the_clusters_own_roles(releases: Releases, kubectl: Kubectl) -> None:
+    releases.namespace("people")
+    releases.install("rl", "people")
+    for role in ("view", "edit", "admin"):
+        kubectl.run(
+            "create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}er", "-n", "people"
+        )
+    jobs = "rltraining.dev:rltrainingjobs"
+    for role in ("view", "edit", "admin"):
+        _may(kubectl, f"{role}er", "watch", jobs, "people")
+        assert not kubectl.may(f"{role}er", "watch", jobs, "default")
+        assert not kubectl.may(f"{role}er", "patch", f"{jobs}/status", "people")
+    for role in ("edit", "admin"):
+        for verb, resource in (("create", jobs), ("delete", jobs), ("patch", f"{jobs}/scale")):
+            _may(kubectl, f"{role}er", verb, resource, "people")
+            assert not kubectl.may("viewer", verb, resource, "people")
+
+
+def _may(kubectl: Kubectl, who: str, verb: str, resource: str, namespace: str) -> None:
+    """Waits for it: roles are aggregated, and the server learns of bindings, a moment later."""
+    for _ in range(100):
+        if kubectl.may(who, verb, resource, namespace):
+            return
+    pytest.fail(f"{who} may not {verb} {resource} in {namespace}")
+
+
+def _columns(kubectl: Kubectl) -> set[str]:
+    (version,) = kubectl.get(CRD)["spec"]["versions"]
+    return {column["name"] for column in version["additionalPrinterColumns"]}
+
+
+@pytest.fixture
+def monitoring(kubectl: Kubectl) -> Iterator[None]:
+    """The kinds of prometheus-operator, without their schemas."""
+    made = [_stub("servicemonitors", "ServiceMonitor"), _stub("prometheusrules", "PrometheusRule")]
+    kubectl.run("create", "-f", "-", objects=made)
+    names = [f"crd/{each['metadata']['name']}" for each in made]
+    kubectl.run("wait", "--for=condition=Established", *names, "--timeout=60s")
+    yield
+    kubectl.run("delete", *names)
+
+
+def _stub(plural: str, kind: str) -> dict:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.monitoring.coreos.com"},
+        "spec": {
+            "group": "monitoring.coreos.com",
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [version],
+        },
+    }

@@ -1,0 +1,297 @@
+"""What each option of the chart does to what is installed, as facts about the objects."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from helm import APP_VERSION, CHART, EVERYTHING, NAMESPACE, RELEASE, ROOT, VERSION, Helm, Rendered
+
+ALWAYS = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ConfigMap",
+    "CustomResourceDefinition",
+    "Deployment",
+    "Pod",
+    "Role",
+    "RoleBinding",
+    "Service",
+    "ServiceAccount",
+}
+
+
+@pytest.fixture(scope="module")
+def everything(helm: Helm) -> Rendered:
+    return helm.render(EVERYTHING)
+
+
+def test_nothing_but_the_necessary_is_installed_by_default(defaults: Rendered) -> None:
+    assert defaults.kinds() == ALWAYS
+
+
+def test_everything_can_be_turned_on(everything: Rendered) -> None:
+    extra = {"NetworkPolicy", "PodDisruptionBudget", "PrometheusRule", "ServiceMonitor"}
+    assert everything.kinds() == ALWAYS - {"ClusterRoleBinding"} | extra
+
+
+def test_every_object_is_labelled_and_in_its_namespace(everything: Rendered) -> None:
+    for each in everything.objects:
+        labels = each["metadata"]["labels"]
+        name = f"{each['kind']} {each['metadata']['name']}"
+        assert labels["app.kubernetes.io/name"] == "rltraining-operator", name
+        assert labels["app.kubernetes.io/instance"] == RELEASE, name
+        assert labels["app.kubernetes.io/managed-by"] == "Helm", name
+        assert labels["helm.sh/chart"] == f"rltraining-operator-{VERSION}", name
+        cluster_wide = each["kind"] in {"CustomResourceDefinition", "ClusterRole"}
+        assert ("namespace" in each["metadata"]) != cluster_wide, name
+
+
+@pytest.mark.parametrize(
+    ("release", "values", "name"),
+    [
+        ("rltraining-operator", {}, "rltraining-operator"),
+        ("rl", {}, "rl-rltraining-operator"),
+        ("my-rltraining-operator", {}, "my-rltraining-operator"),
+        ("rl", {"fullnameOverride": "learning"}, "learning"),
+        ("r" * 53, {}, "r" * 53 + "-rltrainin"),
+    ],
+)
+def test_names_come_from_the_release(helm: Helm, release: str, values: dict[str, Any], name: str) -> None:
+    rendered = helm.render(values, release=release)
+    for kind in ("Deployment", "Service", "ServiceAccount", "ConfigMap"):
+        assert rendered.one(kind)["metadata"]["name"] == name
+    assert rendered.config["leaderElection"]["leaseName"] == name
+
+
+@pytest.mark.parametrize("name", ["off", "12", "null", "1e3"])
+def test_names_that_look_like_something_else_stay_names(helm: Helm, name: str) -> None:
+    values = {**EVERYTHING, "fullnameOverride": name, "watchNamespaces": [name], "priorityClassName": name}
+    values |= {"serviceAccount": {"name": name}, "imagePullSecrets": [{"name": name}]}
+    values["jobs"] = {"priorityClassName": name, "imagePullSecrets": [{"name": name}]}
+    rendered = helm.render(values, release=name, namespace=name)
+    for each in rendered.objects:
+        metadata = each["metadata"]
+        assert isinstance(metadata["name"], str), each["kind"]
+        assert metadata.get("namespace", name) == name, each["kind"]
+        assert metadata["labels"]["app.kubernetes.io/instance"] == name, each["kind"]
+        for subject in each.get("subjects", ()):
+            assert (subject["name"], subject["namespace"]) == (name, name)
+    assert rendered.one("Deployment")["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == name
+    assert rendered.pod["serviceAccountName"] == rendered.pod["priorityClassName"] == name
+    assert rendered.pod["volumes"][0]["configMap"]["name"] == name
+    assert rendered.config["namespaces"] == rendered.config["imagePullSecrets"] == [name]
+    assert rendered.config["priorityClass"] == name
+    assert rendered.config["leaderElection"]["leaseName"] == name
+    assert rendered.config["leaderElection"]["leaseNamespace"] == name
+
+
+def test_the_definition_is_whole_and_stays_at_uninstall(helm: Helm, defaults: Rendered) -> None:
+    ours = defaults.one("CustomResourceDefinition")
+    source = yaml.safe_load((ROOT / "crds" / "rltraining.dev_rltrainingjobs.yaml").read_text())
+    assert ours["spec"] == source["spec"]
+    assert ours["metadata"]["name"] == source["metadata"]["name"]
+    assert ours["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    text = (CHART / "files" / "crd.yaml").read_text()
+    assert text.partition("\nspec:\n")[2] in helm.template(), "the text itself was changed"
+
+
+def test_the_definition_can_be_left_out_or_annotated(helm: Helm) -> None:
+    assert "CustomResourceDefinition" not in helm.render({"crds": {"install": False}}).kinds()
+    annotated = helm.render({"crds": {"annotations": {"a": "b"}}}).one("CustomResourceDefinition")
+    assert annotated["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep", "a": "b"}
+
+
+def test_pods_satisfy_the_restricted_standard(defaults: Rendered) -> None:
+    for pod in (defaults.pod, defaults.one("Pod")["spec"]):
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["resources"]["requests"]
+            assert container["resources"]["limits"]["memory"]
+        assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
+
+
+def test_the_operator_reads_its_settings_and_knows_who_it_is(defaults: Rendered) -> None:
+    container = defaults.container
+    assert container["args"] == ["--config=/etc/rltraining-operator/config.yaml"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {"/etc/rltraining-operator": "config", "/tmp": "tmp"}
+    assert {volume["name"]: set(volume) - {"name"} for volume in defaults.pod["volumes"]} == {
+        "config": {"configMap"},
+        "tmp": {"emptyDir"},
+    }
+    fields = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container["env"]}
+    assert fields == {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+
+
+def test_a_change_of_the_settings_makes_new_pods(helm: Helm, defaults: Rendered) -> None:
+    def checksum(rendered: Rendered) -> str:
+        annotations = rendered.one("Deployment")["spec"]["template"]["metadata"]["annotations"]
+        return annotations["checksum/config"]
+
+    assert checksum(helm.render()) == checksum(defaults)
+    assert checksum(helm.render({"replicaCount": 2})) == checksum(defaults)
+    assert checksum(helm.render({"log": {"level": "debug"}})) != checksum(defaults)
+
+
+def test_probes_ask_the_port_that_is_served(helm: Helm) -> None:
+    container = helm.render({"operator": {"httpPort": 9000}, "service": {"port": 80}}).container
+    assert container["ports"] == [{"name": "http", "containerPort": 9000}]
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    assert container["startupProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+
+
+@pytest.mark.parametrize(
+    ("image", "reference"),
+    [
+        ({}, f"rltraining-operator:{APP_VERSION}"),
+        ({"tag": "main"}, "rltraining-operator:main"),
+        (
+            {"registry": "localhost:5000", "repository": "rl/operator"},
+            f"localhost:5000/rl/operator:{APP_VERSION}",
+        ),
+        ({"tag": "main", "digest": f"sha256:{'a' * 64}"}, f"rltraining-operator@sha256:{'a' * 64}"),
+    ],
+)
+def test_images_are_named_in_full(helm: Helm, image: dict[str, str], reference: str) -> None:
+    rendered = helm.render({"image": image})
+    assert rendered.container["image"] == reference
+    assert rendered.one("Pod")["spec"]["containers"][0]["image"] == reference
+    trainer = helm.render({"trainerImage": {"repository": "rltraining-operator"} | image}).config
+    assert reference in json.dumps(trainer)
+
+
+def test_the_service_finds_the_operator_and_not_the_test(defaults: Rendered) -> None:
+    service = defaults.one("Service")["spec"]
+    selector = service["selector"].items()
+    template = defaults.one("Deployment")["spec"]["template"]["metadata"]["labels"].items()
+    assert selector <= template
+    assert not selector <= defaults.one("Pod")["metadata"]["labels"].items()
+    assert service["ports"] == [{"name": "http", "port": 8080, "targetPort": "http"}]
+
+
+def test_the_selector_does_not_change_with_the_version(defaults: Rendered) -> None:
+    selector = defaults.one("Deployment")["spec"]["selector"]["matchLabels"]
+    assert selector == {
+        "app.kubernetes.io/name": "rltraining-operator",
+        "app.kubernetes.io/instance": RELEASE,
+        "app.kubernetes.io/component": "operator",
+    }
+
+
+def test_what_is_said_of_pods_is_in_the_pods(everything: Rendered) -> None:
+    pod, metadata = everything.pod, everything.one("Deployment")["spec"]["template"]["metadata"]
+    for key in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity", "priorityClassName"):
+        assert pod[key] == EVERYTHING[key], key
+    assert metadata["labels"]["team"] == "learning"
+    assert metadata["annotations"]["team"] == "learning"
+    assert {"name": "TZ", "value": "UTC"} in everything.container["env"]
+    assert everything.container["args"][-1] == "--log-level=debug"
+    assert everything.one("Deployment")["spec"]["replicas"] == 2
+
+
+def test_a_constraint_of_spread_counts_the_operators_own_pods(helm: Helm, everything: Rendered) -> None:
+    (spread,) = everything.pod["topologySpreadConstraints"]
+    selector = everything.one("Deployment")["spec"]["selector"]
+    assert spread == EVERYTHING["topologySpreadConstraints"][0] | {"labelSelector": selector}
+    own = {
+        "maxSkew": 2,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"a": "b"}},
+    }
+    rendered = helm.render({"topologySpreadConstraints": [own]})
+    assert rendered.pod["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"]["a"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("values", "strategy"),
+    [
+        ({}, {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}),
+        ({"strategy": {"type": "Recreate"}}, {"type": "Recreate"}),
+    ],
+)
+def test_strategies_are_valid(helm: Helm, values: dict[str, Any], strategy: dict[str, Any]) -> None:
+    assert helm.render(values).one("Deployment")["spec"]["strategy"] == strategy
+
+
+@pytest.mark.parametrize(
+    ("account", "name", "made"),
+    [
+        ({}, RELEASE, True),
+        ({"name": "mine"}, "mine", True),
+        ({"create": False, "name": "mine"}, "mine", False),
+        ({"create": False}, "default", False),
+    ],
+)
+def test_the_service_account(helm: Helm, account: dict[str, Any], name: str, made: bool) -> None:
+    rendered = helm.render({"serviceAccount": account})
+    assert rendered.pod["serviceAccountName"] == name
+    assert [each["metadata"]["name"] for each in rendered.all("ServiceAccount")] == [name] * made
+    subjects = [
+        binding["subjects"]
+        for kind in ("RoleBinding", "ClusterRoleBinding")
+        for binding in rendered.all(kind)
+    ]
+    assert subjects == [[{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}]] * 2
+
+
+def test_the_budget_and_its_pods(helm: Helm) -> None:
+    budget = helm.render({"podDisruptionBudget": {"enabled": True, "maxUnavailable": "50%"}}).one(
+        "PodDisruptionBudget"
+    )
+    assert budget["spec"]["maxUnavailable"] == "50%"
+    assert budget["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"] == "operator"
+
+
+def test_the_networkpolicy_lets_through_what_the_operator_needs(helm: Helm, everything: Rendered) -> None:
+    spec = everything.one("NetworkPolicy")["spec"]
+    ports = [{(port["port"], port["protocol"]) for port in rule["ports"]} for rule in spec["egress"]]
+    assert ports == [{(53, "UDP"), (53, "TCP")}, {(443, "TCP"), (6443, "TCP")}, {(8080, "TCP")}]
+    learners = spec["egress"][2]["to"][0]["podSelector"]["matchLabels"]
+    assert learners == {
+        "app.kubernetes.io/managed-by": "rltraining-operator",
+        "rltraining.dev/role": "learner",
+    }
+    monitoring, test = spec["ingress"][0]["from"]
+    assert monitoring == EVERYTHING["networkPolicy"]["metricsFrom"][0]
+    assert test["podSelector"]["matchLabels"].items() <= everything.one("Pod")["metadata"]["labels"].items()
+    anybody = helm.render({"networkPolicy": {"enabled": True}}).one("NetworkPolicy")["spec"]["ingress"]
+    assert anybody == [{"ports": [{"port": "http", "protocol": "TCP"}]}]
+
+
+def test_prometheus_and_grafana_get_what_they_look_for(everything: Rendered) -> None:
+    monitor = everything.one("ServiceMonitor")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert (
+        monitor["spec"]["selector"]["matchLabels"].items()
+        <= everything.one("Service")["metadata"]["labels"].items()
+    )
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint == {"port": "http", "path": "/metrics", "interval": "30s", "honorLabels": True}
+    board = everything.one("ConfigMap", f"{RELEASE}-dashboard")
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert board["metadata"]["annotations"] == {"folder": "Learning"}
+    assert json.loads(board["data"]["rltraining.json"]) == json.loads(
+        (CHART / "files" / "dashboard.json").read_text()
+    )
+
+
+def test_alerts_ask_for_the_job_that_prometheus_makes_of_the_service(helm: Helm) -> None:
+    rendered = helm.render({"metrics": {"prometheusRule": {"enabled": True}}}, release="learning")
+    rules = [rule for group in rendered.one("PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
+    service = rendered.one("Service")["metadata"]["name"]
+    source = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"][0]["rules"]
+    assert len(rules) == len(source)
+    for rule, written in zip(rules, source, strict=True):
+        assert rule["expr"] == written["expr"].replace('job="rltraining-operator"', f'job="{service}"')
+        assert rule["annotations"] == written["annotations"]

@@ -1,0 +1,89 @@
+"""The operator as its users install it, on nodes that run pods: once for all tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jobs import Team
+
+from tests.cluster import existing
+from tests.cluster.api import Cluster, Places, down, requirements, up
+from tests.cluster.images import build_images
+
+CHART = Path(__file__).parents[3] / "charts" / "rltraining-operator"
+RELEASE, OPERATOR_NAMESPACE, TEAM_NAMESPACE = "rltraining-operator", "rltraining-system", "team"
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A cluster that runs pods."""
+    places = Places()
+    if existing.kubeconfig(places) is None and (reason := requirements(places)["node"]):
+        pytest.skip(f"no cluster that runs pods: {reason}")
+    was_up = places.kubeconfig.exists()
+    yield up("node", places=places)
+    if not was_up and existing.kubeconfig(places) is None:
+        down(places)
+
+
+@pytest.fixture(scope="session")
+def installed(cluster: Cluster) -> Iterator[Cluster]:
+    """`helm install` with defaults, but for the images: two replicas, in a namespace that is `restricted`."""
+    images = build_images()
+    for namespace in (TEAM_NAMESPACE, OPERATOR_NAMESPACE):
+        cluster.run("kubectl", "delete", "namespace", namespace, "--ignore-not-found", seconds=120)
+        cluster.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
+        )
+    _pull(cluster, images["trainer"])
+    values = [*_image("image", images["operator"]), *_image("trainerImage", images["trainer"])]
+    where = ("--namespace", OPERATOR_NAMESPACE)
+    cluster.run(
+        "helm",
+        "install",
+        RELEASE,
+        str(CHART),
+        *where,
+        *values,
+        "--set",
+        "replicaCount=2",
+        "--wait",
+        seconds=300,
+    )
+    yield cluster
+    cluster.run("helm", "uninstall", RELEASE, *where, "--wait", seconds=120)
+
+
+@pytest.fixture(scope="session")
+def team(installed: Cluster) -> Team:
+    """A namespace of users, `restricted` too."""
+    return Team(installed, TEAM_NAMESPACE, OPERATOR_NAMESPACE, RELEASE)
+
+
+def _pull(cluster: Cluster, image: str) -> None:
+    """Five gigabytes take their time; no test should have to wait for them."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pull", "namespace": "default"},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "pull", "image": image, "command": ["rltraining-trainer", "--help"]}],
+        },
+    }
+    cluster.run("kubectl", "delete", "pod", "pull", "--ignore-not-found")
+    cluster.apply(pod)
+    succeeded = "jsonpath={.status.phase}=Succeeded"
+    cluster.run("kubectl", "wait", "pod/pull", f"--for={succeeded}", "--timeout=600s", seconds=620)
+    cluster.run("kubectl", "delete", "pod", "pull")
+
+
+def _image(key: str, reference: str) -> list[str]:
+    """Of `127.0.0.1:5000/rltraining-operator:1a2b`."""
+    name, _, tag = reference.rpartition(":")
+    registry, _, repository = name.partition("/")
+    parts = {"registry": registry, "repository": repository, "tag": tag}
+    return [word for part, text in parts.items() for word in ("--set-string", f"{key}.{part}={text}")]

@@ -1,0 +1,68 @@
+"""A part of the cluster: a background program, and how to tell that it is ready."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.request
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tests.cluster.places import Places
+from tests.cluster.processes import Process
+from tests.cluster.progress import step, wait
+
+
+@dataclass(frozen=True)
+class Part:
+    process: Process
+    ready: Callable[[], bool]
+    """May raise OSError, which means not yet."""
+
+    seconds: float = 60.0
+    """Longest time until it is ready."""
+
+    @property
+    def name(self) -> str:
+        return self.process.name
+
+    def start(self) -> None:
+        """Start it unless it runs as it should, and wait until it is ready."""
+        start([self])
+
+    def is_ready(self) -> bool:
+        try:
+            return self.process.running() is not None and self.ready()
+        except OSError:
+            return False
+
+
+def start(parts: Iterable[Part]) -> None:
+    """All at once those that do not run as they should, then wait for each: they come up side by side."""
+    parts = list(parts)
+    started = {part.name for part in parts if part.process.start()}
+    for part in parts:
+        if part.name in started or not part.is_ready():
+            with step(part.name):
+                wait(part.name, part.ready, seconds=part.seconds, alive=part.process.ended)
+
+
+def answers(url: str, places: Places | None = None) -> Callable[[], bool]:
+    """Whether a GET of that URL is answered with 200; as the administrator where `places` are given."""
+
+    def ask() -> bool:
+        context = tls(places) if url.startswith("https:") else None
+        with urllib.request.urlopen(url, timeout=2, context=context) as answer:
+            return bool(answer.status == 200)
+
+    return ask
+
+
+def tls(places: Places | None) -> ssl.SSLContext:
+    """As the administrator; or, without places, as nobody to a part that signed its own certificate."""
+    context = ssl.create_default_context(cafile=str(places.certificates / "ca.crt") if places else None)
+    if places is not None:
+        context.load_cert_chain(places.certificates / "admin.crt", places.certificates / "admin.key")
+    else:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,33 @@
+"""From whatever there is to nothing but the caches."""
+
+from __future__ import annotations
+
+import shutil
+
+from tests.cluster import containers, host, leftovers, node, registry
+from tests.cluster.locks import alone, name_of
+from tests.cluster.places import Places
+from tests.cluster.progress import step
+
+
+def down(places: Places, *, purge: bool) -> None:
+    """Nothing of the cluster stays, whatever state it is in; the caches only go when asked to `purge`."""
+    with alone(places, name_of(places.run)):
+        if leftovers.knows_of(places):
+            with step("remove the cluster"):
+                _stop_node(places)
+                leftovers.sweep(places)
+        if host.owner() is None:  # or else somebody else's node pulls from it
+            registry.stop(places)
+    if purge:
+        with step(f"remove {places.cache}"):
+            shutil.rmtree(places.cache, ignore_errors=True)
+
+
+def _stop_node(places: Places) -> None:
+    """The kubelet first, which would start its pods anew; then the pods, while containerd can still forget them."""
+    node.kubelet(places).process.stop(kill=True)
+    runtime = node.runtime(places)
+    if runtime.process.running():
+        containers.remove_all(places)
+        runtime.process.stop()
