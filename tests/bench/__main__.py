@@ -6,9 +6,14 @@ import argparse
 import os
 import platform
 
-from tests.bench import impala, limits, transport
+from tests.bench import impala, limits, operator, transport
 
-BENCHES = {"limits": limits.run, "transport": transport.run, "impala": impala.run}
+BENCHES = {
+    "limits": limits.run,
+    "transport": transport.run,
+    "impala": impala.run,
+    "operator": operator.run,  # needs a cluster: see its first lines
+}
 
 
 def main() -> None:

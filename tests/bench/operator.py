@@ -1,0 +1,264 @@
+"""How fast one operator makes pods, how large it grows, and how soon it is itself again after a restart.
+
+On a real API server with nodes that kwok plays (`python -m tests.cluster up --mode api --fake-nodes 20`), all on this
+machine. The yardstick, in the same run: a bare client that creates the same pods and does nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import psutil
+from rltraining_api.manifest import read_job
+from rltraining_api.names import API_VERSION, KIND, LABEL_JOB_NAME, LABEL_MANAGED_BY, MANAGED_BY
+from rltraining_operator.errors import ConflictError, NotFoundError, UnavailableError
+from rltraining_operator.kube.api import Api
+from rltraining_operator.kube.metrics import Metrics
+from rltraining_operator.kube.paths import collection
+from rltraining_operator.owned import owner_reference
+from rltraining_operator.pods import build_pod
+from rltraining_operator.settings import Settings
+
+from tests.bench.table import print_table
+
+NAMESPACE = "bench"
+SAMPLERS = 9
+HTTP_PORT = 18080
+SELECTOR = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+Json = dict[str, Any]
+
+
+def run(_: int) -> None:
+    """Print the tables, or why there are none."""
+    try:
+        asyncio.run(_run())
+    except (UnavailableError, NotFoundError) as error:
+        print(
+            f"not measured: {error}. It needs KUBECONFIG of a cluster that has the CRD; see tests/bench/operator.py"
+        )
+
+
+async def _run() -> None:
+    api = Api(qps=1e6, burst=1_000_000, request_seconds=60.0, meter=Metrics())
+    try:
+        await _clean(api)
+        bare = await _bare(api, jobs=100)
+        await _clean(api)
+        print_table(
+            ["1,000 pods of 100 jobs", "all created", "pods/s", "all running"],
+            [["bare client", *bare.row()], ["operator", *(await _operator(api, jobs=100)).row()]],
+        )
+        await _clean(api)
+        await _many(api, jobs=1000)
+        await _clean(api)
+    finally:
+        await api.close()
+
+
+class Times:
+    def __init__(self, pods: int) -> None:
+        self.pods, self.began = pods, time.monotonic()
+        self.created = self.running = float("nan")
+
+    def row(self) -> list[str]:
+        return [f"{self.created:.1f} s", f"{self.pods / self.created:.0f}", f"{self.running:.1f} s"]
+
+    def note(self, created: bool, running: bool) -> bool:
+        """Whether both have come."""
+        now = time.monotonic() - self.began
+        if created and self.created != self.created:
+            self.created = now
+        if running and self.running != self.running:
+            self.running = now
+        return created and running
+
+
+async def _bare(api: Api, jobs: int) -> Times:
+    """The same pods by a client that knows what to create and does nothing else."""
+    pods = [pod for number in range(jobs) for pod in _pods_of(number)]
+    times = Times(len(pods))
+    slots = asyncio.Semaphore(64)
+
+    async def create(pod: Json) -> None:
+        async with slots:
+            await api.post(collection("Pod", NAMESPACE), pod)
+
+    await asyncio.gather(*map(create, pods))
+    times.note(True, False)
+    while not times.note(True, await _count_pods(api, running=True) >= len(pods)):
+        await asyncio.sleep(0.2)
+    return times
+
+
+async def _operator(api: Api, jobs: int) -> Times:
+    """The same by the operator, from jobs that are all applied at once."""
+    with _operator_process() as process:
+        await _until_ready(process)
+        times = Times(jobs * (SAMPLERS + 1))
+        await _apply(api, jobs)
+        while not times.note(await _count_pods(api) >= times.pods, await _count_jobs(api, "Running") >= jobs):
+            await asyncio.sleep(0.1)
+    return times
+
+
+async def _many(api: Api, jobs: int) -> None:
+    with _operator_process() as process:
+        await _until_ready(process)
+        times = Times(jobs * (SAMPLERS + 1))
+        await _apply(api, jobs)
+        peak = 0.0
+        while not times.note(await _count_pods(api) >= times.pods, await _count_jobs(api, "Running") >= jobs):
+            peak = max(peak, _rss(process))
+            await asyncio.sleep(1.0)
+        await asyncio.sleep(20.0)
+        scraped = _scrape()
+        rows = [
+            ["pods created", f"{times.created:.1f} s ({times.pods / times.created:.0f}/s)"],
+            ["all jobs Running", f"{times.running:.1f} s"],
+            ["resident memory, most", f"{max(peak, _rss(process)):.0f} MiB"],
+            ["pass, 95th percentile", f"<= {_quantile(scraped, 'rltraining_reconcile_seconds', 0.95)} s"],
+            ["wait for a pass, 95th", f"<= {_quantile(scraped, 'rltraining_queue_wait_seconds', 0.95)} s"],
+            ["status writes a job", f"{_value(scraped, 'rltraining_status_writes_total') / jobs:.1f}"],
+        ]
+    with _operator_process() as process:
+        began = time.monotonic()
+        await _until_ready(process)
+        # All jobs are queued at once, first come, first served: so many passes have looked at each of them.
+        while _value(_scrape(), "rltraining_reconcile_seconds_count") < jobs:
+            await asyncio.sleep(0.2)
+        rows.append(["restarted: every job looked at after", f"{time.monotonic() - began:.1f} s"])
+        rows.append(
+            ["restarted: pods made anew", f"{_value(_scrape(), 'rltraining_pods_created_total'):.0f}"]
+        )
+        await asyncio.sleep(5.0)
+        rows.append(["restarted: resident memory", f"{_rss(process):.0f} MiB"])
+    print_table([f"{jobs} jobs of {SAMPLERS + 1} pods", ""], rows)
+
+
+def _job(number: int) -> Json:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": f"job-{number}", "namespace": NAMESPACE},
+        "spec": {
+            "algorithm": {"impala": {}},
+            "environment": {"id": "CartPole-v1"},
+            "sampler": {"replicas": SAMPLERS},
+            "stop": {"environmentSteps": 1_000_000},
+        },
+    }
+
+
+def _pods_of(number: int) -> Iterator[Json]:
+    job = read_job(_job(number) | {"metadata": {"name": f"job-{number}", "namespace": NAMESPACE, "uid": "x"}})
+    for role, count in (("learner", 1), ("sampler", SAMPLERS)):
+        for index in range(count):
+            pod = build_pod(job, owner_reference(job, "x"), role, index, Settings())  # type: ignore[arg-type]
+            del pod["metadata"]["ownerReferences"]
+            yield pod
+
+
+async def _apply(api: Api, jobs: int) -> None:
+    slots = asyncio.Semaphore(16)
+
+    async def create(number: int) -> None:
+        async with slots:
+            await api.post(collection(KIND, NAMESPACE), _job(number))
+
+    await asyncio.gather(*map(create, range(jobs)))
+
+
+async def _count_pods(api: Api, *, running: bool = False) -> int:
+    """By one small answer: the server says how many there are beside the first."""
+    path = collection("Pod", NAMESPACE)
+    if not running:
+        found = await api.get(path, {"limit": "1"})
+    else:
+        found = await api.get(path, {"limit": "1", "fieldSelector": "status.phase=Running"})
+        if found["metadata"].get("continue"):
+            found = await api.get(path, {"fieldSelector": "status.phase=Running"})
+    return len(found["items"]) + int(found["metadata"].get("remainingItemCount") or 0)
+
+
+async def _count_jobs(api: Api, phase: str) -> int:
+    count = 0
+    async for page in api.pages(collection(KIND, NAMESPACE)):
+        count += sum((job.get("status") or {}).get("phase") == phase for job in page["items"])
+    return count
+
+
+async def _clean(api: Api) -> None:
+    """An empty namespace."""
+    with suppress(ConflictError):
+        await api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    for kind in (KIND, "Pod", "Event"):
+        await api.delete(collection(kind, NAMESPACE), {"gracePeriodSeconds": 0} if kind == "Pod" else {})
+    for kind in (KIND, "Pod", "Service", "ConfigMap", "Secret"):
+        while await _left(api, kind):
+            await asyncio.sleep(0.5)
+
+
+async def _left(api: Api, kind: str) -> int:
+    selector = {"labelSelector": LABEL_JOB_NAME} if kind not in (KIND, "Pod") else {}
+    try:
+        return len((await api.get(collection(kind, NAMESPACE), {"limit": "1"} | selector))["items"])
+    except NotFoundError:
+        return 0
+
+
+@contextmanager
+def _operator_process() -> Iterator[psutil.Process]:
+    program = Path(sys.executable).with_name("rltraining-operator")
+    command = [str(program), "--http-port", str(HTTP_PORT)]
+    with Path(os.environ.get("BENCH_LOG", os.devnull)).open("a") as log:
+        started = subprocess.Popen(command, stderr=log)
+        try:
+            yield psutil.Process(started.pid)
+        finally:
+            started.terminate()
+            started.wait()
+
+
+async def _until_ready(process: psutil.Process) -> None:
+    while _value(_scrape(), "rltraining_leader") != 1.0:
+        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+            raise SystemExit("the operator has ended; BENCH_LOG=file keeps what it said")
+        await asyncio.sleep(0.1)
+
+
+def _rss(process: psutil.Process) -> float:
+    return float(process.memory_info().rss) / 2**20
+
+
+def _scrape() -> list[str]:
+    """The operator's metrics, line by line; nothing while it does not serve."""
+    try:
+        with urlopen(f"http://127.0.0.1:{HTTP_PORT}/metrics") as response:
+            return str(response.read(), "utf-8").splitlines()
+    except OSError:
+        return []
+
+
+def _value(lines: Sequence[str], name: str) -> float:
+    """The sum of a metric over its labels."""
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+
+
+def _quantile(lines: Sequence[str], name: str, share: float) -> float:
+    """The upper bound of the bucket in which a quantile lies."""
+    total = _value(lines, f"{name}_count")
+    for line in lines:
+        if line.startswith(f"{name}_bucket"):
+            bound = line.split('le="')[1].split('"')[0]
+            if float(line.rsplit(" ", 1)[1]) >= share * total:
+                return float(bound)
+    return float("inf")
