@@ -8,8 +8,14 @@ READY  := $(VENV)/.ready
 # Two cores or two hundred: one thread a process, the processes are the parallelism.
 export OMP_NUM_THREADS ?= 1
 
+# For make images: which builder, what goes before and after the images' names, further arguments.
+BUILDER      ?= $(shell for tool in docker podman; do $$tool version >/dev/null 2>&1 && echo $$tool && exit; done; command -v buildah)
+IMAGE_PREFIX ?=
+TAG          ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' operator/pyproject.toml)
+BUILD_ARGS   ?=
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration e2e lint format bench curves crd constraints clean
+.PHONY: help setup demo test unit integration e2e cluster lint format bench curves crd constraints images cluster-up cluster-down clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +32,7 @@ $(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml)
 demo: $(READY) ## train CartPole-v1 from a manifest, here, and show it
 	$(BIN)/rltrain run examples/cartpole-impala.yaml --workdir runs/demo --overwrite
 
-test: lint unit integration e2e ## everything this machine can run
+test: lint unit integration e2e cluster ## everything this machine can run
 
 unit: $(READY) ## the tests that need no process but their own: under a minute
 	$(BIN)/python -m pytest tests/unit -n auto --dist worksteal
@@ -36,6 +42,13 @@ integration: $(READY) ## real processes, real RPC, real kills
 
 e2e: $(READY) ## the command line and the examples, end to end
 	$(BIN)/python -m pytest tests/e2e
+
+cluster: $(READY) ## against a real Kubernetes, compiled once; with real pods where this may be root
+	$(BIN)/python -m tests.cluster prepare
+	@# What runs pods mostly waits; what only asks an API server need not wait for it.
+	@log=$$(mktemp); $(BIN)/python -m pytest tests/cluster --ignore=tests/cluster/live >$$log 2>&1 & api=$$!; \
+	$(BIN)/python -m pytest tests/cluster/live; live=$$?; wait $$api; api=$$?; cat $$log; rm $$log; \
+	test $$live -eq 0 -a $$api -eq 0
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check .
@@ -52,11 +65,25 @@ bench: $(READY) ## print the tables of every measured claim
 curves: $(READY) ## train the examples and draw docs/images/
 	$(BIN)/python docs/curves.py
 
-crd: $(READY) ## write crds/rltraining.dev_rltrainingjobs.yaml from the models
+crd: $(READY) ## write crds/rltraining.dev_rltrainingjobs.yaml and the chart's copy from the models
 	$(BIN)/rltrain crd > crds/rltraining.dev_rltrainingjobs.yaml
+	cp crds/rltraining.dev_rltrainingjobs.yaml charts/rltraining-operator/files/crd.yaml
 
 constraints: $(READY) ## resolve every dependency anew and pin it
 	@sh tests/constraints.sh $(BIN)/uv > constraints.new && mv constraints.new constraints.txt
+
+cluster-up: $(READY) ## a real Kubernetes on this machine: Linux, root, Go; the first time compiles it
+	$(BIN)/python -m tests.cluster up
+
+cluster-down: $(READY) ## remove that Kubernetes; what was compiled and its images stay for the next time
+	$(BIN)/python -m tests.cluster down
+
+images: ## build the images of operator and trainer: IMAGE_PREFIX=registry.example.com/team/ TAG=...
+	@test -n "$(BUILDER)" || { echo "nothing here builds images: install docker, podman or buildah"; exit 1; }
+	for image in operator:operator trainer:trainer_image; do \
+	  BUILDAH_LAYERS=true $(BUILDER) build --file $${image#*:}/Dockerfile --tag $(IMAGE_PREFIX)rltraining-$${image%:*}:$(TAG) \
+	    --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null) $(BUILD_ARGS) . || exit 1; \
+	done
 
 clean: ## remove what these commands made
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
