@@ -49,7 +49,7 @@ class Observed:
     others: tuple[Json, ...]
     """Children of the job that are no pods."""
     entropy: str
-    """Fresh randomness, in hexadecimal: where a secret has to be made, it is made of this."""
+    """What a missing Secret is made of, in hexadecimal: the token it held before, else fresh randomness."""
     reports: Mapping[str, LearnerReport] = field(default_factory=dict)
     """What running learners say of themselves, by pod."""
     refusal: Refusal | None = None

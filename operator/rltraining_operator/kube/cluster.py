@@ -23,7 +23,7 @@ from rltraining_operator.errors import (
 from rltraining_operator.kube.api import Api
 from rltraining_operator.kube.events import EventWriter
 from rltraining_operator.kube.metrics import Metrics
-from rltraining_operator.kube.paths import LISTED, collection, item
+from rltraining_operator.kube.paths import LISTED, UNLISTED, collection, item
 from rltraining_operator.kube.reports import Reports
 from rltraining_operator.kube.store import Store
 from rltraining_operator.observed import Observed, Pod
@@ -56,6 +56,8 @@ class KubernetesCluster:
         self._namespaces = tuple(namespaces) or ("",)
         self._versions: dict[Key, tuple[str, Any]] = {}
         """Of jobs in a pass: the resourceVersion and the status the pass decides by."""
+        self._tokens: dict[Key, tuple[str, str]] = {}
+        """The jobs' uids and tokens. A Secret that someone deletes is made again as it was: running pods hold its token."""
         self.pods_synced: dict[str, asyncio.Event] = {}
         """By namespace ("" is all). Passes wait for it: a pod that is not known yet would be made again."""
         self._listed = {namespace: asyncio.Event() for namespace in self._namespaces}
@@ -73,7 +75,7 @@ class KubernetesCluster:
                 errors.append(error)
         if len(errors) == len(self._namespaces):
             raise errors[0]
-        self._check_secrets()
+        self._forget_unlisted()
         return list(self._store.jobs())
 
     async def observe(self, key: Key) -> Observed | None:
@@ -84,10 +86,16 @@ class KubernetesCluster:
         job = self._store.job(key)
         if job is None:
             self._versions.pop(key, None)
+            self._tokens.pop(key, None)
             return None
         self._versions[key] = job["metadata"]["resourceVersion"], job.get("status")
         await self._find_secret(key, job)
-        return Observed.of(job, self._store.children(key), secrets.token_hex(ENTROPY_BYTES))
+        uid, token = self._tokens.get(key, ("", ""))
+        known = token if uid == job["metadata"]["uid"] else ""
+        observed = Observed.of(job, self._store.children(key), known or secrets.token_hex(ENTROPY_BYTES))
+        if observed.token:
+            self._tokens[key] = observed.uid, observed.token
+        return observed
 
     async def learner_report(self, pod: Pod, token: str) -> LearnerReport | None:
         return self._reports.newest(pod, token)
@@ -195,12 +203,18 @@ class KubernetesCluster:
         for lost in list(self._store.missing(kind, seen, version, namespace)):
             self._store.remove(kind, lost)
 
-    def _check_secrets(self) -> None:
-        """Secrets cannot be listed; where a pod is not up, its Secret may be why: it is made, or found, anew."""
+    def _forget_unlisted(self) -> None:
+        """Some children are not listed: Secrets must not be, and few clusters have PodGroups. Where a pod is not up, the
+        lack of one may be why: they are found, or made, anew."""
         for key in self._store.jobs():
-            pods = (child for child in self._store.children(key) if child["kind"] == "Pod")
-            if any(pod["status"].get("phase") == "Pending" for pod in pods):
-                self._store.forget(key, "Secret", secret_name(key.name))
+            children = self._store.children(key)
+            if not any(
+                child["kind"] == "Pod" and child["status"].get("phase") == "Pending" for child in children
+            ):
+                continue
+            for child in children:
+                if child["kind"] in UNLISTED:
+                    self._store.forget(key, child["kind"], child["metadata"]["name"])
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,8 +19,9 @@ _PLACES = {
 }
 
 LISTED = ("Service", "ConfigMap", "PersistentVolumeClaim", "NetworkPolicy", "PodDisruptionBudget")
-"""Children beside the pods that are listed at each resync. Not Secrets: the operator may read those whose names it
-knows, and list none."""
+"""Children beside the pods that are listed at each resync."""
+UNLISTED = ("Secret", "PodGroup")
+"""And those that are not: the operator may read Secrets whose names it knows, and list none; few clusters have PodGroups."""
 
 
 def collection(kind: str, namespace: str = "", api_version: str = "") -> str:

@@ -155,6 +155,26 @@ def test_a_restarted_operator_makes_nothing_anew() -> None:
     asyncio.run(scenario())
 
 
+def test_a_deleted_secret_is_made_again_with_the_token_that_pods_hold() -> None:
+    secret = f"{CORE}/secrets/demo-token"
+
+    async def scenario() -> None:
+        async with scene() as here:
+            await here.server.put(JOB, job())
+            async with here.working():
+                await until(lambda: all(path in here.server.objects for path in PODS))
+                await until(here.told)
+                await here.server.put(
+                    PODS[0], here.server.objects[PODS[0]] | {"status": {"phase": "Pending"}}
+                )
+                token = here.server.objects[secret]["data"]
+                await here.server.drop(secret)
+                await until(lambda: secret in here.server.objects)
+                assert here.server.objects[secret]["data"] == token
+
+    asyncio.run(scenario())
+
+
 def test_one_job_that_hangs_delays_no_other() -> None:
     async def scenario() -> None:
         async with scene() as here:
