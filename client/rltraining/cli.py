@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rltraining.cluster import cli as cluster
-from rltraining.commands import F, command, reflow, refusals
+from rltraining.commands import F, Overrides, Seed, command, reflow, refusals
 from rltraining.errors import UsageError
 from rltraining.export import Format
 
@@ -90,13 +90,8 @@ def run(
             help="Folder for everything the run leaves. Default: runs/<job>-<time>.", show_default=False
         ),
     ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="PATH=VALUE", help="Change a field of the manifest. May be given repeatedly."
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Short for --set seed=N.", show_default=False)] = None,
+    overrides: Overrides = None,
+    seed: Seed = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
     plain: Annotated[

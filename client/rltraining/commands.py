@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import cleandoc
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from rltraining.errors import ClientError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="Change a field of the manifest. May be given repeatedly."
+    ),
+]
+Seed = Annotated[int | None, typer.Option(help="Short for --set seed=N.", show_default=False)]
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""

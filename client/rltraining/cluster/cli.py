@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rltraining.cluster.place import CONTEXT, KUBECONFIG, NAMESPACE, Place, complete_job, with_place
-from rltraining.commands import command, refusals
+from rltraining.commands import Overrides, Seed, command, refusals
 
 __all__ = ["CONTEXT", "KUBECONFIG", "NAMES", "NAMESPACE", "app"]
 
@@ -41,13 +41,8 @@ class Role(StrEnum):
 def submit(
     place: Place,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The manifest; - reads standard input.")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="PATH=VALUE", help="Change a field of the manifest. May be given repeatedly."
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Short for --set seed=N.", show_default=False)] = None,
+    overrides: Overrides = None,
+    seed: Seed = None,
     name: Annotated[
         str | None, typer.Option(help="Another name than the manifest's.", show_default=False)
     ] = None,

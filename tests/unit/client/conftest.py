@@ -38,6 +38,14 @@ def manifest() -> str:
 
 
 @pytest.fixture
+def file(tmp_path: Path, manifest: str) -> Path:
+    """The manifest, as a file."""
+    path = tmp_path / "job.yaml"
+    path.write_text(manifest)
+    return path
+
+
+@pytest.fixture
 def snapshot() -> SnapshotMaker:
     """``snapshot(phase=…, progress={…}, elapsed=…, …)``"""
 

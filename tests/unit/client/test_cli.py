@@ -8,27 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from rltraining.cli import app
+from command_line import rltrain
 from rltraining.jobfile import load
 from rltraining_api.crd import crd_yaml
 from rltraining_api.manifest import load_manifest
 from rltraining_api.status import Status
-from typer.testing import CliRunner, Result
 
 COMMANDS = ("run", "validate", "crd", "evaluate", "export")
-
-
-def rltrain(*arguments: str | Path, stdin: str | None = None) -> Result:
-    return CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"}).invoke(
-        app, [str(a) for a in arguments], input=stdin
-    )
-
-
-@pytest.fixture
-def job(tmp_path: Path, manifest: str) -> Path:
-    path = tmp_path / "job.yaml"
-    path.write_text(manifest)
-    return path
 
 
 def test_help_names_every_command_and_a_first_run() -> None:
@@ -65,18 +51,18 @@ def test_a_run_does_not_load_torch_into_its_own_process() -> None:
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
 
 
-def test_a_right_manifest_is_ok(job: Path) -> None:
-    result = rltrain("validate", job)
+def test_a_right_manifest_is_ok(file: Path) -> None:
+    result = rltrain("validate", file)
     assert result.exit_code == 0
-    assert result.stdout == f"ok: {job}: cartpole (impala on CartPole-v1)\n"
+    assert result.stdout == f"ok: {file}: cartpole (impala on CartPole-v1)\n"
 
 
-def test_all_problems_of_all_files_are_told(job: Path, manifest: str, tmp_path: Path) -> None:
+def test_all_problems_of_all_files_are_told(file: Path, manifest: str, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text(manifest.replace("replicas: 2", "replicas: -2, foo: 1"))
-    result = rltrain("validate", bad, job, tmp_path / "nope.yaml")
+    result = rltrain("validate", bad, file, tmp_path / "nope.yaml")
     assert result.exit_code == 2
-    assert result.stdout.startswith(f"ok: {job}")
+    assert result.stdout.startswith(f"ok: {file}")
     assert result.stderr.splitlines() == [
         f"error: {bad}: spec.sampler.replicas: must be at least 1, got -2",
         f"error: {bad}: spec.sampler.foo: is not a known field: known are replicas, template",
@@ -84,10 +70,10 @@ def test_all_problems_of_all_files_are_told(job: Path, manifest: str, tmp_path: 
     ]
 
 
-def test_printed_jobs_can_be_used_again(job: Path) -> None:
-    result = rltrain("validate", job, "--print")
+def test_printed_jobs_can_be_used_again(file: Path) -> None:
+    result = rltrain("validate", file, "--print")
     assert result.stderr.startswith("ok: ")
-    assert load_manifest(result.stdout).spec == load_manifest(job).spec
+    assert load_manifest(result.stdout).spec == load_manifest(file).spec
     assert "unrollLength: 20" in result.stdout
 
 
@@ -98,18 +84,18 @@ def test_standard_input_and_documents_of_other_kinds(manifest: str) -> None:
     assert "note: -: ConfigMap code is not an RLTrainingJob" in result.stdout
 
 
-def test_files_without_a_job_are_not_ok(job: Path) -> None:
-    other = job.parent / "code.yaml"
+def test_files_without_a_job_are_not_ok(file: Path) -> None:
+    other = file.parent / "code.yaml"
     other.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: code}\n")
     note = f"note: {other}: ConfigMap code is not an RLTrainingJob and was not checked\n"
     alone = rltrain("validate", other)
     assert alone.exit_code == 2
     assert alone.stdout == note
     assert alone.stderr == f"error: {other}: holds no RLTrainingJob: nothing was checked\n"
-    beside = rltrain("validate", other, job)
+    beside = rltrain("validate", other, file)
     assert beside.exit_code == 0
-    assert beside.stdout == note + f"ok: {job}: cartpole (impala on CartPole-v1)\n"
-    assert len(rltrain("validate", other, job, "--print").stdout.split("---\n")) == 2
+    assert beside.stdout == note + f"ok: {file}: cartpole (impala on CartPole-v1)\n"
+    assert len(rltrain("validate", other, file, "--print").stdout.split("---\n")) == 2
 
 
 def test_crd_prints_what_is_applied_to_a_cluster() -> None:
@@ -137,84 +123,84 @@ BAD_MANIFESTS = {
 
 @pytest.mark.parametrize(("old", "new", "sentence"), BAD_MANIFESTS.values(), ids=BAD_MANIFESTS.keys())
 def test_a_bad_manifest_is_refused_in_a_sentence_before_anything_is_made(
-    job: Path, manifest: str, old: str, new: str, sentence: str
+    file: Path, manifest: str, old: str, new: str, sentence: str
 ) -> None:
-    job.write_text(manifest.replace(old, new))
-    result = rltrain("run", job, "--workdir", job.parent / "run")
+    file.write_text(manifest.replace(old, new))
+    result = rltrain("run", file, "--workdir", file.parent / "run")
     assert result.exit_code == 2
     assert sentence in result.stderr
-    assert all(line.startswith(f"error: {job}: ") for line in result.stderr.splitlines())
-    assert not (job.parent / "run").exists()
+    assert all(line.startswith(f"error: {file}: ") for line in result.stderr.splitlines())
+    assert not (file.parent / "run").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["{job}", "--set", "seed"], "--set seed: must be path=value"),
+        (["{file}", "--set", "seed"], "--set seed: must be path=value"),
         (
-            ["{job}", "--set", "sampler.replica=2"],
+            ["{file}", "--set", "sampler.replica=2"],
             "spec.sampler.replica: is not a known field: did you mean replicas?",
         ),
-        (["{job}", "--seed", "-1"], "spec.seed: must be at least 0, got -1"),
+        (["{file}", "--seed", "-1"], "spec.seed: must be at least 0, got -1"),
         (
-            ["{job}", "--set", "runPolicy.suspend=true"],
+            ["{file}", "--set", "runPolicy.suspend=true"],
             "spec.runPolicy.suspend: is true, so nothing would run",
         ),
-        (["{job}", "--set", "runPolicy.managedBy=example.com/x"], "names another controller"),
+        (["{file}", "--set", "runPolicy.managedBy=example.com/x"], "names another controller"),
         (
-            ["{job}", "--set", "code={{configMap: {{name: my-code}}}}"],
+            ["{file}", "--set", "code={{configMap: {{name: my-code}}}}"],
             "spec.code.configMap.name: the ConfigMap my-code is not in the manifest's file: add it there",
         ),
-        (["{job}", "--workdir", "{here}"], "holds a job.yaml of yours, which a run would replace"),
-        (["{job}", "--resume", "--overwrite"], "--resume and --overwrite exclude each other"),
-        (["{job}", "--resume", "--workdir", "{here}"], "holds no run to resume"),
+        (["{file}", "--workdir", "{here}"], "holds a job.yaml of yours, which a run would replace"),
+        (["{file}", "--resume", "--overwrite"], "--resume and --overwrite exclude each other"),
+        (["{file}", "--resume", "--workdir", "{here}"], "holds no run to resume"),
         (["--resume", "--workdir", "{here}"], "holds no run to resume"),
         (["{here}", "--resume"], "holds no run to resume"),
         (["{here}"], "is a folder, a file is needed"),
         (["--workdir", "{here}"], "FILE is missing: name a manifest, or continue a run with --resume"),
-        (["{job}", "--workdir", "{job}"], "is a file, a folder is needed"),
+        (["{file}", "--workdir", "{file}"], "is a file, a folder is needed"),
     ],
 )
-def test_a_command_that_cannot_be_meant_is_refused(job: Path, arguments: list[str], sentence: str) -> None:
-    result = rltrain("run", *(a.format(job=job, here=job.parent) for a in arguments))
+def test_a_command_that_cannot_be_meant_is_refused(file: Path, arguments: list[str], sentence: str) -> None:
+    result = rltrain("run", *(a.format(file=file, here=file.parent) for a in arguments))
     assert result.exit_code == 2
     assert sentence in result.stderr
-    assert [path.name for path in job.parent.iterdir()] == ["job.yaml"] or not result.stderr.count(
+    assert [path.name for path in file.parent.iterdir()] == ["job.yaml"] or not result.stderr.count(
         "Traceback"
     )
 
 
-def test_a_folder_with_a_run_is_left_alone(job: Path) -> None:
-    run = job.parent / "run"
+def test_a_folder_with_a_run_is_left_alone(file: Path) -> None:
+    run = file.parent / "run"
     run.mkdir()
-    load(str(job)).save(run / "job.yaml")
-    result = rltrain("run", job, "--workdir", run)
+    load(str(file)).save(run / "job.yaml")
+    result = rltrain("run", file, "--workdir", run)
     assert result.exit_code == 2
     assert "holds a run already: continue it with --resume, replace it with --overwrite" in result.stderr
     assert [path.name for path in run.iterdir()] == ["job.yaml"]
 
 
-def test_a_runs_folder_is_no_manifest(job: Path) -> None:
-    load(str(job)).save(job)
-    result = rltrain("run", job.parent)
+def test_a_runs_folder_is_no_manifest(file: Path) -> None:
+    load(str(file)).save(file)
+    result = rltrain("run", file.parent)
     assert result.exit_code == 2
     assert result.stderr == (
-        f"error: {job.parent}: is the folder of a run: to go on with this run add --resume\n"
+        f"error: {file.parent}: is the folder of a run: to go on with this run add --resume\n"
     )
 
 
 @pytest.mark.parametrize(
-    "arguments", [["{run}"], ["{job}", "--workdir", "{run}"], ["{run}", "--set", "seed=7"]]
+    "arguments", [["{run}"], ["{file}", "--workdir", "{run}"], ["{run}", "--set", "seed=7"]]
 )
-def test_a_run_that_has_succeeded_does_not_go_on(job: Path, arguments: list[str]) -> None:
-    run = job.parent / "run"
+def test_a_run_that_has_succeeded_does_not_go_on(file: Path, arguments: list[str]) -> None:
+    run = file.parent / "run"
     run.mkdir()
-    file = load(str(job))
-    file.save(run / "job.yaml")
+    found = load(str(file))
+    found.save(run / "job.yaml")
     status = Status(phase="Succeeded", message="stop.environmentSteps is met")
-    (run / "status.json").write_text(json.dumps(file.job.model_copy(update={"status": status}).to_dict()))
+    (run / "status.json").write_text(json.dumps(found.job.model_copy(update={"status": status}).to_dict()))
     before = (run / "job.yaml").read_text()
-    result = rltrain("run", "--resume", *(a.format(job=job, run=run) for a in arguments))
+    result = rltrain("run", "--resume", *(a.format(file=file, run=run) for a in arguments))
     assert result.exit_code == 2
     assert result.stderr == (
         "error: this run has succeeded already (stop.environmentSteps is met); "

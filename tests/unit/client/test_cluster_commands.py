@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from command_line import rltrain
 from conftest import FAST
 from fake_api import FakeApi, failure
-from rltraining.cli import app
 from rltraining.cluster import watch as watch_command
-from typer.testing import CliRunner, Result
 
 COMMANDS = ("submit", "get", "watch", "logs", "suspend", "resume", "scale", "delete")
 END = "2026-11-21T11:00:00Z"
@@ -26,19 +25,6 @@ def cluster(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rltraining.sdk.client.DEFAULT_TIMING", FAST)
     monkeypatch.setattr(watch_command, "PERIOD", 0.01)
     monkeypatch.setattr(watch_command, "LAST_WORDS", 0.05)
-
-
-def rltrain(*arguments: str | Path, stdin: str | None = None) -> Result:
-    return CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"}).invoke(
-        app, [str(a) for a in arguments], input=stdin
-    )
-
-
-@pytest.fixture
-def file(tmp_path: Path, manifest: str) -> Path:
-    path = tmp_path / "job.yaml"
-    path.write_text(manifest)
-    return path
 
 
 def when_streams(api: FakeApi, count: int, step: Callable[[], Any]) -> None:
