@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError
-from rltraining_api.base import ApiModel
+from pydantic import Field, ValidationError, model_validator
+from rltraining_api.base import ApiModel, refusal
 from rltraining_api.explain import explain
 
 from rltraining_operator.settings import Settings
@@ -40,7 +40,17 @@ class LeaderElectionConfig(ApiModel):
     renew_seconds: Positive = 7.0
     """A leader that could not renew for so long stops working. Smaller than `leaseSeconds`: two leaders never overlap."""
     retry_seconds: Positive = 2.0
-    """How often a leader renews and a standby looks."""
+    """How often a leader renews and a standby looks. Smaller than `renewSeconds`."""
+
+    @model_validator(mode="after")
+    def _each_leaves_time_for_the_next(self) -> Self:
+        if self.lease_seconds > self.renew_seconds > self.retry_seconds:
+            return self
+        seconds = f"{self.lease_seconds:g}, {self.renew_seconds:g} and {self.retry_seconds:g}"
+        raise refusal(
+            f"leaseSeconds must be more than renewSeconds, and renewSeconds more than retrySeconds; they are {seconds}: "
+            "a leader needs more than one attempt to renew, and steps down before another may lead"
+        )
 
 
 class NetworkPolicyConfig(ApiModel):
