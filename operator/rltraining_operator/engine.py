@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -69,10 +70,15 @@ class Engine:
             self._pass, workers=workers, spacing_seconds=spacing_seconds, waited=self._meter.waited
         )
         self._stopped = asyncio.Event()
+        self._missed = asyncio.Event()
 
     def mark(self, key: Key) -> None:
         """Something about this job has changed. To be called in the engine's event loop."""
         self._queue.add(key)
+
+    def resync(self) -> None:
+        """Changes may have been missed: look at all jobs now. To be called in the engine's event loop."""
+        self._missed.set()
 
     @property
     def depth(self) -> int:
@@ -110,6 +116,7 @@ class Engine:
     async def _resync(self) -> None:
         errors = 0
         while True:
+            self._missed.clear()
             try:
                 for key in await self._cluster.keys():
                     self._queue.add(key)
@@ -118,4 +125,7 @@ class Engine:
                 log.warning("cannot list jobs: %s", error)
                 errors += 1
             soon = min(2.0 ** (errors - 1), RESYNC_RETRY_MAX_SECONDS)
-            await asyncio.sleep(min(soon, self._resync_seconds) if errors else self._resync_seconds)
+            pause = min(soon, self._resync_seconds) if errors else self._resync_seconds
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._missed.wait()

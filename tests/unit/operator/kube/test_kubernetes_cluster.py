@@ -175,6 +175,20 @@ def test_a_deleted_secret_is_made_again_with_the_token_that_pods_hold() -> None:
     asyncio.run(scenario())
 
 
+def test_a_resync_that_is_asked_for_comes_at_once() -> None:
+    async def scenario() -> None:
+        async with scene() as here:
+            await here.server.put(JOB, job())
+            here.engine = Engine(here.cluster, resync_seconds=1000.0)
+            async with here.working():
+                await until(lambda: here.store.job(KEY))
+                await here.server.drop(JOB, tell=False)
+                here.engine.resync()
+                await until(lambda: here.store.job(KEY) is None)
+
+    asyncio.run(scenario())
+
+
 def test_one_job_that_hangs_delays_no_other() -> None:
     async def scenario() -> None:
         async with scene() as here:
