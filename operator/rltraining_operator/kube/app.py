@@ -11,7 +11,6 @@ import time
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-import kopf
 from aiohttp import web
 from rltraining_api.names import CRD_NAME, KIND
 
@@ -21,8 +20,8 @@ from rltraining_operator.kube.api import Api
 from rltraining_operator.kube.cluster import SELECTOR, KubernetesCluster
 from rltraining_operator.kube.config import Config
 from rltraining_operator.kube.events import EventWriter
-from rltraining_operator.kube.handlers import build_registry, build_settings
 from rltraining_operator.kube.health import Health, serve
+from rltraining_operator.kube.jobs_watch import JobsWatch
 from rltraining_operator.kube.lease import Lease
 from rltraining_operator.kube.metrics import Metrics, StateCollector
 from rltraining_operator.kube.paths import collection
@@ -67,6 +66,7 @@ async def run_operator(config: Config) -> None:
         Watch(api, store, engine.mark, kind="Pod", selector=SELECTOR, namespace=namespace)
         for namespace in namespaces
     ]
+    jobs = JobsWatch(api, store, engine.mark, engine.resync, namespaces=config.namespaces)
     reports.mark = engine.mark
     cluster.pods_synced = {
         namespace: watch.synced for namespace, watch in zip(namespaces, watches, strict=True)
@@ -77,24 +77,18 @@ async def run_operator(config: Config) -> None:
 
     runner = await _serve(config, health, metrics)
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):  # until kopf takes over
+    for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     parts = [_part(stop, watch.run(), "watch of pods") for watch in watches]
     parts += [_part(stop, events.run(), "events"), _part(stop, health.run(), "health")]
     try:
         await _first_of(_check_resource(api, namespaces), stop.wait())
-        if stop.is_set():
-            return
-        parts.append(_part(stop, _lead(config, lease, engine, metrics), "leader"))
-        await kopf.operator(
-            registry=build_registry(store, engine.mark, lambda: _cancel(parts)),
-            settings=build_settings(),
-            clusterwide=not config.namespaces,
-            namespaces=config.namespaces,
-            stop_flag=stop,
-        )
+        if not stop.is_set():
+            parts.append(_part(stop, jobs.run(), "watch of jobs"))
+            parts.append(_part(stop, _lead(config, lease, engine, metrics), "leader"))
+        await stop.wait()
         for part in parts:
-            if not part.cancelled():
+            if part.done() and not part.cancelled():
                 part.result()
     finally:
         await _cancel(parts)

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import kopf
-from rltraining_api.names import GROUP, KIND, PLURAL, VERSION
+from rltraining_api.names import GROUP, PLURAL, VERSION
 
-from rltraining_operator.cluster import Key
-from rltraining_operator.kube.store import Store, key_of
 from rltraining_operator.kube.watch import SILENCE_SECONDS, STREAM_SECONDS
 
+Hear = Callable[[str | None, Mapping[str, Any]], None]
+"""Takes the type of an event (None: the object was found in a list) and the object."""
 
-def build_registry(
-    store: Store, mark: Callable[[Key], None], end: Callable[[], Awaitable[None]]
-) -> kopf.OperatorRegistry:
-    """The one handler that matters: what is new goes into the store, and its key into the queue. Changes that are missed
-    are found by the resync. `end` is called at SIGTERM, before kopf looks for tasks that were left behind."""
+
+def build_registry(hear: Hear) -> kopf.OperatorRegistry:
+    """The one handler that matters hands each event over to `hear`, which is called in kopf's thread."""
     registry = kopf.OperatorRegistry()
 
-    @kopf.on.cleanup(registry=registry)
-    async def clean_up(**_: Any) -> None:
-        await end()
-
-    @kopf.on.login(registry=registry)
-    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)
+    async def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        """Reads the token anew each time. Not to be had, it ends kopf, which begins again sooner than kopf would retry."""
         return kopf.login_via_client(**kwargs)
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
     async def changed(event: Any, **_: Any) -> None:
-        found = event["object"]
-        if event["type"] == "DELETED":
-            store.remove(KIND, found)
-            key = key_of(KIND, found["metadata"])
-        else:
-            key = store.put(KIND, dict(found))
-        if key is not None:
-            mark(key)
+        hear(event["type"], event["object"])
 
     return registry
 
@@ -74,5 +62,7 @@ def build_settings() -> kopf.OperatorSettings:
     settings.watching.inactivity_timeout = SILENCE_SECONDS
     settings.watching.chunk_size = 500
     settings.queueing.exit_timeout = 0.5
+    settings.process.ultimate_exiting_timeout = None  # it would kill the whole process
+    settings.networking.request_timeout = 30
     settings.networking.error_backoffs = (0.5, 1, 2, *[5] * 1000)  # an API server that is away is waited for
     return settings

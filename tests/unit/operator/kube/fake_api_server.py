@@ -9,14 +9,46 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes import client
+from rltraining_api.names import GROUP, KIND, PLURAL, VERSION
 from rltraining_operator.kube.api import Api
 
 Json = dict[str, Any]
+
+
+def _resource(kind: str, plural: str, *, namespaced: bool = True) -> Json:
+    verbs = ["get", "list", "watch", "create", "patch", "delete"]
+    return {
+        "kind": kind,
+        "name": plural,
+        "singularName": kind.lower(),
+        "namespaced": namespaced,
+        "verbs": verbs,
+    }
+
+
+def _group(name: str, version: str) -> Json:
+    served = {"groupVersion": f"{name}/{version}", "version": version}
+    return {"name": name, "versions": [served], "preferredVersion": served}
+
+
+DISCOVERY: dict[str, Json] = {
+    "/api": {"versions": ["v1"]},
+    "/api/v1": {
+        "resources": [_resource("Namespace", "namespaces", namespaced=False), _resource("Event", "events")]
+    },
+    "/apis": {"groups": [_group(GROUP, VERSION), _group("apiextensions.k8s.io", "v1")]},
+    f"/apis/{GROUP}/{VERSION}": {"resources": [_resource(KIND, PLURAL)]},
+    "/apis/apiextensions.k8s.io/v1": {
+        "resources": [_resource("CustomResourceDefinition", "customresourcedefinitions", namespaced=False)]
+    },
+}
+"""What is served, as clients ask before they begin."""
 
 
 @dataclass
@@ -35,6 +67,8 @@ class Fault:
     """Wait so long first."""
     silent: bool = False
     """WATCH: take the request and never say anything."""
+    error: int = 0
+    """WATCH: take the request and say that there is this error; 0: none."""
     cut: bool = False
     """Break the connection off; a write takes place before."""
     times: int = 1
@@ -53,12 +87,15 @@ class FakeApiServer:
         self.objects: dict[str, Json] = {}
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
+        self.tokens: list[str] = []
+        """The Authorization of each watch."""
         self.compacted = 0
         """Watches that begin before this version are told that it is gone."""
         self._version = 100
         self._uids = count(1)
         self._history: list[tuple[int, str, Json, str]] = []
         self._news = asyncio.Condition()
+        self._streams: list[tuple[str, web.Request]] = []
         self._apis: list[Api] = []
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
@@ -78,10 +115,24 @@ class FakeApiServer:
     def api(self, **changes: Any) -> Api:
         """A client of this server; closed with it."""
         credentials = client.Configuration()
-        credentials.host = str(self._server.make_url("")).rstrip("/")
+        credentials.host = self._url
         options = {"qps": 10_000.0, "burst": 10_000, "request_seconds": 2.0, "meter": NoMeter()} | changes
         self._apis.append(Api(credentials=credentials, **options))
         return self._apis[-1]
+
+    def write_kubeconfig(self, path: Path, token: str = "one") -> None:
+        """What a client needs to know of this server."""
+        parts = {
+            "clusters": [{"name": "here", "cluster": {"server": self._url}}],
+            "users": [{"name": "me", "user": {"token": token}}],
+            "contexts": [{"name": "it", "context": {"cluster": "here", "user": "me"}}],
+            "current-context": "it",
+        }
+        path.write_text(json.dumps(parts))
+
+    @property
+    def _url(self) -> str:
+        return str(self._server.make_url("")).rstrip("/")
 
     def asked(self, method: str, part: str) -> int:
         """How many such requests there were."""
@@ -105,6 +156,13 @@ class FakeApiServer:
         self._version += 1
         if tell:
             await self._announce("DELETED", found, path)
+
+    def hang_up(self, part: str) -> None:
+        """Cut the connections of such watches."""
+        for path, request in self._streams:
+            if part in path and request.transport is not None:
+                request.transport.abort()
+        self._streams = [(path, request) for path, request in self._streams if part not in path]
 
     async def _keep(self, path: str, found: Json, kind: str) -> None:
         self._version += 1
@@ -145,6 +203,8 @@ class FakeApiServer:
         return None
 
     async def _get(self, path: str, query: Any, body: Json) -> web.Response:
+        if path in DISCOVERY:
+            return web.json_response(DISCOVERY[path])
         if path in self.objects:
             return web.json_response(self.objects[path])
         if not _is_collection(path):
@@ -196,10 +256,13 @@ class FakeApiServer:
     async def _watch(
         self, request: web.Request, path: str, begin: int, fault: Fault | None
     ) -> web.StreamResponse:
+        self._streams.append((path, request))
+        self.tokens.append(request.headers.get("Authorization", ""))
         stream = web.StreamResponse(headers={"Content-Type": "application/json"})
         await stream.prepare(request)
-        if begin < self.compacted:
-            status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+        if begin < self.compacted or (fault and fault.error):
+            code = fault.error if fault and fault.error else 410
+            status = {"kind": "Status", "code": code, "reason": "Injected", "message": "no"}
             await stream.write(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
             return stream
         if fault and fault.cut:

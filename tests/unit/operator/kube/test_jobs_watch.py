@@ -1,0 +1,219 @@
+"""The watch of jobs: whatever ends kopf, jobs are seen again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import kopf
+import pytest
+from fake_api_server import FakeApiServer, Fault, until
+from kubernetes.config import kube_config
+from rltraining_api.names import API_VERSION, KIND, PLURAL
+from rltraining_operator.cluster import Key
+from rltraining_operator.kube import jobs_watch
+from rltraining_operator.kube.jobs_watch import JobsWatch
+from rltraining_operator.kube.store import Store
+
+JOBS = f"/apis/{API_VERSION}/namespaces/default/{PLURAL}"
+
+
+class Scene:
+    """A server, a store that follows it, what was marked, and in which threads."""
+
+    def __init__(self, server: FakeApiServer, kubeconfig: Path) -> None:
+        self.server, self.kubeconfig = server, kubeconfig
+        self.store, self.marked, self.threads = Store(), list[Key](), set[int]()
+        self.missed = 0
+        self.watch = JobsWatch(server.api(), self.store, self._mark, self._miss)
+        self.task = asyncio.create_task(self.watch.run())
+
+    def _mark(self, key: Key) -> None:
+        self.marked.append(key)
+        self.threads.add(threading.get_ident())
+
+    def _miss(self) -> None:
+        self.missed += 1
+
+    def names(self) -> set[str]:
+        return {key.name for key in self.store.jobs()}
+
+    async def put(self, name: str, **status: Any) -> None:
+        metadata = {"name": name, "namespace": "default", "managedFields": [{"manager": "kubectl"}]}
+        job = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {}, "status": status}
+        await self.server.put(f"{JOBS}/{name}", job)
+
+    async def end(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def watching(kubeconfig: Path, *faults: Fault) -> AsyncIterator[Scene]:
+    async with FakeApiServer().serving() as server:
+        server.write_kubeconfig(kubeconfig)
+        server.faults += faults
+        scene = Scene(server, kubeconfig)
+        await scene.put("first")
+        try:
+            yield scene
+        finally:
+            await scene.end()
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "kubeconfig"
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    monkeypatch.setattr(jobs_watch, "BACKOFF_SECONDS", 0.01)
+    return path
+
+
+def test_what_is_there_comes_changes_and_goes_is_known_in_the_main_thread(kubeconfig: Path) -> None:
+    async def scenario() -> None:
+        async with watching(kubeconfig) as scene:
+            await until(lambda: scene.names() == {"first"})
+            await scene.put("second")
+            await until(lambda: scene.names() == {"first", "second"})
+            await scene.put("second", phase="Running")
+            key = Key("default", "second")
+            await until(lambda: (scene.store.job(key) or {})["status"].get("phase") == "Running")
+            await scene.server.drop(f"{JOBS}/first")
+            await until(lambda: scene.names() == {"second"})
+            assert {found.name for found in scene.marked} == {"first", "second"}
+            assert scene.threads == {threading.get_ident()}, "the store belongs to one event loop"
+            assert scene.missed == 0
+            assert "managedFields" not in (scene.store.job(key) or {})["metadata"]
+
+    asyncio.run(scenario())
+
+
+JOB_LIST = f"/apis/{API_VERSION}/{PLURAL}"
+FAULTS = {
+    "a watch is refused as unauthorized": [Fault("WATCH", PLURAL, status=401)],
+    "a watch is refused as unauthorized, again and again": [Fault("WATCH", PLURAL, status=401, times=5)],
+    "a watch is forbidden for a while": [Fault("WATCH", PLURAL, status=403, times=2)],
+    "a watch says error 500": [Fault("WATCH", PLURAL, error=500)],
+    "a watch says error 504": [Fault("WATCH", PLURAL, error=504, times=3)],
+    "a watch breaks off": [Fault("WATCH", PLURAL, cut=True, times=3)],
+    "a watch is unknown": [Fault("WATCH", PLURAL, status=404)],
+    "the list is refused as unauthorized": [Fault("GET", JOB_LIST, status=401)],
+    "the list is forbidden for a while": [Fault("GET", JOB_LIST, status=403, times=2)],
+    "the list is unknown": [Fault("GET", JOB_LIST, status=404)],
+    "the list breaks off": [Fault("GET", JOB_LIST, cut=True)],
+    "the resource is gone and comes back": [
+        Fault("WATCH", PLURAL, status=404),
+        Fault("GET", f"/apis/{API_VERSION}", status=404, times=5),
+    ],
+    "nothing is authorized": [Fault("GET", "/", status=401, times=4)],
+}
+
+
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
+def test_heals_when(faults: list[Fault], kubeconfig: Path) -> None:
+    async def scenario() -> None:
+        async with watching(kubeconfig, *[Fault(**vars(fault)) for fault in faults]) as scene:
+            await until(lambda: all(fault.times == 0 for fault in scene.server.faults), seconds=10)
+            await until(lambda: "first" in scene.names())
+            await scene.put("second")
+            await until(lambda: "second" in scene.names())
+            assert not scene.task.done()
+
+    asyncio.run(scenario())
+
+
+def test_a_token_that_was_renewed_is_read_and_kopf_goes_on(kubeconfig: Path) -> None:
+    async def scenario() -> None:
+        async with watching(kubeconfig) as scene:
+            server = scene.server
+            await until(lambda: server.tokens == ["Bearer one"])
+            server.write_kubeconfig(kubeconfig, token="two")
+            server.faults.append(Fault("WATCH", PLURAL, status=401))
+            server.hang_up(PLURAL)
+            await until(lambda: server.tokens == ["Bearer one", "Bearer two"])
+            await scene.put("second")
+            await until(lambda: "second" in scene.names())
+            assert scene.missed == 0, "kopf has ended, though it could log in anew"
+
+    asyncio.run(scenario())
+
+
+def test_when_kopf_was_away_a_resync_is_asked_for(kubeconfig: Path) -> None:
+    async def scenario() -> None:
+        async with watching(kubeconfig) as scene:
+            await until(lambda: scene.names() == {"first"})
+            scene.server.faults.append(Fault("WATCH", PLURAL, error=500))
+            scene.server.hang_up(PLURAL)
+            await until(lambda: scene.missed == 1)
+            await until(lambda: scene.server.asked("WATCH", PLURAL) == 3)
+            assert scene.missed == 1, "once for each end"
+
+    asyncio.run(scenario())
+
+
+def test_what_ended_kopf_is_said_in_one_line(kubeconfig: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with watching(kubeconfig, Fault("WATCH", PLURAL, status=401)) as scene:
+            await until(lambda: scene.server.asked("WATCH", PLURAL) == 2)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    (said,) = caplog.messages
+    assert "the watch of jobs has ended, and begins again in" in said
+    assert "401" in said
+
+
+def test_the_pause_grows_while_kopf_keeps_ending(kubeconfig: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with watching(kubeconfig, Fault("WATCH", PLURAL, error=500, times=4)) as scene:
+            await until(lambda: scene.server.asked("WATCH", PLURAL) == 5)
+
+    with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.ERROR):
+        patch.setattr(jobs_watch, "BACKOFF_SECONDS", 0.1)
+        patch.setattr(jobs_watch, "BACKOFF_MAX_SECONDS", 0.3)
+        asyncio.run(scenario())
+    pauses = [said.partition("again in ")[2].partition(" s:")[0] for said in caplog.messages]
+    assert pauses == ["0.1", "0.2", "0.3", "0.3"]
+
+
+def test_asked_to_end_it_leaves_nothing_behind(kubeconfig: Path) -> None:
+    async def scenario() -> None:
+        async with watching(kubeconfig) as scene:
+            await until(lambda: scene.names() == {"first"})
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            await scene.end()
+            assert loop.time() - began < jobs_watch.END_SECONDS
+            await until(lambda: all(thread.name != "kopf" for thread in threading.enumerate()))
+
+    asyncio.run(scenario())
+
+
+def test_a_kopf_that_hangs_holds_up_the_end_for_a_moment_only(
+    kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def credentials_plugin(**_: Any) -> None:
+        hangs.set()
+        goes_on.wait()
+
+    monkeypatch.setattr(kopf, "login_via_client", credentials_plugin)
+    monkeypatch.setattr(jobs_watch, "END_SECONDS", 0.1)
+
+    async def scenario() -> None:
+        async with watching(kubeconfig) as scene:
+            await until(hangs.is_set)
+            try:
+                async with asyncio.timeout(1.0):
+                    await scene.end()
+            finally:
+                goes_on.set()
+            await until(lambda: all(thread.name != "kopf" for thread in threading.enumerate()))
+
+    asyncio.run(scenario())
