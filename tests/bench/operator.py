@@ -11,8 +11,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -65,60 +65,111 @@ async def _run() -> None:
 
 
 class Times:
-    def __init__(self, pods: int) -> None:
+    """When all pods were created and when all was running, in seconds from now on.
+
+    Told by watches: lists asked for again and again would slow down what is measured.
+    """
+
+    def __init__(self, api: Api, pods: int, *, running: str, of: int) -> None:
         self.pods, self.began = pods, time.monotonic()
         self.created = self.running = float("nan")
+        self._api, self._goal = api, (running, of)
+        self._seen: dict[str, set[str]] = {"Pod": set(), f"running {KIND}": set(), "running Pod": set()}
+        self._over = asyncio.Event()
 
     def row(self) -> list[str]:
+        """Of the table."""
         return [f"{self.created:.1f} s", f"{self.pods / self.created:.0f}", f"{self.running:.1f} s"]
 
-    def note(self, created: bool, running: bool) -> bool:
-        """Whether both have come."""
-        now = time.monotonic() - self.began
-        if created and self.created != self.created:
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[Times]:
+        """While the work is done that is timed; at the end until all is running."""
+        kinds = {"Pod", self._goal[0]}
+        versions = {
+            kind: (await self._api.get(collection(kind, NAMESPACE), {"limit": "1"}))["metadata"][
+                "resourceVersion"
+            ]
+            for kind in kinds
+        }
+        watches = [asyncio.create_task(self._watch(kind, versions[kind])) for kind in kinds]
+        self.began = time.monotonic()
+        try:
+            yield self
+            over = asyncio.create_task(self._over.wait())
+            done, _ = await asyncio.wait([over, *watches], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in watches:
+                task.cancel()
+
+    async def _watch(self, kind: str, version: str) -> None:
+        """The server ends a stream that is not read fast enough: it is taken up where it ended."""
+        while True:
+            query = {"watch": "1", "resourceVersion": version}
+            async for event in self._api.stream(collection(kind, NAMESPACE), query, silence_seconds=120.0):
+                self._note(kind, event["object"])
+                version = event["object"]["metadata"]["resourceVersion"]
+
+    def _note(self, kind: str, found: Json) -> None:
+        name, now = found["metadata"]["name"], time.monotonic() - self.began
+        if kind == "Pod":
+            self._seen["Pod"].add(name)
+        if (found.get("status") or {}).get("phase") == "Running":
+            self._seen[f"running {kind}"].add(name)
+        if self.created != self.created and len(self._seen["Pod"]) >= self.pods:
             self.created = now
-        if running and self.running != self.running:
+        wanted, count = self._goal
+        if (
+            self.created == self.created
+            and len(self._seen[f"running {wanted}"]) >= count
+            and not self._over.is_set()
+        ):
             self.running = now
-        return created and running
+            self._over.set()
 
 
 async def _bare(api: Api, jobs: int) -> Times:
     """The same pods by a client that knows what to create and does nothing else."""
     pods = [pod for number in range(jobs) for pod in _pods_of(number)]
-    times = Times(len(pods))
     slots = asyncio.Semaphore(64)
 
     async def create(pod: Json) -> None:
         async with slots:
             await api.post(collection("Pod", NAMESPACE), pod)
 
-    await asyncio.gather(*map(create, pods))
-    times.note(True, False)
-    while not times.note(True, await _count_pods(api, running=True) >= len(pods)):
-        await asyncio.sleep(0.2)
+    async with Times(api, len(pods), running="Pod", of=len(pods)).taken() as times:
+        await asyncio.gather(*map(create, pods))
     return times
 
 
 async def _operator(api: Api, jobs: int) -> Times:
-    """The same by the operator, from jobs that are all applied at once."""
+    """The same by the operator."""
     with _operator_process() as process:
-        await _until_ready(process)
-        times = Times(jobs * (SAMPLERS + 1))
+        return (await _run_jobs(api, jobs, process))[0]
+
+
+async def _run_jobs(api: Api, jobs: int, process: psutil.Process) -> tuple[Times, float]:
+    """All jobs are applied at once. Returns the times, and the most memory the operator held, in MiB."""
+    await _until_ready(process)
+    peak = 0.0
+
+    async def weigh() -> None:
+        nonlocal peak
+        while True:
+            peak = max(peak, _rss(process))
+            await asyncio.sleep(1.0)
+
+    scales = asyncio.create_task(weigh())
+    async with Times(api, jobs * (SAMPLERS + 1), running=KIND, of=jobs).taken() as times:
         await _apply(api, jobs)
-        while not times.note(await _count_pods(api) >= times.pods, await _count_jobs(api, "Running") >= jobs):
-            await asyncio.sleep(0.1)
-    return times
+    scales.cancel()
+    return times, peak
 
 
 async def _many(api: Api, jobs: int) -> None:
     with _operator_process() as process:
-        await _until_ready(process)
-        times = Times(jobs * (SAMPLERS + 1))
-        await _apply(api, jobs)
-        peak = 0.0
-        while not times.note(await _count_pods(api) >= times.pods, await _count_jobs(api, "Running") >= jobs):
-            peak = max(peak, _rss(process))
-            await asyncio.sleep(1.0)
+        times, peak = await _run_jobs(api, jobs, process)
         await asyncio.sleep(20.0)
         scraped = _scrape()
         rows = [
@@ -175,25 +226,6 @@ async def _apply(api: Api, jobs: int) -> None:
             await api.post(collection(KIND, NAMESPACE), _job(number))
 
     await asyncio.gather(*map(create, range(jobs)))
-
-
-async def _count_pods(api: Api, *, running: bool = False) -> int:
-    """By one small answer: the server says how many there are beside the first."""
-    path = collection("Pod", NAMESPACE)
-    if not running:
-        found = await api.get(path, {"limit": "1"})
-    else:
-        found = await api.get(path, {"limit": "1", "fieldSelector": "status.phase=Running"})
-        if found["metadata"].get("continue"):
-            found = await api.get(path, {"fieldSelector": "status.phase=Running"})
-    return len(found["items"]) + int(found["metadata"].get("remainingItemCount") or 0)
-
-
-async def _count_jobs(api: Api, phase: str) -> int:
-    count = 0
-    async for page in api.pages(collection(KIND, NAMESPACE)):
-        count += sum((job.get("status") or {}).get("phase") == phase for job in page["items"])
-    return count
 
 
 async def _clean(api: Api) -> None:

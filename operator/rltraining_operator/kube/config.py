@@ -76,7 +76,7 @@ class Config(ApiModel):
 
     namespaces: tuple[str, ...] = ()
     """Which namespaces' jobs are served; none: all of the cluster."""
-    workers: Annotated[int, Field(ge=1, le=1024)] = 8
+    workers: Annotated[int, Field(ge=1, le=1024)] = 4
     """Jobs that are worked on at the same time. More make no pod come sooner once the API server is busy, but each pass
     longer."""
     qps: Positive = 500.0
