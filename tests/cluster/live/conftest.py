@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jobs import Team
+from jobs import Job, Team, example
+from troubles import troubles
 
 from tests.cluster import existing
 from tests.cluster.api import Cluster, Places, down, requirements, up
@@ -61,6 +62,23 @@ def installed(cluster: Cluster) -> Iterator[Cluster]:
 def team(installed: Cluster) -> Team:
     """A namespace of users, `restricted` too."""
     return Team(installed, TEAM_NAMESPACE, OPERATOR_NAMESPACE, RELEASE)
+
+
+@pytest.fixture(scope="session")
+def troubled(team: Team) -> Iterator[dict[str, Job]]:
+    """Jobs with something wrong, by name. See `troubles`."""
+    specs = {name: example("cartpole-impala") | spec for name, spec in troubles(team).items()}
+    made = {name: team.submit(name, spec) for name, spec in specs.items()}
+    yield made
+    for job in made.values():
+        job.delete()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _troubled_first(request: pytest.FixtureRequest) -> None:
+    """Much of their time is waiting: they wait while the other tests run."""
+    if any("troubled" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("troubled")
 
 
 def _pull(cluster: Cluster, image: str) -> None:

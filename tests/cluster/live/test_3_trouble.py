@@ -1,88 +1,16 @@
-"""Jobs that cannot run, or end badly: each says why, in its status and as an Event. All are applied at once."""
+"""Jobs that cannot run, or end badly: each says why, in its status and as an Event. All are applied before the first test of
+this folder."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from jobs import Job, Json, Team, every, example
+from troubles import NOWHERE, PLAIN
 
 pytestmark = pytest.mark.timeout(300)
-
-CRASH = """
-import os
-import gymnasium as gym
-
-class Crash(gym.Env):
-    observation_space, action_space = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        os._exit(3)
-
-gym.register("Crash-v0", entry_point=Crash)
-"""
-RAISES = """
-import gymnasium as gym
-
-class Raises(gym.Env):
-    observation_space, action_space = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        raise ValueError("the wheel came off")
-
-gym.register("Raises-v0", entry_point=Raises)
-"""
-NOWHERE = {"spec": {"nodeSelector": {"no-node": "has-this"}}}
-PLAIN: Json = {"learner": {"template": NOWHERE}, "sampler": {"template": NOWHERE, "replicas": 1}}
-
-
-def _template(**spec: Any) -> Json:
-    return {"learner": {"template": {"spec": spec}}, "sampler": {"replicas": 1, "template": {"spec": spec}}}
-
-
-def _trainer(**fields: Any) -> Json:
-    return _template(containers=[{"name": "trainer", **fields}])
-
-
-def _specs(team: Team) -> dict[str, Json]:
-    """By name: what is wrong with each."""
-    crash = team.code("crash", crash=CRASH)
-    raises = team.code("raises", raises=RAISES)
-    return {
-        "nowhere": PLAIN,
-        "no-image": {"image": "127.0.0.1:1/nothing/here:1"},
-        "small": _trainer(resources={"limits": {"memory": "40Mi"}}) | {"runPolicy": {"backoffLimit": 0}},
-        "privileged": _trainer(securityContext={"allowPrivilegeEscalation": True}),
-        "late": PLAIN | {"runPolicy": {"activeDeadlineSeconds": 5}},
-        "brief": {"environment": {"id": "Nothing-v0"}, "runPolicy": {"ttlSecondsAfterFinished": 1}},
-        "crash": {
-            "environment": {"id": "crash:Crash-v0"},
-            "code": crash,
-            "runPolicy": {"backoffLimit": 1},
-        },
-        "raises": {"environment": {"id": "raises:Raises-v0"}, "code": raises},
-    }
-
-
-@pytest.fixture(scope="module")
-def jobs(team: Team) -> Iterator[dict[str, Job]]:
-    """All of them."""
-    specs = {name: example("cartpole-impala") | spec for name, spec in _specs(team).items()}
-    made = {name: team.submit(name, spec) for name, spec in specs.items()}
-    yield made
-    for job in made.values():
-        job.delete()
-
 
 READY: dict[str, tuple[str, str]] = {
     "nowhere": ("Unschedulable", "didn't match Pod's node affinity/selector"),
@@ -92,8 +20,8 @@ READY: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", READY)
-def test_a_job_that_cannot_run_says_why(jobs: dict[str, Job], name: str) -> None:
-    job, (reason, words) = jobs[name], READY[name]
+def test_a_job_that_cannot_run_says_why(troubled: dict[str, Job], name: str) -> None:
+    job, (reason, words) = troubled[name], READY[name]
 
     def says_so(status: Json) -> bool:
         ready = next((c for c in status.get("conditions", ()) if c["type"] == "Ready"), {})
@@ -114,8 +42,8 @@ FAILED: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", FAILED)
-def test_a_job_that_ends_badly_says_why(jobs: dict[str, Job], name: str) -> None:
-    job, (reason, words) = jobs[name], FAILED[name]
+def test_a_job_that_ends_badly_says_why(troubled: dict[str, Job], name: str) -> None:
+    job, (reason, words) = troubled[name], FAILED[name]
     status = job.until_phase("Failed", seconds=150)
     failed = job.condition("Failed")
     assert failed["reason"] == reason, status
@@ -129,8 +57,8 @@ def test_a_job_that_ends_badly_says_why(jobs: dict[str, Job], name: str) -> None
     raise AssertionError(f"pods of an ended job go on: {list(job.pods())}")
 
 
-def test_an_ended_job_is_deleted_after_its_time_to_live(jobs: dict[str, Job]) -> None:
-    job = jobs["brief"]
+def test_an_ended_job_is_deleted_after_its_time_to_live(troubled: dict[str, Job]) -> None:
+    job = troubled["brief"]
     for _ in every(0.5, 90):
         if not job.team.kubectl("get", "rlj", "brief", "--ignore-not-found"):
             break
