@@ -28,14 +28,26 @@ class Cursor:
     """How far the log of a run was read."""
 
     time: str = ""
-    """Of the last line, as the kubelet writes it."""
+    """The latest of the lines' times, as the kubelet writes it."""
+    count: int = 0
+    """Lines that bear it: CRI-O gives one time to all that it reads at once."""
+    _since: str = ""
+    _known: int = 0
+
+    def begin(self) -> None:
+        """The log is read again: what was read before comes first."""
+        self._since, self._known = self.time, self.count
 
     def text(self, line: bytes) -> str | None:
         """A line without its time; None when it was read before."""
         time, _, text = line.decode("utf-8", "replace").partition(" ")
-        if self.time and time <= self.time:
+        if time < self._since or (time == self._since and self._known):
+            self._known -= time == self._since
             return None
-        self.time = time
+        self._since = ""
+        if time >= self.time:
+            self.count = self.count + 1 if time == self.time else 1
+            self.time = time
         return text
 
 
@@ -86,7 +98,8 @@ class Follower:
         self, cursor: Cursor, *, follow: bool = False, previous: bool = False, tail: int | None = None
     ) -> Iterator[str]:
         """Lines that are new, until the log or the connection ends."""
-        before = cursor.time
+        cursor.begin()
+        before = cursor.time, cursor.count
         query = {**self._log.query(previous=previous), "timestamps": "true"}
         if cursor.time:
             query["sinceTime"] = cursor.time
@@ -108,7 +121,7 @@ class Follower:
             failure = self._jobs.sentence(refused, self._log.job)
             if refused.code not in (*NO_LOG, *PASSING):
                 raise failure from None
-        if cursor.time != before:
+        if (cursor.time, cursor.count) != before:
             self._patience.succeeded()
         elif follow:
             self._patience.failed(

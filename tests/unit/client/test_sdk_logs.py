@@ -137,6 +137,43 @@ def test_a_broken_connection_loses_and_repeats_nothing(
     assert seen == [f"line {number}" for number in range(10)]
 
 
+def write_at(api: FakeApi, second: int, *lines: str) -> None:
+    """Lines that bear one time, as all that CRI-O reads at once."""
+    with api.changed:
+        api.logs["a"] += [(f"2026-11-21T10:00:0{second}.000000000Z", line) for line in lines]
+        api.changed.notify_all()
+
+
+def end_all(api: FakeApi) -> None:
+    put_pod(api, {"id": "a", **terminated("a")})
+    finish(api)
+    api.end("a")
+
+
+def test_lines_of_one_moment_are_all_told_once(followed: Callable[..., Iterator[str]], api: FakeApi) -> None:
+    put_pod(api, running("a"))
+    write_at(api, 1, "one", "two")
+    lines = followed()
+    assert next(lines) == "one"
+    api.break_streams()
+    write_at(api, 1, "three")
+    write_at(api, 2, "four", "five")
+    end_all(api)
+    assert list(lines) == ["two", "three", "four", "five"]
+
+
+def test_a_clock_that_is_set_back_hides_no_lines(
+    followed: Callable[..., Iterator[str]], api: FakeApi
+) -> None:
+    put_pod(api, running("a"))
+    write_at(api, 3, "one")
+    write_at(api, 2, "two")
+    lines = followed()
+    assert next(lines) == "one"
+    end_all(api)
+    assert list(lines) == ["two"]
+
+
 def test_a_container_that_restarts(followed: Callable[..., Iterator[str]], api: FakeApi) -> None:
     """The words between the last line that was read and its death are told too, and each life's lines come whole."""
     put_pod(api, running("a"))
