@@ -78,9 +78,11 @@ def _one_by_one(client: RLTrainingClient, options: Options) -> Iterator[str]:
 
 
 def _followed(client: RLTrainingClient, options: Options) -> Iterator[str]:
-    """All at once, as lines come, with members that are added later."""
+    """All at once, as lines come, with members that are added later, also those that were scaled away before."""
     merge: Merge[str] = Merge()
     followed: set[int] = set()
+    ended: set[int] = set()
+    away: set[int] = set()
 
     def follow(job: RLTrainingJob) -> None:
         count = _replicas(job, options.role)
@@ -88,9 +90,13 @@ def _followed(client: RLTrainingClient, options: Options) -> Iterator[str]:
             raise UsageError(
                 f"--index all: {count} pods are too many to follow (at most {FOLLOWED_MAX}): choose some with --index"
             )
+        away.update(followed.difference(range(count)))
+        again = away & ended & set(range(count))
+        for some in (followed, ended, away):
+            some -= again
         for index in sorted(set(range(count)) - followed):
             followed.add(index)
-            merge.add(_source(client, options, index, followed))
+            merge.add(_source(client, options, index, ended))
 
     def watch_job() -> Iterator[str]:
         """Brings members, but no lines."""
@@ -106,12 +112,12 @@ def _followed(client: RLTrainingClient, options: Options) -> Iterator[str]:
 
 
 def _source(
-    client: RLTrainingClient, options: Options, index: int, followed: set[int]
+    client: RLTrainingClient, options: Options, index: int, ended: set[int]
 ) -> Callable[[], Iterator[str]]:
     def lines() -> Iterator[str]:
         for line in _lines(client, options, index):
             yield _prefixed(options.role, index, line)
-        followed.discard(index)  # scaled away: it may come again
+        ended.add(index)
 
     return lines
 

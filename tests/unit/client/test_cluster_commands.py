@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from queue import Queue
+from typing import Any, cast
 
 import pytest
 import yaml
 from command_line import rltrain
 from conftest import FAST
 from fake_api import FakeApi, failure
+from rltraining import RLTrainingClient
+from rltraining.cluster import logs as logs_command
 from rltraining.cluster import watch as watch_command
+from rltraining.sdk.client import JobChange
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.manifest import read_job
 
 COMMANDS = ("submit", "get", "watch", "logs", "suspend", "resume", "scale", "delete")
 END = "2026-11-21T11:00:00Z"
@@ -313,6 +320,45 @@ def test_all_samplers_are_followed_also_those_that_come_later(api: FakeApi, job:
     result = rltrain("logs", "cartpole", "--role", "sampler", "--index", "all", "--follow")
     assert result.exit_code == 0
     assert sorted(result.output.splitlines()) == [f"[sampler-{index}] line of {index}" for index in (0, 1, 2)]
+
+
+class Members:
+    """A client whose samplers have all written one line; a change of the job comes once sampler 1 is at its end."""
+
+    def __init__(self, job: RLTrainingJob, replicas: tuple[int, ...]) -> None:
+        self._job, self._replicas = job, replicas
+        self._readers: Queue[threading.Thread] = Queue()
+
+    def get(self, _: str) -> RLTrainingJob:
+        return self._job
+
+    def logs(self, name: str, role: str, index: int, **_: Any) -> Iterator[str]:
+        if index == 1:
+            self._readers.put(threading.current_thread())
+        yield f"line of {index}"
+
+    def watch(self, _: str) -> Iterator[JobChange]:
+        self._readers.get(timeout=20).join(20)
+        for replicas in self._replicas:
+            spec = self._job.spec
+            sampler = spec.sampler.model_copy(update={"replicas": replicas})
+            spec = spec.model_copy(update={"sampler": sampler})
+            yield JobChange("MODIFIED", self._job.model_copy(update={"spec": spec}))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "times"), [((2, 2), 1), ((1, 2), 2)], ids=["the job changes", "scaled away and back"]
+)
+def test_a_member_at_its_end_is_told_again_only_when_it_comes_again(
+    replicas: tuple[int, ...], times: int, manifest: str
+) -> None:
+    client, out = Members(read_job(yaml.safe_load(manifest)), replicas), io.StringIO()
+    options = logs_command.Options("cartpole", "sampler", "all", follow=True)
+    logs_command.logs(cast(RLTrainingClient, client), options, out)
+    assert sorted(out.getvalue().splitlines()) == [
+        "[sampler-0] line of 0",
+        *["[sampler-1] line of 1"] * times,
+    ]
 
 
 def test_too_many_to_follow(api: FakeApi, job: dict[str, Any]) -> None:
