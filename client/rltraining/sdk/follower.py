@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from rltraining.sdk.api import PASSING, ConnectionLost, Json, Refused, Silence
 from rltraining.sdk.pod_logs import NO_LOG, PodLog
 from rltraining.sdk.timing import Patience
 from rltraining.sdk.waiting import typed
+from rltraining.sdk.watching import LEAST_LIFE
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,10 @@ class Follower:
         if follow:
             query["follow"] = "true"
         failure: errors.ClusterError | None = None
+        opened = math.inf
         try:
             with self._jobs.log(self._log.pod, query, silence=self._timing.watch) as lines:
+                opened = self._timing.clock()
                 for line in lines:
                     if (text := cursor.text(line)) is not None:
                         yield text
@@ -121,7 +125,7 @@ class Follower:
             failure = self._jobs.sentence(refused, self._log.job)
             if refused.code not in (*NO_LOG, *PASSING):
                 raise failure from None
-        if (cursor.time, cursor.count) != before:
+        if (cursor.time, cursor.count) != before or self._timing.clock() - opened >= LEAST_LIFE:
             self._patience.succeeded()
         elif follow:
             self._patience.failed(

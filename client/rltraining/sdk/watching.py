@@ -14,7 +14,8 @@ from rltraining.sdk.timing import Patience
 PAGE = 500
 GONE = 410
 LEAST_LIFE = 1.0
-"""Seconds; a watch that ends sooner without a word counts as failed, or it would be begun again and again."""
+"""Seconds; a stream that ends sooner without a word counts as failed, or it would be begun again and again. One that
+lasts longer is a server that answers, though something between it and us may cut what is silent."""
 
 REFUSALS_BORNE = 5
 """An API server that has just begun may know neither rights nor kinds yet; after so many it is taken at its word."""
@@ -81,6 +82,8 @@ class Watched:
         self._version = ""
         """What to watch from; empty: a list is needed."""
         self._events = 0
+        self._opened = math.inf
+        """When the present watch was answered, if it was."""
         self.on_trouble: Callable[[str], None] = lambda _: None
 
     def updates(self, until: float | None = None) -> Iterator[Update]:
@@ -92,7 +95,7 @@ class Watched:
         yield self._list()
         patience, clock = Patience(self._timing), self._timing.clock
         while until is None or clock() < until:
-            begun, seen = clock(), self._events
+            begun, seen, self._opened = clock(), self._events, math.inf
             try:
                 if not self._version:
                     yield self._list()
@@ -101,10 +104,10 @@ class Watched:
                     patience.succeeded()
                 else:
                     patience.failed(ConnectionLost("the API server ends each watch at once"), until)
-            except Silence:
-                continue
             except (ConnectionLost, Refused) as error:
-                if self._events > seen:
+                if isinstance(error, Silence) and self._opened < math.inf:
+                    continue
+                if self._events > seen or clock() - self._opened >= LEAST_LIFE:
                     patience.succeeded()
                 self._note(error, patience.failures)
                 patience.failed(error, until)
@@ -142,6 +145,7 @@ class Watched:
             "timeoutSeconds": math.ceil(min(timing.watch, left)),
         }
         with self._api.stream(self._path, query, silence=min(timing.silence, left)) as lines:
+            self._opened = timing.clock()
             self.on_trouble("")
             for line in lines:
                 event = _parse(line)

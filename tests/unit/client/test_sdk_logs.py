@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
+from conftest import FAST
 from fake_api import FakeApi, failure
 from rltraining import AccessDeniedError, JobNotFoundError, RLTrainingClient, ServerError
 
@@ -148,6 +151,20 @@ def end_all(api: FakeApi) -> None:
     put_pod(api, {"id": "a", **terminated("a")})
     finish(api)
     api.end("a")
+
+
+def test_quiet_connections_that_are_cut_do_not_end_it(kubeconfig: Any, api: FakeApi, job: Any) -> None:
+    """As a load balancer does that allows little silence."""
+    timing = replace(FAST, patience=10.0, clock=count(0.0, 2.0).__next__)
+    put_pod(api, running("a"))
+    api.write("a", "first")
+    lines = RLTrainingClient(timing=timing).logs("cartpole", follow=True)
+    assert next(lines) == "first"
+    opened = api.streams
+    for number in range(8):
+        later(api, opened + number, api.break_streams)
+    later(api, opened + 8, lambda: api.write("a", "second"))
+    assert next(lines) == "second"
 
 
 def test_lines_of_one_moment_are_all_told_once(followed: Callable[..., Iterator[str]], api: FakeApi) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -145,6 +147,26 @@ def test_a_watch_that_says_nothing_is_made_again(
 ) -> None:
     Script(api, lambda: None, lambda: None, lambda: succeed(api))
     assert RLTrainingClient(timing=timing).wait("cartpole", timeout=20).status.phase == "Succeeded"
+
+
+def test_quiet_connections_that_are_cut_do_not_end_the_wait(kubeconfig: Any, api: FakeApi, job: Any) -> None:
+    """As a load balancer does that allows less silence than there is between bookmarks."""
+    timing = replace(FAST, patience=20.0, clock=count(0.0, 2.0).__next__)
+    Script(api, *[api.break_streams] * 8, lambda: succeed(api))
+    assert RLTrainingClient(timing=timing).wait("cartpole").status.phase == "Succeeded"
+
+
+def test_a_server_that_takes_connections_and_never_answers_ends_the_wait(kubeconfig: Any, job: Any) -> None:
+    timing = replace(FAST, silence=0.05, patience=20.0, clock=count(0.0, 2.0).__next__)
+    client = RLTrainingClient(timing=timing)
+    updates = client.jobs.watched("cartpole").updates(until=1000.0)
+    next(updates)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        configuration = client.jobs.api.access.configuration
+        configuration.refresh_api_key_hook = None  # it would set the kubeconfig's host again
+        configuration.host = "http://{}:{}".format(*mute.getsockname())
+        with pytest.raises(ClusterUnreachableError, match="it is silent"):
+            next(updates)
 
 
 def test_a_cluster_that_stays_away_ends_the_wait(kubeconfig: Any, api: FakeApi, job: Any) -> None:
