@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 COMMAND = Path(sys.executable).with_name("rltrain")
 SECONDS_MAX = 60
 
@@ -39,6 +41,8 @@ class Command:
     """A command that runs."""
 
     process: subprocess.Popen[str]
+    folder: Path
+    """Its working directory."""
     lines: list[str] = field(default_factory=list)
     """Of its output, so far."""
 
@@ -55,8 +59,20 @@ class Command:
         self.process.send_signal(number)
 
     def finish(self) -> Ended:
-        out, err = self.process.communicate(timeout=SECONDS_MAX)
+        try:
+            out, err = self.process.communicate(timeout=SECONDS_MAX)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"it did not end; {self._story()}") from error
         return Ended(self.process.returncode, "".join(self.lines) + out, err)
+
+    def _story(self) -> str:
+        """Of a command that hangs: its processes, and the last lines of every log."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        running = [f"{child.pid} {child.status()} {' '.join(child.cmdline())}" for child in children]
+        logs = [f"{log}:\n{log.read_text()[-1000:]}" for log in self.folder.rglob("*.log")]
+        return "\n".join(
+            [f"command is {psutil.Process(self.process.pid).status()}", *running, *logs, *self.lines[-3:]]
+        )
 
 
 @contextmanager
@@ -72,7 +88,7 @@ def started(folder: Path, *arguments: str | Path) -> Iterator[Command]:
     )
     with process:
         try:
-            yield Command(process)
+            yield Command(process, folder)
         finally:
             process.kill()
 

@@ -18,6 +18,9 @@ from typing import Any, NamedTuple, Protocol
 from rltraining_operator.errors import ClusterError
 from rltraining_operator.pods import PROGRAM
 
+END_SECONDS = 5.0
+"""How long a template may take to end its forks and itself."""
+
 
 class StartError(ClusterError):
     """The process could not be started; trying again may help."""
@@ -179,9 +182,12 @@ class _Template:
             self._starting.pop(number, None)
 
     async def close(self) -> None:
-        """It ends when its socket does."""
+        """It ends when its socket does; should it not, it is killed."""
         self._writer.close()
         if self._listening is not None:
+            done, _ = await asyncio.wait([self._listening], timeout=END_SECONDS)
+            if not done:
+                self._process.kill()
             await self._listening
 
     def send(self, message: dict[str, Any]) -> None:

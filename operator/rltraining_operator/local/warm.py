@@ -203,7 +203,9 @@ def main() -> int:
     gc.freeze()  # the collector does not touch shared pages, so they stay shared
     template.send({"ready": True})
     child = template.serve()
-    return become(child, program) if child else 0
+    if child is None:
+        os._exit(0)  # nothing is left to be done, and libraries that take their leave could hang
+    return become(child, program)
 
 
 if __name__ == "__main__":
