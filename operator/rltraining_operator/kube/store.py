@@ -14,6 +14,7 @@ from typing import Any
 from rltraining_api.names import KIND, LABEL_JOB_NAME
 
 from rltraining_operator.cluster import Key, Manifest
+from rltraining_operator.kube.paths import UNLISTED
 
 Json = dict[str, Any]
 
@@ -128,6 +129,9 @@ class Store:
     def _drop(self, kind: str, key: Key, name: str) -> None:
         if kind == KIND:
             self._jobs.pop(key, None)
+            gone = [it for it in self._children.get(key, {}) if it[0] in UNLISTED]
+            for its, child in gone:  # no watch and no list tells of their end
+                self._drop(its, key, child)
         elif children := self._children.get(key):
             children.pop((kind, name), None)
             if not children:
