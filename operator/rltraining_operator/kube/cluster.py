@@ -185,7 +185,7 @@ class KubernetesCluster:
         if any(ref["uid"] == owner for ref in found["metadata"].get("ownerReferences") or ()):
             return found
         if found["metadata"].get("deletionTimestamp"):
-            raise ConflictError(f"{kind} {name} of an earlier job is still being deleted")
+            raise NameTakenError(f"{kind} {name} of an earlier job is still being deleted")
         raise NameTakenError(
             f"{kind} {name} exists already and is not this job's: delete it, or give the job another name"
         )

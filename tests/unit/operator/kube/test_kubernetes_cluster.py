@@ -224,6 +224,24 @@ def test_what_belongs_to_someone_else_is_left_alone_and_named() -> None:
     asyncio.run(scenario())
 
 
+def test_a_job_that_waits_for_the_end_of_an_earlier_ones_pods_says_so() -> None:
+    """They may take long: on a node that is lost, until someone gives it up."""
+
+    async def scenario() -> None:
+        async with scene() as here:
+            metadata = {"name": "demo-learner-0", "namespace": "default"}
+            metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+            await here.server.put(PODS[0], {"metadata": metadata})
+            await here.server.put(JOB, job())
+            async with here.working():
+                await until(
+                    lambda: "being deleted" in here.server.objects[JOB].get("status", {}).get("message", "")
+                )
+                assert here.server.objects[JOB]["status"]["phase"] == "Pending"
+
+    asyncio.run(scenario())
+
+
 def test_a_kind_that_the_cluster_does_not_know_is_a_refusal() -> None:
     async def scenario() -> None:
         async with scene() as here:
