@@ -32,6 +32,9 @@ class _Learner:
     heard: float = float("-inf")
     """When the question was over, answered or not; monotonic seconds."""
     asking: asyncio.Task[None] | None = None
+    unread: bool = False
+    """Whether it is news that no pass has seen. Asked again when that pass comes late, it would say what only the next
+    one uses, and so on: each would use what is old."""
 
 
 class Reports:
@@ -46,7 +49,9 @@ class Reports:
     def newest(self, pod: Pod, token: str) -> LearnerReport | None:
         """What it said last; None when it did not answer. Asks again, in the background, when that is a while ago."""
         learner = self._learners.setdefault(pod.uid, _Learner())
-        if learner.asking is None and time.monotonic() - learner.heard > FRESH_SECONDS:
+        fresh = learner.unread or time.monotonic() - learner.heard <= FRESH_SECONDS
+        learner.unread = False
+        if learner.asking is None and not fresh:
             learner.asking = asyncio.create_task(self._ask(learner, pod, token))
         return learner.report
 
@@ -57,7 +62,7 @@ class Reports:
                 report = await _ask(pod, token)
         finally:
             learner.heard, learner.asking = time.monotonic(), None
-        news = report != learner.report
+        news = learner.unread = report != learner.report
         learner.report = report
         self._forget()
         if news:
