@@ -75,6 +75,11 @@ class Command:
         )
 
 
+def _hear_ctrl_c() -> None:
+    """A shell lets what it starts in the background ignore SIGINT, and that is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def started(folder: Path, *arguments: str | Path) -> Iterator[Command]:
     """Start `rltrain` in a folder; if it still runs at the end, it is killed."""
@@ -85,6 +90,7 @@ def started(folder: Path, *arguments: str | Path) -> Iterator[Command]:
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
+        preexec_fn=_hear_ctrl_c,
     )
     with process:
         try:
