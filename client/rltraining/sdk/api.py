@@ -104,7 +104,7 @@ class Api:
         for tried in range(1, self.timing.tries + 1):
             try:
                 response = self._send(method, path, query, body, accept, content, self.timing.answer)
-                return _document(self._whole(response))
+                return self._parsed(self._whole(response))
             except (ConnectionLost, Refused) as error:
                 if tried == self.timing.tries or not _may_repeat(method, error):
                     raise
@@ -142,6 +142,12 @@ class Api:
     def _whole(self, response: Any) -> bytes:
         with self._translated():
             return bytes(response.data)
+
+    def _parsed(self, body: bytes) -> Json:
+        try:
+            return _document(body)
+        except ValueError:  # of a proxy that wants a login, say
+            raise ConnectionLost(self._unreachable("what answers is no API server")) from None
 
     def _lines(self, response: Any) -> Iterator[bytes]:
         buffer = bytearray()

@@ -206,6 +206,14 @@ def test_a_cluster_without_the_operator(client: RLTrainingClient, api: FakeApi) 
         client.list()
 
 
+def test_a_proxy_that_answers_with_a_page_of_its_own(
+    client: RLTrainingClient, job: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client.jobs.api, "_whole", lambda response: b"<html>log in</html>")
+    with pytest.raises(ClusterUnreachableError, match="what answers is no API server"):
+        client.get("cartpole")
+
+
 def test_a_job_of_another_version(client: RLTrainingClient, api: FakeApi) -> None:
     api.put("rltrainingjobs", {"metadata": {"name": "odd"}, "spec": {"algorithm": {"sarsa": {}}}})
     with pytest.raises(UnreadableJobError, match=r"job odd cannot be read: .*: upgrade rltraining"):
