@@ -48,7 +48,7 @@ class KeyedQueue(Generic[K]):
         self._backoff = (backoff_seconds, backoff_max_seconds)
         self._ready: asyncio.Queue[K] = asyncio.Queue()
         self._waiting: dict[K, float] = {}
-        """Keys in `_ready`, and since when."""
+        """Keys in `_ready`, and since when, while there are workers."""
         self._running: set[K] = set()
         self._again: set[K] = set()
         """Running keys that were added meanwhile."""
@@ -81,7 +81,8 @@ class KeyedQueue(Generic[K]):
         return len(self._waiting)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Work until cancelled. What was added before waits for its worker from now on."""
+        self._waiting = dict.fromkeys(self._waiting, time.monotonic())
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._workers):

@@ -6,8 +6,10 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 
 import pytest
+from rltraining_operator import queue as queue_module
 from rltraining_operator.queue import KeyedQueue
 
 
@@ -175,3 +177,24 @@ def test_a_flurry_of_one_key_is_worked_on_once_a_spacing() -> None:
     asyncio.run(scenario())
     assert 2 <= len(times) <= 5, times
     assert all(later - earlier >= 0.19 for earlier, later in itertools.pairwise(times)), times
+
+
+def test_a_key_waits_for_a_worker_from_when_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A standby hears of jobs for days before it leads: that is not how long they have waited."""
+    now, waited = [0.0], list[float]()
+    monkeypatch.setattr(queue_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def work(_: str) -> None: ...
+
+    async def scenario() -> None:
+        queue: KeyedQueue[str] = KeyedQueue(work, workers=1, waited=waited.append)
+        queue.add("a")
+        now[0] = 86400.0
+        running = asyncio.create_task(queue.run())
+        while not waited:
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+    assert waited == [0.0]
