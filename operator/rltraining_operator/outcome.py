@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rltraining_api.job import RLTrainingJob
+from rltraining_api.status import Status
 
 from rltraining_operator.conditions import Conditions
 from rltraining_operator.failures import Death, Verdict, permanent_message, permanent_reason
@@ -60,16 +61,16 @@ def decide_outcome(job: RLTrainingJob, observed: Observed, tally: Tally, now: da
         message = f"{failures} failures are more than runPolicy.backoffLimit {policy.backoff_limit}"
         last = tally.latest(Verdict.FAILURE) or _any_death(observed)
         return Outcome(False, "BackoffLimitExceeded", f"{message}; {last.sentence}" if last else message, now)
-    deadline = deadline_of(job, observed)
+    deadline = deadline_of(job, status)
     if deadline is not None and deadline <= now:
         seconds = policy.active_deadline_seconds
         return Outcome(False, "DeadlineExceeded", f"runPolicy.activeDeadlineSeconds {seconds} are over", now)
     return None
 
 
-def deadline_of(job: RLTrainingJob, observed: Observed) -> datetime | None:
+def deadline_of(job: RLTrainingJob, status: Status) -> datetime | None:
     """When the job must be over."""
-    seconds, start = job.spec.run_policy.active_deadline_seconds, observed.status.start_time
+    seconds, start = job.spec.run_policy.active_deadline_seconds, status.start_time
     if seconds is None or start is None or job.spec.run_policy.suspend:
         return None
     return start + timedelta(seconds=seconds)

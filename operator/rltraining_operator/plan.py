@@ -76,9 +76,10 @@ def plan_invalid(observed: Observed, now: datetime) -> Plan:
         if expiry is not None and expiry <= now:
             return Plan(delete=(Ref(KIND, observed.name, observed.uid),))
         return Plan(requeue_after=_seconds_until([expiry] if expiry else [], now))
+    ttl = None
     if old.observed_generation is None and not observed.pods:  # no pass has ever seen it as a job
         conditions = conditions.set("Failed", True, "InvalidSpec", observed.invalid)
-        update = {"phase": "Failed", "completion_time": now}
+        update, ttl = {"phase": "Failed", "completion_time": now}, observed.ttl_seconds
     else:
         conditions = conditions.set("Progressing", False, "InvalidSpec", observed.invalid)
         update = {}
@@ -88,11 +89,10 @@ def plan_invalid(observed: Observed, now: datetime) -> Plan:
         "observed_generation": observed.generation,
     }
     status = old.model_copy(update=update)
-    return (
-        NOTHING
-        if status == old
-        else Plan(status, events=(Event("Warning", "InvalidSpec", observed.invalid),))
-    )
+    if status == old:
+        return NOTHING
+    told = (Event("Warning", "InvalidSpec", observed.invalid),)
+    return Plan(status, events=told, requeue_after=_seconds_to_expiry(status, ttl, now))
 
 
 def _plan_life(
@@ -143,6 +143,12 @@ def _expiry(conditions: Conditions, ttl_seconds: int | None) -> datetime | None:
         return None
     ended = max(c.last_transition_time for c in conditions.items if c.type in ("Complete", "Failed"))
     return ended + timedelta(seconds=ttl_seconds)
+
+
+def _seconds_to_expiry(status: Status, ttl_seconds: int | None, now: datetime) -> float | None:
+    """Of a job that this pass declares over: nothing else may happen that would bring the next pass."""
+    expiry = _expiry(Conditions(status.conditions, 0, now), ttl_seconds)
+    return None if expiry is None else max((expiry - now).total_seconds(), 0.0)
 
 
 def _if_new(status: Status, observed: Observed) -> Status | None:
@@ -237,8 +243,10 @@ def _requeue(
     due = list(made.moves.due)
     if made.outcome is not None:
         due.append(made.outcome.since + timedelta(seconds=FINISH_SECONDS))
-        return _seconds_until(due, now)
-    if (deadline := deadline_of(job, observed)) is not None:
+        ttl = job.spec.run_policy.ttl_seconds_after_finished if made.over else None
+        waits = (_seconds_until(due, now), _seconds_to_expiry(status, ttl, now))
+        return min((wait for wait in waits if wait is not None), default=None)
+    if (deadline := deadline_of(job, status)) is not None:
         due.append(deadline)
     if made.refusal is not None:
         due.append(_retry_at(status, now))

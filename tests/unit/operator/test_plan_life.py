@@ -164,6 +164,20 @@ def test_deadline_counts_from_the_last_start() -> None:
     assert world.status.phase == "Failed"
 
 
+@pytest.mark.parametrize("seconds", [0, 100])
+def test_the_pass_that_ends_a_job_sees_to_its_being_deleted(seconds: int) -> None:
+    """It comes with the end of the last pod: nothing happens after it that would bring another."""
+    world = make_world(runPolicy={"ttlSecondsAfterFinished": seconds}).up().die(LEARNER, 64)
+    world.settle()
+    made = world.after(FINISH_SECONDS + 1).end_deleted().step()
+    assert (world.status.phase, made.requeue_after) == ("Failed", seconds)
+
+
+def test_the_first_pass_sees_to_the_deadline() -> None:
+    """Its own write of the status brings no other."""
+    assert make_world(runPolicy={"activeDeadlineSeconds": 60}).plan().requeue_after == 60
+
+
 def test_ttl_deletes_the_job_itself() -> None:
     world = done(make_world(sampler={"replicas": 1}, runPolicy={"ttlSecondsAfterFinished": 100}).up())
     world.die(SAMPLER_0, 0, "Completed").settle()

@@ -89,6 +89,8 @@ def failed_invalid(**run_policy: Any) -> World:
     world = make_world(environment={}, runPolicy=run_policy)
     made = plan_invalid(world.observe(), START)
     assert made.status is not None
+    ttl = run_policy.get("ttlSecondsAfterFinished")
+    assert made.requeue_after == (ttl if isinstance(ttl, int) else None)
     world.job["status"] = made.status.to_dict()
     return world
 
