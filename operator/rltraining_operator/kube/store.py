@@ -88,7 +88,7 @@ class Store:
         if key is None:
             return None
         known = self._find(kind, key, found)
-        if known is None or known["metadata"]["uid"] != metadata["uid"]:
+        if known is not None and known["metadata"]["uid"] != metadata["uid"]:
             return None
         self._drop(kind, key, metadata["name"])
         return key

@@ -106,3 +106,11 @@ def test_secrets_of_jobs_that_are_gone_are_not_kept() -> None:
     store.put("Pod", pod(3))
     store.remove(KIND, job(4))
     assert [child["kind"] for child in store.children(KEY)] == ["Pod"]
+
+
+def test_the_end_of_what_was_forgotten_is_news() -> None:
+    """The operator's own deletion found it gone and forgot it: it is the watch's word that brings the next pass."""
+    store = Store()
+    store.put("Pod", pod(1))
+    store.forget(KEY, "Pod", "demo-sampler-0")
+    assert store.remove("Pod", pod(2)) == KEY
