@@ -19,6 +19,7 @@ from rltraining_operator.errors import (
     NameTakenError,
     NotFoundError,
     RejectedError,
+    UnavailableError,
 )
 from rltraining_operator.kube.api import Api
 from rltraining_operator.kube.events import EventWriter
@@ -32,6 +33,8 @@ FIELD_MANAGER = MANAGED_BY
 SELECTOR = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 """What the operator made, in lists and watches: filtered by the server."""
 ENTROPY_BYTES = 32
+LISTS_SECONDS = 2.0
+"""How long a pass waits for the first lists of one namespace out of several."""
 NO_SUCH_KIND = "could not find the requested resource"
 """What an API server says of a kind it does not know; any other 404 means that the namespace is gone."""
 
@@ -79,10 +82,7 @@ class KubernetesCluster:
         return list(self._store.jobs())
 
     async def observe(self, key: Key) -> Observed | None:
-        scope = key.namespace if key.namespace in self._listed else ""
-        await self._listed[scope].wait()
-        if scope in self.pods_synced:
-            await self.pods_synced[scope].wait()
+        await self._until_known(key.namespace if key.namespace in self._listed else "")
         job = self._store.job(key)
         if job is None:
             self._versions.pop(key, None)
@@ -165,6 +165,17 @@ class KubernetesCluster:
 
     async def emit(self, key: Key, uid: str, event: Event) -> None:
         self._events.write(key, uid, event)
+
+    async def _until_known(self, scope: str) -> None:
+        """Wait for the first lists. Where there are other namespaces not for long: one whose lists cannot be had must not
+        hold every worker."""
+        try:
+            async with asyncio.timeout(LISTS_SECONDS if len(self._namespaces) > 1 else None):
+                await self._listed[scope].wait()
+                if scope in self.pods_synced:
+                    await self.pods_synced[scope].wait()
+        except TimeoutError:
+            raise UnavailableError("what jobs have is not listed yet") from None
 
     async def _find_secret(self, key: Key, job: Manifest) -> None:
         """Secrets cannot be listed. That of a job which has begun is read once, by its name."""

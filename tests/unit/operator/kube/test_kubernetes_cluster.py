@@ -12,7 +12,8 @@ from fake_api_server import FakeApiServer, Fault, until
 from rltraining_api.names import API_VERSION, KIND, PLURAL
 from rltraining_operator.cluster import Event, Key, Ref
 from rltraining_operator.engine import Engine, utc_now
-from rltraining_operator.errors import ConflictError, NameTakenError, RejectedError
+from rltraining_operator.errors import ConflictError, NameTakenError, RejectedError, UnavailableError
+from rltraining_operator.kube import cluster as cluster_module
 from rltraining_operator.kube import watch as watch_module
 from rltraining_operator.kube.cluster import SELECTOR, KubernetesCluster, merge_patch
 from rltraining_operator.kube.events import EventWriter
@@ -258,7 +259,7 @@ def test_a_kind_that_the_cluster_does_not_know_is_a_refusal() -> None:
     asyncio.run(scenario())
 
 
-def test_a_namespace_that_is_gone_does_not_stop_the_others() -> None:
+def test_a_namespace_that_is_gone_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with scene() as here:
             await here.server.put(JOB, job())
@@ -273,6 +274,9 @@ def test_a_namespace_that_is_gone_does_not_stop_the_others() -> None:
             )
             assert await cluster.keys() == [KEY]
             assert await cluster.observe(KEY) is not None
+            monkeypatch.setattr(cluster_module, "LISTS_SECONDS", 0.01)
+            with pytest.raises(UnavailableError, match="not listed yet"):
+                await cluster.observe(Key("gone", "demo"))
 
     asyncio.run(scenario())
 
