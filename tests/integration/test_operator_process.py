@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_api_server import FakeApiServer, Fault, until
 from rltraining_api.names import API_VERSION, KIND, PLURAL
+
+from tests.unit.operator.kube.fake_api_server import FakeApiServer, Fault, until
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/rltraining-operator"
 SPEC = {
