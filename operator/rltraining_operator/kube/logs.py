@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 
+from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 from rltraining_operator.kube.config import LogConfig
 
 NOISY = ("kopf", "aiohttp", "asyncio", "urllib3")
 """Libraries that are heard from warnings on, unless everything is wanted."""
+KOPF_ATTRIBUTES = ("settings", "k8s_skip")
+"""What kopf hangs on its records for itself; its settings are no JSON, and a record that cannot be written is lost."""
 
 
 def set_up_logging(config: LogConfig) -> None:
@@ -23,6 +26,7 @@ def set_up_logging(config: LogConfig) -> None:
                 style="{",
                 rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
                 datefmt="%Y-%m-%dT%H:%M:%S%z",
+                reserved_attrs=[*RESERVED_ATTRS, *KOPF_ATTRIBUTES],
             )
         )
     else:
