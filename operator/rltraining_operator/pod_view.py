@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, cast
 
+from rltraining_api.contract import TRAINER_CONTAINER
 from rltraining_api.names import Role
 
 Json = Mapping[str, Any]
@@ -164,9 +165,10 @@ class Pod:
 
     @property
     def ended_well(self) -> bool:
-        """Whether all its containers have ended with code 0; its phase may tell so a moment later."""
-        ends = [container.terminated for container in self.containers]
-        return bool(ends) and all(end is not None and end.exit_code == 0 for end in ends)
+        """Whether its trainer has ended with code 0; the pod's phase may tell so a moment later, or, where a sidecar goes
+        on, never."""
+        trainer = self.container(TRAINER_CONTAINER)
+        return trainer is not None and trainer.terminated is not None and trainer.terminated.exit_code == 0
 
     @property
     def ready(self) -> bool:

@@ -127,6 +127,18 @@ def test_ended_containers_whose_pods_do_not_tell_so_yet_are_not_restarting(world
     assert world.condition("SuccessCriteriaMet") is not None
 
 
+def test_a_sidecar_that_goes_on_does_not_keep_a_job_that_is_done(world: World) -> None:
+    done(world.up())
+    for pod in world.pods.values():
+        pod["status"]["phase"] = "Running"
+        pod["status"]["containerStatuses"].append({"name": "sidecar", "state": {"running": {}}})
+    world.settle()
+    assert world.condition("SuccessCriteriaMet") is not None
+    world.after(FINISH_SECONDS).step()
+    world.end_deleted().settle()
+    assert (world.status.phase, world.counts) == ("Succeeded", (0, 0))
+
+
 def test_suspend_and_resume(world: World) -> None:
     world.up().after(5).spec(runPolicy={"suspend": True}).step()
     assert all("deletionTimestamp" in pod["metadata"] for pod in world.pods.values())
