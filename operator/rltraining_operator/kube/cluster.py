@@ -194,6 +194,10 @@ class KubernetesCluster:
             raise ConflictError(f"{kind} {name} was there and is gone") from error
         owner = child["metadata"]["ownerReferences"][0]["uid"]
         if any(ref["uid"] == owner for ref in found["metadata"].get("ownerReferences") or ()):
+            if kind == "Pod" and (found["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) != MANAGED_BY:
+                await self.delete(key, Ref(kind, name, found["metadata"]["uid"]))
+                self._store.forget(key, kind, name)  # no watch tells of its end
+                raise NameTakenError(f"{kind} {name} has lost its labels and is replaced: nobody watches over it")
             return found
         if found["metadata"].get("deletionTimestamp"):
             raise NameTakenError(f"{kind} {name} of an earlier job is still being deleted")

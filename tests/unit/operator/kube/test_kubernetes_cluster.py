@@ -225,6 +225,25 @@ def test_what_belongs_to_someone_else_is_left_alone_and_named() -> None:
     asyncio.run(scenario())
 
 
+def test_a_pod_that_has_lost_its_labels_is_replaced() -> None:
+    """No watch tells of it any more: it would be taken for running for ever."""
+
+    async def scenario() -> None:
+        async with scene() as here:
+            await here.server.put(JOB, job())
+            async with here.working():
+                await until(lambda: here.told() and PODS[1] in here.server.objects)
+                bare = here.server.objects[PODS[1]]
+                labels = bare["metadata"].pop("labels")
+                here.store.remove("Pod", bare)
+                await here.server.put(PODS[1], bare)
+                here.engine.mark(KEY)
+                await until(lambda: here.server.objects.get(PODS[1], bare)["metadata"].get("labels") == labels)
+                assert here.server.objects[PODS[1]]["metadata"]["uid"] != bare["metadata"]["uid"]
+
+    asyncio.run(scenario())
+
+
 def test_a_job_that_waits_for_the_end_of_an_earlier_ones_pods_says_so() -> None:
     """They may take long: on a node that is lost, until someone gives it up."""
 
