@@ -197,7 +197,9 @@ class KubernetesCluster:
             if kind == "Pod" and (found["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) != MANAGED_BY:
                 await self.delete(key, Ref(kind, name, found["metadata"]["uid"]))
                 self._store.forget(key, kind, name)  # no watch tells of its end
-                raise NameTakenError(f"{kind} {name} has lost its labels and is replaced: nobody watches over it")
+                raise NameTakenError(
+                    f"{kind} {name} has lost its labels and is replaced: nobody watches over it"
+                )
             return found
         if found["metadata"].get("deletionTimestamp"):
             raise NameTakenError(f"{kind} {name} of an earlier job is still being deleted")

@@ -238,7 +238,9 @@ def test_a_pod_that_has_lost_its_labels_is_replaced() -> None:
                 here.store.remove("Pod", bare)
                 await here.server.put(PODS[1], bare)
                 here.engine.mark(KEY)
-                await until(lambda: here.server.objects.get(PODS[1], bare)["metadata"].get("labels") == labels)
+                await until(
+                    lambda: here.server.objects.get(PODS[1], bare)["metadata"].get("labels") == labels
+                )
                 assert here.server.objects[PODS[1]]["metadata"]["uid"] != bare["metadata"]["uid"]
 
     asyncio.run(scenario())
