@@ -8,7 +8,7 @@ from typing import Protocol, TextIO
 
 from rltraining.curve import terminal
 from rltraining.plain import event_line, phase_line, progress_line
-from rltraining.snapshot import Snapshot
+from rltraining.snapshot import EventRow, Snapshot
 
 LINE_SECONDS = 2.0
 """Between two lines about progress."""
@@ -35,13 +35,13 @@ class Plain:
         self._out = out
         self._phase = ""
         self._notice = ""
-        self._told: dict[tuple[str, str], int] = {}
+        self._told: set[EventRow] = set()
         self._next_line = 0.0
 
     def show(self, snapshot: Snapshot) -> None:
         for event in snapshot.events:
-            if self._told.get((event.reason, event.message)) != event.count:
-                self._told[event.reason, event.message] = event.count
+            if event not in self._told:
+                self._told.add(event)
                 self._print(event_line(event))
         if snapshot.notice != self._notice:
             self._notice = snapshot.notice

@@ -44,6 +44,17 @@ def test_an_event_is_told_once_and_again_when_it_comes_again(snapshot: SnapshotM
     ]
 
 
+def test_equal_events_of_two_writers_are_told_once_each(snapshot: SnapshotMaker) -> None:
+    """An operator counts its own events; the one that took over begins to count anew."""
+    before = EventRow(1, "Normal", "Running", "1/1", count=2)
+    after = EventRow(5, "Normal", "Running", "1/1")
+    lines = shown(*[snapshot(events=(before, after))] * 3)
+    assert [line for line in lines if "1/1" in line] == [
+        "00:01  Event     Running: 1/1 (2 times)",
+        "00:05  Event     Running: 1/1",
+    ]
+
+
 def test_of_a_traceback_an_event_shows_the_first_line(snapshot: SnapshotMaker) -> None:
     event = EventRow(1, "Warning", "UserCodeError", "it raised\nTraceback\n  File")
     assert shown(snapshot(events=(event,)))[0].endswith("UserCodeError: it raised")
