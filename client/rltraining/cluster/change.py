@@ -5,13 +5,16 @@ from __future__ import annotations
 import typer
 from rltraining_api.job import RLTrainingJob
 
+from rltraining.cluster.output import NOT_KEPT, keeps_its_output
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.units import plural
 
 
 def suspend(client: RLTrainingClient, name: str) -> None:
     """Set `runPolicy.suspend`."""
-    _tell(client.suspend(name), "suspended: it goes on with: rltrain resume")
+    job = client.suspend(name)
+    how = "it goes on" if keeps_its_output(job) else f"{NOT_KEPT}, so it begins anew"
+    _tell(job, f"suspended: {how} with: rltrain resume")
 
 
 def resume(client: RLTrainingClient, name: str) -> None:

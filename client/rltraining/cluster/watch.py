@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import typer
 
 from rltraining.cluster.observer import ClusterObserver
+from rltraining.cluster.output import NOT_KEPT, keeps_its_output
 from rltraining.commands import INTERRUPTED, complain
 from rltraining.display import Display, choose
 from rltraining.errors import Exit
@@ -63,5 +64,7 @@ def tell_end(last: Snapshot) -> int:
         ("policy", status.policy_uri or ""),
         ("checkpoint", status.checkpoint.uri if status.checkpoint else ""),
     ]
+    if status.checkpoint and not keeps_its_output(last.job):
+        rows.append(("kept", f"no, it lay in the learner's pod: {NOT_KEPT}"))
     typer.echo("\n".join(["", *block(f"{status.phase}: {last.title}", rows)]))
     return Exit.FAILED if failed else Exit.OK

@@ -151,6 +151,7 @@ def test_changes(api: FakeApi, job: Any) -> None:
 
     assert rltrain("scale", "cartpole", "--samplers", "8").output == "cartpole: scaled to 8 samplers\n"
     assert spec()["sampler"]["replicas"] == 8
+    spec()["checkpoint"] = {"uri": "s3://bucket/jobs"}
     assert (
         rltrain("suspend", "cartpole").output
         == "cartpole: suspended: it goes on with: rltrain resume cartpole\n"
@@ -163,6 +164,19 @@ def test_changes(api: FakeApi, job: Any) -> None:
     assert rltrain("delete", "cartpole", "--wait").output == "cartpole: deleted\n"
     result = rltrain("delete", "cartpole")
     assert (result.exit_code, result.stderr) == (2, "error: there is no job cartpole in namespace default\n")
+
+
+def test_what_is_lost_with_the_learners_pod_is_said(api: FakeApi, job: Any) -> None:
+    assert rltrain("suspend", "cartpole").output == (
+        "cartpole: suspended: spec.checkpoint has neither uri nor volume, so it begins anew with: rltrain resume cartpole\n"
+    )
+    checkpoint = {"uri": "file:///output/checkpoints/step-000000000010", "step": 10, "time": END}
+    over = {"phase": "Succeeded", "completionTime": END, "checkpoint": checkpoint}
+    api.status("cartpole", **over)
+    told = "kept       no, it lay in the learner's pod: spec.checkpoint has neither uri nor volume\n"
+    assert told in rltrain("watch", "cartpole").output
+    api.objects["rltrainingjobs"]["default", "cartpole"]["spec"]["checkpoint"] = {"uri": "s3://bucket/jobs"}
+    assert told not in rltrain("watch", "cartpole").output
 
 
 def story(api: FakeApi, job: dict[str, Any]) -> None:
