@@ -77,7 +77,8 @@ class JobSpec(ApiModel):
     stop: Stop
     """When the run is done: the rule that is met first ends it, successfully. May change while the job runs."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
-    """How often the whole state is saved, and where. Immutable."""
+    """How often the whole state is saved, and where. Without `uri` and `volume` it lies in the learner's pod, and so does
+    the final policy: they outlive the container, not the pod. Immutable."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy)
     """Suspension, limits and clean-up, with the meanings of a batch/v1 Job."""
     seed: int = Field(default=0, ge=0, le=2**32 - 1)
