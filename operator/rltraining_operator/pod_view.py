@@ -221,15 +221,15 @@ class Pod:
     @property
     def deaths(self) -> int:
         """How often its containers have ended badly. Grows only, for one uid; the end that follows on the pod's being
-        deleted is not one of them."""
-        if self.deleting:
+        deleted, or of a sidecar on its trainer's good end, is not one of them."""
+        if self._going:
             return sum(container.restarts for container in self.containers)
         return sum(container.deaths for container in self.containers)
 
     @property
     def newest_death(self) -> Termination | None:
         """The latest of the bad ends that `deaths` counts."""
-        ends = (c.last_terminated if self.deleting else c.newest_death for c in self.containers)
+        ends = (c.last_terminated if self._going else c.newest_death for c in self.containers)
         deaths = [end for end in ends if end is not None and end.exit_code != 0]
         return max(
             deaths,
@@ -244,6 +244,11 @@ class Pod:
             c.terminated.finished_at for c in self.containers if c.terminated and c.terminated.finished_at
         ]
         return max(times, default=None)
+
+    @property
+    def _going(self) -> bool:
+        """Whether a kubelet ends what still runs in it."""
+        return self.deleting or self.ended_well
 
     @property
     def _status(self) -> Json:

@@ -139,6 +139,17 @@ def test_a_sidecar_that_goes_on_does_not_keep_a_job_that_is_done(world: World) -
     assert (world.status.phase, world.counts) == ("Succeeded", (0, 0))
 
 
+def test_a_sidecar_that_is_ended_with_its_trainer_is_no_disruption(world: World) -> None:
+    done(world.up())
+    killed = {"exitCode": 137, "reason": "Error", "finishedAt": world.now.isoformat()}
+    sidecar = {"name": "sidecar", "restartCount": 0, "state": {"terminated": killed}}
+    world.pods[LEARNER]["status"]["initContainerStatuses"] = [sidecar]
+    world.settle()
+    world.after(FINISH_SECONDS).step()
+    world.end_deleted().settle()
+    assert (world.status.phase, world.counts) == ("Succeeded", (0, 0))
+
+
 def test_suspend_and_resume(world: World) -> None:
     world.up().after(5).spec(runPolicy={"suspend": True}).step()
     assert all("deletionTimestamp" in pod["metadata"] for pod in world.pods.values())
