@@ -20,7 +20,7 @@ from urllib.request import urlopen
 
 import psutil
 from rltraining_api.manifest import read_job
-from rltraining_api.names import API_VERSION, KIND, LABEL_JOB_NAME, LABEL_MANAGED_BY, MANAGED_BY
+from rltraining_api.names import API_VERSION, KIND, LABEL_JOB_NAME
 from rltraining_operator.errors import ConflictError, NotFoundError, UnavailableError
 from rltraining_operator.kube.api import Api
 from rltraining_operator.kube.metrics import Metrics
@@ -35,7 +35,6 @@ NAMESPACE = "bench"
 SAMPLERS = 9
 ROUNDS = 2
 HTTP_PORT = 18080
-SELECTOR = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 Json = dict[str, Any]
 
 
