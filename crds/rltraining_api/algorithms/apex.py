@@ -1,15 +1,15 @@
-"""The algorithms that learn from a distributed prioritized replay: Ape-X (Horgan et al. 2018, arXiv
-1803.00933)."""
+"""The algorithms that learn from a distributed replay: Ape-X (Horgan et al. 2018, arXiv 1803.00933)."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp
+from rltraining_api.algorithms.replay import DdpgReplay, Replay
 from rltraining_api.base import ApiModel, Rule, refusal
-from rltraining_api.fields import Count, Fraction, LearningRate, Positive
+from rltraining_api.fields import Count, Fraction, LearningRate, NotNegative, Positive
 
 
 class Apex(ApiModel):
@@ -17,40 +17,36 @@ class Apex(ApiModel):
 
     discount: Fraction = 0.99
     """γ (paper: .99)."""
-    priority_exponent: Fraction = 0.6
-    """α: how strongly priorities shape the draw; 0 draws uniformly (paper: .6)."""
-    importance_exponent: Fraction = 0.4
-    """β: how far importance weights undo the draw's bias; 1 does wholly (paper: .4)."""
-    samples_per_insert: Positive | None = None
-    """How often each transition is drawn on average: learner and samplers wait for each other to keep to it.
-    Without, neither waits (the paper's run came to about .8)."""
+    n_step: Count = 3
+    """Steps of reward before the bootstrap (paper: 3)."""
+    batch_size: Count = 512
+    """Transitions in one update, of all learners together (paper: 512)."""
+    replay: Replay = Field(default_factory=Replay)
+    """The replay memory: where it lies, how large it is, and how it is drawn from."""
+    gradient_clip: Positive | None = 40.0
+    """Largest global norm of the gradient; null turns clipping off (paper: 40)."""
+    target_update_period: Count = 2500
+    """Updates between updates of the target network (paper: 2500)."""
+    target_update_rate: Fraction = 1.0
+    """How far the target network then moves towards the network: 1 copies it (paper: copies); with a period of 1 and a
+    small rate it follows smoothly (Polyak averaging)."""
     parameter_refresh_steps: Count = 400
-    """Steps of a sampler between looks for newer parameters (paper: 400 frames)."""
+    """Steps of each environment between a sampler's looks for newer parameters (paper: 400 frames)."""
     reward_clip: Positive | None = None
     """Clip rewards to [-rewardClip, rewardClip] for learning; returns are reported unclipped. Off by default
     (paper: 1 for Atari)."""
-    batch_size: Count = 512
-    """Transitions in one update (paper: 512)."""
-    replay_capacity: Count = 2_000_000
-    """Transitions kept in all shards together; the oldest go first (paper: 2,000,000)."""
-    replay_minimum: Count = 50_000
-    """Transitions in all shards together before learning starts (paper: 50,000)."""
+    reward_scale: Positive = 1.0
+    """Multiply rewards by this for learning (paper: 1)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.replayCapacity >= self.replayMinimum", "replayCapacity must be at least replayMinimum"),
-        Rule("self.replayMinimum >= self.batchSize", "replayMinimum must be at least batchSize"),
+        Rule("self.replay.minimum >= self.batchSize", "replay.minimum must be at least batchSize"),
     )
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.replay_minimum > self.replay_capacity:
+    def _batch_fits(self) -> Self:
+        if self.batch_size > self.replay.minimum:
             raise refusal(
-                f"replayCapacity must be at least replayMinimum ({self.replay_minimum}), "
-                f"got {self.replay_capacity}"
-            )
-        if self.batch_size > self.replay_minimum:
-            raise refusal(
-                f"replayMinimum must be at least batchSize ({self.batch_size}), got {self.replay_minimum}"
+                f"replay.minimum must be at least batchSize ({self.batch_size}), got {self.replay.minimum}"
             )
         return self
 
@@ -58,26 +54,23 @@ class Apex(ApiModel):
 class DqnApex(Apex):
     """Ape-X DQN: double, dueling, n-step Q-learning from prioritized replay shards (arXiv 1803.00933)."""
 
-    n_step: Count = 3
-    """Steps of reward before the bootstrap (paper: 3)."""
     learning_rate: LearningRate = 6.25e-5
     """Step size of the optimizer (paper: .00025 / 4)."""
     optimizer: Optimizer = Field(
         default_factory=lambda: Optimizer(rmsprop=RmsProp(alpha=0.95, epsilon=1.5e-7, centered=True))
     )
     """The optimizer (paper: centred rmsprop with alpha .95, epsilon 1.5e-7)."""
-    gradient_clip: Positive | None = 40.0
-    """Largest global norm of the gradient; null turns clipping off (paper: 40)."""
-    target_update_period: Count = 2500
-    """Updates between copies of the network into the target network (paper: 2500)."""
+    loss: Literal["Huber", "SquaredError"] = "Huber"
+    """Of the TD error: Huber, quadratic up to 1 and linear beyond, or ½δ² (paper: ½δ²; Huber as in Mnih et al. 2015)."""
     double_q: bool = True
     """Choose the next action with the online network, value it with the target network (paper: yes)."""
     dueling: bool = True
     """Split the Q-value into state value and advantages (paper: yes)."""
     exploration_epsilon: Fraction = 0.4
-    """ε of the first of N samplers; sampler i explores with ε^(1 + explorationAlpha i/(N-1)) (paper: .4)."""
+    """ε of the first of N environments, which are counted over all samplers; environment i explores with
+    ε^(1 + explorationAlpha i/(N-1)) (paper: .4, one environment a sampler)."""
     exploration_alpha: Positive = 7.0
-    """How much faster ε falls from sampler to sampler; see explorationEpsilon (paper: 7)."""
+    """How much faster ε falls from environment to environment; see explorationEpsilon (paper: 7)."""
 
 
 class DdpgApex(Apex):
@@ -87,22 +80,24 @@ class DdpgApex(Apex):
     n_step: Count = 5
     """Steps of reward before the bootstrap (D4PG: 5)."""
     batch_size: Count = 256
-    """Transitions in one update (D4PG: 256)."""
+    """Transitions in one update, of all learners together (D4PG: 256)."""
+    replay: DdpgReplay = Field(default_factory=DdpgReplay)
+    """The replay memory: where it lies, how large it is, and how it is drawn from."""
     actor_learning_rate: LearningRate = 1e-4
     """Step size of the actor's optimizer (D4PG: 1e-4)."""
     critic_learning_rate: LearningRate = 1e-4
     """Step size of the critic's optimizer (D4PG: 1e-4)."""
     optimizer: Optimizer = Field(default_factory=lambda: Optimizer(adam=Adam()))
     """The optimizer of both (D4PG: adam)."""
-    gradient_clip: Positive | None = 40.0
-    """Largest global norm of the gradient; null turns clipping off (as in Ape-X DQN)."""
     action_gradient_clip: Positive | None = 1.0
     """Clip of each element of the critic's gradient with respect to the action; null turns it off (paper: 1)."""
     target_update_period: Count = 100
-    """Updates between copies of the networks into the target networks (paper: 100)."""
-    replay_capacity: Count = 1_000_000
-    """Transitions kept in all shards together; the oldest go first (paper: 1,000,000)."""
-    replay_minimum: Count = 10_000
-    """Transitions in all shards together before learning starts (not published)."""
+    """Updates between updates of the target networks (paper: 100)."""
     exploration_noise: Positive = 0.3
-    """Standard deviation of the Gaussian noise on actions, in units of half the action's range (paper: .3)."""
+    """Largest standard deviation of the noise on actions, in units of half the action's range (paper: .3)."""
+    exploration_spread: NotNegative = 0.0
+    """How much the noise falls over N environments, which are counted over all samplers: environment i has
+    explorationNoise x 10^(-explorationSpread i/(N-1)); 0 gives all the same (paper: the same)."""
+    noise: Literal["Gaussian", "OrnsteinUhlenbeck"] = "Gaussian"
+    """Independent from step to step, or drifting with a memory of about 7 steps (paper: Gaussian; Lillicrap et al. 2016:
+    Ornstein-Uhlenbeck with θ .15)."""

@@ -1,0 +1,65 @@
+"""`spec.algorithm.*.replay`: the memory that Ape-X learns from."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from rltraining_api.base import ApiModel, Rule, refusal
+from rltraining_api.fields import Count, Fraction, Positive
+
+
+class Replay(ApiModel):
+    """A memory of transitions, in shards that are drawn from as if they were one (arXiv 1803.00933, section 3)."""
+
+    placement: Literal["Samplers", "Learner", "Dedicated"] = "Samplers"
+    """Who keeps the shards. Samplers: each keeps what it has seen, so that only what is drawn travels. Learner: the first
+    learner keeps all. Dedicated: pods of their own, `spec.replay.replicas` of them (paper: a memory of its own)."""
+    kind: Literal["Prioritized", "Uniform"] = "Prioritized"
+    """Whether transitions are drawn by their priority, or all alike (paper: Prioritized)."""
+    capacity: Count = 2_000_000
+    """Transitions kept in all shards together; the oldest of a shard go first (paper: 2,000,000)."""
+    minimum: Count = 50_000
+    """Transitions in all shards together before learning starts (paper: 50,000)."""
+    priority_exponent: Fraction = 0.6
+    """α: how strongly priorities shape the draw; 0 draws uniformly (paper: .6)."""
+    importance_exponent: Fraction = 0.4
+    """β: how far importance weights undo the draw's bias; 1 does wholly (paper: .4)."""
+    importance_normalizer: Literal["Batch", "Buffer"] = "Batch"
+    """What importance weights are divided by: the largest of the batch, or the largest that any transition in the memory
+    would have (Schaul et al. 2016 leave it open; Batch is usual)."""
+    samples_per_insert: Positive | None = None
+    """How often each transition is drawn on average: learner and samplers wait for each other to keep to it.
+    Without, neither waits (the paper's run came to about .8)."""
+    samples_per_insert_tolerance: Positive = 0.1
+    """How far draws may run ahead or lag behind, as a fraction of samplesPerInsert x minimum (Acme: .1)."""
+    prefetch: Annotated[int, Field(ge=1, le=64)] = 2
+    """Batches that are on their way while the learner uses one. More hide a slow network, with older priorities."""
+    frame_stack: Annotated[int, Field(ge=1, le=64)] = 1
+    """Observations are stacks of so many frames along their first axis; each frame is then kept once, not in every stack
+    that it is part of. 1: observations are kept as they are."""
+    checkpoint: bool = False
+    """Save the shards too, every `checkpoint.everySeconds`, each with who keeps it: a shard that is restarted goes on with
+    what it had. Otherwise it begins empty."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.capacity >= self.minimum", "replay.capacity must be at least replay.minimum"),
+    )
+
+    @model_validator(mode="after")
+    def _minimum_fits(self) -> Self:
+        if self.minimum > self.capacity:
+            raise refusal(
+                f"replay.capacity must be at least replay.minimum ({self.minimum}), got {self.capacity}"
+            )
+        return self
+
+
+class DdpgReplay(Replay):
+    """A memory of transitions, in shards that are drawn from as if they were one (arXiv 1803.00933, appendix)."""
+
+    capacity: Count = 1_000_000
+    """Transitions kept in all shards together; the oldest of a shard go first (paper: 1,000,000)."""
+    minimum: Count = 10_000
+    """Transitions in all shards together before learning starts (not published)."""
