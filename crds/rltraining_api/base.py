@@ -3,6 +3,7 @@ refused."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -14,6 +15,11 @@ from pydantic_core import PydanticCustomError
 def refusal(message: str) -> PydanticCustomError:
     """The error a validator raises: `message` is shown to the user as it stands, after the field's path."""
     return PydanticCustomError("contract", "{sentence}", {"sentence": message})
+
+
+def any_of(names: Sequence[str]) -> str:
+    """`a, b or c`"""
+    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from rltraining_api.base import ApiModel
-from rltraining_api.status import CheckpointStatus, Progress, StoredUri
+from rltraining_api.status import CheckpointStatus, Progress, ReplayStatus, StoredUri
 
 TRAINER_CONTAINER = "trainer"
 """The container that is ours in every pod; a template's container of this name is merged with it."""
@@ -36,13 +36,16 @@ ENV_INDEX = "RLTRAINING_INDEX"
 ENV_HTTP_PORT = "RLTRAINING_HTTP_PORT"
 ENV_LEARNERS = "RLTRAINING_LEARNERS"
 """Base URLs of all learners, comma-separated: `http://cartpole-learner-0.cartpole:8080`."""
+ENV_REPLAYS = "RLTRAINING_REPLAYS"
+"""Base URLs of all replay pods, as those of the learners; empty when the job has none."""
 
 HEALTH_PATH = "/healthz"
 """200 as soon as the process serves."""
 READY_PATH = "/readyz"
-"""200 when it does its work: a learner that can be dialled, a sampler attached to a learner."""
+"""200 when it does its work: a learner or replay pod that can be dialled, a sampler attached to a
+learner."""
 RENDEZVOUS_PATH = "/v1/rendezvous"
-"""Learner, bearer token: how to reach its RPC endpoint."""
+"""Learner and replay pod, bearer token: how to reach its RPC endpoint."""
 STATUS_PATH = "/v1/status"
 """Learner, bearer token: its LearnerReport."""
 
@@ -89,6 +92,8 @@ class LearnerReport(ApiModel):
     """Waiting: ready, but no sampler has sent anything yet."""
     incarnation: str = ""
     progress: Progress = Field(default_factory=Progress)
+    replay: ReplayStatus | None = None
+    """Of an algorithm that learns from a replay memory."""
     checkpoint: CheckpointStatus | None = None
     policy_uri: StoredUri | None = None
     """Where the final policy lies, once written."""

@@ -26,6 +26,7 @@ COLUMNS = (
     ("Phase", "string", ".status.phase", 0),
     ("Algorithm", "string", ".status.algorithm", 0),
     ("Learners", "string", ".status.learner.summary", 0),
+    ("Replays", "string", ".status.replayPods.summary", 1),
     ("Samplers", "string", ".status.sampler.summary", 0),
     ("Steps", "integer", ".status.progress.environmentSteps", 0),
     ("Return", "number", ".status.progress.meanReturn", 0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import ClassVar, Literal, Self
 
@@ -9,13 +10,13 @@ from pydantic import ConfigDict, Field, model_validator
 
 from rltraining_api import patterns
 from rltraining_api.algorithms import Algorithm
-from rltraining_api.base import ApiModel, Rule, refusal
+from rltraining_api.base import ApiModel, Rule, any_of, refusal
 from rltraining_api.environment import Environment
 from rltraining_api.introspect import child_model, field_at, may_be_absent
 from rltraining_api.lifecycle import Checkpoint, RunPolicy, Stop
-from rltraining_api.names import API_VERSION, KIND, NAME_MAX
+from rltraining_api.names import API_VERSION, KIND, NAME_MAX, Role
 from rltraining_api.network import Network
-from rltraining_api.roles import Code, Image, LearnerRole, SamplerRole
+from rltraining_api.roles import Code, Image, LearnerRole, PodTemplate, ReplayRole, SamplerRole
 from rltraining_api.status import Status
 
 
@@ -41,6 +42,7 @@ IMMUTABLE = (
     "environment",
     "network",
     "learner",
+    "replay",
     "sampler.template",
     "image",
     "code",
@@ -54,6 +56,28 @@ IMMUTABLE = (
 SCHEDULE_NEEDS_STEPS = (
     "learningRateSchedule Linear needs stop.environmentSteps to fall to 0: set it, or use Constant"
 )
+WITH_SEVERAL_LEARNERS = ("impala", "dqnApex", "ddpgApex")
+WITH_REPLAY = ("dqnApex", "ddpgApex")
+SEVERAL_LEARNERS = (
+    f"learner.replicas must be 1: several learners are built for {any_of(WITH_SEVERAL_LEARNERS)} only"
+)
+REPLAY_NEEDS_PLACEMENT = (
+    f"replay is for {any_of(WITH_REPLAY)} with replay.placement Dedicated: set that, or leave replay out"
+)
+NO_LSTM = (
+    f"network.lstm does not go with {any_of(WITH_REPLAY)}: replayed transitions carry no recurrent state"
+)
+
+
+def _algorithm_is(names: Iterable[str]) -> str:
+    return " || ".join(f"has(self.algorithm.{name})" for name in names)
+
+
+def _replay_is_dedicated() -> str:
+    return " || ".join(
+        f"(has(self.algorithm.{name}) && self.algorithm.{name}.replay.placement == 'Dedicated')"
+        for name in WITH_REPLAY
+    )
 
 
 class JobSpec(ApiModel):
@@ -68,6 +92,9 @@ class JobSpec(ApiModel):
     """The network that holds policy and value. Immutable."""
     learner: LearnerRole = Field(default_factory=LearnerRole)
     """The pods that update the parameters. Immutable."""
+    replay: ReplayRole | None = None
+    """The pods that keep the replay memory of dqnApex or ddpgApex, where its placement is Dedicated; without, there is
+    one. Immutable."""
     sampler: SamplerRole = Field(default_factory=SamplerRole)
     """The pods that step environments. Only `replicas` may change."""
     image: Image | None = None
@@ -84,16 +111,59 @@ class JobSpec(ApiModel):
     seed: int = Field(default=0, ge=0, le=2**32 - 1)
     """Seed of everything random; each sampler and environment derives its own from it. Immutable."""
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(f"self.learner.replicas == 1 || {_algorithm_is(WITH_SEVERAL_LEARNERS)}", SEVERAL_LEARNERS),
+        Rule(f"!has(self.replay) || {_replay_is_dedicated()}", REPLAY_NEEDS_PLACEMENT),
+        Rule(f"!has(self.network.lstm) || !({_algorithm_is(WITH_REPLAY)})", NO_LSTM),
+    )
+
     @classmethod
     def all_rules(cls) -> tuple[Rule, ...]:
-        """Immutability, and that a learning rate which falls has an end to fall to."""
-        return (*(_unchanged(path) for path in IMMUTABLE), *map(_has_an_end, _scheduled_algorithms()))
+        """Immutability, that a learning rate which falls has an end to fall to, and what goes with which algorithm."""
+        changes = (_unchanged(path) for path in IMMUTABLE)
+        return (*changes, *map(_has_an_end, _scheduled_algorithms()), *cls.cel_rules)
+
+    def replicas(self, role: Role) -> int:
+        """How many pods of a role the job asks for."""
+        match role:
+            case "learner":
+                return self.learner.replicas
+            case "replay":
+                return (self.replay or ReplayRole()).replicas if self._has_replay_pods else 0
+            case "sampler":
+                return self.sampler.replicas
+
+    def template(self, role: Role) -> PodTemplate:
+        """What the pods of a role have beyond what the operator gives them."""
+        match role:
+            case "learner":
+                return self.learner.template
+            case "replay":
+                return (self.replay or ReplayRole()).template
+            case "sampler":
+                return self.sampler.template
+
+    @property
+    def _has_replay_pods(self) -> bool:
+        replay = getattr(self.algorithm.parameters, "replay", None)
+        return replay is not None and replay.placement == "Dedicated"
 
     @model_validator(mode="after")
     def _schedule_has_an_end(self) -> Self:
         linear = getattr(self.algorithm.parameters, "learning_rate_schedule", None) == "Linear"
         if linear and self.stop.environment_steps is None:
             raise refusal(SCHEDULE_NEEDS_STEPS)
+        return self
+
+    @model_validator(mode="after")
+    def _goes_with_the_algorithm(self) -> Self:
+        name = self.algorithm.name
+        if self.learner.replicas > 1 and name not in WITH_SEVERAL_LEARNERS:
+            raise refusal(f"{SEVERAL_LEARNERS}, got {self.learner.replicas} with {name}")
+        if self.replay is not None and not self._has_replay_pods:
+            raise refusal(REPLAY_NEEDS_PLACEMENT)
+        if self.network.lstm is not None and name in WITH_REPLAY:
+            raise refusal(NO_LSTM)
         return self
 
 

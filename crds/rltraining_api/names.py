@@ -16,8 +16,8 @@ CRD_NAME = f"{PLURAL}.{GROUP}"
 CONTROLLER_NAME = f"{GROUP}/operator"
 """`runPolicy.managedBy` with this value, or without one, means: this operator."""
 
-Role = Literal["learner", "sampler"]
-ROLES: tuple[Role, ...] = ("learner", "sampler")
+Role = Literal["learner", "replay", "sampler"]
+ROLES: tuple[Role, ...] = ("learner", "replay", "sampler")
 
 LABEL_JOB_NAME = f"{GROUP}/job-name"
 LABEL_ROLE = f"{GROUP}/role"
@@ -27,6 +27,9 @@ MANAGED_BY = "rltraining-operator"
 
 SAMPLERS_MAX = 10_000
 LEARNERS_MAX = 64
+REPLAYS_MAX = 64
+MEMBERS_MAX = LEARNERS_MAX + REPLAYS_MAX + SAMPLERS_MAX
+"""Pods of a job."""
 NAME_MAX = 63 - len(f"-sampler-{SAMPLERS_MAX - 1}")
 """A job's name is an RFC 1035 label, so short that its last sampler's is one too: both go into DNS."""
 

@@ -1,16 +1,16 @@
-"""`spec.learner` and `spec.sampler`: how many pods, and what is in them."""
+"""`spec.learner`, `spec.replay` and `spec.sampler`: how many pods, and what is in them."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
 from rltraining_api import patterns
-from rltraining_api.base import ApiModel, Rule, refusal
+from rltraining_api.base import ApiModel, refusal
 from rltraining_api.fields import FreeForm, ObjectName
-from rltraining_api.names import LEARNERS_MAX, SAMPLERS_MAX
+from rltraining_api.names import LEARNERS_MAX, REPLAYS_MAX, SAMPLERS_MAX
 
 Image = Annotated[str, Field(max_length=1024, pattern=patterns.IMAGE)]
 
@@ -83,21 +83,18 @@ class LearnerRole(ApiModel):
     """The pods that update the parameters."""
 
     replicas: Annotated[int, Field(ge=1, le=LEARNERS_MAX)] = 1
-    """Number of learner pods."""
+    """Number of learner pods. Several share the work of each update: impala, dqnApex and ddpgApex only."""
     template: PodTemplate = Field(default_factory=PodTemplate)
     """What the pods have beyond what the operator gives them: resources, node selection, sidecars."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        # An API server tries rules on the default `{}` before it fills in that object's own defaults.
-        Rule("!has(self.replicas) || self.replicas == 1", "several learners are not built yet"),
-    )
 
-    @field_validator("replicas", mode="after")
-    @classmethod
-    def _available(cls, replicas: int) -> int:
-        if replicas > 1:
-            raise refusal(f"several learners are not built yet: must be 1, got {replicas}")
-        return replicas
+class ReplayRole(ApiModel):
+    """The pods that keep the replay memory, where its placement is Dedicated."""
+
+    replicas: Annotated[int, Field(ge=1, le=REPLAYS_MAX)] = 1
+    """Number of replay pods; each keeps an equal share of `algorithm.*.replay.capacity`."""
+    template: PodTemplate = Field(default_factory=PodTemplate)
+    """What the pods have beyond what the operator gives them: resources, node selection, sidecars."""
 
 
 class SamplerRole(ApiModel):

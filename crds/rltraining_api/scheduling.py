@@ -8,9 +8,9 @@ from pydantic import Field
 
 from rltraining_api.base import ApiModel, OneOf
 from rltraining_api.fields import Count, ObjectName
-from rltraining_api.names import LEARNERS_MAX, SAMPLERS_MAX
+from rltraining_api.names import MEMBERS_MAX
 
-GroupSize = Annotated[int, Field(ge=1, le=LEARNERS_MAX + SAMPLERS_MAX)]
+GroupSize = Annotated[int, Field(ge=1, le=MEMBERS_MAX)]
 
 
 class KueueScheduling(ApiModel):
@@ -27,8 +27,8 @@ class VolcanoScheduling(ApiModel):
     queue: ObjectName | None = None
     """The queue; without, Volcano's default."""
     min_available: GroupSize | None = None
-    """How many pods must fit at once; without, all learners and one sampler, with which a run can begin. More than the
-    job has pods counts as all of them."""
+    """How many pods must fit at once; without, all learners, all replay pods and one sampler, with which a run can
+    begin. More than the job has pods counts as all of them."""
     priority_class_name: ObjectName | None = None
     """The PriorityClass by which the job is queued."""
 
@@ -38,8 +38,8 @@ class Coscheduling(ApiModel):
     Where that scheduler is not the default one, name it in the templates: `schedulerName`."""
 
     min_member: GroupSize | None = None
-    """How many pods must fit at once; without, all learners and one sampler, with which a run can begin. More than the
-    job has pods counts as all of them."""
+    """How many pods must fit at once; without, all learners, all replay pods and one sampler, with which a run can
+    begin. More than the job has pods counts as all of them."""
     schedule_timeout_seconds: Count | None = None
     """How long pods that have a place wait for the others; without, the plugin's default."""
 

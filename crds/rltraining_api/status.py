@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from rltraining_api.base import ApiModel
 from rltraining_api.fields import ATOMIC_LIST, CountOrZero, Reason, ShortText, StepsOrZero, Text
-from rltraining_api.names import LEARNERS_MAX, SAMPLERS_MAX
+from rltraining_api.names import MEMBERS_MAX, Role
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 
@@ -44,6 +44,32 @@ class Progress(ApiModel):
     """How much of `stop` is reached, 0 to 100: the largest of its rules that can be told in per cent."""
     policy_lag: Measured = None
     """Mean age, in parameter versions, of the policy that made the data when the learner used it."""
+
+
+class ReplayStatus(ApiModel):
+    """The replay memory, all shards together. Counts go on when a shard is lost or the learner restarts from a
+    checkpoint; inserted = size + evicted + lost."""
+
+    shards: CountOrZero = 0
+    """Shards that are reached now."""
+    size: StepsOrZero = 0
+    """Transitions in the memory."""
+    inserted: StepsOrZero = 0
+    """Transitions ever added."""
+    evicted: StepsOrZero = 0
+    """Transitions that made room for newer ones."""
+    lost: StepsOrZero = 0
+    """Transitions that were gone with their shard."""
+    sampled: StepsOrZero = 0
+    """Transitions drawn for learning, each as often as it was drawn."""
+    priorities_applied: StepsOrZero = 0
+    """New priorities that reached their transition."""
+    priorities_stale: StepsOrZero = 0
+    """New priorities that came when their transition had been evicted."""
+    replay_ratio: Measured = None
+    """How often a transition is drawn on average: sampled over inserted, over the last seconds."""
+    sample_age: Measured = None
+    """Mean age of drawn transitions, in transitions that were added to their shard since."""
 
 
 class CheckpointStatus(ApiModel):
@@ -138,6 +164,8 @@ class Status(ApiModel):
     """The learner pods."""
     sampler: SamplerStatus = Field(default_factory=SamplerStatus)
     """The sampler pods."""
+    replay_pods: RoleStatus | None = None
+    """The replay pods, of a job that has them."""
     restarts: CountOrZero = 0
     """Restarts of all roles."""
     failures: CountOrZero = 0
@@ -146,6 +174,8 @@ class Status(ApiModel):
     """Ends of pods and containers that came from outside and do not count."""
     progress: Progress = Field(default_factory=Progress)
     """How far training has come."""
+    replay: ReplayStatus | None = None
+    """The replay memory, of an algorithm that has one."""
     progress_time: datetime | None = None
     """When progress last advanced; when nothing has advanced yet, when the job started."""
     report_time: datetime | None = None
@@ -164,7 +194,17 @@ class Status(ApiModel):
     """`metadata.generation` that this status was made for."""
     ledger: Annotated[
         tuple[LedgerEntry, ...],
-        Field(max_length=LEARNERS_MAX + SAMPLERS_MAX, json_schema_extra=ATOMIC_LIST),
+        Field(max_length=MEMBERS_MAX, json_schema_extra=ATOMIC_LIST),
     ] = ()
     """The operator's own: which ends of existing pods are counted already. Atomic: kept apart, the owners of ten thousand
     entries would take as much room as the entries, and etcd holds 1.5 MiB of an object."""
+
+    def of_role(self, role: Role) -> RoleStatus:
+        """The pods of a role; of one that the job does not have, none."""
+        match role:
+            case "learner":
+                return self.learner
+            case "replay":
+                return self.replay_pods or RoleStatus()
+            case "sampler":
+                return self.sampler

@@ -10,7 +10,7 @@ from rltraining_api.algorithms.apex import DdpgApex, DqnApex
 from rltraining_api.algorithms.gradients import A2c, A3c, Ppo
 from rltraining_api.algorithms.impala import Impala
 from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp
-from rltraining_api.base import OneOf, Rule, refusal
+from rltraining_api.base import OneOf, Rule, any_of, refusal
 
 __all__ = [
     "AVAILABLE_ALGORITHMS",
@@ -28,7 +28,7 @@ __all__ = [
     "RmsProp",
 ]
 
-AVAILABLE_ALGORITHMS = ("impala",)
+AVAILABLE_ALGORITHMS = ("impala", "dqnApex", "ddpgApex")
 """The algorithms that the trainer has; the others are refused by validation."""
 
 AlgorithmName = Literal["a3c", "a2c", "ppo", "dqnApex", "ddpgApex", "impala"]
@@ -74,4 +74,4 @@ class Algorithm(OneOf):
 
 
 def _not_built(name: str) -> str:
-    return f"{name} is not built yet: use {' or '.join(AVAILABLE_ALGORITHMS)}"
+    return f"{name} is not built yet: use {any_of(AVAILABLE_ALGORITHMS)}"

@@ -22,7 +22,7 @@ class Apex(ApiModel):
     batch_size: Count = 512
     """Transitions in one update, of all learners together (paper: 512)."""
     replay: Replay = Field(default_factory=Replay)
-    """The replay memory: where it lies, how large it is, and how it is drawn from."""
+    """The replay memory: where it lies, how large it is, and how it is drawn from (paper: section 3)."""
     gradient_clip: Positive | None = 40.0
     """Largest global norm of the gradient; null turns clipping off (paper: 40)."""
     target_update_period: Count = 2500
@@ -82,7 +82,7 @@ class DdpgApex(Apex):
     batch_size: Count = 256
     """Transitions in one update, of all learners together (D4PG: 256)."""
     replay: DdpgReplay = Field(default_factory=DdpgReplay)
-    """The replay memory: where it lies, how large it is, and how it is drawn from."""
+    """The replay memory: where it lies, how large it is, and how it is drawn from (paper: appendix)."""
     actor_learning_rate: LearningRate = 1e-4
     """Step size of the actor's optimizer (D4PG: 1e-4)."""
     critic_learning_rate: LearningRate = 1e-4

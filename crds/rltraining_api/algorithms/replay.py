@@ -44,7 +44,11 @@ class Replay(ApiModel):
     what it had. Otherwise it begins empty."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.capacity >= self.minimum", "replay.capacity must be at least replay.minimum"),
+        Rule(
+            # An API server tries rules on the default `{}` before it fills in that object's own defaults.
+            "!has(self.capacity) || !has(self.minimum) || self.capacity >= self.minimum",
+            "replay.capacity must be at least replay.minimum",
+        ),
     )
 
     @model_validator(mode="after")

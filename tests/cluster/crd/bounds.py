@@ -9,7 +9,7 @@ from typing import Any
 
 from rltraining_api.introspect import dotted
 from sample_texts import TEXTS
-from schema_walk import Json, Node, example
+from schema_walk import Json, Node, Path, example
 
 KNOWN = {
     "type", "description", "default", "format", "properties", "required", "items", "nullable", "enum", "pattern",
@@ -18,7 +18,10 @@ KNOWN = {
 }  # fmt: skip
 """What a schema of ours may say: a word that is not here would be a bound without a case."""
 
-ORDERED = ({"replayCapacity", "replayMinimum", "batchSize"}, {"rhoClip", "cClip"})
+ORDERED: tuple[tuple[Path, ...], ...] = (
+    (("batchSize",), ("replay", "minimum"), ("replay", "capacity")),
+    (("rhoClip",), ("cClip",)),
+)
 """Fields of an object that rules compare: set to one value they obey."""
 
 WRONG_TYPES: dict[str, tuple[Any, ...]] = {
@@ -43,6 +46,15 @@ class Case:
     accepted: bool
 
 
+def compared(path: Path) -> list[Path]:
+    """The fields that rules compare with this one."""
+    for group in ORDERED:
+        for member in group:
+            if path[-len(member) :] == member:
+                return [(*path[: -len(member)], *other) for other in group if other != member]
+    return []
+
+
 def number_cases(node: Node) -> Iterator[Case]:
     """The bound itself and the next number outside; where the bound is excluded, inside and the bound."""
     if node.schema["type"] not in ("integer", "number"):
@@ -59,10 +71,7 @@ def number_cases(node: Node) -> Iterator[Case]:
                 bound,
                 bound + int(math.copysign(1, out)) if whole else math.nextafter(bound, out),
             )
-        group = next((group for group in ORDERED if node.path[-1] in group), ())
-        yield Case(
-            node.name, f"{word}: {inside!r}", node.manifest(inside, **dict.fromkeys(group, inside)), True
-        )
+        yield Case(node.name, f"{word}: {inside!r}", node.manifest(inside, compared(node.path)), True)
         yield Case(node.name, f"{word}: {outside!r}", node.manifest(outside), False)
 
 

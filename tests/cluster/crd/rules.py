@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rltraining_api.algorithms import AVAILABLE_ALGORITHMS, Algorithm
-from schema_walk import ROOT, SHORTEST, Json, choices, example, job, nodes
+from schema_walk import DEDICATED, ROOT, SHORTEST, Json, choices, example, job, nodes
 
 NOT_BUILT = [key for key in Algorithm.choice_keys() if key not in AVAILABLE_ALGORITHMS]
 CLAIM = {"claimName": "a"}
@@ -57,12 +57,25 @@ def cases() -> Iterator[RuleCase]:
     yield from _unions()
     yield from _of_algorithms()
     yield RuleCase("spec.environment", "atari is not built yet", spec(), _atari())
+    two = {"replicas": 2}
     yield RuleCase(
-        "spec.learner",
-        "several learners are not built yet",
-        spec(learner={"replicas": 1}),
-        spec(learner={"replicas": 2}),
+        "spec",
+        "learner.replicas must be 1",
+        spec(learner=two),
+        spec(learner=two, algorithm={"ppo": {}}),
     )
+    yield RuleCase("spec", "replay is for", job(DEDICATED | {"replay": two}), spec(replay=two))
+    yield RuleCase(
+        "spec",
+        "replay is for",
+        spec(replay=two, algorithm={"ddpgApex": {"replay": {"placement": "Dedicated"}}}),
+        spec(replay=two, algorithm={"dqnApex": {}}),
+    )
+    lstm = {"mlp": {}, "lstm": {}}
+    for key in ("dqnApex", "ddpgApex"):
+        yield RuleCase(
+            "spec", "network.lstm does not", spec(network=lstm), spec(network=lstm, algorithm={key: {}})
+        )
     yield RuleCase("spec.stop", "at least one rule", spec(stop={"seconds": 1}), spec(stop={}))
     uri = {"uri": "s3://b/p"}
     yield RuleCase(
@@ -91,16 +104,16 @@ def _of_algorithms() -> Iterator[RuleCase]:
         yield RuleCase("spec.algorithm", f"{key} is not built yet", algorithm("impala"), algorithm(key))
     for key in ("dqnApex", "ddpgApex"):
         yield RuleCase(
-            f"spec.algorithm.{key}",
-            "replayCapacity must be",
-            algorithm(key, replayMinimum=600, replayCapacity=600),
-            algorithm(key, replayMinimum=600, replayCapacity=599),
+            f"spec.algorithm.{key}.replay",
+            "replay.capacity must be",
+            algorithm(key, replay={"minimum": 600, "capacity": 600}),
+            algorithm(key, replay={"minimum": 600, "capacity": 599}),
         )
         yield RuleCase(
             f"spec.algorithm.{key}",
-            "replayMinimum must be",
-            algorithm(key, replayMinimum=600, batchSize=600),
-            algorithm(key, replayMinimum=600, batchSize=601),
+            "replay.minimum must be",
+            algorithm(key, replay={"minimum": 600}, batchSize=600),
+            algorithm(key, replay={"minimum": 600}, batchSize=601),
         )
     yield RuleCase(
         "spec.algorithm.impala",

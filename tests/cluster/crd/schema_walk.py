@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,8 @@ SHORTEST: Json = {
     "stop": {"environmentSteps": 1_000_000},
 }
 """A spec with nothing in it that may be left out."""
+DEDICATED: Json = SHORTEST | {"algorithm": {"dqnApex": {"replay": {"placement": "Dedicated"}}}}
+"""A spec that may have replay pods."""
 
 
 def job(spec: Json, name: str = "a") -> Json:
@@ -44,16 +46,13 @@ class Node:
         """`spec.network.mlp.hiddenSizes[0]`"""
         return dotted(self.path)
 
-    def manifest(self, value: Any, **siblings: Any) -> Json:
-        """A job that is good in all but, perhaps, this value and those of the fields beside it."""
+    def manifest(self, value: Any, others: Iterable[Path] = ()) -> Json:
+        """A job that is good in all but, perhaps, this value, which other fields may have too."""
         if len(self.path) == 1:
             return job(value)
-        spec = holding(ROOT["properties"]["spec"], self.path[1:], value, SHORTEST)
-        if siblings:
-            owner: Any = spec
-            for step in self.path[1:-1]:
-                owner = owner[step]
-            owner.update(siblings)
+        spec = DEDICATED if self.path[1] == "replay" else SHORTEST
+        for path in (*others, self.path):
+            spec = holding(ROOT["properties"]["spec"], path[1:], value, spec)
         return job(spec)
 
 

@@ -11,7 +11,7 @@ from bounds import KINDS, Case
 from rltraining_api.job import IMMUTABLE
 from rltraining_api.manifest import parse_job
 from rules import rules
-from schema_walk import SHORTEST, Json, job, nodes
+from schema_walk import DEDICATED, SHORTEST, Json, job, nodes
 from verdicts import AT_ONCE, Complaints, Server, complaints, of_the_models
 
 NOBODY = {"managedBy": "example.com/nobody"}
@@ -20,6 +20,7 @@ NOBODY = {"managedBy": "example.com/nobody"}
 SPECS: dict[str, Json] = {
     "shortest": SHORTEST | {"runPolicy": {"suspend": True}},
     "managed": SHORTEST | {"runPolicy": NOBODY},
+    "dedicated": DEDICATED | {"runPolicy": NOBODY},
     "full": SHORTEST
     | {
         "image": "registry.example/trainer:1",
@@ -52,6 +53,7 @@ def test_each_rule_of_a_change_is_about_one_immutable_field() -> None:
         ("shortest", {"environment": {"kwargs": {"gravity": 1}}}, "environment"),
         ("shortest", {"network": {"lstm": {}}}, "network"),
         ("shortest", {"learner": {"template": {"metadata": {"labels": {"a": "b"}}}}}, "learner"),
+        ("dedicated", {"replay": {"replicas": 2}}, "replay"),
         ("shortest", {"sampler": {"template": {"spec": {"hostNetwork": False}}}}, "sampler.template"),
         ("shortest", {"image": "other:1"}, "image"),
         ("full", {"image": "other:1"}, "image"),
@@ -109,14 +111,18 @@ def test_what_is_mutable_changes(server: Server, change: Json) -> None:
 
 def test_every_field_changes_or_says_that_it_does_not(server: Server, stored: dict[str, Json]) -> None:
     """Each value that a new job may have, in a job that has another."""
-    before = stored["managed"]
+
+    def before(case: Case) -> Json:
+        return stored["dedicated" if case.field.startswith("spec.replay") else "managed"]
+
     wanted = [case for node in nodes() for kind in KINDS.values() for case in kind(node)]
-    wanted = [case for case in wanted if case.accepted and _differs(case.manifest, before)]
+    wanted = [case for case in wanted if case.accepted and _differs(case.manifest, before(case))]
 
     def replace(case: Case) -> Complaints:
-        spec = case.manifest["spec"]
-        body = before | {"spec": spec | {"runPolicy": NOBODY | spec.get("runPolicy", {})}}
-        return complaints(server.request("PUT", f"{server.jobs}/managed", body, dryRun="All"))
+        spec, old = case.manifest["spec"], before(case)
+        body = old | {"spec": spec | {"runPolicy": NOBODY | spec.get("runPolicy", {})}}
+        path = f"{server.jobs}/{old['metadata']['name']}"
+        return complaints(server.request("PUT", path, body, dryRun="All"))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         answers = list(pool.map(replace, wanted))
@@ -125,7 +131,7 @@ def test_every_field_changes_or_says_that_it_does_not(server: Server, stored: di
         said = {each.message.partition(" is immutable")[0].rpartition(" ")[2] for each in found}
         assert said == ({fixed} if fixed else set()), f"{case.field} ({case.what}): {found}"
     tried = {case.field.split(".")[1] for case in wanted}
-    assert tried == {*before["spec"], "image", "code"}
+    assert tried == {*stored["managed"]["spec"], "replay", "image", "code"}
 
 
 def _differs(manifest: Json, stored: Json) -> bool:

@@ -21,6 +21,7 @@ STATUS: Json = {
     "phase": "Running",
     "algorithm": "impala",
     "learner": {"replicas": 1, "ready": 1, "summary": "1/1"},
+    "replayPods": {"replicas": 3, "ready": 3, "summary": "3/3"},
     "sampler": {
         "replicas": 2,
         "ready": 1,
@@ -96,7 +97,7 @@ def test_explain_says_what_a_field_means(api_server: Cluster, definition: Path) 
                 **{"LEARNERS": "1/1", "SAMPLERS": "1/2", "STEPS": "123456", "RETURN": "87.5"},
             },
         ),
-        (("-o", "wide"), {"RESTARTS": "3", "STEPS/S": "2500.5"}),
+        (("-o", "wide"), {"REPLAYS": "3/3", "RESTARTS": "3", "STEPS/S": "2500.5"}),
     ],
 )
 def test_columns(

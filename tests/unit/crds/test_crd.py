@@ -101,6 +101,8 @@ def test_a_status_has_no_defaults() -> None:
     [
         {},
         {"algorithm": {"impala": {"optimizer": {"adam": {}}}}},
+        {"algorithm": {"dqnApex": {}}},
+        {"algorithm": {"ddpgApex": {"replay": {"placement": "Dedicated"}}}, "replay": {}},
         {"network": {"mlp": {}, "lstm": {}}},
         {"network": {"impalaCnn": {}}},
         {"sampler": {"replicas": 3}},

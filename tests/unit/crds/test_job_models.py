@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from rltraining_api.algorithms import A2c, A3c, Algorithm, DdpgApex, DqnApex, Impala, Optimizer, Ppo
 from rltraining_api.introspect import child_model
 from rltraining_api.job import RLTrainingJob
-from rltraining_api.names import NAME_MAX, SAMPLERS_MAX, parse_pod_name, pod_name
-from rltraining_api.status import LedgerEntry, Progress, Status
+from rltraining_api.names import LEARNERS_MAX, NAME_MAX, ROLES, SAMPLERS_MAX, parse_pod_name, pod_name
+from rltraining_api.status import LedgerEntry, Progress, ReplayStatus, RoleStatus, Status
 
 SHORTEST: dict[str, Any] = {
     "apiVersion": "rltraining.dev/v1alpha1",
@@ -30,6 +30,11 @@ SHORTEST: dict[str, Any] = {
 
 def job(**spec: Any) -> RLTrainingJob:
     return RLTrainingJob.model_validate(SHORTEST | {"spec": SHORTEST["spec"] | spec})
+
+
+def dedicated(algorithm: str) -> dict[str, Any]:
+    """An algorithm whose replay lies in pods of their own."""
+    return {algorithm: {"replay": {"placement": "Dedicated"}}}
 
 
 def template(
@@ -81,7 +86,7 @@ def test_published_values() -> None:
     assert (impala.gradient_clip, impala.entropy_cost, impala.baseline_cost) == (40, 0.01, 0.5)
     assert impala.optimizer.rmsprop is not None
     assert impala.optimizer.rmsprop.epsilon == 0.01
-    assert (dqn.n_step, dqn.batch_size, dqn.replay_capacity) == (3, 512, 2_000_000)
+    assert (dqn.n_step, dqn.batch_size, dqn.replay.capacity) == (3, 512, 2_000_000)
     assert (dqn.exploration_epsilon, dqn.exploration_alpha) == (0.4, 7)
     assert dqn.learning_rate == pytest.approx(0.00025 / 4)
     assert dqn.optimizer.rmsprop is not None
@@ -103,7 +108,7 @@ def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
             {"algorithm": {"impala": {}, "a3c": {}}},
             "exactly one algorithm is needed, found two: a3c and impala",
         ),
-        ({"algorithm": {"ppo": {}}}, "ppo is not built yet: use impala"),
+        ({"algorithm": {"ppo": {}}}, "ppo is not built yet: use impala, dqnApex or ddpgApex"),
         ({"algorithm": {"impala": {"rhoClip": 0.5}}}, "rhoClip must be at least cClip (1), got 0.5"),
         ({"algorithm": {"impala": {"optimizer": {}}}}, "exactly one optimizer is needed, found none"),
         ({"network": {"lstm": {}}}, "exactly one network is needed, found none"),
@@ -111,7 +116,25 @@ def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
             {"algorithm": {"impala": {"learningRateSchedule": "Linear"}}, "stop": {"seconds": 9}},
             "learningRateSchedule Linear needs stop.environmentSteps",
         ),
-        ({"learner": {"replicas": 2}}, "several learners are not built yet: must be 1, got 2"),
+        (
+            {"replay": {}},
+            "replay is for dqnApex or ddpgApex with replay.placement Dedicated: set that, or leave",
+        ),
+        ({"algorithm": {"dqnApex": {}}, "replay": {"replicas": 2}}, "replay is for dqnApex or ddpgApex with"),
+        ({"algorithm": dedicated("ddpgApex"), "replay": {"replicas": 65}}, "less than or equal to 64"),
+        (
+            {"algorithm": {"ddpgApex": {}}, "network": {"mlp": {}, "lstm": {}}},
+            "network.lstm does not go with",
+        ),
+        ({"algorithm": {"dqnApex": {}}, "network": {"mlp": {}, "lstm": {}}}, "network.lstm does not go with"),
+        (
+            {"algorithm": {"dqnApex": {"replay": {"minimum": 3_000_000}}}},
+            "replay.capacity must be at least replay.minimum (3000000), got 2000000",
+        ),
+        (
+            {"algorithm": {"ddpgApex": {"batchSize": 20_000}}},
+            "replay.minimum must be at least batchSize (20000), got 10000",
+        ),
         ({"environment": {"id": "ALE/Pong-v5", "atari": {}}}, "is not built yet"),
         ({"stop": {}}, "at least one rule is needed"),
         ({"checkpoint": {"uri": "s3://b/p", "volume": {"claimName": "c"}}}, "exclude each other"),
@@ -142,14 +165,48 @@ def test_rules_between_fields(spec: dict[str, Any], sentence: str) -> None:
 @pytest.mark.parametrize(
     ("model", "fields", "sentence"),
     [
-        (DqnApex, {"replayMinimum": 3_000_000}, "replayCapacity must be at least replayMinimum"),
-        (DdpgApex, {"batchSize": 20_000}, "replayMinimum must be at least batchSize"),
+        (A3c, {"epochs": 3}, "Extra inputs are not permitted"),
         (Optimizer, {"rmsprop": {}, "adam": {}}, "found two: rmsprop and adam"),
     ],
 )
 def test_rules_of_what_is_not_built_yet(model: type[Any], fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence):
         model.model_validate(fields)
+
+
+def test_several_learners_are_refused_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rltraining_api.algorithms.AVAILABLE_ALGORITHMS", ("ppo",))
+    sentence = "learner.replicas must be 1: several learners are built for impala, dqnApex or ddpgApex only"
+    with pytest.raises(ValidationError, match=f"{sentence}, got 2 with ppo"):
+        job(algorithm={"ppo": {}}, learner={"replicas": 2})
+    assert job(algorithm={"ppo": {}}).spec.learner.replicas == 1
+
+
+@pytest.mark.parametrize("name", ["impala", "dqnApex", "ddpgApex"])
+def test_what_may_have_several_learners(name: str) -> None:
+    assert job(algorithm={name: {}}, learner={"replicas": LEARNERS_MAX}).spec.learner.replicas == LEARNERS_MAX
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        ({}, 0),
+        ({"algorithm": {"dqnApex": {}}}, 0),
+        ({"algorithm": {"ddpgApex": {"replay": {"placement": "Learner"}}}}, 0),
+        ({"algorithm": dedicated("dqnApex")}, 1),
+        ({"algorithm": dedicated("ddpgApex"), "replay": {"replicas": 3}}, 3),
+    ],
+)
+def test_only_a_dedicated_replay_has_pods(spec: dict[str, Any], count: int) -> None:
+    made = job(**spec).spec
+    assert {role: made.replicas(role) for role in ROLES} == {"learner": 1, "replay": count, "sampler": 2}
+
+
+def test_each_role_has_its_template() -> None:
+    marked = {role: {"template": {"metadata": {"labels": {"role": role}}}} for role in ROLES}
+    made = job(algorithm=dedicated("dqnApex"), **marked).spec
+    assert {made.template(role).metadata["labels"]["role"] for role in ROLES} == set(ROLES)
+    assert job(algorithm=dedicated("dqnApex")).spec.template("replay").spec == {}
 
 
 def failure_policy(**requirement: Any) -> dict[str, Any]:
@@ -199,6 +256,7 @@ def test_a_scheduling_policy_is_one_of_three(policy: dict[str, Any], sentence: s
     ("name", "found"),
     [
         ("demo-learner-0", ("learner", 0)),
+        ("demo-replay-3", ("replay", 3)),
         ("demo-sampler-12", ("sampler", 12)),
         ("demo-sampler-01", None),
         ("demo-sampler-", None),
@@ -219,6 +277,14 @@ def test_the_last_sampler_of_the_longest_name_is_a_dns_label() -> None:
 def test_a_status_survives_being_written_and_read() -> None:
     status = Status(phase="Running", ledger=(LedgerEntry(pod="a-sampler-0", uid="u", restarts=2),))
     assert Status.model_validate(status.to_dict()) == status
+
+
+def test_what_a_job_does_not_have_is_not_in_its_status() -> None:
+    assert not {"replay", "replayPods"} & Status().to_dict().keys()
+    assert Status().of_role("replay") == RoleStatus()
+    whole = Status(replay=ReplayStatus(shards=2, replay_ratio=0.8), replay_pods=RoleStatus(ready=2))
+    assert whole.to_dict()["replay"]["replayRatio"] == 0.8
+    assert whole.of_role("replay").ready == 2
 
 
 @given(st.floats())

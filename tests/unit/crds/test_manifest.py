@@ -46,7 +46,13 @@ PROBLEMS = {
     ("impala: {}", "impala: {}, a3c: {}"): (
         "spec.algorithm: exactly one algorithm is needed, found two: a3c and impala"
     ),
-    ("impala: {}", "ppo: {}"): "spec.algorithm: ppo is not built yet: use impala",
+    ("impala: {}", "ppo: {}"): "spec.algorithm: ppo is not built yet: use impala, dqnApex or ddpgApex",
+    ("impala: {}", "impala: {}}\n  replay: {replicas: 2"): (
+        "spec: replay is for dqnApex or ddpgApex with replay.placement Dedicated: set that, or leave replay out"
+    ),
+    ("impala: {}", "dqnApex: {}}\n  network: {mlp: {}, lstm: {}"): (
+        "spec: network.lstm does not go with dqnApex or ddpgApex: replayed transitions carry no recurrent state"
+    ),
     # Wrong values
     ("replicas: 2", "replicas: -2"): "spec.sampler.replicas: must be at least 1, got -2",
     ("replicas: 2", "replicas: 20000"): "spec.sampler.replicas: must be at most 10000, got 20000",
