@@ -1,0 +1,247 @@
+"""The replay memory of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rltraining_trainer.dataflow.replay.distributions import Distribution, Prioritized, Uniform
+from rltraining_trainer.dataflow.replay.frames import STACKED, FrameStacks
+from rltraining_trainer.dataflow.replay.storage import Column, Columns, Ring, Store, check_items
+
+
+@dataclass(frozen=True)
+class Draw:
+    """`count` items that were drawn; some may be the same."""
+
+    items: dict[str, Tensor]
+    """Each [k, ...], in memory of their own."""
+    slots: Tensor
+    """[k] int64."""
+    versions: Tensor
+    """[k] int64: the number of the insertion that filled the slot."""
+    probabilities: Tensor
+    """[k] float64: of each in this buffer at the moment of the draw."""
+    ages: Tensor
+    """[k] int64: insertions since it was added."""
+
+
+class Updated(NamedTuple):
+    """What became of the priorities that came."""
+
+    applied: int
+    stale: int
+    """Their items had been evicted."""
+
+
+class ReplayCounts(NamedTuple):
+    """Items since the beginning. inserted = evicted + size at all times."""
+
+    inserted: int
+    evicted: int
+    sampled: int
+    applied: int
+    stale: int
+
+
+class ReplayBuffer:
+    """A ring of `capacity` items: the oldest go first. Not thread-safe.
+
+    Prioritized draws item i with the probability p_i^α / Σ p^α (Schaul et al. 2016, arXiv 1511.05952, equation 1), where p is
+    the priority that was given: the buffer adds nothing to it, and one of 0 is never drawn. Uniform draws all alike.
+
+    With `frame_stack` > 1, the columns `observation` and `next_observation` are [frame_stack, ...] and each distinct frame
+    is kept once: see FrameStacks.
+
+    Raises:
+        ValueError: a bad capacity, or columns that are not stacks of `frame_stack` frames.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        columns: Mapping[str, Column],
+        *,
+        kind: Literal["Prioritized", "Uniform"],
+        priority_exponent: float,
+        frame_stack: int = 1,
+        seed: int,
+    ) -> None:
+        self._columns = dict(columns)
+        self._ring = Ring(capacity)
+        self._distribution: Distribution = (
+            Prioritized(self._ring, priority_exponent) if kind == "Prioritized" else Uniform(self._ring)
+        )
+        self._stores: dict[str, Store] = {}
+        if frame_stack > 1:
+            stacked = {name: self._columns.get(name) for name in STACKED}
+            shape = stacked["observation"]
+            if shape is None or stacked["next_observation"] != shape or shape.shape[:1] != (frame_stack,):
+                raise ValueError(
+                    f"with a frame stack of {frame_stack}, {' and '.join(STACKED)} must be alike, "
+                    f"of shape [{frame_stack}, ...]: got {stacked}"
+                )
+            self._stores["stacks"] = FrameStacks(self._ring, shape, seed)
+        whole = {
+            name: column for name, column in self._columns.items() if frame_stack == 1 or name not in STACKED
+        }
+        self._stores["columns"] = Columns(self._ring, whole)
+        self._random = np.random.Generator(np.random.PCG64(seed))
+        self._sampled = self._applied = self._stale = 0
+
+    @property
+    def capacity(self) -> int:
+        return self._ring.capacity
+
+    @property
+    def size(self) -> int:
+        """Items held."""
+        return self._ring.size
+
+    @property
+    def mass(self) -> float:
+        """The sum of all powered priorities; the size, if all are drawn alike."""
+        return self._distribution.mass
+
+    @property
+    def smallest(self) -> float:
+        """The smallest powered priority, other than 0, of an item (1 if all are drawn alike); infinity if there is none.
+        It looks at all of them."""
+        return self._distribution.smallest
+
+    @property
+    def counts(self) -> ReplayCounts:
+        return ReplayCounts(
+            self._ring.inserted, self._ring.evicted, self._sampled, self._applied, self._stale
+        )
+
+    def add(self, items: Mapping[str, Tensor], priorities: Tensor) -> None:
+        """Insert K items, [K, ...] each, with their raw priorities [K]. K may be 0, or more than there is room for.
+
+        Raises:
+            ValueError: other columns, shapes or types, or a priority that is negative, infinite or NaN. Nothing changes.
+        """
+        weights = _checked(priorities)
+        count = len(weights)
+        check_items(self._columns, items, count)
+        ring = self._ring
+        passed = max(0, count - ring.capacity)  # evicted by the others of this very call
+        first, kept = ring.inserted + passed, count - passed
+        evicted = min(ring.size, max(0, ring.size + count - ring.capacity))
+        if evicted:
+            gone = ring.slots(ring.evicted, evicted)
+            for store in self._stores.values():
+                store.drop(gone)
+        ring.inserted += count
+        ring.evicted = max(ring.evicted, ring.inserted - ring.capacity)
+        if kept:
+            for store in self._stores.values():
+                store.put(first, {name: column[passed:] for name, column in items.items()})
+            self._distribution.set(ring.slots(first, kept), weights[passed:])
+
+    def sample(self, count: int) -> Draw:
+        """Draw exactly `count` items, stratified: one from each `count`-th part of the mass.
+
+        Raises:
+            ValueError: there is nothing to draw: no items, or all have the priority 0.
+        """
+        if count < 1:
+            raise ValueError(f"at least one item must be drawn, not {count}")
+        if not self.mass > 0:
+            raise ValueError(f"nothing can be drawn: {self.size} items with a mass of {self.mass}")
+        uniforms = (np.arange(count) + self._random.random(count)) / count
+        slots, probabilities = self._distribution.draw(uniforms)
+        versions = self._ring.versions(slots)
+        items: dict[str, Tensor] = {}
+        for store in self._stores.values():
+            items |= store.take(slots)
+        self._sampled += count
+        return Draw(
+            items={name: items[name] for name in self._columns},
+            slots=torch.from_numpy(slots),
+            versions=torch.from_numpy(versions),
+            probabilities=torch.from_numpy(probabilities),
+            ages=torch.from_numpy(self._ring.inserted - versions),
+        )
+
+    def update(self, slots: Tensor, versions: Tensor, priorities: Tensor) -> Updated:
+        """New raw priorities [k] of items that were drawn; those evicted since are left out. Of several for one item, the
+        last one holds.
+
+        Raises:
+            ValueError: a priority is negative, infinite or NaN, or the lengths differ. Nothing changes.
+        """
+        weights, where, which = _checked(priorities), slots.numpy(), versions.numpy()
+        if where.shape != weights.shape or which.shape != weights.shape:
+            raise ValueError(f"{len(where)} slots, {len(which)} versions and {len(weights)} priorities")
+        held = (which >= self._ring.evicted) & (which < self._ring.inserted)
+        held &= where == which % self._ring.capacity
+        applied = int(np.count_nonzero(held))
+        if applied:
+            self._distribution.set(where[held], weights[held])
+        self._applied += applied
+        self._stale += len(weights) - applied
+        return Updated(applied, len(weights) - applied)
+
+    def clear(self) -> None:
+        """Evict all. Versions and counts go on."""
+        for store in self._stores.values():
+            store.drop(self._ring.held())
+        self._ring.evicted = self._ring.inserted
+        self._distribution.clear()
+
+    def get_state(self) -> dict[str, Any]:
+        """A copy of everything, for checkpoints: tensors and plain values."""
+        return {
+            "capacity": self.capacity,
+            "counts": list(self.counts),
+            "random": dict(self._random.bit_generator.state),
+            "distribution": self._distribution.get_state(),
+            "stores": {name: store.get_state() for name, store in self._stores.items()},
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from a state of a buffer of this capacity and these columns; a draw then is what it would have been.
+
+        Raises:
+            ValueError: it does not fit, or versions would be given a second time, as this buffer has given later ones.
+        """
+        inserted, evicted, sampled, applied, stale = state["counts"]
+        if state["capacity"] != self.capacity or state["stores"].keys() != self._stores.keys():
+            raise ValueError("the state is that of a replay of another capacity or other columns")
+        if inserted < self._ring.inserted:
+            raise ValueError(
+                f"the state is {inserted} insertions old, this replay already {self._ring.inserted}: versions cannot go back"
+            )
+        self.clear()
+        self._ring.inserted, self._ring.evicted = inserted, evicted
+        self._sampled, self._applied, self._stale = sampled, applied, stale
+        self._random.bit_generator.state = state["random"]
+        for name, store in self._stores.items():
+            store.set_state(state["stores"][name])
+        self._distribution.set_state(state["distribution"])
+
+    def check_valid(self) -> None:
+        """Raises AssertionError, saying which, if an invariant does not hold."""
+        counts = self.counts
+        assert min(counts) >= 0, f"a count is negative: {counts}"
+        assert 0 <= self.size <= self.capacity, f"{self.size} items in {self.capacity} slots"
+        for store in self._stores.values():
+            store.check_valid()
+        self._distribution.check_valid()
+
+
+def _checked(priorities: Tensor) -> NDArray[np.float64]:
+    """As float64 [K]. Raises ValueError."""
+    weights = priorities.detach().numpy().astype(np.float64)
+    if weights.ndim != 1:
+        raise ValueError(f"priorities must be [K], not {tuple(weights.shape)}")
+    if len(weights) and not (weights.min() >= 0 and weights.max() < np.inf):
+        raise ValueError("priorities must be finite and at least 0")
+    return weights

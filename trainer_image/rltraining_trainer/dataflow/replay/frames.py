@@ -1,0 +1,164 @@
+"""Stacks of frames, each distinct frame kept once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rltraining_trainer.dataflow.replay.storage import Column, Items, Ring, Slots
+
+STACKED = ("observation", "next_observation")
+GROWTH = 1 / 8
+CHUNK_BYTES = 1 << 19
+"""How much is compared at a time: about what a core's own cache holds."""
+
+Words = NDArray[np.uint64]
+
+
+class FrameStacks:
+    """The columns `observation` and `next_observation`, both [stack, *frame], as numbers of frames.
+
+    A frame that is equal, byte for byte, to one that is held is not kept again; frames are counted by who refers to them,
+    and leave with the last transition that does. It does not matter how transitions are ordered, from how many environments
+    they come, or in how many calls. Candidates are found by a 64-bit fingerprint of random weights and then compared
+    whole, so two different frames are never taken for one: should they have the same fingerprint, the later one is kept
+    apart.
+
+    Memory: an episode of L steps has L + 1 distinct frames (the reset's is repeated to fill its first stacks) and L
+    transitions, however long their n-step returns; so (1 + 1/L) frames a transition, plus 16·stack bytes of numbers and
+    about 150 bytes a frame to find it by. 84x84 frames of one byte, stack 4: 7.3 KB a transition rather than 56.4 KB. Frames
+    that are all different take what the stacks themselves would. The memory grows with the frames, by an eighth at a time.
+    """
+
+    def __init__(self, ring: Ring, column: Column, seed: int) -> None:
+        self._ring = ring
+        self._column = column
+        self._stack, *frame = column.shape
+        self._bytes = int(np.prod(frame)) * column.dtype.itemsize
+        words = -(-self._bytes // 8)
+        self._weights = np.random.default_rng(seed).integers(1, 1 << 63, words, np.uint64) | np.uint64(1)
+        self._frames: Words = np.empty((0, words), np.uint64)
+        self._keys: Words = np.empty(0, np.uint64)
+        self._references = np.empty(0, np.int64)
+        self._free: list[int] = []
+        self._found: dict[int, int] = {}  # frames by fingerprint
+        self._numbers = np.zeros((ring.capacity, len(STACKED) * self._stack), np.int64)
+
+    @property
+    def count(self) -> int:
+        """Distinct frames held."""
+        return len(self._frames) - len(self._free)
+
+    def put(self, first: int, items: Mapping[str, Tensor]) -> None:
+        parts = [self._number(self._as_words(items[name])).reshape(-1, self._stack) for name in STACKED]
+        numbers = np.concatenate(parts, 1)
+        for slots, part in self._ring.ranges(first, len(numbers)):
+            self._numbers[slots] = numbers[part]
+
+    def drop(self, slots: Slots) -> None:
+        gone = self._numbers.take(slots, 0).reshape(-1)
+        np.subtract.at(self._references, gone, 1)
+        unused = np.unique(gone[self._references[gone] == 0])
+        for number, key in zip(unused.tolist(), self._keys[unused].tolist(), strict=True):
+            if self._found.get(key) == number:
+                del self._found[key]
+        self._free += unused.tolist()
+
+    def take(self, slots: Slots) -> Items:
+        numbers = self._numbers.take(slots, 0).reshape(len(slots), len(STACKED), self._stack)
+        return {name: self._stacks(numbers[:, i]) for i, name in enumerate(STACKED)}
+
+    def get_state(self) -> dict[str, Any]:
+        numbers = self._numbers.take(self._ring.held(), 0)
+        used, renumbered = np.unique(numbers, return_inverse=True)
+        return {
+            "frames": torch.from_numpy(self._frames.take(used, 0).view(np.uint8)),
+            "numbers": torch.from_numpy(renumbered.reshape(numbers.shape)),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._found.clear()
+        self._references.fill(0)
+        self._free = list(range(len(self._frames)))
+        frames = self._number(state["frames"].numpy().view(np.uint64))
+        self._references[frames] = 0  # numbering counted each once
+        numbers = frames[state["numbers"].numpy()]
+        np.add.at(self._references, numbers.reshape(-1), 1)
+        for slots, part in self._ring.ranges(self._ring.evicted, len(numbers)):
+            self._numbers[slots] = numbers[part]
+
+    def check_valid(self) -> None:
+        """Raises AssertionError, saying which, if an invariant does not hold."""
+        numbers = self._numbers[self._ring.held()].reshape(-1)
+        references = np.bincount(numbers, minlength=len(self._frames))
+        assert np.array_equal(references, self._references), "a frame's count of references is wrong"
+        assert sorted(self._free) == np.flatnonzero(references == 0).tolist(), (
+            "a frame is lost, or free and in use"
+        )
+        for key, number in self._found.items():
+            assert references[number], f"frame {number} is found, but not held"
+            assert int(self._keys[number]) == key, f"frame {number} is found by another's fingerprint"
+        used = np.unique(numbers)
+        assert np.array_equal(self._frames[used] @ self._weights, self._keys[used]), "a frame has changed"
+
+    def _number(self, frames: Words) -> NDArray[np.int64]:
+        """The numbers of `frames` [m, words], of which those that are not held yet are kept; refers to each."""
+        keys, first, inverse = np.unique(frames @ self._weights, return_index=True, return_inverse=True)
+        known = np.array([self._found.get(key, -1) for key in keys.tolist()], np.int64)
+        new = np.flatnonzero(known < 0)
+        known[new] = self._keep(frames, first[new], keys[new])
+        self._found.update(zip(keys[new].tolist(), known[new].tolist(), strict=True))
+        numbers: NDArray[np.int64] = known[inverse]
+        other = self._unequal(frames, numbers)
+        numbers[other] = self._keep(frames, other, keys[inverse[other]])
+        np.add.at(self._references, numbers, 1)
+        return numbers
+
+    def _keep(self, frames: Words, rows: NDArray[np.int64], keys: Words) -> list[int]:
+        """Numbers that were free, now those of `frames[rows]`."""
+        count = len(rows)
+        if count > len(self._free):
+            self._grow(count - len(self._free))
+        numbers = self._free[len(self._free) - count :]
+        del self._free[len(self._free) - count :]
+        self._frames[numbers] = frames[rows]
+        self._keys[numbers] = keys
+        return numbers
+
+    def _grow(self, missing: int) -> None:
+        before = len(self._frames)
+        size = before + max(missing, int(before * GROWTH))
+        for array in (self._frames, self._keys, self._references):
+            # In place: nothing else refers to this memory, and the system moves its pages without copying them.
+            array.resize((size, *array.shape[1:]), refcheck=False)
+        self._free += range(before, size)
+
+    def _unequal(self, frames: Words, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of `frames` that differ from the frames that these numbers have."""
+        rows = max(1, CHUNK_BYTES // max(1, 8 * frames.shape[1]))
+        parts = [
+            start + np.flatnonzero((frames[part] != self._frames.take(numbers[part], 0)).any(1))
+            for start in range(0, len(frames), rows)
+            for part in (slice(start, start + rows),)
+        ]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    def _as_words(self, stacks: Tensor) -> Words:
+        """[K, stack, *frame] as [K * stack, words], the last of which may be padded with zeros."""
+        rows = stacks.shape[0] * self._stack
+        octets = stacks.detach().contiguous().reshape(rows, -1).view(torch.uint8).numpy()
+        if self._bytes % 8:
+            octets = np.pad(octets, ((0, 0), (0, -self._bytes % 8)))
+        return octets.view(np.uint64)
+
+    def _stacks(self, numbers: NDArray[np.int64]) -> Tensor:
+        """Frames [k, stack] as [k, stack, *frame]."""
+        octets = self._frames.take(numbers.reshape(-1), 0).view(np.uint8)
+        if self._bytes % 8:
+            octets = np.ascontiguousarray(octets[:, : self._bytes])
+        return torch.from_numpy(octets).view(self._column.dtype).reshape(len(numbers), *self._column.shape)

@@ -1,0 +1,148 @@
+"""Where the items of a replay memory lie: preallocated columns over a ring of slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Slots = NDArray[np.int64]
+Items = dict[str, Tensor]
+
+
+class Column(NamedTuple):
+    """One part of an item: what each item has of it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Ring:
+    """Which slots are in use: first in, first out.
+
+    The version of a slot is the number of the insertion that filled it, counted from 0 and never again from the beginning;
+    insertion v lies in slot v mod capacity. So the versions held are those in [evicted, inserted), and none need be kept.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"the capacity of a replay must be at least 1, not {capacity}")
+        self.capacity = capacity
+        self.inserted = 0
+        self.evicted = 0
+
+    @property
+    def size(self) -> int:
+        return self.inserted - self.evicted
+
+    def held(self) -> Slots:
+        """All slots in use, oldest first."""
+        return self.slots(self.evicted, self.size)
+
+    def slots(self, first: int, count: int) -> Slots:
+        """Of the versions [first, first + count)."""
+        return np.arange(first, first + count) % self.capacity
+
+    def versions(self, slots: Slots) -> Slots:
+        """Of slots in use."""
+        next_slot = self.inserted % self.capacity  # the slots before it belong to this lap
+        lap = self.inserted - next_slot
+        return slots + np.where(slots < next_slot, lap, lap - self.capacity)
+
+    def ranges(self, first: int, count: int) -> Iterator[tuple[slice, slice]]:
+        """The slots of the versions [first, first + count) in one or two slices, each with the slice of versions - first."""
+        start = first % self.capacity
+        head = min(count, self.capacity - start)
+        yield slice(start, start + head), slice(0, head)
+        if count > head:
+            yield slice(0, count - head), slice(head, count)
+
+
+class Store(Protocol):
+    """Some columns of the items in a ring."""
+
+    def put(self, first: int, items: Mapping[str, Tensor]) -> None:
+        """Keep `items`, each [K, ...] with K <= capacity, as the versions from `first` on; their slots are not in use."""
+
+    def drop(self, slots: Slots) -> None:
+        """The items in `slots` are gone."""
+
+    def take(self, slots: Slots) -> Items:
+        """Copies, each [k, ...]."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Copies of what is held, oldest first."""
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Hold that instead; the ring already says where."""
+
+    def check_valid(self) -> None: ...
+
+
+class Columns:
+    """Preallocated tensors. Pages that no item has reached yet take no memory."""
+
+    def __init__(self, ring: Ring, columns: Mapping[str, Column]) -> None:
+        self._ring = ring
+        self._dtypes = {name: column.dtype for name, column in columns.items()}
+        self._rows = {
+            name: np.empty((ring.capacity, *column.shape), bits_dtype(column.dtype))
+            for name, column in columns.items()
+        }
+
+    def put(self, first: int, items: Mapping[str, Tensor]) -> None:
+        for name, rows in self._rows.items():
+            new = as_bits(items[name])
+            for slots, part in self._ring.ranges(first, len(new)):
+                rows[slots] = new[part]
+
+    def drop(self, slots: Slots) -> None:
+        pass
+
+    def take(self, slots: Slots) -> Items:
+        return {
+            name: torch.from_numpy(rows.take(slots, 0)).view(self._dtypes[name])
+            for name, rows in self._rows.items()
+        }
+
+    def get_state(self) -> dict[str, Any]:
+        return self.take(self._ring.held())
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.put(self._ring.evicted, state)
+
+    def check_valid(self) -> None:
+        pass
+
+
+def check_items(columns: Mapping[str, Column], items: Mapping[str, Tensor], count: int) -> None:
+    """Raises ValueError, naming the column, unless `items` have just these columns, each of `count` rows."""
+    if items.keys() != columns.keys():
+        raise ValueError(f"the replay holds {sorted(columns)}, not {sorted(items)}")
+    for name, column in columns.items():
+        shape, found = (count, *column.shape), items[name]
+        if found.dtype != column.dtype or found.shape != shape:
+            raise ValueError(
+                f"{name} must be {column.dtype} of shape {shape}, not {found.dtype} of shape {tuple(found.shape)}"
+            )
+
+
+_BITS = {
+    1: (torch.uint8, np.uint8),
+    2: (torch.int16, np.int16),
+    4: (torch.int32, np.int32),
+    8: (torch.int64, np.int64),
+}
+
+
+def bits_dtype(dtype: torch.dtype) -> Any:
+    return _BITS[dtype.itemsize][1]
+
+
+def as_bits(tensor: Tensor) -> NDArray[Any]:
+    """The same memory as whole numbers of the same size: numpy lacks some of torch's types."""
+    return tensor.detach().view(_BITS[tensor.dtype.itemsize][0]).numpy()
