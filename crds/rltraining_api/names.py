@@ -22,6 +22,8 @@ ROLES: tuple[Role, ...] = ("learner", "replay", "sampler")
 LABEL_JOB_NAME = f"{GROUP}/job-name"
 LABEL_ROLE = f"{GROUP}/role"
 LABEL_INDEX = f"{GROUP}/index"
+LABEL_DIALLED = f"{GROUP}/dialled"
+"""`true` for pods that others find by their DNS names: learners and replay pods."""
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY = "rltraining-operator"
 
@@ -90,7 +92,8 @@ def job_labels(job: str) -> dict[str, str]:
 
 def pod_labels(job: str, role: Role, index: int) -> dict[str, str]:
     """Labels of one pod."""
-    return job_labels(job) | {LABEL_ROLE: role, LABEL_INDEX: str(index)}
+    dialled = {} if role == "sampler" else {LABEL_DIALLED: "true"}
+    return job_labels(job) | {LABEL_ROLE: role, LABEL_INDEX: str(index)} | dialled
 
 
 def role_selector(job: str, role: Role) -> str:

@@ -13,6 +13,7 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import (
     API_VERSION,
     KIND,
+    LABEL_DIALLED,
     LABEL_JOB_NAME,
     LABEL_ROLE,
     claim_name,
@@ -31,12 +32,16 @@ Manifest = dict[str, Any]
 
 
 def build_service(job: RLTrainingJob, owner: Manifest) -> Manifest:
-    """Gives learners a DNS name, from their start on: samplers look for them before they are ready. Samplers need none,
-    and ten thousand addresses that come and go would keep every node's DNS and proxy busy."""
+    """Gives learners and replay pods a DNS name, from their start on: others look for them before they are ready.
+    Samplers need none, and ten thousand addresses that come and go would keep every node's DNS and proxy busy.
+
+    Without replay pods the role alone tells who is meant: learners that an older operator made have no other label.
+    """
+    dialled = {LABEL_DIALLED: "true"} if job.spec.replicas("replay") else {LABEL_ROLE: "learner"}
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
-        "selector": {LABEL_JOB_NAME: job.metadata.name, LABEL_ROLE: "learner"},
+        "selector": {LABEL_JOB_NAME: job.metadata.name} | dialled,
         "ports": [{"name": "http", "port": HTTP_PORT}],
     }
     return build_owned(job, owner, "Service", service_name(job.metadata.name)) | {"spec": spec}

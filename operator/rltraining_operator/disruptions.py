@@ -14,7 +14,6 @@ from rltraining_api.names import parse_pod_name
 from rltraining_api.status import LedgerEntry
 
 from rltraining_operator.failures import Death, Verdict, judge_by_nature
-from rltraining_operator.members import wanted
 from rltraining_operator.observed import Observed
 from rltraining_operator.settings import DISRUPTIONS_MAX
 
@@ -60,4 +59,4 @@ class Rows:
 
 def _is_member(name: str, observed: Observed) -> bool:
     found = parse_pod_name(observed.name, name)
-    return found is not None and observed.job is not None and found[1] < wanted(observed.job, found[0])
+    return found is not None and observed.job is not None and found[1] < observed.job.spec.replicas(found[0])

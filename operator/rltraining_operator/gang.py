@@ -1,7 +1,7 @@
 """Queues, and schedulers that start pods together: what each wants on the pods, and beside them. Pure.
 
-A run can begin with all its learners and one sampler, and goes on with any number of samplers: that many must fit at
-once, the others come as they find room.
+A run can begin with all its learners, all its replay pods and one sampler, and goes on with any number of samplers: that
+many must fit at once, the others come as they find room.
 
 With Kueue each pod queues by itself. Its pod groups hold a lost pod back until another name stands in for it, but
 members keep their names, and a group's size is fixed, but samplers come and go.
@@ -64,8 +64,8 @@ def build_pod_group(job: RLTrainingJob, owner: Manifest) -> Manifest | None:
 
 def _at_once(job: RLTrainingJob, asked: int | None) -> int:
     """How many pods must fit at once: never more than there are to be, or none would ever start."""
-    learners, samplers = job.spec.learner.replicas, job.spec.sampler.replicas
-    return min(asked or learners + 1, learners + samplers)
+    fixed, samplers = job.spec.replicas("learner") + job.spec.replicas("replay"), job.spec.replicas("sampler")
+    return min(asked or fixed + 1, fixed + samplers)
 
 
 def _policy(job: RLTrainingJob) -> SchedulingPolicy:

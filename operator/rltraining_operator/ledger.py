@@ -89,7 +89,7 @@ def _newest_end(pod: Pod, entry: LedgerEntry) -> tuple[Death, int] | None:
 def _vanished(observed: Observed, ended: set[str]) -> Iterable[tuple[Role, Death]]:
     """Members that are gone, or going, without our doing; those that had failed before are counted already."""
     for role in ROLES:
-        members = parse_ranges(getattr(observed.status, role).members)
+        members = parse_ranges(observed.status.of_role(role).members)
         present = {pod.index for pod in observed.role(role) if not pod.deleting}
         if present.issuperset(members):
             continue

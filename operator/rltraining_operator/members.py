@@ -31,11 +31,6 @@ class Moves:
         return tuple(pod for pod in observed.role(role) if not pod.deleting and pod.uid not in leaving)
 
 
-def wanted(job: RLTrainingJob, role: Role) -> int:
-    """How many pods of a role the job asks for."""
-    return (job.spec.learner if role == "learner" else job.spec.sampler).replicas
-
-
 def last_words(pod: Pod) -> LearnerReport | None:
     """The report in the termination message of a trainer that is not running now."""
     container = pod.container(TRAINER_CONTAINER)
@@ -55,12 +50,12 @@ def known_steps(observed: Observed) -> int:
 
 def report_of_first_learner(observed: Observed) -> LearnerReport | None:
     """What it says, or said last."""
-    learners = observed.role("learner")
-    return (observed.reports.get(learners[0].name) or last_words(learners[0])) if learners else None
+    pod = observed.first_learner
+    return observed.report or (last_words(pod) if pod else None)
 
 
 def is_done(pod: Pod) -> bool:
-    """Whether a learner has ended because training is over, not because somebody asked it to end."""
+    """Whether a member has ended because training is over, not because somebody asked it to end."""
     if not (pod.succeeded or pod.ended_well) or pod.deleting:
         return False
     report = last_words(pod)
@@ -75,7 +70,7 @@ def bring_to_size(job: RLTrainingJob, observed: Observed, now: datetime) -> Move
     due: list[datetime] = []
     for role in ROLES:
         pods = {pod.index: pod for pod in observed.role(role)}
-        count = wanted(job, role)
+        count = job.spec.replicas(role)
         delete += [pods[index] for index in sorted(pods, reverse=True) if index >= count]
         for index in range(count):
             pod = pods.get(index)
@@ -95,8 +90,8 @@ def remove(observed: Observed, pods: Iterable[Pod], now: datetime) -> Moves:
 
 
 def _replace_at(pod: Pod) -> datetime | None:
-    """When an ended pod is to be replaced; None: it is to stay."""
-    if pod.active or (pod.role == "learner" and is_done(pod)):
+    """When an ended pod is to be replaced; None: it is active."""
+    if pod.active:
         return None
     created = pod.created or datetime.min.replace(tzinfo=UTC)
     ended = pod.ended_at or created

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rltraining_api.contract import LearnerReport
@@ -50,8 +50,8 @@ class Observed:
     """Children of the job that are no pods."""
     entropy: str
     """What a missing Secret is made of, in hexadecimal: the token it held before, else fresh randomness."""
-    reports: Mapping[str, LearnerReport] = field(default_factory=dict)
-    """What running learners say of themselves, by pod."""
+    report: LearnerReport | None = None
+    """What the first learner says of itself, if it runs, was asked and has answered."""
     refusal: Refusal | None = None
     """What the cluster has refused to make in this pass."""
 
@@ -98,6 +98,11 @@ class Observed:
     def role(self, role: Role) -> tuple[Pod, ...]:
         """The pods of a role, by index."""
         return tuple(pod for pod in self.pods if pod.role == role)
+
+    @property
+    def first_learner(self) -> Pod | None:
+        """The pod of the learner that speaks for the job: it reports, and writes checkpoints and policy."""
+        return next((pod for pod in self.role("learner") if pod.index == 0), None)
 
     @property
     def token(self) -> str:

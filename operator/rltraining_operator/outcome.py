@@ -11,7 +11,7 @@ from rltraining_api.status import Status
 from rltraining_operator.conditions import Conditions
 from rltraining_operator.failures import Death, Verdict, permanent_message, permanent_reason
 from rltraining_operator.ledger import Tally
-from rltraining_operator.members import is_done, last_words, wanted
+from rltraining_operator.members import is_done, last_words
 from rltraining_operator.observed import Observed
 
 
@@ -47,12 +47,16 @@ def past_outcome(conditions: Conditions) -> Outcome | None:
 
 
 def decide_outcome(job: RLTrainingJob, observed: Observed, tally: Tally, now: datetime) -> Outcome | None:
-    """The verdict, if it is due: success goes before failure, since what happens after the end does not matter."""
-    learners = [pod for pod in observed.role("learner") if is_done(pod)]
-    if len(learners) >= wanted(job, "learner"):
-        report = last_words(learners[0])
+    """The verdict, if it is due: success goes before failure, since what happens after the end does not matter.
+
+    It is the first learner's word that counts: it holds all that is left of the run, and a learner that died just then
+    would find nobody to go on with.
+    """
+    first = observed.first_learner
+    if first is not None and is_done(first):
+        report = last_words(first)
         why = report.stop_reason if report else None
-        return Outcome(True, "LearnersSucceeded", why or "every learner has finished", now)
+        return Outcome(True, "LearnersSucceeded", why or "the learner has finished", now)
     policy, status = job.spec.run_policy, observed.status
     if (death := tally.latest(Verdict.PERMANENT)) is not None:
         return Outcome(False, permanent_reason(death), permanent_message(death), now)

@@ -253,7 +253,7 @@ def _requeue(
     if status.progress_time is not None:
         due.append(stalls_at(status.progress_time))
         due += filter(None, map(slow_at, observed.pods))
-        if any(pod.running for pod in observed.role("learner")):
+        if observed.first_learner is not None and observed.first_learner.running:
             asked = report_due_at(status, settings)
             later = now + timedelta(seconds=settings.progress_seconds)
             due.append(asked if asked is not None and now < asked < later else later)

@@ -37,11 +37,11 @@ PORT_RANGE = "net.ipv4.ip_local_port_range"
 def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, settings: Settings) -> Manifest:
     """The pod of one member. `owner` is the job's ownerReference."""
     name = job.metadata.name
-    template = (job.spec.learner if role == "learner" else job.spec.sampler).template
+    template = job.spec.template(role)
     theirs = dict(template.spec)
     containers: list[Manifest] = theirs.pop("containers", [])
     trainer: Manifest = next((c for c in containers if c["name"] == contract.TRAINER_CONTAINER), {})
-    spec = _merge(_pod_spec(job, role, settings), theirs)
+    spec = _merge(_pod_spec(job, role, index, settings), theirs)
     if spec.get("hostNetwork"):
         _leave_out_sysctl(spec)
     spec["containers"] = [
@@ -70,13 +70,13 @@ def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _pod_spec(job: RLTrainingJob, role: Role, settings: Settings) -> Manifest:
+def _pod_spec(job: RLTrainingJob, role: Role, index: int, settings: Settings) -> Manifest:
     """What a template may change."""
     name = job.metadata.name
     volumes: list[Manifest] = [
         {"name": "config", "configMap": {"name": config_map_name(name)}},
         {"name": "token", "secret": {"secretName": secret_name(name), "defaultMode": 0o440}},
-        {"name": OUTPUT_VOLUME} | _output(job, role),
+        {"name": OUTPUT_VOLUME} | _output(job, role, index),
         {"name": "tmp", "emptyDir": {}},
     ]
     if job.spec.code:
@@ -102,10 +102,10 @@ def _leave_out_sysctl(spec: Manifest) -> None:
     security["sysctls"] = [item for item in security.get("sysctls") or () if item.get("name") != PORT_RANGE]
 
 
-def _output(job: RLTrainingJob, role: Role) -> Manifest:
-    """Samplers write nothing that has to last, and a claim can often be mounted on one node only."""
+def _output(job: RLTrainingJob, role: Role, index: int) -> Manifest:
+    """Only the first learner writes what has to last, and a claim can often be mounted on one node only."""
     volume = job.spec.checkpoint.volume
-    if volume is None or role != "learner":
+    if volume is None or (role, index) != ("learner", 0):
         return {"emptyDir": {}}
     return {"persistentVolumeClaim": {"claimName": volume.claim_name or claim_name(job.metadata.name)}}
 
@@ -161,8 +161,7 @@ def _trainer(
 
 def _identity(job: RLTrainingJob, role: Role, index: int) -> dict[str, str]:
     """The environment that the contract promises; a template cannot change it."""
-    name, port = job.metadata.name, contract.HTTP_PORT
-    learners = (pod_name(name, "learner", i) for i in range(job.spec.learner.replicas))
+    name = job.metadata.name
     return {
         contract.ENV_JOB_FILE: f"{CONFIG_DIR}/{JOB_KEY}",
         contract.ENV_TOKEN_FILE: f"{TOKEN_DIR}/{TOKEN_KEY}",
@@ -170,9 +169,16 @@ def _identity(job: RLTrainingJob, role: Role, index: int) -> dict[str, str]:
         contract.ENV_TERMINATION_LOG: TERMINATION_LOG,
         contract.ENV_POD_NAME: pod_name(name, role, index),
         contract.ENV_INDEX: str(index),
-        contract.ENV_HTTP_PORT: str(port),
-        contract.ENV_LEARNERS: ",".join(f"http://{pod}.{service_name(name)}:{port}" for pod in learners),
+        contract.ENV_HTTP_PORT: str(contract.HTTP_PORT),
+        contract.ENV_LEARNERS: _addresses(job, "learner"),
+        contract.ENV_REPLAYS: _addresses(job, "replay"),
     }
+
+
+def _addresses(job: RLTrainingJob, role: Role) -> str:
+    name = job.metadata.name
+    pods = (pod_name(name, role, index) for index in range(job.spec.replicas(role)))
+    return ",".join(f"http://{pod}.{service_name(name)}:{contract.HTTP_PORT}" for pod in pods)
 
 
 def _env(values: Mapping[str, str]) -> list[Manifest]:

@@ -39,7 +39,7 @@ async def reconcile(cluster: Cluster, key: Key, clock: Clock, settings: Settings
         made = plan_invalid(observed, clock())
     else:
         if is_report_due(observed.status, clock(), settings):
-            observed = await _with_reports(cluster, observed)
+            observed = await _with_report(cluster, observed)
         made = plan(job, observed, clock(), settings)
     try:
         refusal = None
@@ -65,15 +65,13 @@ async def reconcile(cluster: Cluster, key: Key, clock: Clock, settings: Settings
     return made.requeue_after
 
 
-async def _with_reports(cluster: Cluster, observed: Observed) -> Observed:
-    """Ask the running learners how it goes."""
-    token = observed.token
-    pods = [pod for pod in observed.role("learner") if pod.running]
-    if not pods or not token:
+async def _with_report(cluster: Cluster, observed: Observed) -> Observed:
+    """Ask the first learner, if it runs, how it goes."""
+    pod, token = observed.first_learner, observed.token
+    if pod is None or not pod.running or not token:
         return observed
-    reports = await asyncio.gather(*(cluster.learner_report(pod, token) for pod in pods))
-    said = {pod.name: report for pod, report in zip(pods, reports, strict=True) if report is not None}
-    return replace(observed, reports=said)
+    report = await cluster.learner_report(pod, token)
+    return observed if report is None else replace(observed, report=report)
 
 
 async def _act(cluster: Cluster, key: Key, observed: Observed, made: Plan) -> Refusal | None:

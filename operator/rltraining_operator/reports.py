@@ -52,7 +52,7 @@ def take_report(
     """With what the first learner says: progress goes backwards only when a learner that has restored its state says so,
     not while it starts. Taken are its last words, and what it says while it runs when that is due or the job is `over`."""
     report = report_of_first_learner(observed)
-    lives = bool(observed.reports)
+    lives = observed.report is not None
     if report is None or (lives and not over and not is_report_due(observed.status, now, settings)):
         return Taken(status, conditions)
     lifted = conditions.lift(report.conditions)
@@ -67,13 +67,12 @@ def take_report(
 
 
 def is_unreachable(observed: Observed, now: datetime, settings: Settings) -> bool:
-    """Whether a learner that is ready was asked and has not answered, now and for a while."""
-    status = observed.status
-    ready = [pod for pod in observed.role("learner") if pod.ready and pod.running]
-    silent = any(pod.name not in observed.reports for pod in ready)
-    if not silent or not is_report_due(status, now, settings):
+    """Whether the first learner is ready, was asked and has not answered, now and for a while."""
+    status, pod = observed.status, observed.first_learner
+    asked = pod is not None and pod.ready and pod.running and is_report_due(status, now, settings)
+    if pod is None or not asked or observed.report is not None:
         return False
-    since = (status.report_time, status.progress_time, *(pod.ready_at for pod in ready))
+    since = (status.report_time, status.progress_time, pod.ready_at)
     last = max((when for when in since if when is not None), default=now)
     return now - last >= timedelta(seconds=UNREACHABLE_SECONDS)
 
@@ -81,6 +80,7 @@ def is_unreachable(observed: Observed, now: datetime, settings: Settings) -> boo
 def _fields(report: LearnerReport, status: Status) -> dict[str, Any]:
     return {
         "progress": report.progress,
+        "replay": report.replay or status.replay,
         "checkpoint": report.checkpoint or status.checkpoint,
         "policy_uri": report.policy_uri or status.policy_uri,
         "warnings": tuple(f"{w.reason}: {w.message}"[:TEXT_MAX] for w in report.warnings[:WARNINGS_MAX]),

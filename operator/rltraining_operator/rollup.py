@@ -13,7 +13,7 @@ from rltraining_api.status import Phase, RoleStatus, SamplerStatus, Status
 from rltraining_operator.conditions import Conditions
 from rltraining_operator.failures import TEXT_MAX, Verdict
 from rltraining_operator.ledger import Tally, format_ranges
-from rltraining_operator.members import Moves, wanted
+from rltraining_operator.members import Moves, is_done
 from rltraining_operator.observed import Observed
 from rltraining_operator.outcome import Outcome
 from rltraining_operator.refusals import Refusal
@@ -21,8 +21,7 @@ from rltraining_operator.reports import is_unreachable, take_report
 from rltraining_operator.settings import STALL_SECONDS, Settings
 from rltraining_operator.trouble import WAITING, Trouble, find_trouble
 
-WARNINGS_MAX = 32
-
+NO_PODS = RoleStatus(summary="0/0")
 
 UNREACHABLE = Trouble(
     "LearnerUnreachable",
@@ -50,16 +49,13 @@ def roll_up(
     """The status that goes with these decisions."""
     old, suspended = observed.status, job.spec.run_policy.suspend and made.outcome is None
     started = old.start_time or now
-    roles = {role: _role_status(job, observed, made, role) for role in ROLES}
+    roles = _role_statuses(job, observed, made)
     tally = made.tally
     status = old.model_copy(
         update={
             "algorithm": job.spec.algorithm.name,
-            "learner": roles["learner"],
-            "sampler": SamplerStatus(
-                **dict(roles["sampler"]), selector=role_selector(observed.name, "sampler")
-            ),
-            "restarts": roles["learner"].restarts + roles["sampler"].restarts,
+            **_by_field(observed, roles),
+            "restarts": sum(role.restarts for role in roles.values()),
             "failures": old.failures + tally.total(Verdict.FAILURE, Verdict.PERMANENT),
             "disruptions": old.disruptions + tally.total(Verdict.DISRUPTION),
             "ledger": tally.ledger,
@@ -89,22 +85,38 @@ def roll_up(
 def recount(job: RLTrainingJob, observed: Observed, moves: Moves) -> Status:
     """The status of a job that is over: only its pods are still counted."""
     made = Decisions(Tally((), observed.status.ledger), None, True, moves)
-    old = observed.status
-    sampler = dict(_role_status(job, observed, made, "sampler")) | {"selector": old.sampler.selector}
-    return old.model_copy(
-        update={"learner": _role_status(job, observed, made, "learner"), "sampler": SamplerStatus(**sampler)}
-    )
+    return observed.status.model_copy(update=_by_field(observed, _role_statuses(job, observed, made)))
+
+
+def members_in_words(status: Status) -> str:
+    """How many are ready: `1/1 learners, 2/2 replay pods and 3/4 samplers`"""
+    learners = f"{status.learner.summary} learners"
+    replays = f", {status.replay_pods.summary} replay pods" if status.replay_pods else ""
+    return f"{learners}{replays} and {status.sampler.summary} samplers"
+
+
+def _role_statuses(job: RLTrainingJob, observed: Observed, made: Decisions) -> dict[Role, RoleStatus]:
+    return {role: _role_status(job, observed, made, role) for role in ROLES}
+
+
+def _by_field(observed: Observed, roles: dict[Role, RoleStatus]) -> dict[str, RoleStatus | None]:
+    """The fields of the status that tell of the roles; replay pods that there never were are not in it."""
+    selector = role_selector(observed.name, "sampler")
+    return {
+        "learner": roles["learner"],
+        "replay_pods": None if roles["replay"] == NO_PODS else roles["replay"],
+        "sampler": SamplerStatus(**dict(roles["sampler"]), selector=selector),
+    }
 
 
 def _role_status(job: RLTrainingJob, observed: Observed, made: Decisions, role: Role) -> RoleStatus:
     pods = made.moves.staying(observed, role)
     ready = sum(pod.ready for pod in pods)
-    old: RoleStatus = getattr(observed.status, role)
     return RoleStatus(
         replicas=len(pods),
         ready=ready,
-        restarts=old.restarts + made.tally.restarts(role),
-        summary=f"{ready}/{wanted(job, role)}",
+        restarts=observed.status.of_role(role).restarts + made.tally.restarts(role),
+        summary=f"{ready}/{job.spec.replicas(role)}",
         members=format_ranges(pod.index for pod in pods),
     )
 
@@ -119,17 +131,23 @@ def _phase(
         return "Running" if made.outcome.succeeded else old
     if suspended:
         return "Suspended"
-    if roles["learner"].ready >= wanted(job, "learner") and roles["sampler"].ready:
+    if _can_train(job, {role: roles[role].ready for role in ROLES}):
         return "Running"
-    begun = {role: sum(pod.running for pod in made.moves.staying(observed, role)) for role in ROLES}
-    samplers = made.moves.staying(observed, "sampler")
-    working = begun["sampler"] or any(pod.ended_well for pod in samplers)
-    going = begun["learner"] >= wanted(job, "learner") and working and not made.tally.counts
-    if old == "Running" and going:
+    staying = {role: made.moves.staying(observed, role) for role in ROLES}
+    at_work = {role: sum(pod.running or is_done(pod) for pod in pods) for role, pods in staying.items()}
+    if old == "Running" and _can_train(job, at_work) and not made.tally.counts:
         return "Running"  # a member that is busy with its end, or has been told that the run is done, is not restarting
     if old in ("Running", "Restarting") or any(pod.deaths for pod in observed.pods) or made.tally.counts:
         return "Restarting"
-    return "Starting" if any(begun.values()) else "Pending"
+    return "Starting" if any(at_work.values()) else "Pending"
+
+
+def _can_train(job: RLTrainingJob, members: dict[Role, int]) -> bool:
+    """Whether so many are enough: all learners, and one of each other role that the job has."""
+    needed = {role: min(job.spec.replicas(role), 1) for role in ROLES} | {
+        "learner": job.spec.replicas("learner")
+    }
+    return all(members[role] >= needed[role] for role in ROLES)
 
 
 def _message(made: Decisions, phase: Phase, trouble: Trouble) -> str:
@@ -186,8 +204,8 @@ def _ready(
     trouble: Trouble,
     made: Decisions,
 ) -> Conditions:
-    sentence = f"{status.learner.summary} learners and {status.sampler.summary} samplers are ready"
-    if status.learner.ready >= wanted(job, "learner") and status.sampler.ready >= wanted(job, "sampler"):
+    sentence = f"{members_in_words(status)} are ready"
+    if all(status.of_role(role).ready >= job.spec.replicas(role) for role in ROLES):
         return conditions.set("Ready", True, "AllMembersReady", sentence)
     if made.outcome is not None or phase == "Suspended":
         return conditions.set("Ready", False, "Finished" if made.outcome else "Suspended", sentence)

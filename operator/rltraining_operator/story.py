@@ -9,7 +9,7 @@ from rltraining_api.status import Condition, Status
 from rltraining_operator.cluster import Event
 from rltraining_operator.failures import Verdict
 from rltraining_operator.observed import Observed
-from rltraining_operator.rollup import Decisions
+from rltraining_operator.rollup import Decisions, members_in_words
 from rltraining_operator.trouble import EVENTFUL
 
 NAMED_PODS_MAX = 5
@@ -54,7 +54,7 @@ def _turns(old: Status, new: Status) -> Iterator[Event]:
         elif (was is None or was.status != condition.status) and (event := _turn(condition)):
             yield event
     if new.phase == "Running" and old.phase != "Running":
-        yield Event("Normal", "Running", f"{new.learner.summary} learners, {new.sampler.summary} samplers")
+        yield Event("Normal", "Running", members_in_words(new))
 
 
 def _turn(condition: Condition) -> Event | None:

@@ -12,7 +12,6 @@ from rltraining_api.names import ROLES, claim_name, pod_name
 
 from rltraining_operator.failures import KILLED_FROM_OUTSIDE, REASON, Death
 from rltraining_operator.ledger import Tally
-from rltraining_operator.members import wanted
 from rltraining_operator.observed import Observed, Pod
 from rltraining_operator.refusals import Refusal
 from rltraining_operator.settings import START_SECONDS
@@ -54,10 +53,11 @@ class Trouble:
 def find_trouble(
     job: RLTrainingJob, observed: Observed, tally: Tally, refusal: Refusal | None, now: datetime
 ) -> Trouble:
-    """What keeps the first member from being ready: real trouble before mere waiting, learners before samplers."""
+    """What keeps the first member from being ready: real trouble before mere waiting, learners first and
+    samplers last."""
     refused = Trouble(refusal.reason, refusal.sentence) if refusal else None
     pods = {pod.name: pod for pod in observed.pods}
-    names = [pod_name(observed.name, role, index) for role in ROLES for index in range(wanted(job, role))]
+    names = [pod_name(observed.name, role, i) for role in ROLES for i in range(job.spec.replicas(role))]
     unready = [name for name in names if name not in pods or not pods[name].ready]
     for name in unready:
         found = _trouble_of(pods[name], observed, now) if name in pods else refused

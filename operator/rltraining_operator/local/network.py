@@ -42,7 +42,8 @@ class Ports:
 
 
 def localize(env: Mapping[str, str], pod: str, ports: Ports) -> dict[str, str]:
-    """The environment of a pod with addresses of this host; RPC stays on the loopback interface."""
+    """The environment of a pod with addresses of this host; RPC and learners among themselves stay on the
+    loopback interface."""
     local = {
         name: POD_URL.sub(lambda url: f"http://{HOST}:{ports.of(url[1])}", value)
         for name, value in env.items()
@@ -50,5 +51,6 @@ def localize(env: Mapping[str, str], pod: str, ports: Ports) -> dict[str, str]:
     if ENV_HTTP_PORT in local:
         local[ENV_HTTP_PORT] = str(ports.of(pod))
     if interface := LOOPBACK_INTERFACE.get(sys.platform):
-        local.setdefault("TP_SOCKET_IFNAME", interface)
+        for variable in ("TP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+            local.setdefault(variable, interface)
     return local

@@ -32,6 +32,12 @@ SPEC = {
 LEARNER, SAMPLER_0, SAMPLER_1 = "demo-learner-0", "demo-sampler-0", "demo-sampler-1"
 
 
+def dedicated(replays: int) -> dict[str, Any]:
+    """The parts of a spec that ask for replay pods."""
+    algorithm = {"dqnApex": {"replay": {"placement": "Dedicated"}}}
+    return {"algorithm": algorithm, "replay": {"replicas": replays}}
+
+
 def report(steps: int = 0, state: Any = "Training", **more: Any) -> LearnerReport:
     return LearnerReport.model_validate({"state": state, "progress": {"environmentSteps": steps}} | more)
 
@@ -70,11 +76,11 @@ class World:
     def observe(self) -> Observed:
         raw = copy.deepcopy([*self.pods.values(), *self.others.values()])
         observed = Observed.of(copy.deepcopy(self.job), raw, "ab" * 32)
-        said = {pod.name: report(0, "Starting") for pod in observed.role("learner") if pod.running}
-        said |= {name: said for name, said in self.reports.items() if name in self.pods}
-        if self.unreachable:
-            said = {}
-        return replace(observed, reports=said)
+        first = observed.first_learner
+        if first is None or self.unreachable:
+            return observed
+        starting = report(0, "Starting") if first.running else None
+        return replace(observed, report=self.reports.get(first.name, starting))
 
     def plan(self, refusal: Refusal | None = None) -> Plan:
         observed = replace(self.observe(), refusal=refusal)

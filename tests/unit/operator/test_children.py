@@ -38,6 +38,7 @@ def test_a_member_knows_who_it_is_and_where_the_learner_is() -> None:
         contract.ENV_INDEX: "1",
         contract.ENV_HTTP_PORT: "8080",
         contract.ENV_LEARNERS: "http://demo-learner-0.demo:8080",
+        contract.ENV_REPLAYS: "",
     }
     spec = pod(SAMPLER_1)["spec"]
     assert (spec["hostname"], spec["subdomain"]) == (SAMPLER_1, "demo")

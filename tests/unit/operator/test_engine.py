@@ -108,6 +108,12 @@ def test_the_learner_is_asked_with_the_token() -> None:
     assert cluster.world.status.progress.environment_steps == 7
 
 
+def test_only_the_first_of_several_learners_is_asked() -> None:
+    cluster = RecordingCluster(make_world(learner={"replicas": 3}).up().after(6))
+    one_pass(cluster)
+    assert [call for call in cluster.calls if call.startswith("report")] == [f"report {LEARNER} abab"]
+
+
 def test_one_pod_that_is_refused_does_not_stop_the_others() -> None:
     cluster = RecordingCluster(make_world())
     cluster.refuse = lambda call: UnavailableError("quota") if call == f"create Pod {LEARNER}" else None

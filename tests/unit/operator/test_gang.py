@@ -57,6 +57,24 @@ def test_coscheduling() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "together"), [(None, 6), (1, 1), (7, 7), (20, 9)], ids=["by itself", "less", "more", "too many"]
+)
+def test_a_run_begins_with_all_learners_all_replay_pods_and_one_sampler(
+    asked: int | None, together: int
+) -> None:
+    for key, field in (("volcano", "minAvailable"), ("coscheduling", "minMember")):
+        world = make_world(
+            algorithm={"dqnApex": {"replay": {"placement": "Dedicated"}}},
+            learner={"replicas": 2},
+            replay={"replicas": 3},
+            sampler={"replicas": 4},
+            runPolicy={"schedulingPolicy": {key: {field: asked} if asked else {}}},
+        )
+        world.settle()
+        assert group(world)["spec"]["minMember"] == together
+
+
+@pytest.mark.parametrize(
     ("samplers", "asked", "together"), [(1, None, 2), (8, None, 2), (8, 9, 9), (8, 20, 9), (2, 1, 1)]
 )
 def test_how_many_must_fit_at_once(samplers: int, asked: int | None, together: int) -> None:

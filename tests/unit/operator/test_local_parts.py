@@ -84,6 +84,7 @@ def test_addresses_become_local() -> None:
     ports = Ports()
     env = {
         "RLTRAINING_LEARNERS": "http://demo-learner-0.demo:8080,http://demo-learner-1.demo:8080",
+        "RLTRAINING_REPLAYS": "http://demo-replay-0.demo:8080",
         "RLTRAINING_HTTP_PORT": "8080",
         "OTHER": "http://example.com:80",
     }
@@ -91,7 +92,19 @@ def test_addresses_become_local() -> None:
     first, second = ports.of("demo-learner-0"), ports.of("demo-learner-1")
     assert local["RLTRAINING_LEARNERS"] == f"http://127.0.0.1:{first},http://127.0.0.1:{second}"
     assert local["RLTRAINING_HTTP_PORT"] == str(ports.of("demo-sampler-0"))
+    assert local["RLTRAINING_REPLAYS"] == f"http://127.0.0.1:{ports.of('demo-replay-0')}"
     assert local["OTHER"] == env["OTHER"]
+    ports.close()
+
+
+@pytest.mark.parametrize("theirs", [{}, {"GLOO_SOCKET_IFNAME": "eth0"}])
+def test_rpc_and_collectives_stay_on_the_loopback_interface_unless_told_otherwise(
+    theirs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    ports = Ports()
+    ours = {"TP_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
+    assert localize(theirs, "demo-learner-0", ports) == ours | theirs
     ports.close()
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from operator_world import LEARNER, World, make_world, report, words
+from operator_world import LEARNER, World, dedicated, make_world, report, words
+from rltraining_api.names import ROLES
 from rltraining_operator.ledger import parse_ranges
 from rltraining_operator.observed import Pod
 from rltraining_operator.refusals import Refusal
@@ -33,11 +34,16 @@ class Life(RuleBasedStateMachine):
     calm = 0
 
     @initialize(
-        samplers=st.integers(1, 3), clean=st.sampled_from(["All", "Running", "None"]), calm=st.integers(0, 8)
+        learners=st.integers(1, 2),
+        replays=st.integers(0, 2),
+        samplers=st.integers(1, 3),
+        clean=st.sampled_from(["All", "Running", "None"]),
+        calm=st.integers(0, 8),
     )
-    def begin(self, samplers: int, clean: str, calm: int) -> None:
+    def begin(self, learners: int, replays: int, samplers: int, clean: str, calm: int) -> None:
         self.policy: dict[str, Any] = {"backoffLimit": BACKOFF_LIMIT, "cleanPodPolicy": clean}
-        self.world = make_world(sampler={"replicas": samplers}, runPolicy=self.policy)
+        roles = {"learner": {"replicas": learners}, "sampler": {"replicas": samplers}}
+        self.world = make_world(runPolicy=self.policy, **roles, **(dedicated(replays) if replays else {}))
         self.touched: set[str] = set()
         """Pods to which something has happened since the last pass; a second thing could hide the first."""
         self.rows: dict[str, int] = {}
@@ -106,7 +112,7 @@ class Life(RuleBasedStateMachine):
         self.world.end_deleted()
 
     @rule(pick=PICK)
-    def a_sampler_is_done(self, pick: int) -> None:
+    def another_member_is_done(self, pick: int) -> None:
         if name := self.pick(pick, [name for name in self.running() if name != LEARNER]):
             self.world.die(name, 0)
 
@@ -172,6 +178,7 @@ class Life(RuleBasedStateMachine):
         else:
             self.failures, self.disruptions = status.failures, status.disruptions
         assert status.restarts == self.failures + self.disruptions
+        assert status.restarts == sum(status.of_role(role).restarts for role in ROLES)
         if self.failures > BACKOFF_LIMIT or self.permanent or self.learner_done:
             assert self.verdict
         if status.progress.environment_steps < before.progress.environment_steps:
@@ -226,8 +233,8 @@ class Life(RuleBasedStateMachine):
     def is_member(self, name: str) -> bool:
         """Whether the status knows that the pod is there and is to stay, and has not counted its end."""
         pod, status = Pod(self.world.pods[name]), self.world.status
-        role = status.learner if pod.role == "learner" else status.sampler
-        return not pod.deleting and not pod.failed and pod.index in parse_ranges(role.members)
+        members = parse_ranges(status.of_role(pod.role).members)
+        return not pod.deleting and not pod.failed and pod.index in members
 
     @property
     def verdict(self) -> bool:

@@ -1,0 +1,239 @@
+"""Jobs with replay pods, and with several learners: what is made, who matters to whom, and when they are over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, dedicated, make_world, report, words
+from rltraining_api.contract import ENV_LEARNERS, ENV_REPLAYS
+from rltraining_api.status import RoleStatus
+from rltraining_operator.settings import FINISH_SECONDS, REMAKE_SECONDS
+
+REPLAY_0, REPLAY_1 = "demo-replay-0", "demo-replay-1"
+LEARNER_1 = "demo-learner-1"
+FIGURES = {
+    "shards": 2,
+    "size": 90,
+    "inserted": 100,
+    "evicted": 4,
+    "lost": 6,
+    "sampled": 80,
+    "replayRatio": 0.8,
+}
+
+
+def with_replays(count: int = 2, **spec: Any) -> World:
+    return make_world(**dedicated(count), **spec).up()
+
+
+def with_learners(count: int = 2, **spec: Any) -> World:
+    return make_world(learner={"replicas": count}, **spec).up()
+
+
+def variables(world: World, pod: str) -> dict[str, str]:
+    return {each["name"]: each["value"] for each in world.pods[pod]["spec"]["containers"][0]["env"]}
+
+
+def finished(world: World, name: str) -> World:
+    return world.die(name, 0, "Completed", words("Completed", "done", report(1000, "Finished")))
+
+
+# Replay pods.
+
+
+def test_every_member_is_told_where_the_replay_pods_are() -> None:
+    world = with_replays()
+    assert list(world.pods) == [LEARNER, REPLAY_0, REPLAY_1, SAMPLER_0, SAMPLER_1]
+    assert world.pods[REPLAY_1]["spec"]["containers"][0]["command"] == ["rltraining-trainer", "replay"]
+    addresses = "http://demo-replay-0.demo:8080,http://demo-replay-1.demo:8080"
+    assert {variables(world, name)[ENV_REPLAYS] for name in world.pods} == {addresses}
+    assert variables(world, REPLAY_1)["RLTRAINING_INDEX"] == "1"
+
+
+def test_the_service_names_who_is_dialled_and_nobody_else() -> None:
+    world = with_replays()
+    selector = world.others["Service", "demo"]["spec"]["selector"]
+    named = [
+        name for name, pod in world.pods.items() if selector.items() <= pod["metadata"]["labels"].items()
+    ]
+    assert named == [LEARNER, REPLAY_0, REPLAY_1]
+    alone = make_world().up()
+    assert alone.others["Service", "demo"]["spec"]["selector"]["rltraining.dev/role"] == "learner"
+
+
+def test_replay_pods_have_a_template_of_their_own() -> None:
+    world = make_world(
+        **dedicated(1) | {"replay": {"template": {"spec": {"nodeSelector": {"memory": "much"}}}}}
+    )
+    world.settle()
+    assert world.pods[REPLAY_0]["spec"]["nodeSelector"] == {"memory": "much"}
+    assert "nodeSelector" not in world.pods[LEARNER]["spec"]
+
+
+@pytest.mark.parametrize("placement", ["Samplers", "Learner"])
+def test_there_are_replay_pods_only_where_they_are_dedicated(placement: str) -> None:
+    world = with_replays()
+    world.spec(algorithm={"dqnApex": {"replay": {"placement": placement}}})
+    del world.job["spec"]["replay"]
+    world.settle()
+    world.end_deleted().settle()
+    assert list(world.pods) == [LEARNER, SAMPLER_0, SAMPLER_1]
+    assert (world.status.replay_pods, world.counts) == (None, (0, 0))
+
+
+def test_a_job_runs_with_one_replay_pod_of_several() -> None:
+    world = make_world(**dedicated(2))
+    world.settle()
+    world.run(LEARNER, SAMPLER_0, SAMPLER_1).settle()
+    assert world.status.phase == "Starting"
+    assert world.status.message == f"waiting for pod {REPLAY_0} and 1 more to be ready"
+    world.run(REPLAY_1).settle()
+    assert (world.status.phase, world.condition("Ready")) == ("Running", ("False", "MembersNotReady"))
+    assert world.status.replay_pods == RoleStatus(replicas=2, ready=1, summary="1/2", members="0-1")
+    assert world.events[-1] == ("Running", "1/1 learners, 1/2 replay pods and 2/2 samplers")
+    world.run().settle()
+    assert world.condition("Ready") == ("True", "AllMembersReady")
+
+
+def test_a_replay_pod_that_is_lost_is_replaced_and_touches_nobody() -> None:
+    world = with_replays()
+    others = {name: pod["metadata"]["uid"] for name, pod in world.pods.items() if name != REPLAY_0}
+    world.after(100).evict(REPLAY_0).settle()
+    assert world.status.phase == "Running"
+    assert world.phase(REPLAY_0) == "Pending"
+    assert others == {name: world.pods[name]["metadata"]["uid"] for name in others}
+    world.run().settle()
+    status = world.status
+    assert (status.of_role("replay").restarts, status.restarts, world.counts) == (1, 1, (0, 1))
+    world.crash(REPLAY_0, 1).settle()
+    assert (world.status.phase, world.status.restarts, world.counts) == ("Running", 2, (1, 1))
+
+
+def test_without_any_replay_pod_a_job_is_restarting() -> None:
+    world = with_replays(1).die(REPLAY_0, 137)
+    world.settle()
+    assert (world.status.phase, world.condition("Restarting")) == ("Restarting", ("True", "MembersRestart"))
+    world.run().settle()
+    assert world.status.phase == "Running"
+
+
+def test_a_replay_pod_that_ends_for_good_fails_the_job() -> None:
+    world = with_replays().die(REPLAY_1, 64, message=words("BadConfiguration", "no room for capacity"))
+    world.settle()
+    assert world.condition("FailureTarget") == ("True", "BadConfiguration")
+    assert world.status.message == f"{REPLAY_1}: no room for capacity"
+
+
+def test_the_end_of_a_job_takes_its_replay_pods() -> None:
+    world = with_replays()
+    finished(world, LEARNER).die(SAMPLER_0, 0).die(SAMPLER_1, 0).die(REPLAY_0, 0).settle()
+    world.after(FINISH_SECONDS).step()
+    world.end_deleted().settle()
+    assert world.status.phase == "Succeeded"
+    assert REPLAY_1 not in world.pods
+    assert (world.status.of_role("replay").summary, world.counts) == ("0/2", (0, 0))
+
+
+def test_a_suspended_job_has_no_replay_pods() -> None:
+    world = with_replays().spec(runPolicy={"suspend": True})
+    world.settle()
+    world.end_deleted().settle()
+    assert not world.pods
+    world.spec(runPolicy={}).up()
+    assert (world.status.phase, world.counts) == ("Running", (0, 0))
+
+
+def test_the_figures_of_the_memory_are_the_learners_and_stay_while_it_restarts() -> None:
+    world = with_replays().after(6)
+    assert world.status.replay is None
+    world.say(report(10, replay=FIGURES)).settle()
+    assert world.status.replay is not None
+    assert world.status.replay.to_dict().items() >= FIGURES.items()
+    kept = world.status.replay
+    world.crash(LEARNER, 137).after(6).say(report(0, "Starting")).settle()
+    assert world.status.replay == kept
+
+
+# Several learners.
+
+
+def test_learners_know_each_other_and_the_first_has_the_claim() -> None:
+    world = with_learners(checkpoint={"volume": {"claimName": "mine"}})
+    addresses = "http://demo-learner-0.demo:8080,http://demo-learner-1.demo:8080"
+    assert {variables(world, name)[ENV_LEARNERS] for name in world.pods} == {addresses}
+    outputs = [
+        next(volume for volume in world.pods[name]["spec"]["volumes"] if volume["name"] == "output")
+        for name in (LEARNER, LEARNER_1)
+    ]
+    assert outputs == [
+        {"name": "output", "persistentVolumeClaim": {"claimName": "mine"}},
+        {"name": "output", "emptyDir": {}},
+    ]
+
+
+def test_no_learner_is_evicted_while_all_are_needed() -> None:
+    assert with_learners(3).others["PodDisruptionBudget", "demo-learner"]["spec"]["minAvailable"] == 3
+
+
+def test_training_needs_all_learners() -> None:
+    world = make_world(learner={"replicas": 2})
+    world.settle()
+    world.run(LEARNER, SAMPLER_0, SAMPLER_1).settle()
+    assert (world.status.phase, world.status.learner.summary) == ("Starting", "1/2")
+    world.run(LEARNER_1).settle()
+    assert world.status.phase == "Running"
+
+
+@pytest.mark.parametrize("name", [LEARNER, LEARNER_1])
+def test_the_death_of_one_learner_restarts_nobody_else(name: str) -> None:
+    world = with_learners()
+    uids = {other: pod["metadata"]["uid"] for other, pod in world.pods.items() if other != name}
+    world.after(100).evict(name).settle()
+    assert (world.status.phase, world.counts) == ("Restarting", (0, 1))
+    assert world.phase(name) == "Pending"
+    world.run().settle()
+    assert world.status.phase == "Running"
+    assert uids == {other: world.pods[other]["metadata"]["uid"] for other in uids}
+
+
+def test_only_the_first_learner_speaks_for_the_job() -> None:
+    world = with_learners().after(6).say(report(10))
+    world.settle()
+    world.vanish(LEARNER).crash(LEARNER_1, 1, message=words("Error", "oh", report(999))).after(6).settle()
+    assert world.status.progress.environment_steps == 10
+
+
+def test_a_job_is_done_when_its_first_learner_is() -> None:
+    world = with_learners()
+    finished(world, LEARNER).step()
+    assert world.condition("SuccessCriteriaMet") == ("True", "LearnersSucceeded")
+    assert world.condition("Complete") is None, "the others have time to end by themselves"
+    finished(world, LEARNER_1).die(SAMPLER_0, 0).die(SAMPLER_1, 0).settle()
+    assert (world.status.phase, world.counts) == ("Succeeded", (0, 0))
+    assert {LEARNER, LEARNER_1} <= world.pods.keys(), "who has ended well is not made again"
+
+
+def test_a_learner_that_dies_at_the_very_end_does_not_hold_the_job() -> None:
+    world = with_learners()
+    finished(world, LEARNER).crash(LEARNER_1, 137).die(SAMPLER_0, 0).die(SAMPLER_1, 0).settle()
+    world.after(FINISH_SECONDS).step()
+    world.end_deleted().settle()
+    assert world.status.phase == "Succeeded"
+
+
+def test_a_learner_that_is_done_waits_for_the_first_and_is_made_anew_only_if_that_goes_on() -> None:
+    world = with_learners()
+    finished(world, LEARNER_1).settle()
+    assert (world.status.phase, world.phase(LEARNER_1)) == ("Running", "Succeeded")
+    world.after(REMAKE_SECONDS - 1).settle()
+    assert world.phase(LEARNER_1) == "Succeeded"
+    world.after(1).settle()
+    assert (world.phase(LEARNER_1), world.counts) == ("Pending", (0, 0))
+
+
+def test_any_learner_that_ends_for_good_fails_the_job() -> None:
+    world = with_learners().die(LEARNER_1, 66, message=words("Diverged", "the loss is NaN"))
+    world.settle()
+    assert world.condition("FailureTarget") == ("True", "Diverged")
+    assert world.status.message == f"{LEARNER_1}: the loss is NaN"
