@@ -32,7 +32,7 @@ def test_network_and_program_and_loaded_policy_agree(name: str, tmp_path: Path) 
         observation = np.stack([np.asarray(policy.observation_space.sample()) for _ in range(5)])
         with torch.no_grad():
             parameters, state = network.policy(torch.from_numpy(observation), state)
-            expected = policy.distribution.to_environment(policy.distribution.mode(parameters))
+            expected = policy.actions.to_environment(policy.actions.mode(parameters))
             action, program_parameters, *program_state = program(
                 torch.from_numpy(observation), *program_state
             )

@@ -26,11 +26,20 @@ class Optimizer(Protocol):
 class RmsProp:
     """RMSProp (Tieleman and Hinton 2012) as in ``torch.optim.RMSprop``: ε is added outside the root."""
 
-    def __init__(self, size: int, *, alpha: float, epsilon: float, momentum: float, centered: bool) -> None:
+    def __init__(
+        self,
+        size: int,
+        device: torch.device,
+        *,
+        alpha: float,
+        epsilon: float,
+        momentum: float,
+        centered: bool,
+    ) -> None:
         self._alpha, self._epsilon, self._momentum = alpha, epsilon, momentum
-        self._square = torch.zeros(size)
-        self._mean = torch.zeros(size if centered else 0)
-        self._buffer = torch.zeros(size if momentum else 0)
+        self._square = torch.zeros(size, device=device)
+        self._mean = torch.zeros(size if centered else 0, device=device)
+        self._buffer = torch.zeros(size if momentum else 0, device=device)
 
     def step(self, parameters: Tensor, gradient: Tensor, learning_rate: float) -> None:
         self._square.mul_(self._alpha).addcmul_(gradient, gradient, value=1 - self._alpha)
@@ -58,11 +67,13 @@ class RmsProp:
 class Adam:
     """Adam (Kingma and Ba 2014) as in ``torch.optim.Adam``."""
 
-    def __init__(self, size: int, *, beta1: float, beta2: float, epsilon: float) -> None:
+    def __init__(
+        self, size: int, device: torch.device, *, beta1: float, beta2: float, epsilon: float
+    ) -> None:
         self._beta1, self._beta2, self._epsilon = beta1, beta2, epsilon
         self._steps = 0
-        self._mean = torch.zeros(size)
-        self._square = torch.zeros(size)
+        self._mean = torch.zeros(size, device=device)
+        self._square = torch.zeros(size, device=device)
 
     def step(self, parameters: Tensor, gradient: Tensor, learning_rate: float) -> None:
         self._steps += 1
@@ -80,14 +91,19 @@ class Adam:
         self._square.copy_(state["square"])
 
 
-def make_optimizer(settings: OptimizerSettings, size: int) -> Optimizer:
-    """The optimizer that ``spec.algorithm.*.optimizer`` asks for, for ``size`` parameters."""
+_CPU = torch.device("cpu")
+
+
+def make_optimizer(settings: OptimizerSettings, size: int, device: torch.device = _CPU) -> Optimizer:
+    """The optimizer that ``spec.algorithm.*.optimizer`` asks for, for ``size`` parameters on ``device``."""
     if settings.adam is not None:
         adam = settings.adam
-        return Adam(size, beta1=adam.beta1, beta2=adam.beta2, epsilon=adam.epsilon)
+        return Adam(size, device, beta1=adam.beta1, beta2=adam.beta2, epsilon=adam.epsilon)
     assert settings.rmsprop is not None, "the contract lets exactly one optimizer through"
     rms = settings.rmsprop
-    return RmsProp(size, alpha=rms.alpha, epsilon=rms.epsilon, momentum=rms.momentum, centered=rms.centered)
+    return RmsProp(
+        size, device, alpha=rms.alpha, epsilon=rms.epsilon, momentum=rms.momentum, centered=rms.centered
+    )
 
 
 def clip_by_norm(gradient: Tensor, limit: float | None) -> Tensor:

@@ -12,9 +12,11 @@ class EpisodeTracker:
         self._return = np.zeros(num_envs)
         self._length = np.zeros(num_envs, np.int64)
 
-    def add(self, reward: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The next T steps, all arguments ``[T, B]``; ``ended`` where an episode ended, ``valid`` where there was a step:
-        what else stands in ``reward`` is no part of a return.
+    def add(
+        self, reward: np.ndarray, ended: np.ndarray, valid: np.ndarray, told: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The next T steps, all of them ``[T, B]``; ``ended`` where an episode ended, ``valid`` where there was a step:
+        what else stands in ``reward`` is no part of a return. ``told`` ``[B]`` bool: whose episodes are to be told (None: all).
 
         Returns:
             Of the K episodes that ended, in the order of their ends: returns ``[K]`` float32 and lengths ``[K]`` int64.
@@ -32,6 +34,8 @@ class EpisodeTracker:
         self._return[environment[last]] -= returns[time[last], environment[last]]
         self._length[environment[last]] -= lengths[time[last], environment[last]]
         order = np.argsort(time, kind="stable")
+        if told is not None:
+            order = order[told[environment[order]]]
         return episode_returns[order].astype(np.float32), episode_lengths[order]
 
 

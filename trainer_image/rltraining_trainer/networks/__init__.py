@@ -1,7 +1,26 @@
 """Policies and values as torch modules: torso, optional LSTM, heads."""
 
-from rltraining_trainer.networks.actor_critic import ActorCritic, State
-from rltraining_trainer.networks.build import build_actor_critic
+from rltraining_trainer.networks.actions import Actions, DeterministicActions, GreedyActions
+from rltraining_trainer.networks.actor_critic import ActorCritic
+from rltraining_trainer.networks.build import build_actor_critic, build_deterministic, build_q_network
+from rltraining_trainer.networks.deterministic import DeterministicActorCritic
 from rltraining_trainer.networks.distributions import Categorical, DiagonalGaussian, Distribution
+from rltraining_trainer.networks.policy_network import PolicyNetwork, State
+from rltraining_trainer.networks.q_network import QNetwork
 
-__all__ = ["ActorCritic", "Categorical", "DiagonalGaussian", "Distribution", "State", "build_actor_critic"]
+__all__ = [
+    "Actions",
+    "ActorCritic",
+    "Categorical",
+    "DeterministicActions",
+    "DeterministicActorCritic",
+    "DiagonalGaussian",
+    "Distribution",
+    "GreedyActions",
+    "PolicyNetwork",
+    "QNetwork",
+    "State",
+    "build_actor_critic",
+    "build_deterministic",
+    "build_q_network",
+]

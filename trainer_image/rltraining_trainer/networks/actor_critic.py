@@ -5,13 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from rltraining_trainer.networks.policy_network import PolicyNetwork, State
 from rltraining_trainer.networks.torsos import orthogonal
 
-State = tuple[Tensor, ...]
-"""Recurrent state: ``()`` without an LSTM, ``(h, c)`` of ``[B, H]`` each with one."""
 
-
-class ActorCritic(nn.Module):
+class ActorCritic(PolicyNetwork):
     """Policy parameters and state value of an observation.
 
     Args:
@@ -36,16 +34,11 @@ class ActorCritic(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(outputs)) if gaussian else None
 
     def initial_state(self, batch: int) -> State:
-        """The state at the beginning of an episode, for ``batch`` environments."""
         if self.lstm is None:
             return ()
         return (torch.zeros(batch, self.lstm.hidden_size), torch.zeros(batch, self.lstm.hidden_size))
 
     def policy(self, observation: Tensor, state: State, first: Tensor | None = None) -> tuple[Tensor, State]:
-        """One step of acting: (policy parameters ``[B, P]``, next state).
-
-        ``first`` ``[B]`` bool: where an episode begins, the state is forgotten before it is used.
-        """
         features, state = self._step(observation, state, first)
         return self._policy_parameters(features), state
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from textwrap import shorten
 
 import numpy as np
@@ -13,8 +14,11 @@ from rltraining_api.network import Network
 from torch import Tensor, nn
 
 from rltraining_trainer.errors import BadConfiguration, UserCodeError, one_line, user_code, user_code_error
+from rltraining_trainer.networks.actions import DeterministicActions, GreedyActions
 from rltraining_trainer.networks.actor_critic import ActorCritic
+from rltraining_trainer.networks.deterministic import DeterministicActorCritic
 from rltraining_trainer.networks.distributions import Categorical, DiagonalGaussian, Distribution
+from rltraining_trainer.networks.q_network import QNetwork
 from rltraining_trainer.networks.torsos import ACTIVATIONS, AsFloat, ImpalaCnn, Mlp, NatureCnn, OneHot, Pixels
 
 
@@ -28,14 +32,70 @@ def build_actor_critic(
         UserCodeError: ``network.entryPoint`` cannot be imported, or raised.
     """
     distribution = _distribution(action_space)
-    torso = _torso(network, observation_space)
-    features = _features(torso, observation_space, network)
+    torso, features = _torso(network, observation_space)
     lstm_size = network.lstm.hidden_size if network.lstm else 0
     gaussian = isinstance(distribution, DiagonalGaussian)
     actor_critic = ActorCritic(
         torso, features, distribution.parameter_size, gaussian=gaussian, lstm_size=lstm_size
     )
     return actor_critic, distribution
+
+
+def build_q_network(
+    network: Network, observation_space: spaces.Space, action_space: spaces.Space, *, dueling: bool
+) -> tuple[QNetwork, GreedyActions]:
+    """The network of dqnApex for these spaces, and how its values become actions. Raises as ``build_actor_critic``."""
+    if not isinstance(action_space, spaces.Discrete):
+        raise BadConfiguration(
+            "spec.algorithm.dqnApex: it needs Discrete actions, but those of the environment are "
+            f"{_shown(action_space)}; use ddpgApex or impala"
+        )
+    _check_not_recurrent(network, "dqnApex")
+    torso, features = _torso(network, observation_space)
+    return QNetwork(torso, features, int(action_space.n), dueling=dueling), GreedyActions(action_space)
+
+
+def build_deterministic(
+    network: Network, observation_space: spaces.Space, action_space: spaces.Space
+) -> tuple[DeterministicActorCritic, DeterministicActions]:
+    """The actor and critic of ddpgApex for these spaces, and how the actor's output becomes actions.
+
+    With ``network.mlp`` the critic's layers take observation and action together; otherwise they take what the rest of the
+    network makes of the observation, and the action. Raises as ``build_actor_critic``.
+    """
+    if not (isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating)):
+        raise BadConfiguration(
+            "spec.algorithm.ddpgApex: it needs actions in a Box of floats, but those of the environment are "
+            f"{_shown(action_space)}; use dqnApex or impala"
+        )
+    if not np.isfinite(action_space.high.astype(np.float64) - action_space.low).all():
+        raise BadConfiguration(
+            f"spec.algorithm.ddpgApex: it needs actions with bounds, but those of the environment are "
+            f"{_shown(action_space)}; give its action space finite bounds, or use impala"
+        )
+    _check_not_recurrent(network, "ddpgApex")
+    actor_torso, actor_features = _torso(network, observation_space)
+    if network.mlp is not None:
+        hidden_sizes, activation = network.mlp.hidden_sizes, ACTIVATIONS[network.mlp.activation]
+        critic_torso = _mlp(observation_space, (), activation)  # which only flattens
+        known = _features(critic_torso, observation_space, network)
+    else:
+        critic_torso, known = _torso(network, observation_space)
+        hidden_sizes, activation = (known,), nn.ReLU
+    dimensions = math.prod(action_space.shape)
+    critic_body = Mlp((known + dimensions,), hidden_sizes, activation)
+    actor_critic = DeterministicActorCritic(
+        actor_torso, actor_features, dimensions, critic_torso, critic_body, hidden_sizes[-1]
+    )
+    return actor_critic, DeterministicActions(action_space)
+
+
+def _check_not_recurrent(network: Network, algorithm: str) -> None:
+    if network.lstm is not None:
+        raise BadConfiguration(
+            f"spec.network.lstm: {algorithm} learns from single transitions, which have no recurrent state; "
+            "leave lstm out, or use impala"
+        )
 
 
 def _distribution(space: spaces.Space) -> Distribution:
@@ -49,22 +109,28 @@ def _distribution(space: spaces.Space) -> Distribution:
     )
 
 
-def _torso(network: Network, space: spaces.Space) -> nn.Module:
+def _torso(network: Network, space: spaces.Space) -> tuple[nn.Module, int]:
+    """(observations to features, how many)."""
     if network.entry_point is not None:
-        return _user_torso(network.entry_point, space)
-    if network.mlp is not None:
-        activation = ACTIVATIONS[network.mlp.activation]
-        if isinstance(space, spaces.Discrete):
-            n = int(space.n)
-            return nn.Sequential(OneHot(n, int(space.start)), Mlp((n,), network.mlp.hidden_sizes, activation))
-        if isinstance(space, spaces.Box):
-            mlp = Mlp(space.shape, network.mlp.hidden_sizes, activation)
-            return mlp if space.dtype == np.float32 else nn.Sequential(AsFloat(), mlp)
-        raise BadConfiguration(
-            f"spec.network.mlp: observations of {_shown(space)} are not supported; "
-            "wrap the environment with gymnasium.wrappers.FlattenObservation"
-        )
-    return _cnn(network, space)
+        torso = _user_torso(network.entry_point, space)
+    elif network.mlp is not None:
+        torso = _mlp(space, network.mlp.hidden_sizes, ACTIVATIONS[network.mlp.activation])
+    else:
+        torso = _cnn(network, space)
+    return torso, _features(torso, space, network)
+
+
+def _mlp(space: spaces.Space, hidden_sizes: Sequence[int], activation: type[nn.Module]) -> nn.Module:
+    if isinstance(space, spaces.Discrete):
+        n = int(space.n)
+        return nn.Sequential(OneHot(n, int(space.start)), Mlp((n,), hidden_sizes, activation))
+    if isinstance(space, spaces.Box):
+        mlp = Mlp(space.shape, hidden_sizes, activation)
+        return mlp if space.dtype == np.float32 else nn.Sequential(AsFloat(), mlp)
+    raise BadConfiguration(
+        f"spec.network.mlp: observations of {_shown(space)} are not supported; "
+        "wrap the environment with gymnasium.wrappers.FlattenObservation"
+    )
 
 
 def _cnn(network: Network, space: spaces.Space) -> nn.Module:

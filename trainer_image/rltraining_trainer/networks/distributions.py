@@ -15,28 +15,18 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from rltraining_trainer.networks.actions import Actions, BoxActions, DiscreteActions
+
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
-class Distribution(Protocol):
-    """What an algorithm needs of a policy's actions."""
+class Distribution(Actions, Protocol):
+    """What an algorithm that draws its actions needs of them."""
 
     parameter_size: int
     """P, how many numbers the policy head puts out."""
     action_shape: tuple[int, ...]
     """Shape of one action as a tensor: () or (dimensions,)."""
-
-    def noise(self, *batch: int) -> Tensor:
-        """Noise for ``batch`` draws: what ``sample`` takes."""
-        ...
-
-    def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
-        """Actions ``[...]`` + action_shape from parameters ``[..., P]``."""
-        ...
-
-    def mode(self, parameters: Tensor) -> Tensor:
-        """The most likely action."""
-        ...
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
         """log π(action) ``[...]``."""
@@ -46,23 +36,15 @@ class Distribution(Protocol):
         """(log π(action), H(π)), each ``[...]``: one pass for both."""
         ...
 
-    def environment_action(self, action: Tensor) -> Tensor:
-        """Actions as the environment's space wants them."""
-        ...
 
-    def to_environment(self, action: Tensor) -> np.ndarray:
-        """``environment_action``, as the environment takes it."""
-        ...
-
-
-class Categorical:
+class Categorical(DiscreteActions):
     """One of n actions (``spaces.Discrete``); the parameters are logits ``[..., n]``."""
 
     action_shape: tuple[int, ...] = ()
 
     def __init__(self, space: spaces.Discrete) -> None:
+        super().__init__(space)
         self.parameter_size = int(space.n)
-        self._start = int(space.start)
 
     def noise(self, *batch: int) -> Tensor:
         return torch.empty(*batch, self.parameter_size).exponential_().log_().neg_()  # Gumbel
@@ -81,14 +63,8 @@ class Categorical:
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         return log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1), entropy
 
-    def environment_action(self, action: Tensor) -> Tensor:
-        return action + self._start if self._start else action
 
-    def to_environment(self, action: Tensor) -> np.ndarray:
-        return self.environment_action(action).numpy()
-
-
-class DiagonalGaussian:
+class DiagonalGaussian(BoxActions):
     """A vector of real numbers (``spaces.Box``); the parameters are (mean, log standard deviation) ``[..., 2·d]``.
 
     The policy lives where every bounded action runs from -1 to 1; ``to_environment`` scales and clips. Log-probabilities are
@@ -96,13 +72,7 @@ class DiagonalGaussian:
     """
 
     def __init__(self, space: spaces.Box) -> None:
-        low = torch.tensor(space.low, dtype=torch.float32).reshape(-1)
-        high = torch.tensor(space.high, dtype=torch.float32).reshape(-1)
-        bounded = torch.isfinite(high - low)
-        self._space = space
-        self._low, self._high = low, high
-        self._scale = torch.where(bounded, (high - low) / 2, 1.0)
-        self._center = torch.where(bounded, (high + low) / 2, 0.0)
+        super().__init__(space)
         dimensions = int(np.prod(space.shape))
         self.action_shape: tuple[int, ...] = (dimensions,)
         self.parameter_size = 2 * dimensions
@@ -125,13 +95,3 @@ class DiagonalGaussian:
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         entropy = (parameters.chunk(2, -1)[1] + 0.5 + _LOG_SQRT_2PI).sum(-1)
         return self.log_prob(parameters, action), entropy
-
-    def environment_action(self, action: Tensor) -> Tensor:
-        scaled = torch.clamp(action * self._scale + self._center, self._low, self._high)
-        return scaled.reshape(*action.shape[:-1], *self._space.shape)
-
-    def to_environment(self, action: Tensor) -> np.ndarray:
-        scaled, space = self.environment_action(action).numpy(), self._space
-        if scaled.dtype == space.dtype:
-            return scaled
-        return scaled.astype(space.dtype).clip(space.low, space.high)  # a bound in float32 may lie outside

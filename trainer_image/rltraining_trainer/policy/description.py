@@ -88,6 +88,8 @@ class PolicyDescription(ApiModel):
     algorithm: str
     environment: Environment
     network: Network
+    dueling: bool = False
+    """The Q-network ends in state value and advantages (`dqnApex.dueling`)."""
     observation_space: SpaceDescription
     action_space: SpaceDescription
     progress: Progress
@@ -107,6 +109,7 @@ def describe(
         algorithm=job.spec.algorithm.name,
         environment=job.spec.environment,
         network=job.spec.network,
+        dueling=getattr(job.spec.algorithm.parameters, "dueling", False),
         observation_space=describe_space(observation_space),
         action_space=describe_space(action_space),
         progress=progress,

@@ -13,7 +13,7 @@ from rltraining_api.status import Progress
 
 from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.checkpoint.storage import open_storage
-from rltraining_trainer.networks import ActorCritic
+from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy.description import describe
 from rltraining_trainer.policy.policy import DESCRIPTION_FILE, WEIGHTS_FILE, Policy
 from rltraining_trainer.policy.program import ProgramError, describe_program, to_torchscript
@@ -29,7 +29,7 @@ class PolicyError(Exception):
 
 def export_policy(
     directory: str | Path,
-    network: ActorCritic,
+    network: PolicyNetwork,
     job: RLTrainingJob,
     environment_spaces: tuple[spaces.Space, spaces.Space],
     progress: Progress,

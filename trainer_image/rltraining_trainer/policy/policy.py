@@ -13,7 +13,14 @@ from torch import Tensor
 
 from rltraining_trainer.checkpoint.storage import open_storage
 from rltraining_trainer.errors import BadConfiguration
-from rltraining_trainer.networks import State, build_actor_critic
+from rltraining_trainer.networks import (
+    Actions,
+    PolicyNetwork,
+    State,
+    build_actor_critic,
+    build_deterministic,
+    build_q_network,
+)
 from rltraining_trainer.policy.description import PolicyDescription, make_space
 
 DESCRIPTION_FILE = "policy.json"
@@ -31,9 +38,7 @@ class Policy:
         self.description = description
         self.observation_space = make_space(description.observation_space)
         self.action_space = make_space(description.action_space)
-        self.network, self.distribution = build_actor_critic(
-            description.network, self.observation_space, self.action_space
-        )
+        self.network, self.actions = self._build()
         try:
             self.network.load_state_dict(weights)
         except RuntimeError as error:
@@ -74,7 +79,8 @@ class Policy:
         """The action for an observation, or actions ``[B, ...]`` for observations ``[B, ...]``.
 
         Args:
-            deterministic: the most likely action; else one is drawn, with torch's global generator.
+            deterministic: the most likely action; else one is drawn, with torch's global generator, unless the algorithm's
+                policy is deterministic anyhow.
             first: ``[B]`` bool, where an observation begins an episode, so that what was before is forgotten.
 
         Raises:
@@ -96,10 +102,20 @@ class Policy:
             self._state,
             None if first is None else torch.from_numpy(first),
         )
-        action = self.distribution.to_environment(self._choose(parameters, deterministic))
+        action = self.actions.to_environment(self._choose(parameters, deterministic))
         return action[0] if single else action
+
+    def _build(self) -> tuple[PolicyNetwork, Actions]:
+        """The network that the policy's algorithm trains, and what becomes of its output."""
+        described = self.description
+        made_for = described.network, self.observation_space, self.action_space
+        if described.algorithm == "dqnApex":
+            return build_q_network(*made_for, dueling=described.dueling)
+        if described.algorithm == "ddpgApex":
+            return build_deterministic(*made_for)
+        return build_actor_critic(*made_for)
 
     def _choose(self, parameters: Tensor, deterministic: bool) -> Tensor:
         if deterministic:
-            return self.distribution.mode(parameters)
-        return self.distribution.sample(parameters, self.distribution.noise(len(parameters)))
+            return self.actions.mode(parameters)
+        return self.actions.sample(parameters, self.actions.noise(len(parameters)))

@@ -20,18 +20,18 @@ class ProgramError(Exception):
 class PolicyProgram(nn.Module):
     """(observation ``[B, ...]``, \\*state) to (most likely action ``[B, ...]``, policy parameters ``[B, P]``, \\*state).
 
-    The action is what the environment takes; the state, zeros at the beginning of an episode, is empty without
-    an LSTM.
+    The action is what the environment takes; the parameters are the network's output, such as logits or Q-values; the
+    state, zeros at the beginning of an episode, is empty without an LSTM.
     """
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
         self.network = policy.network
-        self._distribution = policy.distribution
+        self._actions = policy.actions
 
     def forward(self, observation: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         parameters, state = self.network.policy(observation, state)
-        action = self._distribution.environment_action(self._distribution.mode(parameters))
+        action = self._actions.environment_action(self._actions.mode(parameters))
         return (action, parameters, *state)
 
 

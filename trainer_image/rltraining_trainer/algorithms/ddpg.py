@@ -1,0 +1,95 @@
+"""Ape-X DPG (Horgan et al. 2018, arXiv 1803.00933, appendix): deterministic policy gradient from prioritized replay."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from rltraining_api.algorithms import DdpgApex
+from torch import Tensor
+
+from rltraining_trainer.algorithms.apex import ApexLearner, Part
+from rltraining_trainer.algorithms.exploration import GaussianNoise, OrnsteinUhlenbeckNoise, noise_scale
+from rltraining_trainer.algorithms.q_learning import squared_loss
+from rltraining_trainer.algorithms.transitions import Acted, Transitions
+from rltraining_trainer.networks import DeterministicActions, DeterministicActorCritic
+
+
+class DdpgActor:
+    """Acts as the policy does, plus noise, in each environment of a scale of its own."""
+
+    def __init__(
+        self, network: DeterministicActorCritic, actions: DeterministicActions, settings: DdpgApex
+    ) -> None:
+        self._network, self._actions, self._settings = network, actions, settings
+        self._noise = GaussianNoise() if settings.noise == "Gaussian" else OrnsteinUhlenbeckNoise()
+        self._scale = torch.zeros(0, 1)
+
+    def place(self, environments: range, total: int) -> None:
+        settings = self._settings
+        scale = noise_scale(settings.exploration_noise, settings.exploration_spread, environments, total)
+        self._scale = scale.unsqueeze(1)
+
+    def act(self, observation: Tensor, first: Tensor) -> Acted:
+        network = self._network
+        best = network.actor(observation)
+        action = (best + self._scale * self._noise.draw(best.shape, first)).clamp_(-1.0, 1.0)
+        features = network.critic_torso(observation)
+        values = network.value(torch.cat((features, features)), torch.cat((action, best)))
+        return Acted(action, *values.chunk(2))
+
+    def value(self, observation: Tensor) -> Tensor:
+        network = self._network
+        return network.value(network.critic_torso(observation), network.actor(observation))
+
+    def to_environment(self, action: Tensor) -> np.ndarray:
+        return self._actions.to_environment(action)
+
+
+class DdpgLearner(ApexLearner[DeterministicActorCritic]):
+    """The critic minimises ½ δ², weighted by importance; the actor maximises Q(s, π(s)) (Silver et al. 2014)."""
+
+    algorithm = "ddpgApex"
+    steps_sizes = "actorLearningRate, criticLearningRate"
+
+    def __init__(
+        self,
+        network: DeterministicActorCritic,
+        settings: DdpgApex,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        size = sum(parameter.numel() for parameter in network.parameters())
+        actor_size = sum(parameter.numel() for parameter in network.actor.parameters())
+        parts = (
+            Part("actor_gradient_norm", actor_size, settings.actor_learning_rate),
+            Part("critic_gradient_norm", size - actor_size, settings.critic_learning_rate),
+        )
+        super().__init__(network, settings, settings.optimizer, parts, device)
+        self._action_clip = settings.action_gradient_clip
+
+    def _backward(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        network, target = self.network, self._target
+        with torch.no_grad():
+            after = batch["next_observation"]
+            next_value = target.value(target.critic_torso(after), target.actor(after))
+            goal = torch.addcmul(batch["reward"], batch["discount"], next_value)
+        features = network.critic_torso(batch["observation"])
+        value = network.value(features, batch["action"])
+        errors = goal - value.detach()
+        loss, slope = squared_loss(errors)
+        value.backward(-(slope * weights))
+
+        action = network.actor(batch["observation"])
+        tried = action.detach().requires_grad_()
+        tried_value = network.value(features.detach(), tried).sum()
+        (action_slope,) = torch.autograd.grad(
+            tried_value, tried
+        )  # dQ/da; the critic's gradient stays as it is
+        if self._action_clip is not None:
+            action_slope = action_slope.clamp(-self._action_clip, self._action_clip)
+        action.backward(-action_slope)
+        terms = {
+            "critic_loss": (loss * weights).mean(),
+            "value": value.detach().mean(),
+            "policy_value": tried_value.detach() / len(tried),
+        }
+        return errors, terms

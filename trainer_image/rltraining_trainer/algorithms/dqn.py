@@ -1,0 +1,68 @@
+"""Ape-X DQN (Horgan et al. 2018, arXiv 1803.00933): double, dueling Q-learning from prioritized replay."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from rltraining_api.algorithms import DqnApex
+from torch import Tensor
+
+from rltraining_trainer.algorithms.apex import ApexLearner, Part
+from rltraining_trainer.algorithms.exploration import apex_epsilon
+from rltraining_trainer.algorithms.q_learning import double_q_target, huber_loss, squared_loss
+from rltraining_trainer.algorithms.transitions import Acted, Transitions
+from rltraining_trainer.networks import GreedyActions, QNetwork
+
+
+class DqnActor:
+    """Acts ε-greedily, in each environment with an ε of its own."""
+
+    def __init__(self, network: QNetwork, actions: GreedyActions, settings: DqnApex) -> None:
+        self._network, self._actions, self._settings = network, actions, settings
+        self._epsilon = torch.zeros(0)
+
+    def place(self, environments: range, total: int) -> None:
+        settings = self._settings
+        self._epsilon = apex_epsilon(
+            settings.exploration_epsilon, settings.exploration_alpha, environments, total
+        )
+
+    def act(self, observation: Tensor, first: Tensor) -> Acted:
+        values = self._network(observation)
+        best, greedy = values.max(1)
+        explores = torch.rand(len(values)) < self._epsilon
+        action = torch.where(explores, torch.randint_like(greedy, values.shape[1]), greedy)
+        return Acted(action, values.gather(1, action.unsqueeze(1)).squeeze(1), best)
+
+    def value(self, observation: Tensor) -> Tensor:
+        return self._network(observation).amax(1)
+
+    def to_environment(self, action: Tensor) -> np.ndarray:
+        return self._actions.to_environment(action)
+
+
+class DqnLearner(ApexLearner[QNetwork]):
+    """Minimises the importance-weighted loss of the TD error of Q(s, a)."""
+
+    algorithm = "dqnApex"
+    steps_sizes = "learningRate"
+
+    def __init__(self, network: QNetwork, settings: DqnApex, device: torch.device | str = "cpu") -> None:
+        size = sum(parameter.numel() for parameter in network.parameters())
+        parts = (Part("gradient_norm", size, settings.learning_rate),)
+        super().__init__(network, settings, settings.optimizer, parts, device)
+        self._double_q = settings.double_q
+        self._loss = huber_loss if settings.loss == "Huber" else squared_loss
+
+    def _backward(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        with torch.no_grad():
+            next_values = self._target(batch["next_observation"])
+            selector = self.network(batch["next_observation"]) if self._double_q else next_values
+        target = double_q_target(batch["reward"], batch["discount"], next_values, selector)
+        values, action = self.network(batch["observation"]), batch["action"].unsqueeze(1)
+        value = values.detach().gather(1, action).squeeze(1)
+        errors = target - value
+        # The loss's derivative is given: autograd is about the network only.
+        loss, slope = self._loss(errors)
+        values.backward(torch.zeros_like(values).scatter_(1, action, -(slope * weights).unsqueeze(1)))
+        return errors, {"loss": (loss * weights).mean(), "value": value.mean()}

@@ -1,0 +1,58 @@
+"""n-step returns (Sutton and Barto 2018, section 7.1; Ape-X: arXiv 1803.00933, section 4.1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class NStep(NamedTuple):
+    """What n steps from each of R steps in B environments come to, ``[R, B]`` each."""
+
+    returns: np.ndarray
+    """R_t, float32."""
+    discounts: np.ndarray
+    """What the value after the last of the steps counts: γ^k, or 0 if the episode terminated there. float32."""
+    lengths: np.ndarray
+    """k, from 1 to n, int64: x_{t+k} is the observation after the last of the steps."""
+
+
+def n_step_transitions(
+    rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, n: int, discount: float
+) -> NStep:
+    """The n steps from each of R steps, or fewer: no further than the end of the episode, or of the data.
+
+        R_t = Σ_{i<k} γ^i r_{t+i},    k = min(n, steps to the end of the episode, R − t)
+
+    The target is R_t + discounts_t · V(x_{t+k}): an episode that was truncated goes on in its last observation's value, one
+    that terminated does not.
+
+    Args:
+        rewards: ``[R, B]`` float32 r_t, finite also where there was no step.
+        terminated, truncated: ``[R, B]`` bool, the step ended its episode so (both: it terminated).
+        n: at least 1.
+        discount: γ.
+
+    Raises:
+        ValueError: shapes differ, or n is not positive.
+    """
+    if not (rewards.ndim == 2 and rewards.shape == terminated.shape == truncated.shape and n > 0):
+        raise ValueError(
+            f"n_step_transitions: rewards {rewards.shape}, terminated {terminated.shape} and truncated {truncated.shape} "
+            f"must have one shape [R, B], and n must be positive, got {n}"
+        )
+    rows = len(rewards)
+    returns = np.zeros(rewards.shape, np.float32)
+    lengths = np.zeros(rewards.shape, np.int64)
+    goes_on = np.ones(rewards.shape, bool)
+    for i in range(min(n, rows)):
+        # Row t of these views is about x_t, of those that begin at i about x_{t+i}.
+        going, count = goes_on[: rows - i], lengths[: rows - i]
+        returns[: rows - i] += np.float32(discount**i) * (rewards[i:] * going)
+        count += going
+        going &= ~(terminated[i:] | truncated[i:])
+    powers = np.power(discount, np.arange(n + 1), dtype=np.float64).astype(np.float32)
+    last = np.minimum(np.arange(rows)[:, None] + lengths - 1, max(rows - 1, 0))
+    discounts = powers[lengths] * ~np.take_along_axis(terminated, last, 0)
+    return NStep(returns, discounts, lengths)

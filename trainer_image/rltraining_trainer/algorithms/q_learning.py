@@ -1,0 +1,42 @@
+"""Targets and losses of temporal-difference learning from transitions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def double_q_target(returns: Tensor, discounts: Tensor, values: Tensor, selector: Tensor) -> Tensor:
+    """Targets ``[B]`` of double Q-learning (van Hasselt et al. 2016, arXiv 1509.06461, equation 4) over n steps.
+
+        y = R + γ^k Q'(s', argmax_a Q(s', a))
+
+    Plain Q-learning (Mnih et al. 2015) is the case in which ``selector`` is ``values``.
+
+    Args:
+        returns: ``[B]`` R, the discounted rewards of k steps.
+        discounts: ``[B]`` γ^k, or 0 if the episode terminated.
+        values: ``[B, A]`` Q'(s', ·) of the target network.
+        selector: ``[B, A]`` Q(s', ·) of the network that chooses.
+    """
+    chosen = values.gather(1, selector.argmax(1, keepdim=True)).squeeze(1)
+    return torch.addcmul(returns, discounts, chosen)
+
+
+@torch.no_grad()
+def squared_loss(errors: Tensor) -> tuple[Tensor, Tensor]:
+    """½ δ² of TD errors δ = y − Q ``[B]``, and its derivative with respect to δ, δ; each ``[B]``."""
+    return 0.5 * errors.square(), errors
+
+
+@torch.no_grad()
+def huber_loss(errors: Tensor) -> tuple[Tensor, Tensor]:
+    """Huber's loss of TD errors δ = y − Q ``[B]``, and its derivative with respect to δ, c; each ``[B]``.
+
+        ½ δ² where |δ| ≤ 1, |δ| − ½ elsewhere    =    c (δ − ½ c),    c = min(1, max(−1, δ))
+
+    Clipping the error, as Mnih et al. 2015 (Nature 518) call it.
+    """
+    clipped = errors.clamp(-1.0, 1.0)
+    return clipped * (errors - 0.5 * clipped), clipped

@@ -1,0 +1,43 @@
+"""A deterministic policy for continuous actions, and the critic that it learns from."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rltraining_trainer.networks.policy_network import PolicyNetwork, State
+from rltraining_trainer.networks.torsos import orthogonal
+
+
+class DeterministicActorCritic(PolicyNetwork):
+    """π(s) ``[N, d]`` from -1 to 1, and Q(s, a) ``[N]``, with nothing shared (Lillicrap et al. 2016, arXiv 1509.02971).
+
+    Args:
+        actor_torso: observations ``[N, ...]`` to features ``[N, actor_features]``.
+        dimensions: d, of an action.
+        critic_torso: observations ``[N, ...]`` to what the critic knows of them, ``[N, F]``; ``critic_body`` takes that and
+            the action, ``[N, F + d]``, to features ``[N, critic_features]``.
+    """
+
+    def __init__(
+        self,
+        actor_torso: nn.Module,
+        actor_features: int,
+        dimensions: int,
+        critic_torso: nn.Module,
+        critic_body: nn.Module,
+        critic_features: int,
+    ) -> None:
+        super().__init__()
+        # The actor comes first: its parameters are the first part of the flat vector, the critic's the rest.
+        actor_head = orthogonal(nn.Linear(actor_features, dimensions), 0.01)
+        self.actor = nn.Sequential(actor_torso, actor_head, nn.Tanh())
+        self.critic_torso = critic_torso
+        self.critic = nn.Sequential(critic_body, orthogonal(nn.Linear(critic_features, 1), 0.01))
+
+    def policy(self, observation: Tensor, state: State, first: Tensor | None = None) -> tuple[Tensor, State]:
+        return self.actor(observation), state
+
+    def value(self, observation_features: Tensor, action: Tensor) -> Tensor:
+        """Q(s, a) ``[N]`` from ``critic_torso``'s features of s and actions ``[N, d]``."""
+        return self.critic(torch.cat((observation_features, action), -1)).squeeze(-1)
