@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from rltraining_api.status import Status
+from rltraining_api.status import ReplayStatus, Status
 
 from rltraining.curve import CURVE_FILE
 from rltraining.jobfile import source_of
 from rltraining.snapshot import Snapshot
-from rltraining.units import clock, count, decimal, short
+from rltraining.units import clock, count, decimal, plural, short
 from rltraining.workdir import JOB_FILE, has_checkpoint
 
 WIDTH = 11
@@ -61,8 +61,17 @@ def results(snapshot: Snapshot, *, interrupted: bool = False) -> list[tuple[str,
         ("time", clock(snapshot.elapsed)),
         ("steps", steps),
         ("return", returns if progress.mean_return is not None else ""),
+        ("replay", _replay(status.replay) if status.replay else ""),
         _restarts(status),
     ]
+
+
+def _replay(replay: ReplayStatus) -> str:
+    """How the memory was used: to its end, a prioritized one tells what became of its priorities too."""
+    ratio = "" if replay.replay_ratio is None else f", drawn {short(replay.replay_ratio)} times each"
+    priorities = replay.priorities_applied + replay.priorities_stale
+    stale = f"; {count(replay.priorities_applied)} priorities applied, {count(replay.priorities_stale)} stale"
+    return f"{count(replay.size)} in {plural(replay.shards, 'shard')}{ratio}{stale if priorities else ''}"
 
 
 def _restarts(status: Status) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -32,6 +32,7 @@ def render(snapshot: Snapshot, *, curve: str = "") -> Group:
         _header(snapshot),
         _progress(snapshot),
         _figures(snapshot),
+        *_replay(snapshot),
         "",
         _pods(snapshot.pods),
     ]
@@ -78,6 +79,27 @@ def _figures(snapshot: Snapshot) -> Text:
         "lag": decimal(progress.policy_lag),
         "version": count(progress.model_version),
     }
+    return _row(figures)
+
+
+def _replay(snapshot: Snapshot) -> list[Text]:
+    """Of the memory, where there is one."""
+    if (replay := snapshot.status.replay) is None:
+        return []
+    ratio, age = replay.replay_ratio, replay.sample_age
+    figures = {
+        "replay": count(replay.size),
+        "shards": count(replay.shards),
+        "ratio": "-" if ratio is None else short(ratio),
+        "age": "-" if age is None else short(age),
+        "priorities": count(replay.priorities_applied),
+        "stale": count(replay.priorities_stale),
+        "lost": count(replay.lost),
+    }
+    return [_row(figures)]
+
+
+def _row(figures: Mapping[str, str]) -> Text:
     text = Text()
     for name, value in figures.items():
         text.append(f"{name} ", style="dim").append(f"{value}   ")

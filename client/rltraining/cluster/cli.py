@@ -33,6 +33,7 @@ class Role(StrEnum):
     """Of `logs`."""
 
     LEARNER = "learner"
+    REPLAY = "replay"
     SAMPLER = "sampler"
 
 

@@ -59,14 +59,17 @@ def _lines(client: RLTrainingClient, options: Options, index: int) -> Iterator[s
     )
 
 
-def _replicas(job: RLTrainingJob, role: Role) -> int:
-    return (job.spec.learner if role == "learner" else job.spec.sampler).replicas
+def _count(job: RLTrainingJob, role: Role) -> int:
+    """How many members of a role there are to be. Raises UsageError when the job has no such role."""
+    if count := job.spec.replicas(role):
+        return count
+    raise UsageError(f"--role: job {job.metadata.name} has no {role} pods")
 
 
 def _one_by_one(client: RLTrainingClient, options: Options) -> Iterator[str]:
     """Pod after pod; those that have no log are left out, unless none has one."""
     missing: list[str] = []
-    count = _replicas(client.get(options.name), options.role)
+    count = _count(client.get(options.name), options.role)
     for index in range(count):
         try:
             for line in _lines(client, options, index):
@@ -85,7 +88,7 @@ def _followed(client: RLTrainingClient, options: Options) -> Iterator[str]:
     away: set[int] = set()
 
     def follow(job: RLTrainingJob) -> None:
-        count = _replicas(job, options.role)
+        count = _count(job, options.role)
         if count > FOLLOWED_MAX:
             raise UsageError(
                 f"--index all: {count} pods are too many to follow (at most {FOLLOWED_MAX}): choose some with --index"

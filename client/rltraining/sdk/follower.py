@@ -153,8 +153,8 @@ class Follower:
             job = typed(self._jobs.get(self._log.job))
         except errors.JobNotFoundError:
             return True
-        role = job.spec.learner if self._log.role == "learner" else job.spec.sampler
-        return job.status.completion_time is not None or self._log.index >= role.replicas
+        count = job.spec.replicas(self._log.role)
+        return job.status.completion_time is not None or self._log.index >= count
 
     def _await_change(self, told: str) -> None:
         """Until something happens to the pod, but no longer than until the next look at the job."""

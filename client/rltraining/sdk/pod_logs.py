@@ -74,7 +74,7 @@ class PodLog:
                 f"pod {self.pod} is gone: the job is {job.status.phase}, "
                 f"and runPolicy.cleanPodPolicy {policy} has deleted its pods"
             )
-        members = (job.status.learner if self.role == "learner" else job.status.sampler).members
+        members = job.status.of_role(self.role).members
         return errors.JobNotFoundError(
             f"there is no pod {self.pod}: job {self.job} is {job.status.phase}, "
             f"and of its {self.role}s there {f'are: {members}' if members else 'is none'}"

@@ -14,7 +14,7 @@ from rltraining import RLTrainingClient
 from rltraining.sdk.timing import Timing
 from rltraining.snapshot import Snapshot
 from rltraining_api.manifest import load_manifest
-from rltraining_api.status import Progress, Status
+from rltraining_api.status import Progress, ReplayStatus, Status
 
 MANIFEST = """
 apiVersion: rltraining.dev/v1alpha1
@@ -54,9 +54,12 @@ def snapshot() -> SnapshotMaker:
         message: str = "",
         restarts: int = 0,
         progress: Mapping[str, Any] = {},
+        replay: ReplayStatus | None = None,
         **rest: Any,
     ) -> Snapshot:
-        status = Status(phase=phase, message=message, restarts=restarts, progress=Progress(**progress))
+        status = Status(
+            phase=phase, message=message, restarts=restarts, progress=Progress(**progress), replay=replay
+        )
         job = load_manifest(MANIFEST).model_copy(update={"status": status})
         return Snapshot(job=job, **{"elapsed": 3.2, **rest})
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rltraining.plain import phase_line, progress_line
 from rltraining.snapshot import EventRow, PodRow, Snapshot
 from rltraining.view import PODS_SHOWN, render
+from rltraining_api.status import ReplayStatus
 
 SnapshotMaker = Callable[..., Snapshot]
 
@@ -62,6 +63,23 @@ cartpole-sampler-0   Running   no             2   restarting after exit code 137
 00:01  PodsCreated: created two pods
 00:02  Disrupted: killed"""
     )
+
+
+def test_a_replay_memory_has_a_line_of_its_own(snapshot: SnapshotMaker) -> None:
+    replay = ReplayStatus(
+        shards=2, size=90_000, replay_ratio=0.8125, sample_age=41_200, priorities_applied=80_000, lost=6
+    )
+    lines = drawn(render(snapshot(replay=replay))).splitlines()
+    assert (
+        lines[3]
+        == "replay 90,000   shards 2   ratio 0.812   age 41.2k   priorities 80,000   stale 0   lost 6"
+    )
+    assert (
+        drawn(render(snapshot(replay=ReplayStatus())))
+        .splitlines()[3]
+        .startswith("replay 0   shards 0   ratio -")
+    )
+    assert drawn(render(snapshot())).count("replay") == 0
 
 
 def test_before_anything_is_known(snapshot: SnapshotMaker) -> None:

@@ -312,6 +312,23 @@ def test_logs(api: FakeApi, job: Any) -> None:
     assert "--follow and --previous exclude each other" in rltrain("logs", "cartpole", "-f", "-p").stderr
 
 
+def test_logs_of_replay_pods(api: FakeApi, job: dict[str, Any]) -> None:
+    for more in (("-i", "all"), ("-i", "all", "-f")):
+        result = rltrain("logs", "cartpole", "--role", "replay", *more)
+        assert (result.exit_code, result.stderr) == (2, "error: --role: job cartpole has no replay pods\n")
+    assert "of its replays there is none" in rltrain("logs", "cartpole", "-r", "replay").stderr
+    algorithm = {"dqnApex": {"replay": {"placement": "Dedicated"}}}
+    spec = job["spec"] | {"algorithm": algorithm, "replay": {"replicas": 2}}
+    api.put("rltrainingjobs", {**job, "spec": spec})
+    for index in (0, 1):
+        put_pod(api, f"cartpole-replay-{index}", f"r{index}")
+        api.write(f"r{index}", f"line of {index}")
+    assert rltrain("logs", "cartpole", "-r", "replay", "-i", "all").output.splitlines() == [
+        "[replay-0] line of 0",
+        "[replay-1] line of 1",
+    ]
+
+
 def test_all_samplers_are_followed_also_those_that_come_later(api: FakeApi, job: Any) -> None:
     for index in (0, 1, 2):
         api.write(f"s{index}", f"line of {index}")

@@ -9,7 +9,7 @@ from rltraining.jobfile import SOURCE_ANNOTATION
 from rltraining.snapshot import Point, Snapshot
 from rltraining.summary import failure, shown, summary
 from rltraining_api.job import Metadata
-from rltraining_api.status import Condition
+from rltraining_api.status import Condition, ReplayStatus
 
 SnapshotMaker = Callable[..., Snapshot]
 PROGRESS = {"environment_steps": 412_160, "mean_return": 480.0, "steps_per_second": 251_412.0}
@@ -47,6 +47,27 @@ Succeeded: cartpole: impala on CartPole-v1
 Evaluate:     rltrain evaluate runs/x/policy
 Look closer:  tensorboard --logdir runs/x"""
     )
+
+
+@pytest.mark.parametrize(
+    ("replay", "line"),
+    [
+        (
+            ReplayStatus(
+                shards=2, size=90_000, replay_ratio=0.8, priorities_applied=80_000, priorities_stale=12
+            ),
+            "  replay     90,000 in 2 shards, drawn 0.8 times each; 80,000 priorities applied, 12 stale",
+        ),
+        (ReplayStatus(shards=1, size=5), "  replay     5 in 1 shard"),
+        (None, None),
+    ],
+    ids=["prioritized", "uniform", "none"],
+)
+def test_a_replay_memory_is_told_of(
+    snapshot: SnapshotMaker, folder: Path, replay: ReplayStatus | None, line: str | None
+) -> None:
+    text = summary(snapshot("Succeeded", replay=replay), folder, signal=None, has_curve=False)
+    assert [row for row in text.splitlines() if "replay" in row] == ([line] if line else [])
 
 
 def test_an_interrupted_run_says_how_to_go_on(snapshot: SnapshotMaker, folder: Path) -> None:
