@@ -52,7 +52,7 @@ def run(seeds: int) -> None:
         (f"{batch} environments, stepped", lambda: environments.step(actions), batch),
         ("policy, forward", forward, batch),
         ("a sampler's unroll", collector.collect, steps),
-        ("a learner's update", lambda: learner.step([unroll], 0), steps),
+        ("a learner's update", lambda: learner.step([unroll]), steps),
     ]
     rows = []
     for name, work, count in parts:

@@ -73,7 +73,7 @@ FROZEN = {"learning_rate_schedule": "Linear", "gradient_clip": None}
 def look(learner: ImpalaLearner, batch: Unroll) -> tuple[dict[str, float], Tensor]:
     """Terms of the loss and gradient, with parameters unchanged."""
     before = learner.parameters.detach().clone()
-    terms = learner.step([batch], environment_steps=100)
+    terms = learner.step([batch])
     assert torch.equal(learner.parameters, before)
     return {name: term.item() for name, term in terms.items()}, learner.parameters.grad.clone()
 
@@ -148,7 +148,7 @@ every_network = pytest.mark.parametrize(
 def test_the_terms_of_the_loss_are_those_of_the_paper(
     settings: Impala, action: spaces.Space, lstm: bool
 ) -> None:
-    learner = make(settings, action, lstm=lstm, total_steps=100)
+    learner = make(settings, action, lstm=lstm, total_steps=1)
     batch = unroll(learner)
 
     found, _ = look(learner, batch)
@@ -164,7 +164,7 @@ def test_the_terms_of_the_loss_are_those_of_the_paper(
 def test_the_gradient_is_that_of_the_loss_with_its_targets_held(
     settings: Impala, action: spaces.Space, lstm: bool
 ) -> None:
-    learner = make(settings, action, lstm=lstm, total_steps=100)
+    learner = make(settings, action, lstm=lstm, total_steps=1)
     batch = unroll(learner)
     fixed = constants(learner, batch)
 
@@ -194,7 +194,7 @@ def gradient_parts(learner: ImpalaLearner, gradient: Tensor) -> list[Tensor]:
 
 @every_network
 def test_what_stands_in_rows_that_are_no_steps_is_not_learnt(action: spaces.Space, lstm: bool) -> None:
-    learner = make(Impala(**FROZEN), action, lstm=lstm, total_steps=100)
+    learner = make(Impala(**FROZEN), action, lstm=lstm, total_steps=1)
     batch = unroll(learner)
     other = copy.deepcopy(batch)
     other["reward"][~batch["valid"]] = 1e6
@@ -215,18 +215,18 @@ def test_a_batch_without_a_step_teaches_nothing() -> None:
         batch["valid"][:] = False
         before = learner.parameters.detach().clone()
 
-        terms = learner.step([batch], 0)
+        terms = learner.step([batch])
 
         assert all(term.item() == 0.0 for term in terms.values()), terms
         assert torch.equal(learner.parameters, before)
 
 
 def test_unrolls_of_several_samplers_are_one_batch() -> None:
-    learner = make(Impala(**FROZEN), lstm=True, total_steps=100)
+    learner = make(Impala(**FROZEN), lstm=True, total_steps=1)
     first, second = unroll(learner, 1), unroll(learner, 2)
 
     separate = look(learner, first)[1] + look(learner, second)[1]
-    learner.step([first, second], 100)
+    learner.step([first, second])
 
     assert torch.allclose(learner.parameters.grad, separate, rtol=1e-4, atol=1e-4)
 
@@ -236,7 +236,7 @@ def test_a_gradient_is_clipped_before_it_is_used() -> None:
     learner = make(Impala(gradient_clip=0.5, learning_rate=1.0, optimizer=optimizer))
     before = learner.parameters.detach().clone()
 
-    terms = learner.step([unroll(learner)], 0)
+    terms = learner.step([unroll(learner)])
 
     assert terms["gradient_norm"] > 10, "the norm is told as it was"
     assert (learner.parameters - before).norm().item() * 1e6 == pytest.approx(0.5, rel=0.2)
@@ -246,8 +246,8 @@ def test_several_updates_on_a_batch_are_as_many_steps_with_one() -> None:
     once, thrice = make(Impala()), make(Impala(updates_per_batch=3))
     batch = unroll(once)
     for _ in range(3):
-        once.step([batch], 0)
-    thrice.step([batch], 0)
+        once.step([batch])
+    thrice.step([batch])
 
     assert once.updates == thrice.updates == 3
     assert torch.equal(once.parameters, thrice.parameters)
@@ -276,14 +276,14 @@ def test_nan_from_the_environment_ends_the_run_and_leaves_the_parameters(
     field: str, name: str, bad: float
 ) -> None:
     learner = make(Impala())
-    learner.step([unroll(learner)], 0)
+    learner.step([unroll(learner)])
     before = snapshot(learner.get_state())
     batch = unroll(learner)
     batch[field][2, 1] = bad  # type: ignore[literal-required]
     batch["valid"][:] = True
 
     with pytest.raises(Diverged) as caught:
-        learner.step([batch], 0)
+        learner.step([batch])
 
     assert str(caught.value) == (
         f"NaN in the loss at update 1: the environment gave {name} that is NaN or infinite"
@@ -301,7 +301,7 @@ def test_a_loss_that_explodes_by_itself_ends_the_run_with_a_remedy() -> None:
     with pytest.raises(
         Diverged, match=r"NaN in the loss at update 0 \(loss inf, .*\): lower spec\..*learningRate"
     ):
-        learner.step([batch], 0)
+        learner.step([batch])
 
     assert torch.equal(learner.parameters, before)
 
@@ -320,7 +320,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(optimizer: Optimizer) -> None:
     straight, resumed = make(settings, lstm=True), make(settings, lstm=True)
     batches = [unroll(straight, seed) for seed in range(6)]
     for batch in batches[:3]:
-        straight.step([batch], 0)
+        straight.step([batch])
     file = io.BytesIO()
     torch.save(snapshot(straight.get_state()), file)
     with torch.no_grad():
@@ -328,8 +328,8 @@ def test_a_checkpoint_goes_on_bit_for_bit(optimizer: Optimizer) -> None:
     file.seek(0)
     resumed.set_state(torch.load(file, weights_only=True))
     for batch in batches[3:]:
-        straight.step([batch], 0)
-        resumed.step([batch], 0)
+        straight.step([batch])
+        resumed.step([batch])
 
     assert torch.equal(straight.parameters, resumed.parameters)
     assert straight.updates == resumed.updates == 6
@@ -387,7 +387,7 @@ def test_a_bandit_is_learnt(continuous: bool, random: float, good: float) -> Non
     for _ in range(150):
         batch = collector.collect()
         returns.append(batch["episode_return"].mean().item())
-        learner.step([batch], 0)
+        learner.step([batch])
 
     assert np.mean(returns[:10]) == pytest.approx(random, abs=0.3)
     assert np.mean(returns[-20:]) > good

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rltraining_trainer.checkpoint import CheckpointStore
 from rltraining_trainer.errors import BadConfiguration
-from rltraining_trainer.roles.sampler import _seed
+from rltraining_trainer.roles.seeds import sampler_seed
 from rltraining_trainer.roles.start import find_start
 
 
@@ -83,9 +83,12 @@ def test_nothing_at_resume_from_is_a_bad_configuration(own: CheckpointStore, tmp
 
 def test_no_two_samplers_live_the_same_episodes_nor_one_after_its_restart() -> None:
     seeds = {
-        _seed(seed, index, version) for seed in range(5) for index in range(20) for version in (1, 2, 900)
+        sampler_seed(seed, index, version)
+        for seed in range(5)
+        for index in range(20)
+        for version in (1, 2, 900)
     }
 
     assert len(seeds) == 300
     assert all(0 <= seed < 2**31 for seed in seeds), "simulators in C take no more"
-    assert _seed(1, 2, 3) == _seed(1, 2, 3)
+    assert sampler_seed(1, 2, 3) == sampler_seed(1, 2, 3)

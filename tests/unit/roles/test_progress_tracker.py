@@ -11,15 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rltraining_api.lifecycle import MeanReturn, SmoothedReturn, Stop
 from rltraining_trainer.checkpoint import snapshot
-from rltraining_trainer.dataflow import Source, Trajectory
-from rltraining_trainer.roles.progress import ProgressTracker
+from rltraining_trainer.roles.progress import Experience, ProgressTracker
 
 
-def trajectory(*returns: float, steps: int = 10, version: int = 0) -> Trajectory:
-    valid = torch.zeros(4, 5, dtype=torch.bool)
-    valid.view(-1)[:steps] = True
-    unroll = {"valid": valid, "episode_return": torch.tensor(returns)}
-    return Trajectory(Source("sampler-0", "a", 1), version, unroll)
+def experience(*returns: float, steps: int = 10, lag: int = 0) -> Experience:
+    return Experience(steps, torch.tensor(returns), len(returns), lag)
 
 
 def stored(state: dict[str, Any]) -> dict[str, Any]:
@@ -39,8 +35,8 @@ STOP = Stop(
 
 def test_it_counts_what_was_used() -> None:
     tracker = ProgressTracker(STOP)
-    tracker.add([trajectory(1.0, 2.0, steps=10), trajectory(steps=7)], version=0, now=100.0)
-    tracker.add([trajectory(3.0, 5.0, steps=20)], version=0, now=102.0)
+    tracker.add([experience(1.0, 2.0, steps=10), experience(steps=7)], now=100.0)
+    tracker.add([experience(3.0, 5.0, steps=20)], now=102.0)
 
     report = tracker.report(updates=2, model_version=3, now=102.0)
 
@@ -66,9 +62,9 @@ def test_before_the_first_unroll_nothing_is_known() -> None:
 
 def test_policy_lag_is_smoothed_and_never_negative() -> None:
     tracker = ProgressTracker(STOP)
-    tracker.add([trajectory(version=4)], version=6, now=0.0)
+    tracker.add([experience(lag=2)], now=0.0)
     assert tracker.report(0, 6, 0.0).policy_lag == 2.0
-    tracker.add([trajectory(version=99)], version=6, now=0.0)  # parameters of a learner that was lost
+    tracker.add([experience(lag=-93)], now=0.0)  # parameters of a learner that was lost
     assert tracker.report(0, 6, 0.0).policy_lag == pytest.approx(1.9)
 
 
@@ -81,12 +77,12 @@ def test_a_restart_changes_nothing_but_the_clock(returns: list[list[int]], cut: 
     straight, before = ProgressTracker(STOP), ProgressTracker(STOP)
     resumed = None
     for i, episode_returns in enumerate(returns):
-        batch = [trajectory(*map(float, episode_returns))]
+        batch = [experience(*map(float, episode_returns))]
         if i == min(cut, len(returns) - 1):
             resumed = ProgressTracker(STOP)
             resumed.set_state(stored(before.get_state(float(i))))
-        straight.add(batch, 0, float(i))
-        (resumed or before).add(batch, 0, float(i) + (1000.0 if resumed else 0.0))
+        straight.add(batch, float(i))
+        (resumed or before).add(batch, float(i) + (1000.0 if resumed else 0.0))
 
     assert resumed is not None
     now = float(len(returns))
@@ -101,18 +97,18 @@ def test_a_restart_changes_nothing_but_the_clock(returns: list[list[int]], cut: 
 
 def test_seconds_go_on_after_a_restart() -> None:
     tracker = ProgressTracker(STOP)
-    tracker.add([trajectory()], 0, 100.0)
+    tracker.add([experience()], 100.0)
     resumed = ProgressTracker(STOP)
     resumed.set_state(stored(tracker.get_state(107.0)))
 
     assert resumed.seconds(5.0) == 7.0, "waiting for samplers is no training"
-    resumed.add([trajectory()], 0, 5.0)
+    resumed.add([experience()], 5.0)
     assert resumed.seconds(6.5) == 8.5
 
 
 def filled(stop: Stop, *returns: float) -> ProgressTracker:
     tracker = ProgressTracker(stop)
-    tracker.add([trajectory(*returns)], 0, 0.0)
+    tracker.add([experience(*returns)], 0.0)
     return tracker
 
 
@@ -139,9 +135,9 @@ def test_a_longer_window_waits_for_the_episodes_that_it_lacks(come_under: Any) -
     tracker = come_under(tracker, Stop(mean_return=MeanReturn(at_least=9, episodes=4)))
 
     assert tracker.report(0, 0, 0.0).mean_return == 8.0, "of those that are known, not of zeros"
-    tracker.add([trajectory(11.0)], 0, 0.0)
+    tracker.add([experience(11.0)], 0.0)
     assert tracker.check(0.0).reason is None, "three of four are known"
-    tracker.add([trajectory(9.0)], 0, 0.0)
+    tracker.add([experience(9.0)], 0.0)
     assert tracker.check(0.0).reason == (
         "stop.meanReturn is met: the last 4 episodes returned 9 on average, at least 9 was asked for"
     )
@@ -179,6 +175,6 @@ def test_fewer_times_are_met_by_a_row_that_was(come_under: Any) -> None:
 @under_another_rule
 def test_a_rule_that_is_added_counts(come_under: Any) -> None:
     tracker = come_under(filled(NEVER, 6.0), Stop(smoothed_return=SmoothedReturn(at_least=5, times=2)))
-    tracker.add([trajectory(6.0, 6.0)], 0, 0.0)
+    tracker.add([experience(6.0, 6.0)], 0.0)
 
     assert tracker.check(0.0).reason is not None

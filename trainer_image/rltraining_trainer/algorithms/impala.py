@@ -7,7 +7,7 @@ v-trace.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from rltraining_api.algorithms import Impala
 from torch import Tensor
 
 from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
-from rltraining_trainer.algorithms.unrolls import Unroll, concatenate
+from rltraining_trainer.algorithms.unrolls import Unroll, concatenate, move
 from rltraining_trainer.algorithms.vtrace import vtrace
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
 from rltraining_trainer.errors import Diverged
@@ -28,36 +28,64 @@ class ImpalaLearner:
     Args:
         network: its parameters become views of the flat tensor ``parameters``.
         total_steps: environment steps at which a linear learning-rate schedule reaches 0.
+        device: where the network goes, and batches.
     """
 
     def __init__(
-        self, network: ActorCritic, distribution: Distribution, settings: Impala, total_steps: int | None
+        self,
+        network: ActorCritic,
+        distribution: Distribution,
+        settings: Impala,
+        total_steps: int | None,
+        device: torch.device | str = "cpu",
     ) -> None:
-        self.network, self.distribution, self.settings = network, distribution, settings
+        self.network, self.distribution, self.settings = network.to(device), distribution, settings
+        self._device = torch.device(device)
         self.parameters = flatten_parameters(network)
         self.updates = 0
+        self.environment_steps = 0
+        """Steps that all learners together have learnt from."""
         self._total_steps = total_steps
-        self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel())
+        self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel(), self._device)
 
-    def step(self, unrolls: Sequence[Unroll], environment_steps: int) -> dict[str, Tensor]:
+    def step(
+        self,
+        unrolls: Sequence[Unroll],
+        reduce: Callable[[Tensor, float], float] = lambda gradient, count: count,
+    ) -> dict[str, Tensor]:
         """``updates_per_batch`` updates from a batch of unrolls; returns the last one's terms of the loss, each ``[]``.
+
+        Args:
+            unrolls: none: this learner only follows what others learn.
+            reduce: sums the gradient ``[N]`` in place over all learners, and returns the sum of their counts of steps.
 
         Raises:
             Diverged: loss or gradient is NaN or infinite; the parameters are as they were before that update.
         """
-        batch = concatenate(unrolls)
+        batch = move(concatenate(unrolls), self._device) if unrolls else None
+        steps = float(batch["valid"].sum()) if batch is not None else 0.0
         gradient = self.parameters.grad
         assert gradient is not None
-        learning_rate = self.learning_rate(environment_steps)
-        for _ in range(self.settings.updates_per_batch):
+        terms: dict[str, Tensor] = {}
+        for update in range(self.settings.updates_per_batch):
             gradient.zero_()
-            terms = self._loss(batch)
-            terms["loss"].backward()
-            terms = {name: term.detach() for name, term in terms.items()}
+            if batch is not None:
+                terms = self._loss(batch)
+                terms["loss"].backward()
+                terms = {name: term.detach() for name, term in terms.items()}
+            total = reduce(gradient, steps)
+            if total == 0.0:  # nobody has anything to learn from
+                return terms
+            if update == 0:
+                self.environment_steps += int(total)
+            if self.settings.loss_reduction == "Mean":
+                gradient.div_(total)
+                terms = {name: term / max(1.0, steps) for name, term in terms.items()}
             terms["gradient_norm"] = clip_by_norm(gradient, self.settings.gradient_clip)
-            if not math.isfinite(terms["loss"] + terms["gradient_norm"]):
+            if not math.isfinite(terms.get("loss", 0.0) + terms["gradient_norm"]):
                 raise Diverged(_what_diverged(terms, batch, self.updates))
-            self._optimizer.step(self.parameters.detach(), gradient, learning_rate)
+            rate = self.learning_rate(self.environment_steps)
+            self._optimizer.step(self.parameters.detach(), gradient, rate)
             self.updates += 1
         return terms
 
@@ -74,6 +102,7 @@ class ImpalaLearner:
             "parameters": self.parameters.detach(),
             "optimizer": self._optimizer.get_state(),
             "updates": self.updates,
+            "environment_steps": self.environment_steps,
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -81,9 +110,10 @@ class ImpalaLearner:
         load_flat(self.parameters, state["parameters"])
         self._optimizer.set_state(state["optimizer"])
         self.updates = state["updates"]
+        self.environment_steps = state["environment_steps"]
 
     def _loss(self, batch: Unroll) -> dict[str, Tensor]:
-        """Policy gradient with v-trace advantages + baseline_cost · ½(v − V)² − entropy_cost · H(π), over valid steps."""
+        """Policy gradient with v-trace advantages + baseline_cost · ½(v − V)² − entropy_cost · H(π), summed over valid steps."""
         settings = self.settings
         policies, values = self.network.unroll(batch["observation"], batch["state"], batch["first"])
         log_prob, entropy = self.distribution.log_prob_and_entropy(policies[:-1], batch["action"])
@@ -101,11 +131,8 @@ class ImpalaLearner:
             valid=batch["valid"],
         )
         weight = batch["valid"].float()
-        count = weight.sum().clamp(min=1.0)
         if settings.advantage_normalization:
-            advantages = _normalize(advantages, weight, count)
-        if settings.loss_reduction == "Mean":
-            weight = weight / count
+            advantages = _normalize(advantages, weight)
         policy_loss = -(log_prob * advantages * weight).sum()
         baseline_loss = 0.5 * ((targets - values[:-1]).square() * weight).sum()
         mean_entropy = (entropy * weight).sum()
@@ -118,15 +145,17 @@ class ImpalaLearner:
         }
 
 
-def _normalize(values: Tensor, weight: Tensor, count: Tensor) -> Tensor:
+def _normalize(values: Tensor, weight: Tensor) -> Tensor:
     """To mean 0 and variance 1 over the entries of weight 1."""
+    count = weight.sum().clamp(min=1.0)
     centred = values - (values * weight).sum() / count
     return centred / ((centred.square() * weight).sum() / count).sqrt().add(1e-8)
 
 
-def _what_diverged(terms: dict[str, Tensor], batch: Unroll, update: int) -> str:
+def _what_diverged(terms: dict[str, Tensor], batch: Unroll | None, update: int) -> str:
     """One sentence: what is not finite, and where to look."""
-    for name, values in (("an observation", batch["observation"]), ("a reward", batch["reward"])):
+    inputs = (("an observation", batch["observation"]), ("a reward", batch["reward"])) if batch else ()
+    for name, values in inputs:
         if values.is_floating_point() and not bool(torch.isfinite(values).all()):
             return f"NaN in the loss at update {update}: the environment gave {name} that is NaN or infinite"
     figures = ", ".join(f"{name} {term.item():.3g}" for name, term in terms.items())

@@ -54,6 +54,14 @@ def concatenate(unrolls: Sequence[Unroll]) -> Unroll:
     return Unroll(**columns, state=state)  # type: ignore[typeddict-item]
 
 
+def move(unroll: Unroll, device: torch.device) -> Unroll:
+    """The unroll on ``device``; what is there already is not copied."""
+    if device.type == "cpu":
+        return unroll
+    columns = {name: part.to(device) for name, part in unroll.items() if isinstance(part, Tensor)}
+    return Unroll(**columns, state=tuple(part.to(device) for part in unroll["state"]))  # type: ignore[typeddict-item]
+
+
 @dataclass
 class UnrollCollector:
     """Acts with a network in B environments and keeps what happened, T steps at a time.

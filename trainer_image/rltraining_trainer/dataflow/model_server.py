@@ -9,6 +9,10 @@ import torch
 from torch import Tensor
 
 
+WANTS_NONE = -1
+"""The version of those who want no parameters, only to know of them."""
+
+
 class ModelState(TypedDict):
     """What a checkpoint keeps of a ModelServer. The parameters themselves are the learner's to keep."""
 
@@ -49,9 +53,9 @@ class ModelServer:
         return self._bytes_sent
 
     def publish(self, flat: Tensor) -> int:
-        """Take a copy of `flat` [N] as the newest parameters; returns its version."""
+        """Take a copy of `flat` [N], of any device, as the newest parameters; returns its version."""
         # Always a new tensor: the answer with the last one may still be on its way, and would be torn.
-        snapshot = flat.detach().clone(memory_format=torch.contiguous_format)
+        snapshot = flat.detach().to("cpu", copy=True)
         with self._lock:
             self._version += 1
             self._snapshot = snapshot
@@ -60,11 +64,11 @@ class ModelServer:
     def newer_than(self, version: int) -> tuple[int, Tensor | None]:
         """The current version and its parameters [N], which are shared: read them only.
 
-        None instead of the parameters if `version` is the current one, or nothing is published yet.
+        None instead of the parameters if `version` is the current one or WANTS_NONE, or nothing is published yet.
         """
         with self._lock:
             self._pulls += 1
-            snapshot = self._snapshot if version != self._version else None
+            snapshot = self._snapshot if version not in (self._version, WANTS_NONE) else None
             if snapshot is not None:
                 self._bytes_sent += snapshot.nbytes
             return self._version, snapshot

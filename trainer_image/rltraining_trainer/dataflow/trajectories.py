@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
+from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.model_server import ModelServer
 from rltraining_trainer.dataflow.trajectory_queue import Source, TrajectoryQueue
 from rltraining_trainer.transport import Handler, Parked, Payload
@@ -48,16 +48,16 @@ class TrajectoryServer:
 
     def push(self, sender: str, payload: Payload) -> Parked:
         """Raises TypeError, naming the field, if `payload` is not a push."""
-        version = _field(payload, "version", int)
-        source = Source(sender, _field(payload, "incarnation", str), _field(payload, "sequence", int))
-        trajectory = Trajectory(source, version, _field(payload, "unroll", dict))
+        version = field(payload, "version", int)
+        source = Source(sender, field(payload, "incarnation", str), field(payload, "sequence", int))
+        trajectory = Trajectory(source, version, field(payload, "unroll", dict))
         parked = Parked()
         self._queue.push(trajectory, source, lambda: parked.resolve(self._answer(version)))
         return parked
 
     def pull(self, sender: str, payload: Payload) -> Payload:
         """Raises TypeError, naming the field, if `payload` is not a pull."""
-        return self._answer(_field(payload, "version", int))
+        return self._answer(field(payload, "version", int))
 
     def finish(self) -> None:
         """The run is over: every answer says so from now on, and the parked ones are given at once."""
@@ -67,10 +67,3 @@ class TrajectoryServer:
     def _answer(self, version: int) -> Payload:
         newest, parameters = self._models.newer_than(version)
         return {"version": newest, "parameters": parameters, "done": self._done}
-
-
-def _field(payload: Payload, name: str, kind: type) -> Any:
-    value = payload.get(name) if isinstance(payload, dict) else None
-    if not isinstance(value, kind):
-        raise TypeError(f"the field {name} must be a {kind.__name__}, not {type(value).__name__}")
-    return value

@@ -28,9 +28,16 @@ class Context:
     http_port: int
     learners: tuple[str, ...]
     """Base URLs of all learners."""
+    replays: tuple[str, ...]
+    """Base URLs of the pods that keep the replay; empty when samplers or the first learner do."""
     output: Path
     """Where tensorboard/ and progress.jsonl go, and what is in `storage` if the job names no other place."""
     stopping: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def own_learner(self) -> str:
+        """The learner that a sampler sends unrolls to: each learner has its share of the samplers."""
+        return self.learners[self.index % len(self.learners)]
 
     @property
     def storage(self) -> str:
@@ -73,6 +80,7 @@ def read_context(environment: Mapping[str, str] | None = None) -> Context:
         index=get_number(contract.ENV_INDEX),
         http_port=get_number(contract.ENV_HTTP_PORT),
         learners=tuple(get(contract.ENV_LEARNERS).split(",")),
+        replays=tuple(filter(None, variables.get(contract.ENV_REPLAYS, "").split(","))),
         output=Path(get(contract.ENV_OUTPUT_DIR)),
     )
 

@@ -1,7 +1,10 @@
-"""The learner: takes unrolls from the queue, improves the policy, publishes it.
+"""The learner: takes what its dataflow brings, improves the policy, publishes it.
 
 Samplers come and go as they like; nothing here waits for any one of them. What must survive this process is in its
-checkpoints: ``Learner.get_state`` names all of it.
+checkpoints.
+
+Several learners update in step, each from its part of the data. The first of them keeps the run's record and decides when it
+is over; the others have what the updates give them.
 """
 
 from __future__ import annotations
@@ -13,39 +16,28 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 import torch
-from rltraining_api.contract import (
-    RENDEZVOUS_PATH,
-    STATUS_PATH,
-    ExitCode,
-    LearnerReport,
-    ReportedCondition,
-    Warning,
-)
-from rltraining_api.status import Progress
+from rltraining_api.algorithms import DdpgApex, DqnApex, Impala
+from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, ExitCode, LearnerReport
 from torch import Tensor
 
-from rltraining_trainer.algorithms.impala import ImpalaLearner
-from rltraining_trainer.checkpoint import CheckpointStore, CheckpointWriter, restore_rng, rng_state, snapshot
-from rltraining_trainer.dataflow import ModelServer, Trajectory, TrajectoryQueue, TrajectoryServer
+from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.environments import make_environments
-from rltraining_trainer.errors import BadConfiguration
-from rltraining_trainer.metrics import MetricsWriter, WaitMeter
-from rltraining_trainer.networks import build_actor_critic
+from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
 from rltraining_trainer.policy import export_policy
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.progress import ProgressTracker
-from rltraining_trainer.roles.start import find_start
-from rltraining_trainer.roles.stop_rules import StopRules
+from rltraining_trainer.roles.flow import Flow
+from rltraining_trainer.roles.live_spec import LiveSpec
+from rltraining_trainer.roles.record import RunRecord
+from rltraining_trainer.roles.replay_flow import ReplayFlow
+from rltraining_trainer.roles.trajectory_flow import TrajectoryFlow
 from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
 
 _LOG = logging.getLogger(__name__)
 
-METRICS_PERIOD = 0.2
-"""Seconds between two points of the curves."""
 IDLE_PERIOD = 0.25
-"""Seconds without an unroll after which the learner looks at its clock and at the signal to stop."""
+"""Seconds without data after which the learner looks at its clock and at the signal to stop."""
 FAREWELL = 0.3
-"""Seconds for which samplers that push are told that the run is done."""
+"""Seconds for which samplers that call are told that the run is done."""
 
 
 def run_learner(context: Context) -> tuple[int, LearnerReport]:
@@ -61,34 +53,31 @@ def run_learner(context: Context) -> tuple[int, LearnerReport]:
         learner.serve()
         learner.train()
         learner.finish()
+        report = learner.report()
     except Stopped:
         learner.save()
         raise
     finally:
         learner.close()
-    return ExitCode.DONE, learner.report()
+    return ExitCode.DONE, report
 
 
 class Learner:
-    """One run's learner: built from the job, continued from its newest checkpoint."""
+    """One run's learner: built from the job."""
 
     def __init__(self, context: Context) -> None:
         spec = context.job.spec
         self._context = context
-        assert spec.algorithm.impala is not None, "validation lets no other algorithm through"
-        self._settings = spec.algorithm.impala
         torch.manual_seed(spec.seed)
         environments = make_environments(spec.environment, 1)
         self._spaces = (environments.single_observation_space, environments.single_action_space)
         environments.close()
-        network, distribution = build_actor_critic(spec.network, *self._spaces)
-        self._algorithm = ImpalaLearner(network, distribution, self._settings, spec.stop.environment_steps)
         self._models = ModelServer()
-        self._queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(self._settings.queue_capacity)
-        self._progress = ProgressTracker(spec.stop)
-        self._stop_rules = StopRules(context.job_file, spec.stop)
-        self._server = TrajectoryServer(self._queue, self._models)
-        self._endpoint = Endpoint(context.pod, context.token, self._server.services)
+        live = LiveSpec(context.job_file, spec)
+        self._flow = self._make_flow(live)
+        self._group = self._make_group() if len(context.learners) > 1 else Alone()
+        services = {**self._flow.services, **self._group.services}
+        self._endpoint = Endpoint(context.pod, context.token, services)
         self._http = MemberServer(
             context.http_port,
             context.token,
@@ -96,132 +85,147 @@ class Learner:
             documents={RENDEZVOUS_PATH: self._rendezvous, STATUS_PATH: lambda: self.report().to_dict()},
         )
         self._state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
-        self._stop_reason: str | None = None
         self._policy_uri: str | None = None
-
-        store = CheckpointStore(f"{context.storage}/checkpoints", spec.checkpoint.keep)
-        start = find_start(store, spec.checkpoint.resume_from)
-        if start.state is not None:
-            self._set_state(start.state, start.uri)
-        self._models.publish(self._algorithm.parameters)
-        self._warnings = start.warnings
-        self._checkpoints = CheckpointWriter(store)
-        self._metrics = MetricsWriter(
-            str(context.output),
-            run_id=self._endpoint.incarnation,
-            resume_step=None if start.state is None else self._progress.environment_steps,
-        )
-        self._batch: list[Trajectory] = []
-        self._waits = WaitMeter()
-        self._next_metrics = 0.0
-        self._next_checkpoint = time.monotonic() + spec.checkpoint.every_seconds
+        self._record: RunRecord | None = None
+        if context.index == 0:
+            self._record = RunRecord(context, self._flow, self._models, live, self._endpoint.incarnation)
+        self._models.publish(self._flow.algorithm.parameters)
 
     def serve(self) -> None:
         """From here on samplers can come."""
         self._endpoint.start()
         self._state = "Waiting"
         self._http.start()
-        _LOG.info(
-            "ready at step %d, with %d parameters",
-            self._progress.environment_steps,
-            self._algorithm.parameters.numel(),
-        )
+        _LOG.info("ready with %d parameters", self._flow.algorithm.parameters.numel())
+        self._form_group()
 
     def train(self) -> None:
-        """Update until a stop rule is met."""
-        while self._stop_reason is None:
-            batch = self._next_batch()
+        """Update until the first learner says that a stop rule is met."""
+        done = False
+        while not done:
+            if self._context.stopping.is_set():
+                raise Stopped("told to end")
+            over = self._record is not None and self._record.stop_reason is not None
+            try:
+                done, terms = self._update(None if over else self._next_batch(), over)
+            except GroupChanged as error:
+                _LOG.warning("the learners form a new group: %s", error)
+                self._form_group()
+                terms = None
             now = time.monotonic()
-            if batch:
-                self._state = "Training"
-                self._progress.add(batch, self._models.version, now)
-                unrolls: list[Any] = [trajectory.unroll for trajectory in batch]
-                terms = self._algorithm.step(unrolls, self._progress.environment_steps)
-                self._models.publish(self._algorithm.parameters)
-            self._progress.set_stop(self._stop_rules.current(now))
-            self._stop_reason = self._progress.check(now).reason
-            if batch and (now >= self._next_metrics or self._stop_reason):  # curves end where the run ends
-                self._next_metrics = now + METRICS_PERIOD
-                self._write_metrics(terms, now)
-            if now >= self._next_checkpoint:
-                self._next_checkpoint = now + self._context.job.spec.checkpoint.every_seconds
-                self.save()
+            self._flow.tend(now)
+            if self._record is not None:
+                self._record.look(terms, now)
+                if self._record.begun:
+                    self._state = "Training"
 
     def finish(self) -> None:
         """Write everything that is to be left before anybody hears that the run is done."""
-        _LOG.info("%s", self._stop_reason)
-        self.save()
-        self._policy_uri = export_policy(
-            f"{self._context.storage}/policy",
-            self._algorithm.network,
-            self._context.job,
-            self._spaces,
-            self._counters(),
-        )
-        self._checkpoints.flush(timeout=60.0)
+        if self._record is not None:
+            _LOG.info("%s", self._record.stop_reason)
+            self._record.save()
+            self._policy_uri = export_policy(
+                f"{self._context.storage}/policy",
+                self._flow.algorithm.network,
+                self._context.job,
+                self._spaces,
+                self._record.counters(),
+            )
+            self._record.flush()
         self._state = "Finished"
-        self._server.finish()
+        self._flow.finish()
         time.sleep(FAREWELL)
 
     def save(self) -> None:
         """Have a checkpoint of this moment written, in the background."""
-        self._checkpoints.submit(self._progress.environment_steps, snapshot(self._get_state()))
+        if self._record is not None:
+            self._record.save()
 
     def close(self) -> None:
         """End connections and threads; what is being written is written to its end."""
-        self._checkpoints.close(timeout=20.0)
-        self._metrics.close()
+        if self._record is not None:
+            self._record.close()
+        self._group.close()
         self._http.stop()
+        self._flow.close()
         self._endpoint.stop()
 
     def report(self) -> LearnerReport:
         """What this learner says of itself now. Called from the HTTP server's threads too."""
+        if (record := self._record) is None:
+            return LearnerReport(
+                state=self._state, incarnation=self._endpoint.incarnation, time=datetime.now(UTC)
+            )
         return LearnerReport(
             state=self._state,
             incarnation=self._endpoint.incarnation,
-            progress=self._counters(),
-            checkpoint=self._checkpoints.newest,
+            progress=record.counters(),
+            replay=self._flow.replay(),
+            checkpoint=record.checkpoint,
             policy_uri=self._policy_uri,
-            stop_reason=self._stop_reason,
-            conditions=self._conditions(),
-            warnings=self._warnings + self._metrics_warning(),
+            stop_reason=record.stop_reason,
+            conditions=record.conditions(),
+            warnings=record.warnings(),
             time=datetime.now(UTC),
         )
 
-    def _next_batch(self) -> list[Trajectory]:
-        """As many unrolls as one update uses; none if they do not come within IDLE_PERIOD (they are then kept)."""
-        self._waits.begin(time.monotonic())
-        while len(self._batch) < self._settings.batch_unrolls:
-            if self._context.stopping.is_set():
-                raise Stopped("told to end")
-            trajectory = self._queue.get(IDLE_PERIOD)
-            if trajectory is None:
-                return []
-            self._batch.append(trajectory)
-        self._waits.end(time.monotonic())
-        batch, self._batch = self._batch, []
+    def _form_group(self) -> None:
+        self._group.form(self._context.stopping)
+        self._flow.share(self._group.rank, self._group.size)
+
+    def _make_flow(self, live: LiveSpec) -> Flow:
+        settings = self._context.job.spec.algorithm.parameters
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if isinstance(settings, Impala):
+            return TrajectoryFlow(self._context, settings, self._spaces, self._models, device)
+        assert isinstance(settings, DqnApex | DdpgApex), "validation lets no other algorithm through"
+        parts = (self._context, settings, self._spaces, self._models, device, live)
+        return ReplayFlow(*parts, lambda: self._endpoint)
+
+    def _make_group(self) -> LearnerGroup:
+        algorithm = self._flow.algorithm
+
+        def set_state(state: dict[str, Any]) -> None:
+            algorithm.set_state(state)
+            self._models.publish(algorithm.parameters)
+
+        return LearnerGroup(
+            self._context.index,
+            len(self._context.learners),
+            endpoint=lambda: self._endpoint,
+            first_learner=self._context.learners[0],
+            token=self._context.token,
+            device=algorithm.parameters.device,
+            updates=lambda: algorithm.updates,
+            get_state=algorithm.get_state,
+            set_state=set_state,
+        )
+
+    def _next_batch(self) -> Any:
+        if self._record is None:
+            return self._flow.next_batch(IDLE_PERIOD)
+        self._record.waits.begin(time.monotonic())
+        batch = self._flow.next_batch(IDLE_PERIOD)
+        if batch is not None:
+            self._record.waits.end(time.monotonic())
         return batch
 
-    def _get_state(self) -> dict[str, Any]:
-        """All that a checkpoint must hold: with it a new learner goes on as this one would have."""
-        return {
-            "learner": self._algorithm.get_state(),
-            "models": self._models.get_state(),
-            "queue": self._queue.get_state(),
-            "progress": self._progress.get_state(time.monotonic()),
-            "rng": rng_state(),
-        }
-
-    def _set_state(self, state: dict[str, Any], uri: str) -> None:
+    def _update(self, batch: Any, over: bool) -> tuple[bool, dict[str, Tensor] | None]:
+        """One round of all learners: whether the run is over, and terms of the loss; None if nobody had anything to learn."""
+        normalizer = self._flow.normalizer(batch) if batch is not None else 0.0
         try:
-            self._algorithm.set_state(state["learner"])
-        except (ValueError, RuntimeError, KeyError) as error:
-            raise BadConfiguration(f"checkpoint {uri} is of another job: {error}") from error
-        self._models.set_state(state["models"])
-        self._queue.set_state(state["queue"])
-        self._progress.set_state(state["progress"])
-        restore_rng(state["rng"])
-        _LOG.info("went on from checkpoint %s", uri)
+            round_ = self._group.begin(normalizer, over)
+        except GroupChanged:
+            if batch is not None:
+                self._flow.discard(batch)
+            raise
+        if round_.done or (batch is None and self._group.size == 1):
+            return round_.done, None
+        updates = self._flow.algorithm.updates
+        terms = self._flow.learn(batch, round_.normalizer, self._group.sum)
+        if self._flow.algorithm.updates != updates:
+            self._models.publish(self._flow.algorithm.parameters)
+        return False, terms
 
     def _rendezvous(self) -> dict[str, Any]:
         return {
@@ -229,44 +233,3 @@ class Learner:
             "incarnation": self._endpoint.incarnation,
             "modelVersion": self._models.version,
         }
-
-    def _counters(self) -> Progress:
-        return self._progress.report(self._algorithm.updates, self._models.version, time.monotonic())
-
-    def _conditions(self) -> tuple[ReportedCondition, ...]:
-        if self._checkpoints.failure:
-            return (_checkpoint_condition("False", "CheckpointFailed", self._checkpoints.failure),)
-        if self._checkpoints.newest:
-            newest = f"the newest is of step {self._checkpoints.newest.step}"
-            return (_checkpoint_condition("True", "CheckpointWritten", newest),)
-        return ()
-
-    def _metrics_warning(self) -> tuple[Warning, ...]:
-        failure = self._metrics.failure
-        return (Warning(reason="MetricsNotWritten", message=failure),) if failure else ()
-
-    def _write_metrics(self, terms: dict[str, Tensor], now: float) -> None:
-        progress = self._counters()
-        queue = self._queue.counts()
-        values: dict[str, float | None] = {
-            "seconds": self._progress.seconds(now),
-            "environmentSteps": progress.environment_steps,
-            "episodes": progress.episodes,
-            "updates": progress.updates,
-            "meanReturn": progress.mean_return,
-            "stepsPerSecond": progress.steps_per_second,
-            "policyLag": progress.policy_lag,
-            "learningRate": self._algorithm.learning_rate(progress.environment_steps),
-            **{f"loss/{name}": term.item() for name, term in terms.items()},
-            "unrolls/pushed": queue.pushed,
-            "unrolls/used": queue.used,
-            "unrolls/dropped": queue.dropped,
-            "unrolls/queued": queue.queued,
-            "learner/longestWait": self._waits.take(),
-            "parameters/bytesSent": self._models.bytes_sent,
-        }
-        self._metrics.write(progress.environment_steps, values, time.time())
-
-
-def _checkpoint_condition(status: Literal["True", "False"], reason: str, message: str) -> ReportedCondition:
-    return ReportedCondition(type="CheckpointHealthy", status=status, reason=reason, message=message)

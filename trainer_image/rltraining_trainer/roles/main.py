@@ -1,4 +1,4 @@
-"""``rltraining-trainer learner|sampler``: one program, two roles."""
+"""``rltraining-trainer learner|sampler|replay``: one program, three roles."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from rltraining_trainer.errors import TrainerError, one_line
 from rltraining_trainer.roles.context import Context, read_context
 from rltraining_trainer.roles.learner import run_learner
 from rltraining_trainer.roles.sampler import run_sampler
+from rltraining_trainer.roles.shards import run_replay
 from rltraining_trainer.roles.termination import write_termination_message
 from rltraining_trainer.transport import Stopped, on_stop_signal
 
 TERMINATED = 128 + signal.SIGTERM
 """Exit code of a process that was told to end and did, as a shell or a kubelet would say it."""
 SAMPLER_GRACE = 0.8
-"""Seconds in which a sampler comes to the end of its unroll; it has nothing to save, so it then just ends."""
+"""Seconds in which a sampler comes to the end of what it does; it then just ends."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,9 +33,9 @@ _LOG = logging.getLogger(__name__)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one role to its end. Returns the exit code: see ``rltraining_api.contract.ExitCode``."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments not in (["learner"], ["sampler"]):
+    if arguments not in (["learner"], ["sampler"], ["replay"]):
         print(
-            "usage: rltraining-trainer learner|sampler\n\nStarted by the operator, which tells it the rest in the environment."
+            "usage: rltraining-trainer learner|sampler|replay\n\nStarted by the operator, which tells it the rest in the environment."
         )
         return 0 if arguments in (["-h"], ["--help"]) else 2
     logging.basicConfig(
@@ -49,11 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         context = read_context()
         role = arguments[0]
-        _stop_on_signal(context, force=role == "sampler")
+        _stop_on_signal(context, force=role != "learner")
         if role == "learner":
             code, report = run_learner(context)
         else:
-            code = run_sampler(context)
+            code = run_sampler(context) if role == "sampler" else run_replay(context)
         reason, text = "Completed", (report and report.stop_reason) or ""
     except Stopped:
         code = TERMINATED

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from rltraining_api.lifecycle import Stop
 from rltraining_api.status import Progress
+from torch import Tensor
 
-from rltraining_trainer.algorithms.unrolls import Unroll
-from rltraining_trainer.dataflow import Trajectory
 from rltraining_trainer.metrics import EpisodeReturns, RateMeter, SmoothedReturn, StopCheck, check_stop
 
 
+class Experience(NamedTuple):
+    """What some steps of some environments came to."""
+
+    steps: int
+    """Environment steps."""
+    returns: Tensor
+    """``[K]`` undiscounted returns of the episodes that ended and that rules about returns look at, oldest first."""
+    episodes: int
+    """All episodes that ended."""
+    lag: int | None
+    """Versions by which the policy that acted was older than the newest."""
+
+
 class ProgressTracker:
-    """Counts what the learner has used. Times are seconds of a monotonic clock, passed in."""
+    """Counts what samplers have lived. Times are seconds of a monotonic clock, passed in."""
 
     def __init__(self, stop: Stop) -> None:
         self.environment_steps = 0
+        self.episodes = 0
         self._stop = stop
         self.returns, self._smoothed = _meters(stop)
         self._rate = RateMeter()
@@ -25,24 +38,25 @@ class ProgressTracker:
         self._seconds_before = 0.0
         self._started: float | None = None
 
-    def add(self, trajectories: Sequence[Trajectory], version: int, now: float) -> None:
-        """These were used for an update while the newest parameters had ``version``."""
+    def add(self, experiences: Iterable[Experience], now: float) -> None:
+        """These came since the last look."""
         if self._started is None:
             self._started = now
             self._rate.update(self.environment_steps, now)
-        for trajectory in trajectories:
-            unroll: Unroll = trajectory.unroll  # type: ignore[assignment]
-            self.environment_steps += int(unroll["valid"].sum())
-            self.returns.add(unroll["episode_return"])
+        for experience in experiences:
+            self.environment_steps += experience.steps
+            self.episodes += experience.episodes
+            self.returns.add(experience.returns)
             if self._smoothed is not None:
-                self._smoothed.add(unroll["episode_return"])
-            # A sampler may hold parameters of a learner that was lost: newer than ours, and no lag.
-            lag = max(0, version - trajectory.version)
-            self._lag = float(lag) if self._lag is None else 0.95 * self._lag + 0.05 * lag
+                self._smoothed.add(experience.returns)
+            if experience.lag is not None:
+                # A sampler may hold parameters of a learner that was lost: newer than ours, and no lag.
+                lag = float(max(0, experience.lag))
+                self._lag = lag if self._lag is None else 0.95 * self._lag + 0.05 * lag
         self._rate.update(self.environment_steps, now)
 
     def seconds(self, now: float) -> float:
-        """Seconds of training over all restarts, from the first unroll on."""
+        """Seconds of training over all restarts, from the first experience on."""
         return self._seconds_before + (now - self._started if self._started is not None else 0.0)
 
     def set_stop(self, stop: Stop) -> None:
@@ -68,7 +82,7 @@ class ProgressTracker:
         rate = self._rate.rate
         return Progress(
             environment_steps=self.environment_steps,
-            episodes=self.returns.count,
+            episodes=self.episodes,
             updates=updates,
             model_version=model_version,
             mean_return=_rounded(self.returns.mean, 4),
@@ -80,12 +94,14 @@ class ProgressTracker:
     def get_state(self, now: float) -> dict[str, Any]:
         return {
             "environment_steps": self.environment_steps,
+            "episodes": self.episodes,
             "seconds": self.seconds(now),
             **self._returns_state(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.environment_steps = state["environment_steps"]
+        self.episodes = state["episodes"]
         self._seconds_before = state["seconds"]
         self._set_returns_state(state)
 

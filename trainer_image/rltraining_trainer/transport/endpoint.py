@@ -85,6 +85,11 @@ class Endpoint:
         self._debts = _Debts()
 
     @property
+    def serves(self) -> bool:
+        """Whether it answers calls, or is a mere caller."""
+        return bool(self._services)
+
+    @property
     def url(self) -> str:
         """Where others can dial it; empty while stopped."""
         agent = self._agent

@@ -1,0 +1,167 @@
+"""What samplers report is counted once, and answered when they may go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from rltraining_trainer.dataflow import ModelServer
+from rltraining_trainer.dataflow.reports import HOLD_SECONDS, SamplerReports
+from rltraining_trainer.transport import Parked
+
+
+class World:
+    """A learner whose limits and clock are set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.limit: int | None = None
+        self.shards: list[tuple[str, dict[str, Any]]] = []
+        self.models = ModelServer()
+        self.models.publish(torch.zeros(3))
+        self.reports = SamplerReports(
+            self.models,
+            announce=lambda *announced: self.shards.append(announced),
+            limit=lambda keeper: self.limit,
+            samplers=lambda: 4,
+            clock=lambda: self.now,
+        )
+
+    def report(self, sender: str = "sampler-0", **changed: Any) -> Any:
+        payload: dict[str, Any] = {
+            "incarnation": "a",
+            "sequence": 1,
+            "version": 1,
+            "steps": 10,
+            "episodes": 2,
+            "returns": torch.tensor([3.0]),
+            "shard": {"counts": [7, 0, 0, 0, 0]},
+        }
+        return self.reports.report(sender, payload | changed)
+
+    def steps(self) -> int:
+        return sum(news.steps for news in self.reports.take())
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def answer(parked: Parked) -> Any:
+    """What a parked answer is; None while it is owed."""
+    given: list[Any] = []
+    parked.attach(lambda answered: given.append(answered[1]))
+    return given[0] if given else None
+
+
+def test_counts_are_of_a_samplers_life_and_news_is_what_was_added(world: World) -> None:
+    world.report(steps=10, episodes=2)
+    world.report(sequence=2, steps=25, episodes=3, returns=torch.tensor([4.0, 5.0]))
+
+    first, second = world.reports.take()
+    assert (first.steps, first.episodes, first.returns.tolist()) == (10, 2, [3.0])
+    assert (second.steps, second.episodes, second.returns.tolist()) == (15, 1, [4.0, 5.0])
+    assert world.reports.take() == []
+
+
+def test_a_report_that_comes_again_is_not_counted_again(world: World) -> None:
+    world.report()
+    world.report()
+
+    assert world.steps() == 10
+
+
+def test_what_a_lost_report_said_comes_with_the_next(world: World) -> None:
+    world.report()
+    world.report(sequence=3, steps=40)
+
+    assert world.steps() == 40
+
+
+def test_a_sampler_that_is_restarted_begins_at_nothing_and_others_are_others(world: World) -> None:
+    world.report(steps=10)
+    world.report(incarnation="b", steps=4)
+    world.report("sampler-1", steps=100)
+
+    assert world.steps() == 114
+
+
+def test_a_restarted_learner_hears_what_was_done_since_its_checkpoint(world: World) -> None:
+    world.report(steps=10)
+    state = world.reports.get_state()
+    world.report(sequence=2, steps=30)
+
+    restarted = World()
+    restarted.reports.set_state(state)
+    restarted.report(sequence=3, steps=35)
+
+    assert restarted.steps() == 25, "10 are in the checkpoint"
+
+
+def test_the_answer_brings_newer_parameters_and_how_many_samplers_there_are(world: World) -> None:
+    told = world.report(version=0)
+    assert (told["version"], told["done"], told["samplers"], told["limit"]) == (1, False, 4, None)
+    assert told["parameters"].shape == (3,)
+    assert world.report(sequence=2, version=1)["parameters"] is None
+
+
+def test_lag_is_how_much_newer_the_newest_parameters_are(world: World) -> None:
+    world.models.publish(torch.zeros(3))
+    world.report(version=0)
+
+    assert world.reports.take()[0].lag == 2
+
+
+def test_a_shard_is_announced(world: World) -> None:
+    world.report(shard={"counts": [5]})
+    world.report("sampler-1", shard=None)
+
+    assert world.shards == [("sampler-0", {"counts": [5]})]
+
+
+def test_whoever_may_not_insert_waits_until_it_may(world: World) -> None:
+    world.limit = 7
+    parked = world.report()
+    world.reports.release()
+    assert answer(parked) is None
+
+    world.limit = 8
+    world.models.publish(torch.ones(3))
+    world.reports.release()
+
+    told = answer(parked)
+    assert told["limit"] == 8
+    assert torch.equal(told["parameters"], torch.ones(3)), "the newest then"
+
+
+def test_whoever_keeps_no_shard_does_not_wait_here(world: World) -> None:
+    world.limit = 0
+
+    assert world.report(shard=None)["limit"] is None
+
+
+def test_nobody_waits_for_long(world: World) -> None:
+    world.limit = 7
+    parked = world.report()
+    world.now += HOLD_SECONDS
+    world.reports.release()
+
+    assert answer(parked)["limit"] == 7, "it may not insert more, and asks again"
+
+
+def test_at_the_end_everybody_is_told(world: World) -> None:
+    world.limit = 7
+    parked = world.report()
+    world.reports.finish()
+
+    assert answer(parked)["done"]
+    assert world.report(sequence=2)["done"]
+    assert world.reports.pull("sampler-3", {"version": 0})["done"]
+
+
+@pytest.mark.parametrize("name", ["incarnation", "sequence", "version", "steps", "episodes", "returns"])
+def test_what_is_no_report_is_refused_by_name(world: World, name: str) -> None:
+    with pytest.raises(TypeError, match=f"the field {name} must be"):
+        world.report(**{name: None})

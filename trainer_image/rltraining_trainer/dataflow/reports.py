@@ -1,0 +1,201 @@
+"""What samplers that keep their data tell the learner: how much they have done, and where their shard is.
+
+The answer brings newer parameters, and says how far the sampler may go on. While it may not, the answer is parked, which holds
+the sampler back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rltraining_trainer.dataflow.fields import field
+from rltraining_trainer.dataflow.model_server import ModelServer
+from rltraining_trainer.transport import Handler, Parked, Payload
+
+HOLD_SECONDS = 1.0
+"""Seconds after which a parked answer is given in any case, so that whoever waits is known to live."""
+
+
+class Report(NamedTuple):
+    """One report of a sampler. Counts go over its whole life: a report that is lost is made good by the next."""
+
+    incarnation: str
+    sequence: int
+    version: int
+    """Of the parameters that acted."""
+    steps: int
+    """Environment steps taken."""
+    episodes: int
+    """Episodes that ended."""
+    returns: Tensor
+    """``[K]`` of those that count and have ended since the last report."""
+    shard: dict[str, Any] | None
+    """If the sender keeps a shard: ``ReplayShard.describe`` and the ``url`` where it is served."""
+
+
+class News(NamedTuple):
+    """What a report has told that was not known."""
+
+    steps: int
+    returns: Tensor
+    episodes: int
+    lag: int
+
+
+class _Counted(NamedTuple):
+    incarnation: str
+    sequence: int
+    steps: int
+    episodes: int
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    parked: Parked
+    sender: str
+    report: Report
+    until: float
+
+
+class SamplerReports:
+    """Answers the services "report" and "pull". RPC threads call them; the learner's loop calls the rest.
+
+    Both are answered with ``{"version": int, "parameters": Tensor [N] | None, "done": bool, "samplers": int,
+    "limit": int | None}``.
+
+    Args:
+        announce: told of a shard: (its keeper, what the report says of it).
+        limit: how many insertions into this keeper's shard there may have been by now; None: no limit.
+        samplers: how many samplers the job has, of which each is told.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        models: ModelServer,
+        announce: Callable[[str, dict[str, Any]], None],
+        limit: Callable[[str], int | None],
+        samplers: Callable[[], int],
+        clock: Callable[[], float],
+    ) -> None:
+        self._models = models
+        self._announce = announce
+        self._limit = limit
+        self._samplers = samplers
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counted: dict[str, _Counted] = {}
+        self._news: list[News] = []
+        self._waiting: list[_Waiting] = []
+        self._done = False
+
+    @property
+    def services(self) -> Mapping[str, Handler]:
+        return {"report": self.report, "pull": self.pull}
+
+    def report(self, sender: str, payload: Payload) -> Payload | Parked:
+        """Raises TypeError, naming the field, if ``payload`` is not a report."""
+        report = _read(payload)
+        if report.shard is not None:
+            self._announce(sender, report.shard)
+        with self._lock:
+            self._count(sender, report)
+        self.release()  # what others have done may let those who wait go on
+        answer = self._answer(sender, report)
+        if answer is not None:
+            return answer
+        parked = Parked()
+        with self._lock:
+            self._waiting.append(_Waiting(parked, sender, report, self._clock() + HOLD_SECONDS))
+        return parked
+
+    def pull(self, sender: str, payload: Payload) -> Payload:
+        """Raises TypeError, naming the field, if ``payload`` is not a pull."""
+        return self._parameters(field(payload, "version", int), self._limit(sender))
+
+    def take(self) -> list[News]:
+        """What has become known since this was last asked."""
+        with self._lock:
+            news, self._news = self._news, []
+        return news
+
+    def release(self) -> None:
+        """Answer those who wait and may go on, or have waited long enough."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        now = self._clock()
+        for one in waiting:
+            answer = self._answer(one.sender, one.report, late=one.until <= now)
+            if answer is not None:
+                one.parked.resolve(answer)
+            else:
+                with self._lock:
+                    self._waiting.append(one)
+
+    def finish(self) -> None:
+        """The run is over: every answer says so from now on, and the parked ones are given at once."""
+        self._done = True
+        self.release()
+
+    def get_state(self) -> dict[str, Any]:
+        with self._lock:
+            return {"counted": {name: tuple(counted) for name, counted in self._counted.items()}}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Samplers that live still tell what they have done since."""
+        self._counted = {name: _Counted(*counted) for name, counted in state["counted"].items()}
+
+    def _count(self, sender: str, report: Report) -> None:
+        known = self._counted.get(sender)
+        if known is None or known.incarnation != report.incarnation:
+            known = _Counted(report.incarnation, 0, 0, 0)
+        if report.sequence <= known.sequence:  # its answer was lost
+            return
+        self._counted[sender] = _Counted(report.incarnation, report.sequence, report.steps, report.episodes)
+        self._news.append(
+            News(
+                report.steps - known.steps,
+                report.returns,
+                report.episodes - known.episodes,
+                self._models.version - report.version,
+            )
+        )
+
+    def _answer(self, sender: str, report: Report, *, late: bool = False) -> dict[str, Any] | None:
+        """None: it is to wait."""
+        limit = None
+        if report.shard is not None:
+            limit = self._limit(sender)
+            full = limit is not None and report.shard["counts"][0] >= limit
+            if full and not (late or self._done):
+                return None
+        return self._parameters(report.version, limit)
+
+    def _parameters(self, version: int, limit: int | None) -> dict[str, Any]:
+        newest, parameters = self._models.newer_than(version)
+        return {
+            "version": newest,
+            "parameters": parameters,
+            "done": self._done,
+            "samplers": self._samplers(),
+            "limit": limit,
+        }
+
+
+def _read(payload: Payload) -> Report:
+    shard = payload.get("shard") if isinstance(payload, dict) else None
+    return Report(
+        field(payload, "incarnation", str),
+        field(payload, "sequence", int),
+        field(payload, "version", int),
+        field(payload, "steps", int),
+        field(payload, "episodes", int),
+        field(payload, "returns", torch.Tensor),
+        None if shard is None else field(payload, "shard", dict),
+    )

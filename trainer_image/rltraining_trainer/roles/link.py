@@ -1,0 +1,153 @@
+"""A sampler's way to those who take what it has made, and back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import torch
+
+from rltraining_trainer.dataflow import WANTS_NONE, load_flat
+from rltraining_trainer.roles.context import Context
+from rltraining_trainer.transport import Backoff, Call, Endpoint, Peer, PeerLost, discover
+
+_LOG = logging.getLogger(__name__)
+
+SEND_TIMEOUT = 60.0
+"""Seconds for one message: it includes the time for which a busy receiver holds us back."""
+
+
+class Link:
+    """Messages to one member, which may die and come back: none is lost while it lives, and none is taken twice.
+
+    Args:
+        url: where the member is found.
+        endpoint: this process's.
+        service: what answers ``send``.
+        alone: nobody else uses the endpoint, which is then begun anew when the member is lost: that frees what the broken
+            connection held. Otherwise it must have been started.
+    """
+
+    def __init__(self, context: Context, url: str, endpoint: Endpoint, service: str, *, alone: bool) -> None:
+        self.attached = threading.Event()
+        self._context, self._url, self._endpoint = context, url, endpoint
+        self._service = service
+        self._alone = alone
+        self._backoff = Backoff()
+        self._peer: Peer | None = None
+        self._sequence = 0
+        self._pending: tuple[dict[str, Any], Call] | None = None  # what is on its way
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is on its way. An answer that is there is taken."""
+        if self._pending is not None and self._pending[1].done():
+            self.settle()
+        return self._pending is None
+
+    def send(self, **content: Any) -> None:
+        """Send a message. Returns when the one before has been answered, so that one is always on its way while the next
+        is made.
+
+        What was on its way when the member was lost is sent again, to the next one, which knows it by its number.
+        """
+        self._sequence += 1
+        message = {"incarnation": self._endpoint.incarnation, "sequence": self._sequence, **content}
+        self.settle()
+        self._send(message)
+
+    def settle(self) -> None:
+        """Wait for the answer to what is on its way."""
+        while self._pending is not None:
+            message, call = self._pending
+            if self._take(call):
+                self._pending = None
+            else:
+                self.attach()
+                self._send(message)
+
+    def attach(self) -> None:
+        """Find the member, however long it takes."""
+        self.attached.clear()
+        stopping = self._context.stopping
+        while True:
+            try:
+                if self._alone:
+                    self._endpoint.stop()
+                    self._endpoint.start()
+                url = discover(self._url, self._context.token, stopping=stopping)["url"]
+                self._peer = self._endpoint.dial(url)
+            except PeerLost as error:
+                _LOG.debug("nobody at %s yet: %s", self._url, error)
+            else:
+                if self._greet(self._peer):
+                    break
+            self._backoff.wait(stopping)
+        self._backoff.reset()
+        self.attached.set()
+
+    def _greet(self, peer: Peer) -> bool:
+        """The first words to a member that was found; whether it answers."""
+        return True
+
+    def _accept(self, answer: Any) -> None:
+        """What to do with an answer."""
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._peer is not None
+        self._pending = message, self._peer.call(self._service, message, timeout=SEND_TIMEOUT)
+
+    def _take(self, call: Call) -> bool:
+        """Whether the member answered."""
+        try:
+            answer: Any = call.result(self._context.stopping)
+        except PeerLost as error:
+            _LOG.warning("lost %s: %s", self._url, error)
+            return False
+        self._accept(answer)
+        return True
+
+
+class LearnerLink(Link):
+    """Messages go to the learner, parameters come into ``parameters``; None wants none.
+
+    Each answer is ``{"version": int, "parameters": Tensor [N] | None, "done": bool}`` at least.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        url: str,
+        endpoint: Endpoint,
+        service: str,
+        parameters: torch.Tensor | None,
+        *,
+        alone: bool,
+    ) -> None:
+        super().__init__(context, url, endpoint, service, alone=alone)
+        self.version = self._unknown = 0 if parameters is not None else WANTS_NONE
+        """Of the parameters as they are."""
+        self.done = False
+        self.answer: dict[str, Any] = {}
+        """The newest."""
+        self._parameters = parameters
+
+    def send(self, **content: Any) -> None:
+        super().send(version=self.version, **content)
+
+    def _greet(self, peer: Peer) -> bool:
+        self.version = (
+            self._unknown
+        )  # the versions of another incarnation of the learner may be other parameters
+        if not self._take(peer.call("pull", {"version": self.version})):
+            return False
+        _LOG.info("attached to the learner at version %d", self.version)
+        return True
+
+    def _accept(self, answer: Any) -> None:
+        if self._parameters is not None:
+            self.version = answer["version"]
+            if answer["parameters"] is not None:
+                load_flat(self._parameters, answer["parameters"])
+        self.done, self.answer = answer["done"], answer

@@ -1,0 +1,152 @@
+"""What the first learner keeps of a run: how far it has come, its curves, its checkpoints, and when it is done."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Literal
+
+from rltraining_api.contract import ReportedCondition, Warning
+from rltraining_api.status import CheckpointStatus, Progress
+from torch import Tensor
+
+from rltraining_trainer.checkpoint import CheckpointStore, CheckpointWriter, restore_rng, rng_state, snapshot
+from rltraining_trainer.dataflow import ModelServer
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.metrics import MetricsWriter, WaitMeter
+from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.flow import Flow
+from rltraining_trainer.roles.live_spec import LiveSpec
+from rltraining_trainer.roles.progress import ProgressTracker
+from rltraining_trainer.roles.start import find_start
+
+_LOG = logging.getLogger(__name__)
+
+METRICS_PERIOD = 0.2
+"""Seconds between two points of the curves."""
+
+
+class RunRecord:
+    """Continued from the run's newest checkpoint, if there is one.
+
+    Raises:
+        BadConfiguration: the checkpoint is of another job, or there is none at ``spec.checkpoint.resumeFrom``.
+    """
+
+    def __init__(
+        self, context: Context, flow: Flow, models: ModelServer, live: LiveSpec, run_id: str
+    ) -> None:
+        spec = context.job.spec
+        self._flow, self._models = flow, models
+        self.progress = ProgressTracker(spec.stop)
+        self.waits = WaitMeter()
+        self.stop_reason: str | None = None
+        self._live = live
+        store = CheckpointStore(f"{context.storage}/checkpoints", spec.checkpoint.keep)
+        start = find_start(store, spec.checkpoint.resume_from)
+        if start.state is not None:
+            self._set_state(start.state, start.uri)
+        self._warnings = start.warnings
+        self._checkpoints = CheckpointWriter(store)
+        self._metrics = MetricsWriter(
+            str(context.output),
+            run_id=run_id,
+            resume_step=None if start.state is None else self.progress.environment_steps,
+        )
+        self._every_seconds = spec.checkpoint.every_seconds
+        self._next_checkpoint = time.monotonic() + self._every_seconds
+        self._next_metrics = 0.0
+
+    @property
+    def begun(self) -> bool:
+        """Samplers have sent something."""
+        return self.progress.environment_steps > 0
+
+    def look(self, terms: dict[str, Tensor] | None, now: float) -> None:
+        """After an update with these terms of its loss, or, with None, when none could be made: count, and see what is due."""
+        if experiences := self._flow.experiences():
+            self.progress.add(experiences, now)
+        self._live.look(now)
+        self.progress.set_stop(self._live.stop)
+        self.stop_reason = self.progress.check(now).reason
+        if self.begun and (now >= self._next_metrics or self.stop_reason):  # curves end where the run ends
+            self._next_metrics = now + METRICS_PERIOD
+            self._write_metrics(terms or {}, now)
+        if now >= self._next_checkpoint:
+            self._next_checkpoint = now + self._every_seconds
+            self.save()
+
+    def save(self) -> None:
+        """Have a checkpoint of this moment written, in the background."""
+        self._checkpoints.submit(self.progress.environment_steps, snapshot(self._get_state()))
+
+    def flush(self) -> None:
+        """Wait until the checkpoint is written."""
+        self._checkpoints.flush(timeout=60.0)
+
+    def close(self) -> None:
+        """What is being written is written to its end."""
+        self._checkpoints.close(timeout=20.0)
+        self._metrics.close()
+
+    def counters(self) -> Progress:
+        return self.progress.report(self._flow.algorithm.updates, self._models.version, time.monotonic())
+
+    @property
+    def checkpoint(self) -> CheckpointStatus | None:
+        return self._checkpoints.newest
+
+    def conditions(self) -> tuple[ReportedCondition, ...]:
+        if self._checkpoints.failure:
+            return (_checkpoint_condition("False", "CheckpointFailed", self._checkpoints.failure),)
+        if self._checkpoints.newest:
+            newest = f"the newest is of step {self._checkpoints.newest.step}"
+            return (_checkpoint_condition("True", "CheckpointWritten", newest),)
+        return ()
+
+    def warnings(self) -> tuple[Warning, ...]:
+        failure = self._metrics.failure
+        return self._warnings + ((Warning(reason="MetricsNotWritten", message=failure),) if failure else ())
+
+    def _get_state(self) -> dict[str, Any]:
+        """All that a checkpoint must hold: with it a new learner goes on as this one would have."""
+        return {
+            "learner": self._flow.algorithm.get_state(),
+            "models": self._models.get_state(),
+            "flow": self._flow.get_state(),
+            "progress": self.progress.get_state(time.monotonic()),
+            "rng": rng_state(),
+        }
+
+    def _set_state(self, state: dict[str, Any], uri: str) -> None:
+        try:
+            self._flow.algorithm.set_state(state["learner"])
+            self._flow.set_state(state["flow"])
+        except (ValueError, RuntimeError, KeyError) as error:
+            raise BadConfiguration(f"checkpoint {uri} is of another job: {error}") from error
+        self._models.set_state(state["models"])
+        self.progress.set_state(state["progress"])
+        restore_rng(state["rng"])
+        _LOG.info("went on from checkpoint %s", uri)
+
+    def _write_metrics(self, terms: dict[str, Tensor], now: float) -> None:
+        progress = self.counters()
+        values: dict[str, float | None] = {
+            "seconds": self.progress.seconds(now),
+            "environmentSteps": progress.environment_steps,
+            "episodes": progress.episodes,
+            "updates": progress.updates,
+            "meanReturn": progress.mean_return,
+            "stepsPerSecond": progress.steps_per_second,
+            "policyLag": progress.policy_lag,
+            "learningRate": self._flow.algorithm.learning_rate(progress.environment_steps),
+            **{f"loss/{name}": term.item() for name, term in terms.items()},
+            **self._flow.metrics(),
+            "learner/longestWait": self.waits.take(),
+            "parameters/bytesSent": self._models.bytes_sent,
+        }
+        self._metrics.write(progress.environment_steps, values, time.time())
+
+
+def _checkpoint_condition(status: Literal["True", "False"], reason: str, message: str) -> ReportedCondition:
+    return ReportedCondition(type="CheckpointHealthy", status=status, reason=reason, message=message)

@@ -1,0 +1,202 @@
+"""Transitions: samplers put them into a replay memory, the learner draws from it. Used by Ape-X."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from rltraining_api.algorithms import DdpgApex, DqnApex
+from rltraining_api.status import ReplayStatus
+from torch import Tensor
+
+from rltraining_trainer.algorithms.apex import ApexLearner
+from rltraining_trainer.algorithms.ddpg import DdpgActor, DdpgLearner
+from rltraining_trainer.algorithms.dqn import DqnActor, DqnLearner
+from rltraining_trainer.algorithms.transitions import Actor
+from rltraining_trainer.dataflow import ModelServer, flatten_parameters
+from rltraining_trainer.dataflow.replay import (
+    DistributedReplay,
+    LocalPeer,
+    ReplayBatch,
+    ReplayStats,
+    ShardPeer,
+)
+from rltraining_trainer.dataflow.reports import SamplerReports
+from rltraining_trainer.networks import build_deterministic, build_q_network
+from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.flow import Reduce
+from rltraining_trainer.roles.followers import Follower, Followers
+from rltraining_trainer.roles.live_spec import LiveSpec
+from rltraining_trainer.roles.progress import Experience
+from rltraining_trainer.roles.shards import KeptShard
+from rltraining_trainer.transport import Endpoint, Handler
+
+Settings = DqnApex | DdpgApex
+Spaces = tuple[spaces.Space, spaces.Space]
+
+PATIENCE = 0.02
+"""Seconds for which the learner waits for a batch before it looks whether samplers that wait for it may go on."""
+
+
+class ReplayFlow:
+    """The learner's side: a ``Flow``.
+
+    The first learner hears the reports of those who keep shards. It tells the other learners where the shards are.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        settings: Settings,
+        of: Spaces,
+        models: ModelServer,
+        device: torch.device,
+        live: LiveSpec,
+        endpoint: Callable[[], Endpoint],
+    ) -> None:
+        self.algorithm = _make_learner(settings, context, of, device)
+        self._pod = context.pod
+        self._endpoint = endpoint
+        seed = context.job.spec.seed + context.index
+        self._replay = DistributedReplay(self._dial, settings.replay, settings.batch_size, seed=seed)
+        self._first = context.index == 0
+        self._reports = SamplerReports(
+            models, self._announce, self._replay.insert_limit, lambda: live.samplers, time.monotonic
+        )
+        here = self._first and settings.replay.placement == "Learner"
+        self._kept = KeptShard(context, settings.replay, of, 1) if here else None
+        self._followers = Followers(self._replay.shards)
+        self._follower = None if self._first else Follower(context, endpoint, self._follow)
+
+    @property
+    def services(self) -> Mapping[str, Handler]:
+        if not self._first:
+            return {}
+        kept = self._kept.shard.services if self._kept is not None else {}
+        return {**kept, **self._reports.services, **self._followers.services}
+
+    def next_batch(self, timeout: float) -> ReplayBatch | None:
+        deadline = time.monotonic() + timeout
+        while True:
+            self._reports.release()
+            left = deadline - time.monotonic()
+            batch = self._replay.next_batch(max(0.0, min(PATIENCE, left)))
+            if batch is not None or left <= 0.0:
+                return batch
+
+    def normalizer(self, batch: ReplayBatch) -> float:
+        return batch.largest_weight
+
+    def learn(self, batch: ReplayBatch | None, normalizer: float, reduce: Reduce) -> dict[str, Tensor]:
+        if batch is None:
+            return self.algorithm.step(None, None, normalizer, reduce)[1]
+        try:
+            items: Any = batch.items
+            priorities, terms = self.algorithm.step(items, batch.weights, normalizer, reduce)
+        except BaseException:
+            self._replay.discard(batch)
+            raise
+        self._replay.update(batch, priorities)
+        return terms
+
+    def discard(self, batch: ReplayBatch) -> None:
+        self._replay.discard(batch)
+
+    def share(self, rank: int, size: int) -> None:
+        self._replay.set_share(rank, size)
+
+    def experiences(self) -> list[Experience]:
+        return [Experience(*news) for news in self._reports.take()]
+
+    def metrics(self) -> dict[str, float | None]:
+        stats = self._followers.total(self._replay.stats())
+        return {
+            "replay/shards": stats.shards,
+            "replay/size": stats.size,
+            "replay/smallestShard": min(stats.sizes.values(), default=0),
+            "replay/largestShard": max(stats.sizes.values(), default=0),
+            "replay/inserted": stats.inserted,
+            "replay/evicted": stats.evicted,
+            "replay/lost": stats.lost,
+            "replay/restarted": stats.restarted,
+            "replay/sampled": stats.drawn,
+            "replay/prioritiesApplied": stats.applied,
+            "replay/prioritiesStale": stats.stale,
+            "replay/prioritiesLost": stats.priorities_lost,
+            "replay/outstanding": stats.outstanding,
+            "replay/ratio": stats.replay_ratio,
+            "replay/sampleAge": stats.sample_age,
+        }
+
+    def replay(self) -> ReplayStatus:
+        stats = self._followers.total(self._replay.stats())
+        return ReplayStatus(
+            shards=stats.shards,
+            size=stats.size,
+            inserted=stats.inserted,
+            evicted=stats.evicted,
+            lost=stats.lost,
+            sampled=stats.drawn,
+            priorities_applied=stats.applied,
+            priorities_stale=stats.stale,
+            replay_ratio=round(stats.replay_ratio, 3),
+            sample_age=round(stats.sample_age, 1),
+        )
+
+    def tend(self, now: float) -> None:
+        self._reports.release()
+        if self._kept is not None:
+            self._announce(self._pod, self._kept.describe(self._endpoint()))
+            self._kept.shard.set_limit(self._replay.insert_limit(self._pod))
+            self._kept.tend(now)
+
+    def finish(self) -> None:
+        self._reports.finish()
+        if self._kept is not None:
+            self._kept.shard.set_limit(None)
+
+    def close(self) -> None:
+        if self._follower is not None:
+            self._follower.stop()
+        if self._kept is not None:
+            self._kept.close()
+        self._replay.close()
+
+    def get_state(self) -> dict[str, Any]:
+        return {"replay": self._replay.get_state(), "reports": self._reports.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._replay.set_state(state["replay"])
+        self._reports.set_state(state["reports"])
+
+    def _announce(self, name: str, shard: dict[str, Any]) -> None:
+        self._replay.announce(name, now=time.monotonic(), **shard)
+
+    def _dial(self, url: str) -> ShardPeer:
+        if self._kept is not None and url == self._endpoint().url:
+            return LocalPeer(self._kept.shard)
+        return self._endpoint().dial(url)
+
+    def _follow(self, shards: list[dict[str, Any]]) -> ReplayStats:
+        self._replay.set_shards(shards)
+        return self._replay.stats()
+
+
+def make_actor(settings: Settings, context: Context, of: Spaces) -> tuple[Actor, Tensor]:
+    """What acts in a sampler, and the flat parameters with which it does."""
+    network = context.job.spec.network
+    if isinstance(settings, DqnApex):
+        q_network, greedy = build_q_network(network, *of, dueling=settings.dueling)
+        return DqnActor(q_network, greedy, settings), flatten_parameters(q_network)
+    actor_critic, actions = build_deterministic(network, *of)
+    return DdpgActor(actor_critic, actions, settings), flatten_parameters(actor_critic)
+
+
+def _make_learner(settings: Settings, context: Context, of: Spaces, device: torch.device) -> ApexLearner[Any]:
+    network = context.job.spec.network
+    if isinstance(settings, DqnApex):
+        return DqnLearner(build_q_network(network, *of, dueling=settings.dueling)[0], settings, device)
+    return DdpgLearner(build_deterministic(network, *of)[0], settings, device)

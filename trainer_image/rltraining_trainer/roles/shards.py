@@ -1,0 +1,136 @@
+"""A shard of the replay memory in this process, and the program of pods that do nothing but keep one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from rltraining_api.algorithms import DdpgApex, DqnApex
+from rltraining_api.algorithms.replay import Replay
+from rltraining_api.contract import RENDEZVOUS_PATH, ExitCode
+
+from rltraining_trainer.checkpoint import CheckpointStore, CheckpointWriter, snapshot
+from rltraining_trainer.dataflow.replay import Column, ReplayBuffer, ReplayShard
+from rltraining_trainer.environments import make_environments
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.link import LearnerLink
+from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
+
+_LOG = logging.getLogger(__name__)
+
+REPORT_PERIOD = 0.05
+"""Seconds between two reports of a pod that only keeps a shard."""
+
+
+class KeptShard:
+    """One of ``shards`` equal shards, which this process keeps: empty, or, if the job has shards saved, what was saved last."""
+
+    def __init__(
+        self, context: Context, settings: Replay, of: tuple[spaces.Space, spaces.Space], shards: int
+    ) -> None:
+        spec = context.job.spec
+        buffer = ReplayBuffer(
+            -(-settings.capacity // shards),
+            transition_columns(*of),
+            kind=settings.kind,
+            priority_exponent=settings.priority_exponent,
+            frame_stack=settings.frame_stack,
+            seed=int(np.random.SeedSequence([spec.seed, context.index]).generate_state(1)[0]),
+        )
+        self.shard = ReplayShard(buffer)
+        self._every_seconds = spec.checkpoint.every_seconds
+        self._next_checkpoint = time.monotonic() + self._every_seconds
+        self._checkpoints: CheckpointWriter | None = None
+        if settings.checkpoint:
+            store = CheckpointStore(f"{context.storage}/replay/{context.pod}", keep=1)
+            self._restore(store)
+            self._checkpoints = CheckpointWriter(store)
+
+    def describe(self, endpoint: Endpoint) -> dict[str, Any]:
+        """What the learner is to be told of it."""
+        return {**self.shard.describe(), "url": endpoint.url}
+
+    def tend(self, now: float) -> None:
+        """Save it, if that is due."""
+        if self._checkpoints is not None and now >= self._next_checkpoint:
+            self._next_checkpoint = now + self._every_seconds
+            self._checkpoints.submit(self.shard.counts.inserted, snapshot(self.shard.get_state()))
+
+    def close(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.close(timeout=20.0)
+
+    def _restore(self, store: CheckpointStore) -> None:
+        loaded = store.load_newest()
+        if loaded is None:
+            return
+        try:
+            self.shard.set_state(loaded.state)
+        except (ValueError, KeyError) as error:  # the number of shards changed, and so their capacity
+            _LOG.warning("the shard begins empty: %s is of another one: %s", loaded.uri, error)
+        else:
+            _LOG.info("the shard went on from %s", loaded.uri)
+
+
+def run_replay(context: Context) -> int:
+    """Keep a shard until the learner says that the run is done. Returns the exit code."""
+    spec = context.job.spec
+    settings = spec.algorithm.parameters
+    assert isinstance(settings, DqnApex | DdpgApex), "nothing else has a replay"
+    environments = make_environments(spec.environment, 1)
+    of = environments.single_observation_space, environments.single_action_space
+    environments.close()
+    kept = KeptShard(context, settings.replay, of, len(context.replays))
+    endpoint = Endpoint(context.pod, context.token, kept.shard.services)
+    learner = LearnerLink(context, context.learners[0], endpoint, "report", None, alone=False)
+    http = MemberServer(
+        context.http_port,
+        context.token,
+        ready=learner.attached.is_set,
+        documents={
+            RENDEZVOUS_PATH: lambda: {"url": endpoint.url, "incarnation": endpoint.incarnation},
+        },
+    )
+    endpoint.start()
+    http.start()
+    learner.attach()
+    nothing = torch.zeros(0)
+    while not learner.done:
+        learner.send(steps=0, episodes=0, returns=nothing, shard=kept.describe(endpoint))
+        learner.settle()
+        kept.shard.set_limit(learner.answer["limit"])
+        kept.tend(time.monotonic())
+        if context.stopping.wait(REPORT_PERIOD):
+            raise Stopped("told to end")
+    kept.close()
+    return ExitCode.DONE
+
+
+def transition_columns(observation: spaces.Space, action: spaces.Space) -> dict[str, Column]:
+    """What a transition is made of, as ``algorithms.transitions`` makes them.
+
+    Raises:
+        BadConfiguration: observations are not one array.
+    """
+    if observation.shape is None or observation.dtype is None or action.shape is None:
+        raise BadConfiguration(
+            f"spec.environment: observations of {observation} are not one array; "
+            "wrap the environment with gymnasium.wrappers.FlattenObservation"
+        )
+    kind = np.float32 if np.issubdtype(observation.dtype, np.floating) else observation.dtype
+    seen = Column(tuple(observation.shape), torch.from_numpy(np.empty(0, kind)).dtype)
+    number = Column((), torch.float32)
+    discrete = isinstance(action, spaces.Discrete)
+    taken = Column((), torch.int64) if discrete else Column((int(np.prod(action.shape)),), torch.float32)
+    return {
+        "observation": seen,
+        "action": taken,
+        "reward": number,
+        "discount": number,
+        "next_observation": seen,
+    }

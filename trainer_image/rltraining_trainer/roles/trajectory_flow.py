@@ -1,0 +1,150 @@
+"""Unrolls: samplers push them into a bounded queue, the learner improves the policy with each. Used by IMPALA."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from rltraining_api.algorithms import Impala
+from rltraining_api.status import ReplayStatus
+from torch import Tensor
+
+from rltraining_trainer.algorithms.impala import ImpalaLearner
+from rltraining_trainer.algorithms.unrolls import UnrollCollector
+from rltraining_trainer.dataflow import (
+    ModelServer,
+    Trajectory,
+    TrajectoryQueue,
+    TrajectoryServer,
+    flatten_parameters,
+)
+from rltraining_trainer.environments import Stepper
+from rltraining_trainer.networks import build_actor_critic
+from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.flow import Reduce
+from rltraining_trainer.roles.link import LearnerLink
+from rltraining_trainer.roles.progress import Experience
+from rltraining_trainer.roles.seeds import sampler_seed
+from rltraining_trainer.transport import Endpoint, Handler, MemberServer, Stopped
+
+
+class TrajectoryFlow:
+    """The learner's side: a ``Flow``."""
+
+    def __init__(
+        self,
+        context: Context,
+        settings: Impala,
+        of: tuple[spaces.Space, spaces.Space],
+        models: ModelServer,
+        device: torch.device,
+    ) -> None:
+        spec = context.job.spec
+        network, distribution = build_actor_critic(spec.network, *of)
+        self.algorithm = ImpalaLearner(network, distribution, settings, spec.stop.environment_steps, device)
+        self._settings, self._models = settings, models
+        self._queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(settings.queue_capacity)
+        self._server = TrajectoryServer(self._queue, models)
+        self._batch: list[Trajectory] = []
+        self._experiences: list[Experience] = []
+
+    @property
+    def services(self) -> Mapping[str, Handler]:
+        return self._server.services
+
+    def next_batch(self, timeout: float) -> list[Trajectory] | None:
+        """As many unrolls as one update uses; those that have come are kept when the others do not come in time."""
+        deadline = time.monotonic() + timeout
+        while len(self._batch) < self._settings.batch_unrolls:
+            trajectory = self._queue.get(max(0.0, deadline - time.monotonic()))
+            if trajectory is None:
+                return None
+            self._batch.append(trajectory)
+        batch, self._batch = self._batch, []
+        self._experiences += [_experience(trajectory, self._models.version) for trajectory in batch]
+        return batch
+
+    def normalizer(self, batch: list[Trajectory]) -> float:
+        return 1.0
+
+    def learn(self, batch: list[Trajectory] | None, normalizer: float, reduce: Reduce) -> dict[str, Tensor]:
+        unrolls: list[Any] = [trajectory.unroll for trajectory in batch or ()]
+        return self.algorithm.step(unrolls, reduce)
+
+    def discard(self, batch: list[Trajectory]) -> None:
+        """Its steps are counted: they were lived."""
+
+    def share(self, rank: int, size: int) -> None:
+        """Nothing: each learner uses what its samplers send."""
+
+    def experiences(self) -> list[Experience]:
+        experiences, self._experiences = self._experiences, []
+        return experiences
+
+    def metrics(self) -> dict[str, float | None]:
+        queue = self._queue.counts()
+        return {
+            "unrolls/pushed": queue.pushed,
+            "unrolls/used": queue.used,
+            "unrolls/dropped": queue.dropped,
+            "unrolls/queued": queue.queued,
+        }
+
+    def replay(self) -> ReplayStatus | None:
+        return None
+
+    def tend(self, now: float) -> None:
+        """Nothing: the queue looks after itself."""
+
+    def finish(self) -> None:
+        self._server.finish()
+
+    def close(self) -> None:
+        """Nothing: nobody was called."""
+
+    def get_state(self) -> dict[str, Any]:
+        return dict(self._queue.get_state())
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._queue.set_state(state)  # type: ignore[arg-type]
+
+
+def sample_trajectories(context: Context, settings: Impala, environments: VectorEnv) -> None:
+    """The sampler's side: collect unrolls and push them, until the learner says that the run is done."""
+    spec = context.job.spec
+    network, distribution = build_actor_critic(
+        spec.network, environments.single_observation_space, environments.single_action_space
+    )
+    endpoint = Endpoint(context.pod, context.token, threads=2)
+    learner = LearnerLink(
+        context, context.own_learner, endpoint, "push", flatten_parameters(network), alone=True
+    )
+    MemberServer(context.http_port, context.token, ready=learner.attached.is_set, documents={}).start()
+
+    learner.attach()
+    seed = sampler_seed(spec.seed, context.index, learner.version)
+    torch.manual_seed(seed)
+    collector = UnrollCollector(
+        network,
+        distribution,
+        Stepper(environments, spec.environment.id),
+        length=settings.unroll_length,
+        discount=settings.discount,
+        reward_clip=settings.reward_clip,
+        reward_scale=settings.reward_scale,
+        seed=seed,
+    )
+    while not learner.done:
+        learner.send(unroll=dict(collector.collect()))
+        if context.stopping.is_set():  # a learner that answers at once is never waited for, which would tell
+            raise Stopped("told to end")
+
+
+def _experience(trajectory: Trajectory, version: int) -> Experience:
+    unroll = trajectory.unroll
+    returns = unroll["episode_return"]
+    return Experience(int(unroll["valid"].sum()), returns, len(returns), version - trajectory.version)
