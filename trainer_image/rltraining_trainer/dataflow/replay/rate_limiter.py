@@ -7,7 +7,7 @@ from math import floor
 
 class RateLimiter:
     """Keeps draws and insertions in proportion, as Reverb's SampleToInsertRatio does (Cassirer et al. 2021, arXiv
-    2102.04736, section 3.4).
+    2102.04736).
 
     ``error = sampled - (inserted - minimum) · samples_per_insert`` stays within ± `bound`: beyond it the side that is
     ahead waits for the other. The bound is tolerance · samples_per_insert · minimum, as in Acme, but at least two
@@ -38,7 +38,9 @@ class RateLimiter:
 
     def may_sample(self, inserted: int, sampled: int, count: int) -> bool:
         """Whether `count` more items may be drawn now."""
-        return inserted >= self._minimum and self.error(inserted, sampled) + count <= self.bound
+        if inserted < self._minimum:
+            return False
+        return self._ratio is None or self.error(inserted, sampled) + count <= self.bound
 
     def insert_limit(self, sampled: int) -> int | None:
         """How many insertions there may have been by now, from the very first; None: no limit."""

@@ -1,0 +1,51 @@
+"""Importance weights are those of the one memory that all shards make up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from rltraining_trainer.dataflow.replay.weights import importance_weights
+
+
+@pytest.mark.parametrize(
+    ("alpha", "expected"),
+    [(0.6, [0.5754399373371569, 1.0]), (1.0, [0.3981071705534972, 1.0])],
+)
+def test_two_shards_get_one_normaliser(alpha: float, expected: list[float]) -> None:
+    """Vectors: raw priorities 10 in the one shard and 1 in the other, two of each, β .4."""
+    powered = torch.tensor([10.0, 10.0, 1.0, 1.0], dtype=torch.float64) ** alpha
+    raw = importance_weights(powered / powered.sum(), total=4, exponent=0.4)
+    weights = importance_weights(powered / powered.sum(), 4, 0.4, largest=float(raw.max()))
+
+    torch.testing.assert_close(weights[[0, 2]].double(), torch.tensor(expected, dtype=torch.float64))
+    assert weights.dtype == torch.float32
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.4, 1.0])
+def test_a_uniform_draw_needs_no_weights(exponent: float) -> None:
+    weights = importance_weights(torch.full((8,), 1 / 5000, dtype=torch.float64), 5000, exponent)
+    torch.testing.assert_close(weights, torch.ones(8))
+
+
+def test_with_an_exponent_of_1_the_weighted_draw_is_unbiased() -> None:
+    probabilities = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
+    values = torch.tensor([3.0, -1.0, 10.0], dtype=torch.float64)
+    weights = importance_weights(probabilities, 3, 1.0)
+
+    assert float((probabilities * weights * values).sum()) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("probability", "total", "largest", "message"),
+    [
+        (0.0, 3, None, "cannot have been drawn"),
+        (float("nan"), 3, None, "cannot have been drawn"),
+        (0.5, 0, None, "weights need items"),
+        (0.5, 3, 0.0, "positive largest weight"),
+    ],
+)
+def test_impossible_draws_are_refused(
+    probability: float, total: int, largest: float | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        importance_weights(torch.tensor([probability], dtype=torch.float64), total, 0.4, largest)

@@ -1,0 +1,84 @@
+"""A batch made of what several shards gave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rltraining_trainer.dataflow.replay.shard_map import Shard
+from rltraining_trainer.dataflow.replay.weights import importance_weights
+
+
+class Part(NamedTuple):
+    """What one shard gave."""
+
+    shard: Shard
+    share: float
+    """Probability that a draw was to come from this shard, when the batch was split."""
+    items: dict[str, Tensor]
+    """Each [k, ...]."""
+    drawn: Tensor
+    """float64 [4, k], k > 0: see rltraining_trainer.dataflow.replay.shard.DRAWN."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayBatch:
+    """B transitions from all shards."""
+
+    number: int
+    """Which of its learner's."""
+    items: dict[str, Tensor]
+    """Each [B, ...]."""
+    weights: Tensor
+    """float32 [B]: importance weights (N·P)^-β, not normalised."""
+    largest_weight: float
+    """What weights may be divided by, once for all learners: the largest of them; or, with the normalizer Buffer, the
+    largest that any item in the memory would have had."""
+    ages: Tensor
+    """int64 [B]: insertions into its shard since each was added."""
+    places: Tensor
+    """float64 [2, B]: slots and versions, in their shards."""
+    shards: tuple[tuple[Shard, int], ...]
+    """Where items came from, in their order, and how many."""
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+
+def assemble(
+    number: int, parts: Sequence[Part], *, total: int, exponent: float, least: float | None
+) -> ReplayBatch:
+    """Join parts, at least one.
+
+    Args:
+        number: of the batch.
+        parts: what came, from each shard once.
+        total: transitions in all shards.
+        exponent: β of the importance weights.
+        least: probability of the least likely item in the memory; None: the batch's own largest weight counts.
+    """
+    drawn = _join([part.drawn for part in parts], dim=1)
+    # Of an item in one draw from all shards, as they were when it was split and as each was when it drew: exact for what
+    # was done, also if masses changed in between.
+    probabilities = _join([part.drawn[2] * part.share for part in parts])
+    weights = importance_weights(probabilities, total, exponent)
+    largest = float(weights.max())
+    if least is not None:
+        largest = max(largest, (total * least) ** -exponent)
+    return ReplayBatch(
+        number=number,
+        items={name: _join([part.items[name] for part in parts]) for name in parts[0].items},
+        weights=weights,
+        largest_weight=largest,
+        ages=drawn[3].long(),
+        places=drawn[:2],
+        shards=tuple((part.shard, part.drawn.shape[1]) for part in parts),
+    )
+
+
+def _join(tensors: list[Tensor], dim: int = 0) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim)

@@ -1,0 +1,77 @@
+"""Who may go on now: the learners to draw, each shard to insert."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rltraining_api.algorithms.replay import Replay
+
+from rltraining_trainer.dataflow.replay.rate_limiter import RateLimiter
+from rltraining_trainer.dataflow.replay.shard_map import ShardMap
+
+
+class Pace:
+    """The rate limiter of a memory whose shards come and go. Not thread-safe.
+
+    Learning begins when as much was inserted into the shards that are present as `minimum` says, and begins so again after
+    less than a batch was left; until then inserting is free. So neither a loss of shards nor a learner that starts again
+    can make both sides wait.
+    """
+
+    def __init__(self, shards: ShardMap, settings: Replay, batch_size: int) -> None:
+        self._shards = shards
+        self._minimum = settings.minimum
+        self._batch_size = batch_size
+        self._limiter = RateLimiter(
+            settings.samples_per_insert, settings.samples_per_insert_tolerance, settings.minimum, batch_size
+        )
+        self._filled = False
+        self._sampled = 0
+
+    def is_filled(self) -> bool:
+        """Whether there is enough to learn from."""
+        if self._present_insertions() >= self._minimum:
+            self._filled = True
+        elif self._shards.holdings().size < self._batch_size:
+            self._filled = False
+        return self._filled
+
+    def may_draw(self) -> bool:
+        """Whether all learners together may draw one more batch."""
+        inserted = self._shards.holdings().inserted
+        return self.is_filled() and self._limiter.may_sample(inserted, self._sampled, self._batch_size)
+
+    def drew(self) -> None:
+        """All learners together draw one more batch."""
+        self._sampled += self._batch_size
+
+    def insert_limit(self, name: str) -> int | None:
+        """How many insertions the shard of that name may have made by now; None: no limit. It may be less than it was.
+
+        What may still be inserted at all is divided evenly over the shards that are present, less what the others were
+        told that they may.
+        """
+        allowed = self._limiter.insert_limit(self._sampled)
+        if allowed is None:
+            return None
+        shard, present = self._shards.get(name), self._shards.present
+        if shard is None or not shard.present:
+            return 0
+        inserted = self._shards.holdings().inserted
+        if not self.is_filled():
+            allowed = max(allowed, inserted + self._minimum - self._present_insertions())
+        room = allowed - inserted
+        promised = sum(
+            max(0, other.granted - other.counts.inserted) for other in present if other is not shard
+        )
+        shard.granted = shard.counts.inserted + max(0, min(max(1, room // len(present)), room - promised))
+        return shard.granted
+
+    def get_state(self) -> dict[str, Any]:
+        return {"sampled": self._sampled}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._sampled = state["sampled"]
+
+    def _present_insertions(self) -> int:
+        return sum(shard.counts.inserted for shard in self._shards.present)

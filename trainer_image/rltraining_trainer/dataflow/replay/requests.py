@@ -1,0 +1,65 @@
+"""What is under way between a learner and the shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from rltraining_trainer.dataflow.replay.shard import ShardPeer
+from rltraining_trainer.dataflow.replay.shard_map import Shard
+from rltraining_trainer.transport import Call
+
+CALL_SECONDS = 2.0
+"""A shard that has not answered for so long leaves the map: the longest that a dying one can hold the learner up."""
+
+
+@dataclass(eq=False)
+class Request:
+    """One message to a shard: draw `count` items, and take priorities back. With neither, it only asks for an answer."""
+
+    shard: Shard
+    deadline: float
+    count: int = 0
+    share: float = 0.0
+    """Probability that a draw comes from this shard."""
+    update: Tensor | None = None
+    """Priorities to take back: float64 [3, k]."""
+    peer: ShardPeer = field(init=False)
+    call: Call = field(init=False)
+
+    @property
+    def returned(self) -> int:
+        """How many priorities it takes back."""
+        return 0 if self.update is None else self.update.shape[1]
+
+    def send(self, *, smallest: bool) -> None:
+        """`smallest`: have the smallest powered priority told with the items."""
+        assert self.shard.peer is not None, f"shard {self.shard.name} was not dialled"
+        self.peer = self.shard.peer
+        payload: dict[str, Any] = {"update": self.update}
+        service = "stats" if self.update is None else "update"
+        if self.count:
+            service, payload = "sample", {**payload, "count": self.count, "smallest": smallest}
+        self.call = self.peer.call(service, payload, timeout=CALL_SECONDS)
+
+    def is_over(self, now: float) -> bool:
+        """Answered, too late, or to a peer by which the shard is no longer reached."""
+        return self.call.done() or now >= self.deadline or self.peer is not self.shard.peer
+
+    def answer(self) -> dict[str, Any]:
+        """Raises TransportError if there is none."""
+        answer = self.call.result(timeout=0.0)
+        assert isinstance(answer, dict), f"shard {self.shard.name} answered {type(answer).__name__}"
+        return answer
+
+
+class Round(NamedTuple):
+    """A batch that is under way."""
+
+    requests: list[Request]
+    total: int
+    """Transitions in all shards when it was split."""
+    shares: list[tuple[Shard, float]]
+    """Of all shards that there were to draw from."""
