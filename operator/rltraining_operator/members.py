@@ -76,7 +76,7 @@ def bring_to_size(job: RLTrainingJob, observed: Observed, now: datetime) -> Move
             pod = pods.get(index)
             if pod is None:
                 create.append((role, index))
-            elif (when := _replace_at(pod)) is not None:
+            elif not _waits_for_the_first(pod, observed) and (when := _replace_at(pod)) is not None:
                 if when <= now:
                     delete.append(pod)
                 else:
@@ -89,8 +89,19 @@ def remove(observed: Observed, pods: Iterable[Pod], now: datetime) -> Moves:
     return _moves(observed, pods, now)
 
 
+def _waits_for_the_first(pod: Pod, observed: Observed) -> bool:
+    """Whether it is a learner for which training is over, while the first one still writes what is to be left. Should the
+    first begin anew instead, all are needed again."""
+    if pod.role != "learner" or not is_done(pod):
+        return False
+    first = observed.first_learner
+    trainer = first.container(TRAINER_CONTAINER) if first else None
+    began = trainer.started_at if trainer else None
+    return began is None or (pod.ended_at is not None and began < pod.ended_at)
+
+
 def _replace_at(pod: Pod) -> datetime | None:
-    """When an ended pod is to be replaced; None: it is active."""
+    """When a pod that has ended is to be replaced; None: it has not."""
     if pod.active:
         return None
     created = pod.created or datetime.min.replace(tzinfo=UTC)

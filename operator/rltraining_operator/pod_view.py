@@ -47,6 +47,11 @@ class Container:
         return "running" in self._state
 
     @property
+    def started_at(self) -> datetime | None:
+        """When it was started, if it runs."""
+        return parse_time((self._state.get("running") or {}).get("startedAt"))
+
+    @property
     def waiting(self) -> Json:
         """`{reason, message}` of a container that waits, else empty."""
         return self._state.get("waiting") or {}

@@ -51,8 +51,8 @@ class Settings:
 
 # Times that a plan waits for; none of them is a poll: a pass is due when one is over.
 REMAKE_SECONDS = 10.0
-"""A member that says it is done is made anew after this, if the first learner is not done by then; and a pod that failed
-within this time of its creation is not replaced sooner."""
+"""A sampler or replay pod that says it is done is made anew after this, if the learner is not done by then; and a pod
+that failed within this time of its creation is not replaced sooner."""
 FINISH_SECONDS = 5.0
 """After success pods may end by themselves for so long (the first learner tells them to), before they are deleted."""
 STALL_SECONDS = 180.0

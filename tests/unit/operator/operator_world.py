@@ -187,7 +187,7 @@ class World:
                     container["lastState"] = container["lastState"] | (
                         container["state"] if "terminated" in container["state"] else {}
                     )
-                container["state"] = {"running": {}}
+                container["state"] = {"running": {"startedAt": self.now.isoformat()}}
             self.pods[name]["status"] |= {"phase": "Running", "conditions": [_condition("Ready", ready)]}
         return self
 

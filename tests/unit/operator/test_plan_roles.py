@@ -222,14 +222,24 @@ def test_a_learner_that_dies_at_the_very_end_does_not_hold_the_job() -> None:
     assert world.status.phase == "Succeeded"
 
 
-def test_a_learner_that_is_done_waits_for_the_first_and_is_made_anew_only_if_that_goes_on() -> None:
-    world = with_learners()
+def test_a_learner_that_is_done_waits_while_the_first_writes_what_is_to_be_left() -> None:
+    world = with_learners().after(60)
     finished(world, LEARNER_1).settle()
+    world.after(1000).settle()
     assert (world.status.phase, world.phase(LEARNER_1)) == ("Running", "Succeeded")
-    world.after(REMAKE_SECONDS - 1).settle()
-    assert world.phase(LEARNER_1) == "Succeeded"
-    world.after(1).settle()
-    assert (world.phase(LEARNER_1), world.counts) == ("Pending", (0, 0))
+    finished(world, LEARNER).settle()
+    assert world.condition("SuccessCriteriaMet") is not None
+
+
+def test_learners_that_are_done_are_needed_again_when_the_first_begins_anew() -> None:
+    world = with_learners().after(60)
+    finished(world, LEARNER_1).settle()
+    world.after(1).die(LEARNER, 137).settle()
+    assert world.phase(LEARNER_1) == "Succeeded", "nobody knows yet whether there is anything to go on with"
+    world.after(1).run(LEARNER).after(REMAKE_SECONDS).settle()
+    assert (world.phase(LEARNER_1), world.status.phase) == ("Pending", "Restarting")
+    world.run().settle()
+    assert (world.status.phase, world.counts) == ("Running", (0, 1))
 
 
 def test_any_learner_that_ends_for_good_fails_the_job() -> None:
