@@ -1,7 +1,24 @@
-"""The replay memory of one process: a ring of transitions that are drawn by priority, or all alike."""
+"""The replay memory: a ring of transitions in one process, and many such shards that are drawn from as if they were one."""
 
+from rltraining_trainer.dataflow.replay.batch import ReplayBatch
 from rltraining_trainer.dataflow.replay.buffer import Draw, ReplayBuffer, ReplayCounts, Updated
+from rltraining_trainer.dataflow.replay.distributed import DistributedReplay
+from rltraining_trainer.dataflow.replay.shard import LocalPeer, ReplayShard, ShardPeer
+from rltraining_trainer.dataflow.replay.stats import ReplayStats
 from rltraining_trainer.dataflow.replay.storage import Column
 from rltraining_trainer.dataflow.replay.sum_tree import SumTree
 
-__all__ = ["Column", "Draw", "ReplayBuffer", "ReplayCounts", "SumTree", "Updated"]
+__all__ = [
+    "Column",
+    "DistributedReplay",
+    "Draw",
+    "LocalPeer",
+    "ReplayBatch",
+    "ReplayBuffer",
+    "ReplayCounts",
+    "ReplayShard",
+    "ReplayStats",
+    "ShardPeer",
+    "SumTree",
+    "Updated",
+]
