@@ -11,6 +11,7 @@ import yaml
 from fake_api import FakeApi
 from fake_api_http import serving
 from rltraining import RLTrainingClient
+from rltraining.cluster import watch as watch_command
 from rltraining.sdk.timing import Timing
 from rltraining.snapshot import Snapshot
 from rltraining_api.manifest import load_manifest
@@ -92,6 +93,14 @@ def client(kubeconfig: Path) -> RLTrainingClient:
 def job(api: FakeApi, manifest: str) -> dict[str, Any]:
     """A job that it holds, `cartpole`."""
     return api.put("rltrainingjobs", yaml.safe_load(manifest))
+
+
+@pytest.fixture
+def cluster(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster is known, and nobody waits longer than is needed."""
+    monkeypatch.setattr("rltraining.sdk.client.DEFAULT_TIMING", FAST)
+    monkeypatch.setattr(watch_command, "PERIOD", 0.01)
+    monkeypatch.setattr(watch_command, "LAST_WORDS", 0.05)
 
 
 def kubeconfig_for(server: str, **context: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -247,3 +247,8 @@ def table(items: list[Json]) -> Json:
             for item in items
         ],
     }
+
+
+def when_streams(api: FakeApi, count: int, step: Callable[[], Any]) -> None:
+    """Do a step, in a thread, as soon as so many streams were opened in all."""
+    threading.Thread(target=lambda: (api.await_streams(count), step()), daemon=True).start()
