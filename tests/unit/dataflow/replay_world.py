@@ -1,0 +1,129 @@
+"""Shards that live, die and fall silent, in one process and by a clock that only tests move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from rltraining_api.algorithms.replay import Replay
+from rltraining_trainer.dataflow.replay import Column, DistributedReplay, LocalPeer, ReplayBuffer, ReplayShard
+from rltraining_trainer.transport import Call, Payload, PeerLost
+
+COLUMNS = {"value": Column((), torch.float64)}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Unanswered(Call):
+    """A call to a frozen peer: who waits for it only sees time go by."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__("a frozen peer", 0.0)
+        self._clock = clock
+
+    def result(self, stopping: object = None, timeout: float | None = None) -> Payload:
+        if not self.done():
+            self._clock.now += timeout or 0.0
+        return super().result(timeout=0.0)
+
+
+class Line:
+    """The way to a shard's process. Calls to a frozen process are answered once it goes on."""
+
+    def __init__(self, shard: ReplayShard, clock: Clock) -> None:
+        self._peer = LocalPeer(shard)
+        self._clock = clock
+        self.frozen = self.cut = False
+        self.services: list[str] = []
+        self._unanswered: list[tuple[Unanswered, str, Payload]] = []
+
+    def call(self, service: str, payload: Payload, *, timeout: float | None = None) -> Call:
+        self.services.append(service)
+        if self.frozen:
+            call = Unanswered(self._clock)
+            self._unanswered.append((call, service, payload))
+            return call
+        if self.cut:
+            lost = Call("a dead peer", 0.0)
+            lost.settle(("lost", "connection reset"))
+            return lost
+        return self._peer.call(service, payload)
+
+    def thaw(self) -> None:
+        self.frozen = False
+        for call, service, payload in self._unanswered:
+            call.settle(("ok", self._peer.call(service, payload).result(timeout=0.0)))
+        self._unanswered = []
+
+    def die(self) -> None:
+        self.cut, self.frozen = True, False
+        for call, _, _ in self._unanswered:
+            call.settle(("lost", "connection reset"))
+        self._unanswered = []
+
+
+class World:
+    """One learner's replay, and shards by name."""
+
+    def __init__(
+        self, batch_size: int = 16, capacity: int = 64, kind: str = "Prioritized", **settings: Any
+    ) -> None:
+        self.clock = Clock()
+        self.settings = Replay(**{"minimum": batch_size, "capacity": 100_000, "kind": kind, **settings})
+        self.batch_size = batch_size
+        self.capacity = capacity
+        self.shards: dict[str, ReplayShard] = {}
+        self.lines: dict[str, Line] = {}
+        self._lives = 0
+        self.replay = self.learner()
+
+    def learner(self, seed: int = 0) -> DistributedReplay:
+        """Another learner's."""
+        return DistributedReplay(self.dial, self.settings, self.batch_size, seed=seed, clock=self.clock)
+
+    def dial(self, url: str) -> Line:
+        if url not in self.lines:
+            raise PeerLost(f"{url} cannot be dialled")
+        return self.lines[url]
+
+    def start(
+        self, name: str, priorities: Sequence[float] = (), state: dict[str, Any] | None = None
+    ) -> ReplayShard:
+        """A new life of a shard, which announces itself."""
+        self._lives += 1
+        buffer = ReplayBuffer(
+            self.capacity,
+            COLUMNS,
+            kind=self.settings.kind,
+            priority_exponent=self.settings.priority_exponent,
+            seed=self._lives,
+        )
+        shard = self.shards[name] = ReplayShard(buffer, incarnation=f"life {self._lives}")
+        if state is not None:
+            shard.set_state(state)
+        self.lines[self.url(name)] = Line(shard, self.clock)
+        self.add(name, priorities)
+        return shard
+
+    def url(self, name: str) -> str:
+        return f"{name}, {self.shards[name].incarnation}"
+
+    def line(self, name: str) -> Line:
+        return self.lines[self.url(name)]
+
+    def add(self, name: str, priorities: Sequence[float]) -> None:
+        """Items whose value is their priority; then the shard announces itself."""
+        weights = torch.tensor(priorities, dtype=torch.float64)
+        self.shards[name].add({"value": weights}, weights)
+        self.announce(name)
+
+    def announce(self, name: str) -> None:
+        shard = self.shards[name]
+        self.replay.announce(name, url=self.url(name), now=self.clock.now, **shard.describe())
