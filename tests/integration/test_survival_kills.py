@@ -10,9 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 from rltraining_operator.cluster import Key
-from training import CODE, LEARNER, SAMPLER, Run, Train, code, eventually, small_job
+from training import CODE, LEARNER, SAMPLER, SAMPLERS, Run, Train, code, eventually, small_job
 
-SAMPLERS = ("demo-sampler-0", "demo-sampler-1")
 KILL_PERIOD, KILLS = 3.0, 5
 BACK_SECONDS = 3.0
 WAIT_SECONDS = 0.1
