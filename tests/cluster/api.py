@@ -77,6 +77,12 @@ class Cluster:
         found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "-o", "json"))
         return found
 
+    def await_definition(self, name: str, kind: str) -> None:
+        """Until the API server serves it. kubectl fails where it is to wait for one of the conditions and there are none
+        at all yet; they come with the names."""
+        for sign in (f"jsonpath={{.status.acceptedNames.kind}}={kind}", "condition=Established"):
+            self.kubectl("wait", f"--for={sign}", f"crd/{name}", "--timeout=60s", seconds=70)
+
     def stop(self, part: str, *, kill: bool = False) -> None:
         """End one of the programs, with SIGKILL at once if so asked; what it keeps on disk stays."""
         self._part(part).process.stop(kill=kill)

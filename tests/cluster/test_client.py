@@ -23,6 +23,7 @@ from rltraining import (
 )
 from rltraining_api.crd import crd_yaml
 from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import CRD_NAME, KIND
 
 from tests.cluster.api import Cluster
 
@@ -52,7 +53,7 @@ MANIFEST: dict[str, Any] = {
 def cluster(api_server: Cluster) -> Iterator[Cluster]:
     """With the CRD and a namespace of our own."""
     api_server.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=crd_yaml())
-    api_server.kubectl("wait", "--for=condition=Established", "crd/rltrainingjobs.rltraining.dev")
+    api_server.await_definition(CRD_NAME, KIND)
     api_server.kubectl("create", "namespace", SPACE)
     yield api_server
     api_server.kubectl("delete", "namespace", SPACE, "--wait=false")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rltraining_api.crd import FILE_NAME
-from rltraining_api.names import CRD_NAME
+from rltraining_api.names import CRD_NAME, KIND
 from verdicts import Server
 
 from tests.cluster.api import Cluster
@@ -22,7 +22,7 @@ def definition(api_server: Cluster) -> Iterator[Path]:
     """The file, applied. What was there before the tests stays after them."""
     existed = CRD_NAME in api_server.kubectl("get", "crd", "-o", "name")
     api_server.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
-    api_server.kubectl("wait", "--for=condition=Established", f"crd/{CRD_NAME}", "--timeout=60s")
+    api_server.await_definition(CRD_NAME, KIND)
     yield DEFINITION
     if not existed:
         api_server.kubectl("delete", "crd", CRD_NAME)
