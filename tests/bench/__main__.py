@@ -6,12 +6,13 @@ import argparse
 import os
 import platform
 
-from tests.bench import impala, limits, operator, transport
+from tests.bench import apex, impala, limits, operator, transport
 
 BENCHES = {
     "limits": limits.run,
     "transport": transport.run,
     "impala": impala.run,
+    "apex": apex.run,
     "operator": operator.run,  # needs a cluster: see its first lines
 }
 
