@@ -65,10 +65,9 @@ class Member:
 class Zygote:
     """The process that forks members."""
 
-    def __init__(self) -> None:
-        program = Path(__file__).with_name("transport_members.py")
+    def __init__(self, program: str = "transport_members.py") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(program)],
+            [sys.executable, str(Path(__file__).with_name(program))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -51,6 +51,7 @@ ROOMS = (
 TRAINER_NEVER = {
     "transport": {"algorithms", "dataflow", "environments", "networks", "policy", "roles"},
     "dataflow": {"algorithms", "environments", "networks", "policy", "roles"},
+    "group": {"algorithms", "dataflow", "environments", "networks", "checkpoint", "policy", "roles"},
     "algorithms": {"transport", "roles"},
     "networks": {"transport", "dataflow", "algorithms", "checkpoint", "roles"},
     "environments": {"transport", "dataflow", "algorithms", "networks", "checkpoint", "roles"},

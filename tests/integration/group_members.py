@@ -1,0 +1,177 @@
+"""Learners of a toy problem, as processes to do bad things to: gradient descent on a quadratic, in step with others.
+
+Started as transport_members.py is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from typing import Any
+
+import torch
+from rltraining_api.contract import RENDEZVOUS_PATH
+from rltraining_trainer.group import GroupChanged, LearnerGroup, Timeouts
+from rltraining_trainer.transport import Endpoint, MemberServer, Stopped, on_stop_signal
+from transport_members import ROLES, TOKEN, Say, main
+
+PACE = 0.002
+"""Seconds of computing a gradient."""
+EVERY = 20
+"""Updates between two reports."""
+RATE = 0.01
+
+
+class ToyLearner:
+    """Parameters that follow the mean of what its learners want them to be, and a momentum."""
+
+    def __init__(self, index: int, parameters: int) -> None:
+        self.parameters = torch.full((parameters,), float(index))  # not the others': they must take one's
+        self.momentum = torch.zeros(parameters)
+        self.updates = 0
+        self._generator = torch.Generator().manual_seed(index)
+        self.gradient = torch.zeros(parameters)
+
+    def compute(self) -> float:
+        """The gradient of the sum over a few items, different in each learner; returns how many."""
+        count = int(torch.randint(0, 5, (), generator=self._generator))
+        target = torch.randn(1, generator=self._generator)
+        torch.mul(self.parameters - target, count, out=self.gradient)
+        return count
+
+    def step(self, total: float) -> None:
+        if total:
+            self.momentum.mul_(0.9).add_(self.gradient, alpha=1 / total)
+            self.parameters.sub_(self.momentum, alpha=RATE)
+        self.updates += 1
+
+    def get_state(self) -> dict[str, Any]:
+        return {"parameters": self.parameters, "momentum": self.momentum, "updates": self.updates}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.parameters.copy_(state["parameters"])
+        self.momentum.copy_(state["momentum"])
+        self.updates = state["updates"]
+
+    def digest(self) -> str:
+        content = torch.cat([self.parameters, self.momentum]).numpy().tobytes()
+        return f"{self.updates} {hashlib.sha256(content).hexdigest()[:16]}"
+
+
+def open_group(
+    index: int, replicas: int, url: str, learner: ToyLearner, options: dict[str, Any]
+) -> tuple[LearnerGroup, Endpoint, MemberServer]:
+    group = LearnerGroup(
+        index,
+        replicas,
+        endpoint=lambda: endpoint,
+        first_learner=url,
+        token=TOKEN,
+        device=torch.device("cpu"),
+        updates=lambda: learner.updates,
+        get_state=learner.get_state,
+        set_state=learner.set_state,
+        timeouts=Timeouts(**options.get("timeouts", {})),
+    )
+    endpoint = Endpoint(
+        f"learner-{index}", TOKEN, group.services or {"echo": lambda sender, payload: payload}
+    )
+    endpoint.start()
+    server = MemberServer(
+        options.get("port", 0),
+        TOKEN,
+        ready=lambda: True,
+        documents={RENDEZVOUS_PATH: lambda: {"url": endpoint.url, "incarnation": endpoint.incarnation}},
+    )
+    server.start()
+    return group, endpoint, server
+
+
+def adder(say: Say, index: int, replicas: int, url: str) -> None:
+    """Says the base URL of learner 0, and twice what the group makes of index + 0.5, [index + 1, 10 (index + 1)] and
+    index.
+    """
+    group, endpoint, server = open_group(index, replicas, url, ToyLearner(index, 1), {})
+    say(url or f"http://127.0.0.1:{server.port}")
+    group.form(threading.Event())
+    for _ in range(2):
+        round_ = group.begin(index + 0.5, done=False)
+        values = torch.tensor([index + 1.0, 10 * (index + 1.0)])
+        count = group.sum(values, index)
+        say(f"normalizer {round_.normalizer} sum {values[0]} {values[1]} count {count}")
+    group.begin(0.0, done=index == 0)  # all have said it
+    group.close()
+    endpoint.stop()
+    server.stop()
+
+
+def toy_learner(say: Say, index: int, replicas: int, url: str, options: dict[str, Any] | None = None) -> None:
+    """Trains until told to stop, or until learner 0 says that it was the last round.
+
+    Says ``at <base URL>``; ``formed <generation> <updates> <digest> <rank> <size> <threads> <file descriptors>``;
+    ``updated <generation> <updates> <digest>`` every 20 updates; ``changed <why>``; ``done`` or ``stopped``; and
+    ``closed <seconds>``. `options`: port, parameters, updates (to begin with), last (update), linger (until it is told
+    to stop), generations (to bring about by leaving), timeouts.
+    """
+    options = options or {}
+    torch.set_num_threads(1)
+    stopping = threading.Event()
+    on_stop_signal(stopping.set)
+    learner = ToyLearner(index, options.get("parameters", 1000))
+    learner.updates = options.get("updates", 0)
+    group, endpoint, server = open_group(index, replicas, url, learner, options)
+    say(f"at http://127.0.0.1:{server.port}")
+    try:
+        train(say, group, learner, stopping, options.get("last"), options.get("generations", 0))
+        say("done")
+    except Stopped:
+        say("stopped")
+    began = time.monotonic()
+    group.close()
+    say(f"closed {time.monotonic() - began:.3f}")
+    if options.get("linger"):
+        stopping.wait()
+    endpoint.stop()
+    server.stop()
+
+
+def train(
+    say: Say,
+    group: LearnerGroup,
+    learner: ToyLearner,
+    stopping: threading.Event,
+    last: int | None,
+    generations: int,
+) -> None:
+    def form() -> None:
+        group.form(stopping)
+        resources = f"{len(os.listdir('/proc/self/task'))} {len(os.listdir('/proc/self/fd'))}"  # noqa: PTH208
+        say(f"formed {group.generation} {learner.digest()} {group.rank} {group.size} {resources}")
+
+    form()
+    while True:
+        if stopping.is_set():
+            raise Stopped("told to end")
+        if group.generation < generations:
+            group.close()
+            form()
+        try:
+            if group.begin(1.0, done=last is not None and group.rank == 0 and learner.updates >= last).done:
+                return
+            count = learner.compute()
+            time.sleep(PACE)
+            learner.step(group.sum(learner.gradient, count))
+        except GroupChanged as change:
+            say(f"changed {change}")
+            form()
+        else:
+            if learner.updates % EVERY == 0:
+                say(f"updated {group.generation} {learner.digest()}")
+
+
+ROLES |= {"toy_learner": toy_learner, "adder": adder}
+
+if __name__ == "__main__":
+    main()

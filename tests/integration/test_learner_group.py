@@ -1,0 +1,272 @@
+"""Learners that update in step, as processes that are killed, frozen and told to stop."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from transport_processes import Member, Zygote
+
+QUICK = {"collective": 3.0}
+"""Time-outs for tests that freeze somebody. Nobody who lives may be as slow as this."""
+
+
+class Line(NamedTuple):
+    """That a learner is in a generation, or has updated in it."""
+
+    generation: int
+    updates: int
+    digest: str
+    """Of parameters and optimizer."""
+    rank: int = -1
+    size: int = -1
+    threads: int = -1
+    descriptors: int = -1
+
+
+class ToyLearner:
+    """One process, and all that it has said so far."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.lines: list[Line] = []
+        word, self.url = member.hear().split()
+        assert word == "at"
+
+    def hear(self, *words: str) -> str:
+        """The next line that begins with one of `words`."""
+        while True:
+            word, _, rest = (line := self.member.hear()).partition(" ")
+            if word in ("formed", "updated"):
+                self.lines.append(_parse(rest))
+            if word in words:
+                return line
+
+    def formed(self, size: int = 0) -> Line:
+        """The next formation of a group, of `size` if given."""
+        while True:
+            self.hear("formed")
+            if size in (0, self.lines[-1].size):
+                return self.lines[-1]
+
+    def updated(self, beyond: int = 0) -> Line:
+        """The next report of an update in the generation it is in, `beyond` so many updates."""
+        while True:
+            self.hear("updated")
+            if self.lines[-1].updates > beyond:
+                return self.lines[-1]
+
+    def stop(self) -> float:
+        """Seconds that it took to close the group."""
+        self.member.kill(signal.SIGTERM)
+        return self.closed()
+
+    def closed(self) -> float:
+        seconds = float(self.hear("closed").split()[1])
+        assert self.member.wait() == 0
+        return seconds
+
+
+def _parse(text: str) -> Line:
+    generation, updates, digest, *others = text.split()
+    return Line(int(generation), int(updates), digest, *map(int, others))
+
+
+def assert_in_step(learners: list[ToyLearner]) -> None:
+    """Wherever two were in the same generation at the same update, they had the same state."""
+    states: dict[tuple[int, int], str] = {}
+    shared = 0
+    for learner in learners:
+        for line in learner.lines:
+            key = line.generation, line.updates
+            shared += key in states
+            assert states.setdefault(key, line.digest) == line.digest, f"not the same at {key}"
+    assert shared, "no two were ever seen at the same update"
+
+
+Start = Callable[..., ToyLearner]
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    zygote = Zygote("group_members.py")
+    yield zygote
+    zygote.close()
+
+
+@pytest.fixture
+def start(zygote: Zygote, tmp_path: Path) -> Iterator[Start]:
+    """``start(index, replicas, url of learner 0, **options)``"""
+    members: list[Member] = []
+
+    def begin(index: int, replicas: int, url: str = "", **options: Any) -> ToyLearner:
+        arguments = (index, replicas, url, options)
+        members.append(Member(zygote, "toy_learner", tmp_path / f"said-{len(members)}", arguments))
+        return ToyLearner(members[-1])
+
+    yield begin
+    for member in members:
+        member.close()
+
+
+def start_all(start: Start, replicas: int, **options: Any) -> list[ToyLearner]:
+    """All learners, formed."""
+    first = start(0, replicas, **options)
+    learners = [first, *(start(index, replicas, first.url, **options) for index in range(1, replicas))]
+    for learner in learners:
+        learner.formed(size=replicas)
+    return learners
+
+
+def restart_first(start: Start, before: ToyLearner, replicas: int, **options: Any) -> ToyLearner:
+    before.member.wait()
+    return start(0, replicas, port=int(before.url.rsplit(":", 1)[1]), **options)
+
+
+def test_learners_sum_over_all_and_stay_the_same(start: Start) -> None:
+    learners = start_all(start, 3, last=60)
+
+    for learner in learners:
+        assert learner.updated(beyond=59).updates == 60
+        assert learner.hear("done", "stopped") == "done"
+        assert learner.closed() < 1
+    assert [learner.lines[0].rank for learner in learners] == [0, 1, 2]
+    assert_in_step(learners)
+
+
+def test_a_sum_is_that_of_all_learners_and_a_normalizer_the_largest(zygote: Zygote, tmp_path: Path) -> None:
+    members = [Member(zygote, "adder", tmp_path / "said-0", (0, 3, ""))]
+    url = members[0].hear()
+    members += [Member(zygote, "adder", tmp_path / f"said-{index}", (index, 3, url)) for index in (1, 2)]
+    try:
+        assert members[1].hear() == members[2].hear() == url
+        for _ in range(2):  # the second time with what the first has left
+            assert [member.hear() for member in members] == ["normalizer 2.5 sum 6.0 60.0 count 3.0"] * 3
+        assert [member.wait() for member in members] == [0, 0, 0]
+    finally:
+        for member in members:
+            member.close()
+
+
+def test_the_others_go_on_when_one_is_killed_and_take_it_back(start: Start) -> None:
+    first, second, third = start_all(start, 3)
+    third.updated()
+
+    third.member.kill()
+    began = time.monotonic()
+    alone = [learner.formed() for learner in (first, second)]
+    assert [line.size for line in alone] == [2, 2]
+    for learner, line in zip((first, second), alone, strict=True):
+        learner.updated(beyond=line.updates)
+    assert time.monotonic() - began < 2
+
+    again = start(2, 3, first.url)
+    back = [learner.formed(size=3) for learner in (first, second, again)]
+    assert len(set(line.digest for line in back)) == 1
+    assert back[0].updates > alone[0].updates
+    for learner in (first, second, again):
+        learner.updated(beyond=back[0].updates + 60)
+    assert_in_step([first, second, third, again])
+
+
+def test_a_new_learner_0_takes_the_state_of_those_who_outlived_the_last_one(start: Start) -> None:
+    first, *others = start_all(start, 3)
+    for learner in (first, *others):
+        learner.updated(beyond=40)
+    for _ in range(2):
+        first.member.kill()
+        again = restart_first(start, first, 3, updates=20)
+        began = time.monotonic()
+        lines = [learner.formed(size=3) for learner in (again, *others)]
+        assert time.monotonic() - began < 3  # less than learner 0 would wait for one that does not come
+        assert len(set(line.digest for line in lines)) == 1
+        assert lines[0].updates > 40
+        assert lines[0].generation > first.lines[-1].generation
+        for learner in (again, *others):
+            learner.updated(beyond=lines[0].updates + 20)
+        assert_in_step([first, again, *others])
+        first = again
+
+
+def test_a_learner_0_that_knows_more_than_the_others_keeps_its_state(start: Start) -> None:
+    first = start(0, 2, updates=500)
+    other = start(1, 2, first.url, updates=20)
+
+    assert first.formed().updates == other.formed().updates == 500
+
+
+@pytest.mark.parametrize("frozen", [0, 2])
+def test_a_frozen_learner_is_left_behind_and_taken_back(start: Start, frozen: int) -> None:
+    learners = start_all(start, 3, timeouts=QUICK)
+    victim = learners[frozen]
+    others = [learner for learner in learners if learner is not victim]
+    victim.updated()
+
+    victim.member.freeze()
+    reasons = [learner.hear("changed") for learner in others]
+    assert any("Timed out" in reason for reason in reasons), reasons
+    if frozen:
+        for learner in others:
+            line = learner.formed(size=2)
+            learner.updated(beyond=line.updates)
+    victim.member.kill(signal.SIGCONT)
+
+    back = [learner.formed(size=3) for learner in (victim, *others)]
+    assert len(set(line.digest for line in back)) == 1
+    for learner in learners:
+        learner.updated(beyond=back[0].updates)
+    assert_in_step(learners)
+
+
+def test_generations_leak_neither_threads_nor_descriptors(start: Start) -> None:
+    first = start(0, 3)
+    second, third = start(1, 3, first.url, generations=24), start(2, 3, first.url)
+
+    for learner in (first, second, third):
+        while learner.updated().generation < 24:
+            continue
+        lines = {line.generation: line for line in learner.lines if line.size >= 0}
+        assert lines[24].size == 3
+        assert lines[24].threads <= lines[4].threads
+        assert lines[24].descriptors <= lines[4].descriptors
+
+
+def test_a_learner_stops_at_once_also_while_others_are_frozen(start: Start) -> None:
+    first, second, third = start_all(start, 3, timeouts=QUICK)
+    third.member.freeze()
+    second.member.kill(signal.SIGTERM)
+    assert second.closed() < 1
+
+    first.member.kill(signal.SIGTERM)  # in its second generation, or on its way there
+    assert first.closed() < 1
+
+
+def test_a_learner_that_waits_for_learner_0_stops_at_once(start: Start) -> None:
+    first, second = start_all(start, 2)
+    first.member.kill()
+    second.hear("changed")
+    began = time.monotonic()
+    assert second.stop() < 1
+    assert time.monotonic() - began < 2
+
+
+def test_a_learner_that_comes_after_the_last_round_hears_that_the_run_is_done(start: Start) -> None:
+    first = start(0, 2, last=20, linger=True, timeouts={"join": 0.0})
+    first.hear("done")
+
+    late = start(1, 2, first.url)
+    assert late.hear("done", "formed", "stopped") != "stopped"
+    assert late.hear("done") == "done"
+
+
+def test_a_large_state_reaches_the_others(start: Start) -> None:
+    first = start(0, 2, parameters=13_000_000, updates=7)  # 104 MB, with its momentum
+    other = start(1, 2, first.url, parameters=13_000_000)
+
+    lines = [first.formed(), other.formed()]
+    assert [line.updates for line in lines] == [7, 7]
+    assert lines[0].digest == lines[1].digest

@@ -1,0 +1,100 @@
+"""A group of one: no process group, no thread, and the same rounds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup, Round, Timeouts
+from rltraining_trainer.group.generations import Candidate
+from rltraining_trainer.transport import Endpoint, Parked
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[LearnerGroup]:
+    """Learner 0 of three, which waits for nobody."""
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+
+    def set_state(state: dict[str, Any]) -> None:
+        raise AssertionError("its own state is the newest")
+
+    group = LearnerGroup(
+        0,
+        3,
+        endpoint=lambda: endpoint,
+        first_learner="http://127.0.0.1:1",
+        token="the token",
+        device=torch.device("cpu"),
+        updates=lambda: 0,
+        get_state=dict,
+        set_state=set_state,
+        timeouts=Timeouts(join=0.0, rejoin=0.0),
+    )
+    endpoint = Endpoint("learner-0", "the token", group.services)
+    endpoint.start()
+    yield group
+    group.close()
+    endpoint.stop()
+
+
+def join(group: LearnerGroup) -> list[Any]:
+    found: list[Any] = []
+    answer = group.services["join"]("learner-1", asdict(Candidate(1, 0, 0, "cpu")))
+    if isinstance(answer, Parked):
+        answer.attach(found.append)
+    else:
+        found.append(("ok", answer))
+    return found
+
+
+def test_the_only_learner_changes_nothing() -> None:
+    alone, gradient = Alone(), torch.arange(3.0)
+    alone.form(threading.Event())
+
+    assert alone.begin(2.5, done=False) == Round(2.5, done=False)
+    assert alone.sum(gradient, 7.0) == 7.0
+    assert gradient.tolist() == [0, 1, 2]
+    assert (alone.rank, alone.size, dict(alone.services)) == (0, 1, {})
+    alone.close()
+
+
+def test_learner_0_goes_on_alone(group: LearnerGroup) -> None:
+    threads, gradient = threading.active_count(), torch.arange(3.0)
+    group.form(threading.Event())
+
+    assert (group.rank, group.size, group.generation) == (0, 1, 1)
+    assert group.begin(2.5, done=False) == Round(2.5, done=False)
+    assert group.sum(gradient, 7.0) == 7.0
+    assert gradient.tolist() == [0, 1, 2]
+    assert threading.active_count() == threads
+
+
+def test_who_wants_to_come_in_is_noticed_in_the_next_round(group: LearnerGroup) -> None:
+    group.form(threading.Event())
+    join(group)
+
+    assert group.sum(torch.ones(1), 1.0) == 1.0
+    with pytest.raises(GroupChanged, match="wants to come in"):
+        group.begin(1.0, done=False)
+
+
+def test_there_are_no_rounds_without_a_group(group: LearnerGroup) -> None:
+    with pytest.raises(GroupChanged, match="form one"):
+        group.begin(1.0, done=False)
+    group.form(threading.Event())
+    group.close()
+    with pytest.raises(GroupChanged, match="form one"):
+        group.sum(torch.ones(1), 1.0)
+
+
+def test_the_last_round_is_the_last_for_those_who_wait_too(group: LearnerGroup) -> None:
+    group.form(threading.Event())
+    waiting = join(group)
+
+    assert group.begin(1.0, done=True).done
+    assert waiting == join(group) == [("ok", {"done": True})]
+    assert group.begin(1.0, done=False).done
