@@ -8,14 +8,19 @@ from gymnasium import spaces
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Progress
 from rltraining_trainer.environments import make_environments
-from rltraining_trainer.networks import ActorCritic, build_actor_critic
+from rltraining_trainer.networks import (
+    PolicyNetwork,
+    build_actor_critic,
+    build_deterministic,
+    build_q_network,
+)
 from torch import nn
 
 PROGRESS = Progress(environment_steps=1000, episodes=20, updates=5, mean_return=21.5)
 
 MLP = {"mlp": {"hiddenSizes": [16]}}
 LSTM = {"mlp": {"hiddenSizes": [16]}, "lstm": {"hiddenSize": 8}}
-JOBS = {
+JOBS: dict[str, tuple[dict, dict] | tuple[dict, dict, dict]] = {
     "discrete": ({"id": "CartPole-v1"}, MLP),
     "discrete-lstm": ({"id": "CartPole-v1"}, LSTM),
     "continuous": ({"id": "Pendulum-v1"}, MLP),
@@ -24,16 +29,25 @@ JOBS = {
     "discrete-observation": ({"id": f"{__name__}:Image-v0", "kwargs": {"kind": "discrete"}}, MLP),
     "blind": ({"id": f"{__name__}:Blind-v0"}, MLP),
     "user-code": ({"id": "CartPole-v1"}, {"entryPoint": f"{__name__}:torso"}),
+    "q": ({"id": "CartPole-v1"}, MLP, {"dqnApex": {"dueling": False}}),
+    "q-dueling": (
+        {"id": f"{__name__}:Image-v0"},
+        {"impalaCnn": {"channels": [4], "hiddenSize": 8}},
+        {"dqnApex": {}},
+    ),
+    "q-user-code": ({"id": "CartPole-v1"}, {"entryPoint": f"{__name__}:torso"}, {"dqnApex": {}}),
+    "deterministic": ({"id": "Pendulum-v1"}, MLP, {"ddpgApex": {}}),
 }
+"""Environment, network and, unless it is IMPALA, algorithm."""
 
 
 def job(name: str) -> RLTrainingJob:
-    environment, network = JOBS[name]
+    environment, network, *algorithm = JOBS[name]
     return RLTrainingJob.model_validate(
         {
             "metadata": {"name": name},
             "spec": {
-                "algorithm": {"impala": {}},
+                "algorithm": algorithm[0] if algorithm else {"impala": {}},
                 "environment": environment,
                 "network": network,
                 "stop": {"environmentSteps": 1000},
@@ -42,17 +56,26 @@ def job(name: str) -> RLTrainingJob:
     )
 
 
-def trained(name: str) -> tuple[ActorCritic, RLTrainingJob, tuple[spaces.Space, spaces.Space]]:
+def trained(name: str) -> tuple[PolicyNetwork, RLTrainingJob, tuple[spaces.Space, spaces.Space]]:
     """A network of the job with random weights in every head, and what ``export_policy`` needs with it."""
     manifest = job(name)
     environments = make_environments(manifest.spec.environment, 1)
     found = environments.single_observation_space, environments.single_action_space
     environments.close()
-    network, _ = build_actor_critic(manifest.spec.network, *found)
+    network = build(manifest, *found)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return network, manifest, found
+
+
+def build(manifest: RLTrainingJob, *found: spaces.Space) -> PolicyNetwork:
+    algorithm, network = manifest.spec.algorithm, manifest.spec.network
+    if algorithm.dqn_apex is not None:
+        return build_q_network(network, *found, dueling=algorithm.dqn_apex.dueling)[0]
+    if algorithm.ddpg_apex is not None:
+        return build_deterministic(network, *found)[0]
+    return build_actor_critic(network, *found)[0]
 
 
 def torso(space: spaces.Space) -> nn.Module:

@@ -54,7 +54,16 @@ def test_drawn_actions_differ_and_the_likeliest_do_not() -> None:
     assert len({float(policy.act(observation)[0]) for _ in range(10)}) == 1
 
 
-@pytest.mark.parametrize("name", ["discrete", "discrete-lstm", "image"])
+@pytest.mark.parametrize("name", ["q", "q-dueling", "deterministic"])
+def test_a_deterministic_policy_leaves_nothing_to_chance(name: str) -> None:
+    policy = make(name)
+    observations = np.stack([policy.observation_space.sample() for _ in range(4)])
+    chosen = policy.act(observations)
+    np.testing.assert_array_equal(policy.act(observations, deterministic=False), chosen)
+    assert all(policy.action_space.contains(action) for action in chosen)
+
+
+@pytest.mark.parametrize("name", ["discrete", "discrete-lstm", "image", "q"])
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_evaluation_is_reproducible_and_counts_whole_episodes(name: str, deterministic: bool) -> None:
     policy, seen = make(name), []

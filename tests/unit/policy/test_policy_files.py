@@ -71,6 +71,25 @@ def test_the_directory_describes_itself(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "policy" / "weights.pt", weights_only=True).keys() >= {"policy_head.weight"}
 
 
+@pytest.mark.parametrize(("name", "dueling"), [("q", False), ("q-dueling", True), ("deterministic", False)])
+def test_the_description_says_which_algorithm_the_policy_is_of(
+    name: str, dueling: bool, tmp_path: Path
+) -> None:
+    network, job, environment_spaces = trained(name)
+    export_policy(tmp_path, network, job, environment_spaces, PROGRESS)
+    said = json.loads((tmp_path / "policy.json").read_text())
+    assert said["algorithm"] == job.spec.algorithm.name
+    assert said["dueling"] is dueling
+    assert said["program"]["outputs"][1]["name"] == "policy"
+    del said["dueling"]  # as policies of other algorithms were written
+    (tmp_path / "policy.json").write_text(json.dumps(said))
+    if dueling:
+        with pytest.raises(BadConfiguration, match="the weights do not fit the network"):
+            Policy.load(str(tmp_path))
+    else:
+        assert Policy.load(str(tmp_path)).description.algorithm == job.spec.algorithm.name
+
+
 def test_an_object_store_holds_policies_too() -> None:
     uri = f"memory://{uuid.uuid4().hex}/policy"
     network, *rest = trained("discrete")

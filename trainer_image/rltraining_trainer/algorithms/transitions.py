@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rltraining_trainer.algorithms.n_step import n_step_transitions
 from rltraining_trainer.environments import EpisodeTracker, Stepper
+from rltraining_trainer.errors import Diverged
 
 PRIORITY_EPSILON = 1e-6
 """Added to |δ|, so that what is predicted well is drawn now and then."""
@@ -144,7 +145,11 @@ class TransitionCollector:
 
     @torch.no_grad()
     def collect(self) -> Block:
-        """The next T steps, with the network's parameters as they are now."""
+        """The next T steps, with the network's parameters as they are now.
+
+        Raises:
+            Diverged: an observation, a reward or a value is NaN or infinite.
+        """
         new, rewards = self._steps()
         ended = new.terminated | new.truncated
         returns, lengths = self._episodes.add(rewards, ended, new.valid, self._greedier)
@@ -190,6 +195,7 @@ class TransitionCollector:
             observation, first = step.observation, step.first
 
         self._observation, self._first = observation, first
+        self._check_finite("a reward", rewards[valid], rewards[valid])
         learnt = rewards if self.reward_clip is None else rewards.clip(-self.reward_clip, self.reward_clip)
         action, value_of_action, value_of_state = (
             torch.stack(parts).numpy() for parts in zip(*acted, strict=True)
@@ -208,6 +214,14 @@ class TransitionCollector:
             final_values=np.concatenate(final_values),
         )
         return rows, rewards
+
+    def _check_finite(self, name: str, seen: np.ndarray, suspect: np.ndarray) -> None:
+        """Raises Diverged if something in ``seen`` is not finite, for which ``suspect`` may be the reason."""
+        if np.isfinite(seen).all():
+            return
+        if np.issubdtype(suspect.dtype, np.floating) and not np.isfinite(suspect).all():
+            raise Diverged(f"environment {self.stepper.name!r} gave {name} that is NaN or infinite")
+        raise Diverged("a value is NaN or infinite: lower the learning rate, or clip rewards with rewardClip")
 
     def _values(self, observation: np.ndarray, goes_on: np.ndarray) -> np.ndarray:
         """Values ``[M]`` of observations ``[M, ...]``, 0 where nothing goes on."""
@@ -229,6 +243,7 @@ class TransitionCollector:
         next_observation[apart] = rows.finals[final[apart]]
         next_value[apart] = rows.final_values[final[apart]]
         error = reward + discount * next_value - rows.value_of_action[time, environment]
+        self._check_finite("an observation", error, rows.observation)
         transitions = Transitions(
             observation=torch.from_numpy(_take(rows.observation, time, environment)),
             action=torch.from_numpy(_take(rows.action, time, environment)),

@@ -1,0 +1,76 @@
+"""Learners of both Ape-X algorithms, and batches for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from rltraining_api.algorithms import Adam, DdpgApex, DqnApex, Optimizer
+from rltraining_api.network import Mlp, Network
+from rltraining_trainer.algorithms.ddpg import DdpgLearner
+from rltraining_trainer.algorithms.dqn import DqnLearner
+from rltraining_trainer.algorithms.transitions import Transitions
+from rltraining_trainer.networks import build_deterministic, build_q_network
+from torch import Tensor
+
+OBSERVATION = spaces.Box(-1, 1, (3,), np.float32)
+NETWORK = Network(mlp=Mlp(hidden_sizes=(6, 5)))
+ACTIONS = 4
+DIMENSIONS = 2
+B = 12
+
+
+def adam() -> Optimizer:
+    return Optimizer(adam=Adam())
+
+
+def dqn(**settings: Any) -> DqnLearner:
+    torch.manual_seed(3)
+    chosen = DqnApex(**{"optimizer": adam(), "learning_rate": 1e-2, **settings})
+    network, _ = build_q_network(NETWORK, OBSERVATION, spaces.Discrete(ACTIONS), dueling=chosen.dueling)
+    shake(network)
+    return DqnLearner(network, chosen)
+
+
+def ddpg(**settings: Any) -> DdpgLearner:
+    torch.manual_seed(3)
+    chosen = DdpgApex(**{"actor_learning_rate": 1e-2, "critic_learning_rate": 2e-2, **settings})
+    network, _ = build_deterministic(NETWORK, OBSERVATION, spaces.Box(-2, 2, (DIMENSIONS,), np.float32))
+    shake(network)
+    return DdpgLearner(network, chosen)
+
+
+def shake(network: torch.nn.Module) -> None:
+    """Away from outputs near zero."""
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+
+
+def batch_for(learner: DqnLearner | DdpgLearner, seed: int = 0, size: int = B) -> Transitions:
+    random = torch.Generator().manual_seed(seed)
+    action: Tensor = torch.randint(ACTIONS, (size,), generator=random)
+    if isinstance(learner, DdpgLearner):
+        action = 2 * torch.rand(size, DIMENSIONS, generator=random) - 1
+    return Transitions(
+        observation=torch.randn(size, 3, generator=random),
+        action=action,
+        reward=3 * torch.randn(size, generator=random),
+        discount=0.9 * (torch.rand(size, generator=random) < 0.7),
+        next_observation=torch.randn(size, 3, generator=random),
+    )
+
+
+def gradient_of(learner: DqnLearner | DdpgLearner, *args: Any) -> Tensor:
+    """The mean gradient that ``step`` hands to the optimizer, of a learner that does not clip."""
+    learner.step(*args)
+    assert learner.parameters.grad is not None
+    return learner.parameters.grad.clone()
+
+
+def split(batch: Transitions, at: int) -> tuple[Transitions, Transitions]:
+    first, second = (
+        {name: column[part] for name, column in batch.items()} for part in (slice(at), slice(at, None))
+    )  # type: ignore[attr-defined]
+    return first, second  # type: ignore[return-value]

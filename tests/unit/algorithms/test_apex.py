@@ -1,0 +1,218 @@
+"""What both Ape-X learners do alike: update in step, move their target, end on NaN, and go on from a checkpoint."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from apex_learners import B, adam, batch_for, ddpg, dqn, gradient_of, split
+from rltraining_api.algorithms import Optimizer, RmsProp
+from rltraining_trainer.algorithms.apex import ApexLearner
+from rltraining_trainer.algorithms.transitions import PRIORITY_EPSILON
+from rltraining_trainer.checkpoint import snapshot
+from rltraining_trainer.errors import Diverged
+from torch import Tensor
+
+WEIGHTS = torch.linspace(0.2, 3.0, B, dtype=torch.float64)
+
+both = pytest.mark.parametrize("make", [dqn, ddpg])
+Make = Callable[..., ApexLearner]
+
+
+def views(learner: ApexLearner) -> Tensor:
+    return torch.cat([parameter.detach().reshape(-1) for parameter in learner.network.parameters()])
+
+
+@both
+def test_a_checkpoint_goes_on_bit_for_bit(make: Make) -> None:
+    for optimizer in (adam(), Optimizer(rmsprop=RmsProp(alpha=0.95, epsilon=1.5e-7, centered=True))):
+        settings = {"optimizer": optimizer, "target_update_period": 2, "target_update_rate": 0.5}
+        straight, resumed = make(**settings), make(**settings)
+        batches = [batch_for(straight, seed) for seed in range(6)]
+        for batch in batches[:3]:
+            straight.step(batch, WEIGHTS, 3.0)
+        file = io.BytesIO()
+        torch.save(snapshot(straight.get_state()), file)
+        with torch.no_grad():
+            resumed.parameters.normal_()
+        file.seek(0)
+        resumed.set_state(torch.load(file, weights_only=True))
+        for batch in batches[3:]:
+            ours = straight.step(batch, WEIGHTS, 3.0)
+            theirs = resumed.step(batch, WEIGHTS, 3.0)
+            assert torch.equal(ours[0], theirs[0])
+
+        assert torch.equal(straight.parameters, resumed.parameters)
+        assert straight.updates == resumed.updates == 6
+        assert torch.equal(views(resumed), resumed.parameters), "the network still looks at the flat tensor"
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(dqn, ddpg), (ddpg, dqn)])
+def test_the_state_of_another_network_is_refused(ours: Make, theirs: Make) -> None:
+    with pytest.raises(ValueError, match=r"the network has \d+ parameters"):
+        ours().set_state(snapshot(theirs().get_state()))
+
+
+@both
+def test_the_target_moves_by_its_rate_after_every_period(make: Make) -> None:
+    learner = make(target_update_period=3, target_update_rate=0.25)
+    target = learner.get_state()["target"].clone()
+    assert torch.equal(target, learner.parameters), "it begins as a copy"
+
+    for update in range(1, 8):
+        learner.step(batch_for(learner, update))
+        if update % 3 == 0:
+            target = target + 0.25 * (learner.parameters.detach() - target)
+        assert torch.allclose(learner.get_state()["target"], target, atol=1e-7), f"update {update}"
+
+
+class Group:
+    """The other learners' part, known beforehand."""
+
+    def __init__(self, gradient: Tensor, count: float) -> None:
+        self.gradient, self.count = gradient, count
+
+    def __call__(self, gradient: Tensor, count: float) -> float:
+        gradient.add_(self.gradient)
+        return self.count + count
+
+
+def part_of(make: Make, *args: object) -> Group:
+    """What a learner hands to the others: the sum of its gradients, and their number."""
+    found: list[tuple[Tensor, float]] = []
+
+    def look(gradient: Tensor, count: float) -> float:
+        found.append((gradient.clone(), count))
+        return 0.0
+
+    make().step(*args, look)  # type: ignore[arg-type]
+    return Group(*found[0])
+
+
+@both
+def test_two_learners_with_half_a_batch_each_are_one_with_all_of_it(make: Make) -> None:
+    whole, half = make(), make()
+    batch = batch_for(whole)
+    (first, second), weights = split(batch, 5), (WEIGHTS[:5], WEIGHTS[5:])
+    largest = WEIGHTS.max().item()
+
+    priorities, _ = whole.step(batch, WEIGHTS, largest)
+    ours, _ = half.step(first, weights[0], largest, part_of(make, second, weights[1], largest))
+
+    assert torch.allclose(whole.parameters, half.parameters, atol=1e-6)
+    assert torch.allclose(whole.parameters.grad, half.parameters.grad, atol=1e-6)
+    assert torch.allclose(priorities[:5], ours, atol=1e-6)
+
+
+@both
+def test_a_learner_without_data_follows_the_others(make: Make) -> None:
+    leader, follower = make(), make()
+    batch = batch_for(leader)
+
+    leader.step(batch)
+    priorities, _ = follower.step(None, None, 1.0, part_of(make, batch, None, 1.0))
+
+    assert torch.equal(leader.parameters, follower.parameters)
+    assert (len(priorities), follower.updates) == (0, 1)
+
+
+@both
+def test_without_any_data_nothing_is_learnt(make: Make) -> None:
+    learner = make(target_update_rate=0.5, target_update_period=1)
+    learner.step(batch_for(learner))
+    before = snapshot(learner.get_state())
+
+    priorities, terms = learner.step(None)
+
+    assert (len(priorities), terms) == (0, {})
+    assert learner.updates == 1
+    assert torch.equal(learner.parameters, before["parameters"])
+    assert torch.equal(learner.get_state()["target"], before["target"])
+
+
+@both
+def test_weights_are_taken_relative_to_the_normalizer(make: Make) -> None:
+    batch = batch_for(make())
+    plain = gradient_of(make(gradient_clip=None), batch)
+
+    assert torch.allclose(gradient_of(make(gradient_clip=None), batch, torch.full((B,), 7.0), 7.0), plain)
+    weighted = gradient_of(make(gradient_clip=None), batch, WEIGHTS, 3.0)
+    assert torch.allclose(weighted, gradient_of(make(gradient_clip=None), batch, WEIGHTS * 2, 6.0), atol=1e-6)
+    assert not torch.allclose(weighted, plain)
+
+
+@both
+def test_a_gradient_is_clipped_before_it_is_used(make: Make) -> None:
+    learner = make(gradient_clip=0.01)
+
+    _, terms = learner.step(batch_for(learner))
+
+    norms = {name: value.item() for name, value in terms.items() if name.endswith("gradient_norm")}
+    assert all(norm > 0.05 for norm in norms.values()), "told as it was"
+    assert learner.parameters.grad.norm().item() == pytest.approx(0.01 * len(norms) ** 0.5, rel=1e-3)
+
+
+@both
+def test_priorities_are_of_before_the_update(make: Make) -> None:
+    learner = make()
+    batch = batch_for(learner)
+
+    priorities, _ = learner.step(batch, WEIGHTS, 3.0)
+
+    errors, _ = make()._backward(batch, torch.ones(B))
+    assert torch.allclose(priorities, errors.abs() + PRIORITY_EPSILON)
+    assert not torch.allclose(priorities, learner.step(batch)[0]), "afterwards they are others"
+
+
+@both
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [("observation", "an observation"), ("next_observation", "an observation"), ("reward", "a reward")],
+)
+def test_nan_from_the_environment_ends_the_run_and_leaves_the_parameters(
+    make: Make, column: str, name: str, bad: float
+) -> None:
+    learner = make()
+    learner.step(batch_for(learner))
+    before = snapshot(learner.get_state())
+    batch = batch_for(learner)
+    batch["discount"][:] = 0.9
+    batch[column][3] = bad  # type: ignore[literal-required]
+
+    with pytest.raises(Diverged) as caught:
+        learner.step(batch)
+
+    assert str(caught.value) == (
+        f"NaN in the loss at update 1: the environment gave {name} that is NaN or infinite"
+    )
+    assert torch.equal(learner.parameters, before["parameters"])
+
+
+@pytest.mark.parametrize(
+    ("make", "remedy"),
+    [
+        (
+            partial(dqn, loss="SquaredError"),
+            r"lower spec\.algorithm\.dqnApex\.learningRate or gradientClip, or clip rewards with rewardClip",
+        ),
+        (
+            ddpg,
+            r"lower spec\.algorithm\.ddpgApex\.actorLearningRate, criticLearningRate or gradientClip, or .*",
+        ),
+    ],
+)
+def test_a_loss_that_explodes_by_itself_ends_the_run_with_a_remedy(make: Make, remedy: str) -> None:
+    learner = make()
+    with torch.no_grad():
+        learner.parameters.mul_(1e30)
+    before = learner.parameters.detach().clone()
+
+    with pytest.raises(Diverged, match=rf"^NaN in the loss at update 0 \(.*\): {remedy}$"):
+        learner.step(batch_for(learner))
+
+    assert torch.equal(learner.parameters, before)

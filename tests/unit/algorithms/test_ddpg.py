@@ -1,0 +1,211 @@
+"""Ape-X DPG: its gradients are those of the formulas, its actor explores as told, and together they learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from apex_learners import DIMENSIONS, NETWORK, OBSERVATION, B, batch_for, ddpg, shake
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+from rltraining_api.algorithms import DdpgApex
+from rltraining_trainer.algorithms.ddpg import DdpgActor, DdpgLearner
+from rltraining_trainer.algorithms.transitions import TransitionCollector, Transitions
+from rltraining_trainer.environments import Stepper
+from rltraining_trainer.networks import DeterministicActorCritic, build_deterministic
+from torch import Tensor
+
+WEIGHTS = torch.linspace(0.2, 3.0, B, dtype=torch.float64)
+
+
+def q(network: DeterministicActorCritic, observation: Tensor, action: Tensor) -> Tensor:
+    return network.value(network.critic_torso(observation), action)
+
+
+def naive_gradients(learner: DdpgLearner, batch: Transitions, clip: float | None) -> tuple[list[Tensor], ...]:
+    """(of the actor, of the critic), one transition after the other, means over the batch."""
+    network, target = learner.network, learner._target
+    critic_loss, actor_loss = torch.zeros(()), torch.zeros(())
+    for i in range(B):
+        s, a, after = (batch[name][i : i + 1] for name in ("observation", "action", "next_observation"))  # type: ignore[literal-required]
+        with torch.no_grad():
+            goal = batch["reward"][i] + batch["discount"][i] * q(target, after, target.actor(after))[0]
+        critic_loss = critic_loss + WEIGHTS[i].float() / 3 * 0.5 * (goal - q(network, s, a)[0]) ** 2
+        action = network.actor(s)
+        free = action.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(q(network, s, free)[0], free)
+        if clip is not None:
+            slope = slope.clamp(-clip, clip)
+        actor_loss = actor_loss - (slope * action).sum()  # unweighted
+    critic = [p for name, p in network.named_parameters() if not name.startswith("actor.")]
+    return (
+        list(torch.autograd.grad(actor_loss / B, list(network.actor.parameters()))),
+        list(torch.autograd.grad(critic_loss / B, critic)),
+    )
+
+
+@pytest.mark.parametrize("clip", [None, 1.0, 0.05])
+def test_the_gradients_are_those_of_the_formulas(clip: float | None) -> None:
+    learner = ddpg(gradient_clip=None, action_gradient_clip=clip)
+    learner.step(batch_for(learner, 1))  # so that networks and target networks differ
+    batch = batch_for(learner)
+    actor, critic = naive_gradients(learner, batch, clip)
+    wanted = torch.cat([part.reshape(-1) for part in actor + critic])
+
+    _, terms = learner.step(batch, WEIGHTS, 3.0)
+
+    assert learner.parameters.grad is not None
+    assert torch.allclose(learner.parameters.grad, wanted, rtol=1e-4, atol=1e-6), (
+        "the actor's first, then the critic's"
+    )
+    for name, part in (("actor_gradient_norm", actor), ("critic_gradient_norm", critic)):
+        norm = torch.cat([p.reshape(-1) for p in part]).norm().item()
+        assert terms[name].item() == pytest.approx(norm, rel=1e-4)
+
+
+def test_the_clip_of_the_action_gradient_tells() -> None:
+    """The test above says nothing if no element is beyond the clip."""
+    learner = ddpg()
+    wide, narrow = (naive_gradients(learner, batch_for(learner), clip)[0] for clip in (1.0, 0.05))
+    assert not torch.allclose(wide[0], narrow[0])
+
+
+def test_actor_and_critic_have_step_sizes_of_their_own() -> None:
+    learner = ddpg(actor_learning_rate=1e-3, critic_learning_rate=1e-2)
+    before = learner.parameters.detach().clone()
+    learner.step(batch_for(learner))
+
+    moved = (learner.parameters - before).abs().detach()
+    size = sum(parameter.numel() for parameter in learner.network.actor.parameters())
+    # Adam's first step is the learning rate, whatever the gradient.
+    assert moved[:size].max().item() == pytest.approx(1e-3, rel=0.01)
+    assert moved[size:].max().item() == pytest.approx(1e-2, rel=0.01)
+    assert learner.learning_rate(10**6) == 1e-3
+
+
+def actor(environments: int = 3, **settings: Any) -> DdpgActor:
+    torch.manual_seed(0)
+    box = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32))
+    network, actions = build_deterministic(NETWORK, OBSERVATION, box)
+    shake(network)
+    with torch.no_grad():
+        for parameter in network.actor.parameters():
+            parameter.mul_(0.1)  # away from the bounds
+    found = DdpgActor(network, actions, DdpgApex(**settings))
+    found.place(range(environments), environments)
+    return found
+
+
+@torch.no_grad()
+def test_the_actor_knows_the_values_of_what_it_does() -> None:
+    acting = actor()
+    observation = torch.randn(3, 3)
+
+    acted = acting.act(observation, torch.ones(3, dtype=torch.bool))
+
+    best = acting._network.actor(observation)
+    assert torch.allclose(acted.value_of_action, q(acting._network, observation, acted.action))
+    assert torch.allclose(acted.value_of_state, q(acting._network, observation, best))
+    assert torch.allclose(acted.value_of_state, acting.value(observation))
+    assert not torch.allclose(acted.action, best)
+    corners = torch.tensor([[-1.0, -1.0], [1.0, 1.0], [0.0, 0.0]])
+    assert acting.to_environment(corners).tolist() == [[-2, 0], [2, 10], [0, 5]]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("noise", ["Gaussian", "OrnsteinUhlenbeck"])
+def test_each_environment_has_noise_of_its_own_scale(noise: str) -> None:
+    acting = actor(noise=noise, exploration_noise=0.2, exploration_spread=1.0)
+    observation = torch.randn(3, 3)
+    best = acting._network.actor(observation)
+    first = torch.zeros(3, dtype=torch.bool)
+
+    draws = torch.stack([acting.act(observation, first).action - best for _ in range(6000)])
+
+    scale = 0.2 * 10 ** (-torch.arange(3) / 2)
+    assert torch.allclose(draws.std(0), scale[:, None].expand(3, DIMENSIONS), rtol=0.1)
+
+
+@torch.no_grad()
+def test_actions_stay_within_bounds() -> None:
+    acting = actor(exploration_noise=5.0)
+    drawn = acting.act(torch.randn(3, 3), torch.ones(3, dtype=torch.bool)).action
+    assert drawn.abs().max() == 1.0
+
+
+class Bandit(gym.Env):
+    """One step: the observation says which action is right, and what is missed by costs."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Box(0, 4, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.right = int(self.np_random.integers(2))
+        return np.array([2.0 * self.right - 1], np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        missed_by = abs(float(action[0]) - (1.0 + 2.0 * self.right))
+        return np.zeros(1, np.float32), -(missed_by**2), True, False, {}
+
+
+def test_a_bandit_is_learnt() -> None:
+    settings = DdpgApex(
+        actor_learning_rate=1e-3, critic_learning_rate=1e-2, target_update_period=20, exploration_noise=0.6
+    )
+    torch.manual_seed(0)
+    environments = SyncVectorEnv([Bandit] * 16)
+    network, actions = build_deterministic(NETWORK, Bandit.observation_space, Bandit.action_space)
+    collector = TransitionCollector(
+        DdpgActor(network, actions, settings),
+        Stepper(environments, "Bandit"),
+        length=16,
+        n_step=settings.n_step,
+        discount=settings.discount,
+        reward_clip=None,
+        reward_scale=1.0,
+        seed=0,
+        environments=range(16),
+        total=16,
+    )
+    learner = DdpgLearner(network, settings)
+    for _ in range(100):
+        batch = collector.collect().transitions
+        for _ in range(4):
+            learner.step(batch)
+
+    with torch.no_grad():
+        action = actions.to_environment(network.actor(torch.tensor([[-1.0], [1.0]])))
+    np.testing.assert_allclose(action, [[1.0], [3.0]], atol=0.15)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_priorities_of_the_actor_are_those_of_the_learner(n_step: int) -> None:
+    """For the same parameters, and target networks that are as new."""
+    torch.manual_seed(0)
+    settings = DdpgApex(n_step=n_step)
+    environments = gym.make_vec("Pendulum-v1", 4, max_episode_steps=20)
+    spaces_of = environments.single_observation_space, environments.single_action_space
+    network, actions = build_deterministic(NETWORK, *spaces_of)
+    shake(network)
+    collector = TransitionCollector(
+        DdpgActor(network, actions, settings),
+        Stepper(environments, "Pendulum"),
+        length=50,
+        n_step=n_step,
+        discount=settings.discount,
+        reward_clip=None,
+        reward_scale=1.0,
+        seed=0,
+        environments=range(4),
+        total=4,
+    )
+    block = collector.collect()
+
+    priorities, _ = DdpgLearner(network, settings).step(block.transitions)
+
+    assert len(priorities) > 150
+    assert torch.allclose(block.priorities, priorities, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,268 @@
+"""TransitionCollector: whatever way an environment resets itself, transitions are those of its episodes, each exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import numpy as np
+import pytest
+import torch
+from counting import HandWritten, length, reward, synchronous, terminates
+from gymnasium.vector import AutoresetMode, VectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rltraining_trainer.algorithms.transitions import (
+    PRIORITY_EPSILON,
+    Acted,
+    Block,
+    TransitionCollector,
+    Transitions,
+)
+from rltraining_trainer.environments import Stepper
+from rltraining_trainer.errors import Diverged
+from torch import Tensor
+
+MODES = list(AutoresetMode)
+B, DISCOUNT = 4, 0.9
+REWARD_CLIP, REWARD_SCALE = 1.3, 0.5
+
+
+class Thinker:
+    """Takes action 1 + step % 2 at observation (episode, step), and has an opinion of everything."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        """Observations that were valued apart."""
+        self.environments, self.total = range(0), 0
+
+    def place(self, environments: range, total: int) -> None:
+        self.environments, self.total = environments, total
+
+    def act(self, observation: Tensor, first: Tensor) -> Acted:
+        assert torch.equal(first, observation[:, 1] == 0), "an episode begins at its step 0"
+        action = 1 + observation[:, 1].long() % 2
+        return Acted(action, value_of_action(observation), value_of_state(observation))
+
+    def value(self, observation: Tensor) -> Tensor:
+        self.asked += len(observation)
+        return value_of_state(observation)
+
+    def to_environment(self, action: Tensor) -> np.ndarray:
+        return action.numpy()
+
+
+def value_of_action(observation: Tensor) -> Tensor:
+    return observation[:, 0] - 2 * observation[:, 1]
+
+
+def value_of_state(observation: Tensor) -> Tensor:
+    return 3 + observation[:, 0] + observation[:, 1] / 2
+
+
+def collector(
+    environments: VectorEnv, *, rows: int, n: int, total: int = B, first: int = 0
+) -> TransitionCollector:
+    return TransitionCollector(
+        Thinker(),
+        Stepper(environments, "Counting"),
+        length=rows,
+        n_step=n,
+        discount=DISCOUNT,
+        reward_clip=REWARD_CLIP,
+        reward_scale=REWARD_SCALE,
+        seed=0,
+        environments=range(first, first + environments.num_envs),
+        total=total,
+    )
+
+
+Row = tuple[tuple[float, float], int, float, float, tuple[float, float]]
+"""Observation, action, return, discount, next observation."""
+
+
+def expected(first_episode: int, n: int) -> Iterator[Row]:
+    """The transitions of CountingEnv, in order, from what it is."""
+    for episode in count(first_episode):
+        for step in range(length(episode)):
+            k = min(n, length(episode) - step)
+            rewards = [reward(episode, step + i) for i in range(k)]
+            learnt = [REWARD_SCALE * max(-REWARD_CLIP, min(REWARD_CLIP, r)) for r in rewards]
+            over = step + k == length(episode) and terminates(episode)
+            yield (
+                (episode, step),
+                1 + step % 2,
+                sum(DISCOUNT**i * r for i, r in enumerate(learnt)),
+                0.0 if over else DISCOUNT**k,
+                (episode, step + k),
+            )
+
+
+def rows_of(transitions: Transitions) -> list[Row]:
+    columns = (column.tolist() for column in transitions.values())
+    return [
+        (tuple(s), action, total, discount, tuple(after))
+        for s, action, total, discount, after in zip(*columns, strict=True)
+    ]
+
+
+def by_environment(blocks: list[Block]) -> dict[int, list[Row]]:
+    """Rows apart by environment: CountingEnv b begins with episode b, and steps in lockstep with itself only."""
+    found: dict[int, list[Row]] = {b: [] for b in range(B)}
+    ahead = {b: (b, 0) for b in range(B)}
+    for block in blocks:
+        for row in rows_of(block.transitions):
+            b = next(b for b in range(B) if ahead[b] == row[0])
+            found[b].append(row)
+            episode, step = ahead[b]
+            ahead[b] = (episode, step + 1) if step + 1 < length(episode) else (episode + 1, 0)
+    return found
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6])
+@pytest.mark.parametrize("rows", [1, 2, 7, 40])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("make", [synchronous, HandWritten])
+def test_each_step_is_one_transition_whatever_the_mode_and_the_blocks(
+    make: Callable[[int, AutoresetMode], VectorEnv], mode: AutoresetMode, rows: int, n: int
+) -> None:
+    """The steps of environment b one after the other, over all borders of blocks, with their true returns, discounts and last
+    observations; what is not out yet is pending."""
+    collect = collector(make(1, mode), rows=rows, n=n).collect
+
+    blocks, steps, found = [], 0, 0
+    for _ in range(80 // rows):
+        block = collect()
+        steps, found = steps + block.steps, found + len(block.priorities)
+        assert steps == found + block.pending
+        assert block.pending <= n
+        blocks.append(block)
+
+    transitions = [row for block in blocks for row in rows_of(block.transitions)]
+    assert len(transitions) > 50
+    for row, wanted in zip(transitions, expected(0, n), strict=False):
+        assert row[:2] + row[4:] == wanted[:2] + wanted[4:]
+        assert row[2:4] == pytest.approx(wanted[2:4], abs=1e-6), row
+
+
+@settings(max_examples=30)
+@given(
+    mode=st.sampled_from(MODES),
+    rows=st.lists(st.integers(1, 12), min_size=1, max_size=8),
+    n=st.integers(1, 7),
+)
+def test_several_environments_do_not_mix(mode: AutoresetMode, rows: list[int], n: int) -> None:
+    subject = collector(synchronous(B, mode), rows=1, n=n)
+    blocks = []
+    for subject.length in rows:
+        blocks.append(subject.collect())
+
+    total = sum(block.steps for block in blocks)
+    found = by_environment(blocks)
+    assert total == sum(map(len, found.values())) + blocks[-1].pending
+    for b, transitions in found.items():
+        for row, wanted in zip(transitions, expected(b, n), strict=False):
+            assert row[:2] + row[4:] == wanted[:2] + wanted[4:]
+            assert row[2:4] == pytest.approx(wanted[2:4], abs=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_priorities_are_by_the_values_that_acting_came_by(mode: AutoresetMode) -> None:
+    subject = collector(synchronous(B, mode), rows=9, n=3)
+
+    truncated = 0
+    for _ in range(6):
+        block = subject.collect()
+        s, after = block.transitions["observation"], block.transitions["next_observation"]
+        target = block.transitions["reward"] + block.transitions["discount"] * value_of_state(after)
+        error = (target - value_of_action(s)).abs()
+        assert torch.allclose(block.priorities, error + PRIORITY_EPSILON, atol=1e-5)
+        assert block.priorities.dtype == torch.float32
+        truncated += sum(
+            step + 1 == length(int(episode)) and not terminates(int(episode)) for episode, step in s.tolist()
+        )
+    actor = subject.actor
+    assert isinstance(actor, Thinker)
+    if mode is AutoresetMode.NEXT_STEP:
+        assert actor.asked == 0, "the last observation of every episode is acted on"
+    else:
+        assert truncated <= actor.asked <= truncated + B, "only last observations of truncated episodes are"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_episodes_are_told_of_the_greedier_half(mode: AutoresetMode) -> None:
+    """Of 10 environments, 3 to 6 here: 5 and 6 count. Until there are 16, of which none here counts."""
+    subject = collector(synchronous(B, mode), rows=30, n=3, first=3, total=10)
+
+    block = subject.collect()
+
+    # Environments 2 and 3 of this sampler begin with episodes 2 and 3 and go through them in turn.
+    told = list(zip(block.episode_return.tolist(), block.episode_length.tolist(), strict=True))
+    for b in (2, 3):
+        whole = [(sum(reward(e, s) for s in range(length(e))), length(e)) for e in range(b, b + 5)]
+        assert all(any(one == pytest.approx(other) for other in told) for one in whole)
+    assert len(told) < block.episodes
+    alone = collector(synchronous(2, mode), rows=30, n=3, first=0, total=2)
+    again = alone.collect()
+    assert 0 < len(again.episode_return) < again.episodes
+
+    subject.place(range(3, 7), 16)
+    assert len(subject.collect().episode_return) == 0
+    assert isinstance(subject.actor, Thinker)
+    assert (subject.actor.environments, subject.actor.total) == (range(3, 7), 16)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_returns_are_unclipped_and_unscaled(mode: AutoresetMode) -> None:
+    subject = collector(synchronous(1, mode), rows=25, n=3, first=1, total=2)
+
+    blocks = [subject.collect() for _ in range(3)]
+
+    returns = torch.cat([block.episode_return for block in blocks]).tolist()
+    lengths = torch.cat([block.episode_length for block in blocks]).tolist()
+    assert returns == pytest.approx(
+        [sum(reward(e, s) for s in range(length(e))) for e in range(len(returns))]
+    )
+    assert lengths == [length(e) for e in range(len(lengths))]
+    assert len(returns) == sum(block.episodes for block in blocks)
+
+
+def test_what_an_environment_says_while_it_resets_itself_is_not_learnt() -> None:
+    honest = collector(HandWritten(B, AutoresetMode.NEXT_STEP), rows=30, n=3).collect()
+    rubbish = collector(HandWritten(B, AutoresetMode.NEXT_STEP, reset_reward=np.nan), rows=30, n=3).collect()
+
+    assert rows_of(honest.transitions) == rows_of(rubbish.transitions)
+    assert torch.equal(honest.priorities, rubbish.priorities)
+    assert torch.equal(honest.episode_return, rubbish.episode_return)
+
+
+def test_a_block_is_nobody_elses_memory() -> None:
+    environments = HandWritten(B, AutoresetMode.SAME_STEP)  # which writes into the arrays that it gave before
+    subject = collector(environments, rows=20, n=3)
+    block = subject.collect()
+    copies = {name: column.clone() for name, column in block.transitions.items()}  # type: ignore[attr-defined]
+    subject.collect()
+
+    for name, copy in copies.items():
+        assert torch.equal(block.transitions[name], copy), name  # type: ignore[literal-required]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("what", ["an observation", "a reward"])
+def test_nan_from_the_environment_ends_the_run(what: str, bad: float) -> None:
+    class Broken(HandWritten):
+        def step(self, action: np.ndarray) -> tuple:
+            observation, earned, *rest = super().step(action)
+            if what == "an observation":
+                observation[1, 1] = bad
+            else:
+                earned[1] = bad
+            return observation, earned, *rest
+
+    subject = collector(Broken(B, AutoresetMode.NEXT_STEP), rows=8, n=3)
+    subject.actor.act = lambda observation, first: Acted(  # type: ignore[method-assign]
+        torch.ones(B, dtype=torch.long), value_of_action(observation), value_of_state(observation)
+    )
+    subject.reward_clip = None
+    with pytest.raises(Diverged, match=f"^environment 'Counting' gave {what} that is NaN or infinite$"):
+        subject.collect()

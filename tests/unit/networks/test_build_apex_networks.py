@@ -1,0 +1,184 @@
+"""Networks of the Ape-X algorithms: what fits is built, what does not is said in one sentence."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from rltraining_api.network import ImpalaCnn, Lstm, Mlp, NatureCnn, Network
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.networks import build_deterministic, build_q_network
+from torch import nn
+
+MLP = Network(mlp=Mlp(hidden_sizes=(8, 7)))
+NATURE = Network(nature_cnn=NatureCnn(hidden_size=16))
+IMPALA = Network(impala_cnn=ImpalaCnn(channels=(4, 4), hidden_size=16))
+USERS = Network(entry_point="users_network:make")
+THREE = spaces.Discrete(3, start=2)
+ARM = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32))
+
+FITTING = [
+    (MLP, spaces.Box(-1, 1, (3,), np.float32)),
+    (MLP, spaces.Box(-1, 1, (), np.float32)),
+    (MLP, spaces.Box(-1, 1, (2, 3), np.float32)),
+    (MLP, spaces.Box(-1, 1, (3,), np.float64)),
+    (MLP, spaces.Box(0, 255, (3,), np.uint8)),
+    (MLP, spaces.Discrete(4, start=-2)),
+    (NATURE, spaces.Box(0, 255, (4, 84, 84), np.uint8)),
+    (NATURE, spaces.Box(0, 255, (84, 84, 3), np.uint8)),
+    (IMPALA, spaces.Box(0, 255, (24, 32, 3), np.uint8)),
+    (USERS, spaces.Box(-1, 1, (3,), np.float32)),
+]
+fitting = pytest.mark.parametrize(
+    ("network", "space"),
+    FITTING,
+    ids=lambda x: x.name if isinstance(x, Network) else f"{x.dtype}{x.shape}",
+)
+
+
+@pytest.fixture(autouse=True)
+def users_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("users_network")
+    module.make = lambda space: nn.Sequential(nn.Linear(space.shape[0], 9), nn.GELU())  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "users_network", module)
+
+
+def observations(space: spaces.Space, batch: int) -> torch.Tensor:
+    """As the stepper gives them."""
+    array = np.stack([np.asarray(space.sample()) for _ in range(batch)])
+    return torch.from_numpy(array.astype(np.float32) if array.dtype.kind == "f" else array)
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+@fitting
+def test_a_q_network_values_every_action(network: Network, space: spaces.Space, dueling: bool) -> None:
+    q_network, actions = build_q_network(network, space, THREE, dueling=dueling)
+
+    values = q_network(observations(space, 6))
+
+    assert values.shape == (6, 3)
+    assert values.dtype == torch.float32
+    chosen, state = q_network.policy(observations(space, 6), q_network.initial_state(6))
+    assert (chosen.shape, state) == ((6, 3), ())
+    assert set(actions.to_environment(actions.mode(chosen)).tolist()) <= {2, 3, 4}
+    assert torch.equal(actions.sample(values, actions.noise(6)), values.argmax(1)), (
+        "nothing is left to chance"
+    )
+
+
+def test_dueling_is_value_plus_advantage_less_its_mean() -> None:
+    space = spaces.Box(-1, 1, (3,), np.float32)
+    q_network, _ = build_q_network(MLP, space, THREE, dueling=True)
+    nn.init.normal_(q_network.head.weight)
+    nn.init.normal_(q_network.head.bias)
+    observation = observations(space, 5)
+
+    found = q_network(observation)
+
+    out = q_network.head(q_network.torso(observation))
+    value, advantage = out[:, :1], out[:, 1:]
+    assert torch.allclose(found, value + advantage - advantage.mean(1, keepdim=True), atol=1e-6)
+    assert torch.allclose(found.mean(1), value[:, 0], atol=1e-6), "the mean over actions is the state's value"
+
+
+def test_the_state_dict_holds_what_is_learnt_only() -> None:
+    q_network, _ = build_q_network(MLP, spaces.Box(-1, 1, (3,), np.float32), THREE, dueling=True)
+    assert q_network.state_dict().keys() == dict(q_network.named_parameters()).keys()
+
+
+@fitting
+def test_an_actor_acts_within_bounds_and_a_critic_values_it(network: Network, space: spaces.Space) -> None:
+    actor_critic, actions = build_deterministic(network, space, ARM)
+    observation = observations(space, 6)
+
+    action, state = actor_critic.policy(observation, actor_critic.initial_state(6))
+
+    assert (action.shape, state) == ((6, 2), ())
+    assert action.abs().max() < 0.5, "it begins near the middle"
+    taken = actions.to_environment(actions.mode(action).detach())
+    assert all(ARM.contains(a) for a in taken)
+    value = actor_critic.value(actor_critic.critic_torso(observation), action)
+    assert value.shape == (6,)
+    names = [name for name, _ in actor_critic.named_parameters()]
+    last_of_actor = max(i for i, name in enumerate(names) if name.startswith("actor."))
+    assert last_of_actor + 1 == sum(name.startswith("actor.") for name in names), "the actor's come first"
+
+
+def test_actor_and_critic_share_nothing() -> None:
+    for network, space in FITTING:
+        actor_critic, _ = build_deterministic(network, space, ARM)
+        observation = observations(space, 4)
+        actor_critic.actor(observation).sum().backward()
+        with_gradient = {name for name, p in actor_critic.named_parameters() if p.grad is not None}
+        assert all(name.startswith("actor.") for name in with_gradient)
+
+
+def test_the_critic_of_an_mlp_takes_observation_and_action_together() -> None:
+    actor_critic, _ = build_deterministic(MLP, spaces.Box(-1, 1, (3,), np.float32), ARM)
+    sizes = [tuple(p.shape) for p in actor_critic.critic.parameters() if p.dim() == 2]
+    assert sizes == [(8, 3 + 2), (7, 8), (1, 7)]
+    assert not list(actor_critic.critic_torso.parameters())
+
+
+Q: Callable = lambda network, space, actions: build_q_network(network, space, actions, dueling=True)  # noqa: E731
+VECTOR = spaces.Box(-1, 1, (3,), np.float32)
+RECURRENT = MLP.model_copy(update={"lstm": Lstm(hidden_size=5)})
+HALF_BOUNDED = spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 1], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("build", "network", "actions", "sentence"),
+    [
+        (
+            Q,
+            MLP,
+            ARM,
+            r"spec\.algorithm\.dqnApex: it needs Discrete actions, but those of the environment are Box\(.*\); "
+            r"use ddpgApex or impala",
+        ),
+        (
+            build_deterministic,
+            MLP,
+            THREE,
+            r"spec\.algorithm\.ddpgApex: it needs actions in a Box of floats, but those of the environment are "
+            r"Discrete\(3, start=2\); use dqnApex or impala",
+        ),
+        (
+            build_deterministic,
+            MLP,
+            spaces.Box(0, 9, (2,), np.int64),
+            r"spec\.algorithm\.ddpgApex: it needs actions in a Box of floats, but .*int64\); use .*",
+        ),
+        (
+            build_deterministic,
+            MLP,
+            HALF_BOUNDED,
+            r"spec\.algorithm\.ddpgApex: it needs actions with bounds, but those of the environment are Box\(.*\); "
+            r"give its action space finite bounds, or use impala",
+        ),
+        (
+            Q,
+            RECURRENT,
+            THREE,
+            r"spec\.network\.lstm: dqnApex learns from single transitions, which have no recurrent state; "
+            r"leave lstm out, or use impala",
+        ),
+        (build_deterministic, RECURRENT, ARM, r"spec\.network\.lstm: ddpgApex learns from .*"),
+        (Q, NATURE, THREE, r"spec\.network\.natureCnn: it needs images, .*"),
+        (build_deterministic, NATURE, ARM, r"spec\.network\.natureCnn: it needs images, .*"),
+    ],
+    ids=range(8),
+)
+def test_what_does_not_fit_is_one_sentence(
+    build: Callable, network: Network, actions: spaces.Space, sentence: str
+) -> None:
+    with pytest.raises(BadConfiguration) as caught:
+        build(network, VECTOR, actions)
+
+    assert re.fullmatch(sentence, str(caught.value)), str(caught.value)
