@@ -76,7 +76,7 @@ class DdpgLearner(ApexLearner[DeterministicActorCritic]):
         value = network.value(features, batch["action"])
         errors = goal - value.detach()
         loss, slope = squared_loss(errors)
-        value.backward(-(slope * weights))
+        (value * -(slope * weights)).sum().backward()  # for why not `value.backward(...)`, see dqn.py
 
         action = network.actor(batch["observation"])
         tried = action.detach().requires_grad_()
@@ -86,7 +86,7 @@ class DdpgLearner(ApexLearner[DeterministicActorCritic]):
         )  # dQ/da; the critic's gradient stays as it is
         if self._action_clip is not None:
             action_slope = action_slope.clamp(-self._action_clip, self._action_clip)
-        action.backward(-action_slope)
+        (action * -action_slope).sum().backward()
         terms = {
             "critic_loss": (loss * weights).mean(),
             "value": value.detach().mean(),

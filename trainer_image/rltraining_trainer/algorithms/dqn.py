@@ -62,7 +62,10 @@ class DqnLearner(ApexLearner[QNetwork]):
         values, action = self.network(batch["observation"]), batch["action"].unsqueeze(1)
         value = values.detach().gather(1, action).squeeze(1)
         errors = target - value
-        # The loss's derivative is given: autograd is about the network only.
+        # The loss's derivative is a constant factor: autograd is about the network only. (Given to `backward` as a gradient it
+        # would cost each process the 2 s for which torch then imports sympy.)
         loss, slope = self._loss(errors)
-        values.backward(torch.zeros_like(values).scatter_(1, action, -(slope * weights).unsqueeze(1)))
+        (
+            values * torch.zeros_like(values).scatter_(1, action, -(slope * weights).unsqueeze(1))
+        ).sum().backward()
         return errors, {"loss": (loss * weights).mean(), "value": value.mean()}
