@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 ROOMS  := crds operator trainer_image client
 READY  := $(VENV)/.ready
+KERNEL := trainer_image/rltraining_trainer/dataflow/replay/sum_tree.c
 UNIT   := $(BIN)/python -m pytest tests/unit -n auto --dist worksteal
 
 # Two cores or two hundred: one thread a process, the processes are the parallelism.
@@ -23,7 +24,7 @@ help: ## show this help
 
 setup: $(READY) ## make the virtual environment (.venv) with everything in it
 
-$(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml)
+$(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml) trainer_image/hatch_build.py $(KERNEL)
 	@echo "setting up $(VENV) (the first time downloads torch: about 3 GB)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say which with: make PYTHON=python3.12")'
 	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q -c constraints.txt uv; }

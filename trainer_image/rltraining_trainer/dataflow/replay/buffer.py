@@ -21,7 +21,7 @@ class Draw:
     """`count` items that were drawn; some may be the same."""
 
     items: dict[str, Tensor]
-    """Each [k, ...], in memory of their own."""
+    """Each [k, ...]: copies. Small columns share their memory, so they are not contiguous."""
     slots: Tensor
     """[k] int64."""
     versions: Tensor
@@ -163,7 +163,7 @@ class ReplayBuffer:
             items |= store.take(slots)
         self._sampled += count
         return Draw(
-            items={name: items[name] for name in self._columns},
+            items=items,
             slots=torch.from_numpy(slots),
             versions=torch.from_numpy(versions),
             probabilities=torch.from_numpy(probabilities),
@@ -180,14 +180,16 @@ class ReplayBuffer:
         weights, where, which = _checked(priorities), slots.numpy(), versions.numpy()
         if where.shape != weights.shape or which.shape != weights.shape:
             raise ValueError(f"{len(where)} slots, {len(which)} versions and {len(weights)} priorities")
-        held = (which >= self._ring.evicted) & (which < self._ring.inserted)
-        held &= where == which % self._ring.capacity
+        held = self._ring.holds(where, which)
         applied = int(np.count_nonzero(held))
+        if applied < len(held):
+            where, weights = where[held], weights[held]
         if applied:
-            self._distribution.set(where[held], weights[held])
+            self._distribution.set(where, weights)
+        stale = len(held) - applied
         self._applied += applied
-        self._stale += len(weights) - applied
-        return Updated(applied, len(weights) - applied)
+        self._stale += stale
+        return Updated(applied, stale)
 
     def clear(self) -> None:
         """Evict all. Versions and counts go on."""
@@ -239,9 +241,9 @@ class ReplayBuffer:
 
 def _checked(priorities: Tensor) -> NDArray[np.float64]:
     """As float64 [K]. Raises ValueError."""
-    weights = priorities.detach().numpy().astype(np.float64)
+    weights: NDArray[np.float64] = priorities.numpy().astype(np.float64)
     if weights.ndim != 1:
         raise ValueError(f"priorities must be [K], not {tuple(weights.shape)}")
-    if len(weights) and not (weights.min() >= 0 and weights.max() < np.inf):
+    if len(weights) and not (np.minimum.reduce(weights) >= 0 and np.maximum.reduce(weights) < np.inf):
         raise ValueError("priorities must be finite and at least 0")
     return weights

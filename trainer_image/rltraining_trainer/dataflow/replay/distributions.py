@@ -95,7 +95,7 @@ class Prioritized:
         assert not self._raw[free].any(), "an empty slot has a priority"
 
     def _powered(self, priorities: Floats) -> Floats:
-        return np.where(priorities > 0, priorities**self._exponent, 0.0)
+        return priorities**self._exponent if self._exponent else np.sign(priorities)  # 0 stays 0
 
 
 class Uniform:

@@ -13,6 +13,9 @@ from torch import Tensor
 Slots = NDArray[np.int64]
 Items = dict[str, Tensor]
 
+SMALL_BYTES = 256
+"""Columns of at most so many bytes an item lie together."""
+
 
 class Column(NamedTuple):
     """One part of an item: what each item has of it."""
@@ -49,9 +52,15 @@ class Ring:
 
     def versions(self, slots: Slots) -> Slots:
         """Of slots in use."""
-        next_slot = self.inserted % self.capacity  # the slots before it belong to this lap
-        lap = self.inserted - next_slot
-        return slots + np.where(slots < next_slot, lap, lap - self.capacity)
+        next_slot = (
+            self.inserted % self.capacity
+        )  # the slots before it belong to this lap, the others to the last
+        return slots + (self.inserted - next_slot) - self.capacity * (slots >= next_slot)
+
+    def holds(self, slots: Slots, versions: Slots) -> NDArray[np.bool_]:
+        """Whether these versions are held, in these slots."""
+        held = (versions >= self.evicted) & (versions < self.inserted)
+        return held & (versions % self.capacity == slots)
 
     def ranges(self, first: int, count: int) -> Iterator[tuple[slice, slice]]:
         """The slots of the versions [first, first + count) in one or two slices, each with the slice of versions - first."""
@@ -84,19 +93,26 @@ class Store(Protocol):
 
 
 class Columns:
-    """Preallocated tensors. Pages that no item has reached yet take no memory."""
+    """Preallocated arrays, of the types that numpy knows. Pages that no item has reached yet take no memory.
+
+    Small columns lie together, item after item, since what a draw waits for is the memory: one access brings them all.
+    """
 
     def __init__(self, ring: Ring, columns: Mapping[str, Column]) -> None:
         self._ring = ring
-        self._dtypes = {name: column.dtype for name, column in columns.items()}
-        self._rows = {
-            name: np.empty((ring.capacity, *column.shape), bits_dtype(column.dtype))
-            for name, column in columns.items()
+        fields = [(name, _numpy_type(column.dtype), column.shape) for name, column in columns.items()]
+        small = [field for field in fields if np.dtype(field[1:]).itemsize <= SMALL_BYTES]
+        self._records = np.empty(ring.capacity, np.dtype(small, align=True))
+        self._small = [name for name, _, _ in small]
+        self._large = {
+            name: np.empty((ring.capacity, *shape), dtype)
+            for name, dtype, shape in fields
+            if name not in self._small
         }
 
     def put(self, first: int, items: Mapping[str, Tensor]) -> None:
-        for name, rows in self._rows.items():
-            new = as_bits(items[name])
+        for name, rows in [*((name, self._records[name]) for name in self._small), *self._large.items()]:
+            new = items[name].numpy()
             for slots, part in self._ring.ranges(first, len(new)):
                 rows[slots] = new[part]
 
@@ -104,13 +120,12 @@ class Columns:
         pass
 
     def take(self, slots: Slots) -> Items:
-        return {
-            name: torch.from_numpy(rows.take(slots, 0)).view(self._dtypes[name])
-            for name, rows in self._rows.items()
-        }
+        records = self._records.take(slots)
+        taken = {name: torch.from_numpy(records[name]) for name in self._small}
+        return taken | {name: torch.from_numpy(rows.take(slots, 0)) for name, rows in self._large.items()}
 
     def get_state(self) -> dict[str, Any]:
-        return self.take(self._ring.held())
+        return {name: rows.contiguous() for name, rows in self.take(self._ring.held()).items()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.put(self._ring.evicted, state)
@@ -131,18 +146,5 @@ def check_items(columns: Mapping[str, Column], items: Mapping[str, Tensor], coun
             )
 
 
-_BITS = {
-    1: (torch.uint8, np.uint8),
-    2: (torch.int16, np.int16),
-    4: (torch.int32, np.int32),
-    8: (torch.int64, np.int64),
-}
-
-
-def bits_dtype(dtype: torch.dtype) -> Any:
-    return _BITS[dtype.itemsize][1]
-
-
-def as_bits(tensor: Tensor) -> NDArray[Any]:
-    """The same memory as whole numbers of the same size: numpy lacks some of torch's types."""
-    return tensor.detach().view(_BITS[tensor.dtype.itemsize][0]).numpy()
+def _numpy_type(dtype: torch.dtype) -> np.dtype[Any]:
+    return torch.empty(0, dtype=dtype).numpy().dtype
