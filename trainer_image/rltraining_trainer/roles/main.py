@@ -35,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments not in (["learner"], ["sampler"], ["replay"]):
         print(
-            "usage: rltraining-trainer learner|sampler|replay\n\nStarted by the operator, which tells it the rest in the environment."
+            "usage: rltraining-trainer learner|sampler|replay\n\n"
+            "Started by the operator, which tells it the rest in the environment."
         )
         return 0 if arguments in (["-h"], ["--help"]) else 2
     logging.basicConfig(

@@ -56,17 +56,18 @@ def sample_into_replay(context: Context, settings: Settings, environments: Vecto
         environments=_places(context, samplers)[0],
         total=_places(context, samplers)[1],
     )
-    news = News(settings.parameter_refresh_steps)
+    news = News(settings.parameter_refresh_steps, time.monotonic())
     while not learner.done:
         block = collector.collect()
         memory.add(block)
         news.add(block, collector.length)
-        if learner.idle and news.due(time.monotonic()):
-            learner.send(**news.take(), shard=memory.describe())
+        now = time.monotonic()
+        if learner.idle and news.due(now):
+            learner.send(**news.take(now), shard=memory.describe())
         while not memory.take_limit(learner.answer["limit"]) and not learner.done:
             learner.settle()
             if not memory.take_limit(learner.answer["limit"]):
-                learner.send(**news.take(), shard=memory.describe())
+                learner.send(**news.take(time.monotonic()), shard=memory.describe())
         if learner.answer["samplers"] != samplers:
             samplers = learner.answer["samplers"]
             collector.place(*_places(context, samplers))
@@ -134,10 +135,10 @@ class OtherMemory:
 class News:
     """What is to be reported: counts of this sampler's life, and the returns since the last report."""
 
-    def __init__(self, refresh_steps: int) -> None:
+    def __init__(self, refresh_steps: int, now: float) -> None:
         self._refresh_steps = refresh_steps
         self._since = 0
-        self._reported = time.monotonic()
+        self._reported = now
         self._steps = self._episodes = 0
         self._returns: list[torch.Tensor] = []
 
@@ -152,9 +153,9 @@ class News:
         """Parameters are to be looked for, or the learner may begin to doubt that this sampler lives."""
         return self._since >= self._refresh_steps or now - self._reported >= REPORT_SECONDS
 
-    def take(self) -> dict[str, Any]:
+    def take(self, now: float) -> dict[str, Any]:
         """The report."""
-        self._since, self._reported = 0, time.monotonic()
+        self._since, self._reported = 0, now
         returns = torch.cat(self._returns) if self._returns else torch.zeros(0)
         self._returns = []
         return {"steps": self._steps, "episodes": self._episodes, "returns": returns}

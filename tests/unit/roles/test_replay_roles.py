@@ -1,0 +1,123 @@
+"""What samplers report, what learners beyond the first tell, and what a transition is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from rltraining_trainer.algorithms.transitions import Block
+from rltraining_trainer.dataflow.replay import Column, ReplayStats
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.roles.followers import Followers
+from rltraining_trainer.roles.replay_sampler import REPORT_SECONDS, News
+from rltraining_trainer.roles.shards import transition_columns
+
+IMAGE = spaces.Box(0, 255, (4, 8, 8), np.uint8)
+VECTOR = spaces.Box(-1, 1, (3,), np.float64)
+NUMBER = Column((), torch.float32)
+
+
+def block(steps: int, *returns: float, episodes: int) -> Block:
+    nothing: Any = {}
+    return Block(
+        transitions=nothing,
+        priorities=torch.zeros(0),
+        steps=steps,
+        pending=0,
+        episodes=episodes,
+        episode_return=torch.tensor(returns),
+        episode_length=torch.zeros(len(returns)),
+    )
+
+
+def test_a_report_has_counts_of_a_life_and_returns_since_the_last() -> None:
+    news = News(refresh_steps=16, now=0.0)
+    news.add(block(30, 1.0, episodes=2), 16)
+    first = news.take(0.1)
+    news.add(block(32, episodes=0), 16)
+    news.add(block(31, 5.0, 6.0, episodes=3), 16)
+    second = news.take(0.2)
+
+    assert (first["steps"], first["episodes"], first["returns"].tolist()) == (30, 2, [1.0])
+    assert (second["steps"], second["episodes"], second["returns"].tolist()) == (93, 5, [5.0, 6.0])
+
+
+def test_a_report_is_due_when_parameters_are_or_when_time_passes() -> None:
+    news = News(refresh_steps=32, now=0.0)
+    news.add(block(16, episodes=0), 16)
+    assert not news.due(0.1)
+    assert news.due(REPORT_SECONDS), "whoever is silent is taken for lost"
+    news.add(block(16, episodes=0), 16)
+    assert news.due(0.1)
+    news.take(0.1)
+    assert not news.due(0.2)
+
+
+@pytest.mark.parametrize(
+    ("observation", "action", "seen", "taken"),
+    [
+        (IMAGE, spaces.Discrete(3), Column((4, 8, 8), torch.uint8), Column((), torch.int64)),
+        (VECTOR, spaces.Box(-1, 1, (2, 2)), Column((3,), torch.float32), Column((4,), torch.float32)),
+        (spaces.Discrete(5), spaces.Discrete(2), Column((), torch.int64), Column((), torch.int64)),
+    ],
+    ids=["images", "vectors", "numbers"],
+)
+def test_a_transition_keeps_observations_in_their_type(
+    observation: spaces.Space, action: spaces.Space, seen: Column, taken: Column
+) -> None:
+    assert transition_columns(observation, action) == {
+        "observation": seen,
+        "action": taken,
+        "reward": NUMBER,
+        "discount": NUMBER,
+        "next_observation": seen,
+    }
+
+
+def test_observations_that_are_not_one_array_are_refused() -> None:
+    with pytest.raises(BadConfiguration, match="FlattenObservation"):
+        transition_columns(spaces.Dict({"a": VECTOR}), spaces.Discrete(2))
+
+
+def stats(**counts: int) -> ReplayStats:
+    nothing = {name: 0 for name in ReplayStats._fields}
+    return ReplayStats(**(nothing | {"sizes": {}} | counts))  # type: ignore[arg-type]
+
+
+def tell(followers: Followers, incarnation: str, **counts: int) -> None:
+    names = ("drawn", "applied", "stale", "priorities_lost", "outstanding")
+    followers.services["shards"](
+        "learner-1", {"incarnation": incarnation, **dict.fromkeys(names, 0), **counts}
+    )
+
+
+def test_draws_of_all_learners_are_added_up() -> None:
+    followers = Followers(list)
+    tell(followers, "a", drawn=10, applied=7, outstanding=3)
+    tell(followers, "a", drawn=20, applied=15, outstanding=5)
+
+    total = followers.total(stats(drawn=100, applied=90, outstanding=10, size=5))
+
+    assert (total.drawn, total.applied, total.outstanding, total.size) == (120, 105, 15, 5)
+
+
+def test_what_a_learner_had_on_its_way_when_it_died_is_lost() -> None:
+    followers = Followers(list)
+    tell(followers, "a", drawn=20, applied=15, outstanding=5)
+    tell(followers, "b", drawn=4, applied=4)
+
+    total = followers.total(stats())
+
+    assert (total.drawn, total.applied, total.priorities_lost, total.outstanding) == (24, 19, 5, 0)
+
+
+def test_the_answer_is_the_map_of_shards() -> None:
+    followers = Followers(lambda: [{"name": "sampler-0"}])
+    counts = dict.fromkeys(("drawn", "applied", "stale", "priorities_lost", "outstanding"), 0)
+
+    answer = followers.services["shards"]("learner-1", {"incarnation": "a", **counts})
+
+    assert answer == [{"name": "sampler-0"}]
