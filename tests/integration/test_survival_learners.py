@@ -41,6 +41,9 @@ def test_two_learners_share_the_work_and_end_together(train: Train, job: RLTrain
         await until_learning(run)
         await until_updates(run, 50)
         assert groups(run) == 1
+        last = run.points[-1]
+        if job.spec.algorithm.name == "impala":  # 16 steps of 8 environments from each learner's sampler
+            assert last["environmentSteps"] > 1.5 * 16 * 8 * last["updates"], "the other's steps count too"
         status = (await run.finish()).status
         assert status.restarts == 0
         assert (status.learner.summary, status.failures) == ("0/2", 0)

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from rltraining_trainer.algorithms.transitions import Block
 from rltraining_trainer.dataflow.replay import Column, ReplayStats
 from rltraining_trainer.errors import BadConfiguration
-from rltraining_trainer.roles.followers import Followers
+from rltraining_trainer.roles.followers import Drawers
 from rltraining_trainer.roles.replay_sampler import REPORT_SECONDS, News
 from rltraining_trainer.roles.shards import transition_columns
 
@@ -87,37 +87,35 @@ def stats(**counts: int) -> ReplayStats:
     return ReplayStats(**(nothing | {"sizes": {}} | counts))  # type: ignore[arg-type]
 
 
-def tell(followers: Followers, incarnation: str, **counts: int) -> None:
+def tell(drawers: Drawers, incarnation: str, **counts: int) -> None:
     names = ("drawn", "applied", "stale", "priorities_lost", "outstanding")
-    followers.services["shards"](
-        "learner-1", {"incarnation": incarnation, **dict.fromkeys(names, 0), **counts}
-    )
+    drawers.services["shards"]("learner-1", {"incarnation": incarnation, **dict.fromkeys(names, 0), **counts})
 
 
 def test_draws_of_all_learners_are_added_up() -> None:
-    followers = Followers(list)
-    tell(followers, "a", drawn=10, applied=7, outstanding=3)
-    tell(followers, "a", drawn=20, applied=15, outstanding=5)
+    drawers = Drawers(list)
+    tell(drawers, "a", drawn=10, applied=7, outstanding=3)
+    tell(drawers, "a", drawn=20, applied=15, outstanding=5)
 
-    total = followers.total(stats(drawn=100, applied=90, outstanding=10, size=5))
+    total = drawers.total(stats(drawn=100, applied=90, outstanding=10, size=5))
 
     assert (total.drawn, total.applied, total.outstanding, total.size) == (120, 105, 15, 5)
 
 
 def test_what_a_learner_had_on_its_way_when_it_died_is_lost() -> None:
-    followers = Followers(list)
-    tell(followers, "a", drawn=20, applied=15, outstanding=5)
-    tell(followers, "b", drawn=4, applied=4)
+    drawers = Drawers(list)
+    tell(drawers, "a", drawn=20, applied=15, outstanding=5)
+    tell(drawers, "b", drawn=4, applied=4)
 
-    total = followers.total(stats())
+    total = drawers.total(stats())
 
     assert (total.drawn, total.applied, total.priorities_lost, total.outstanding) == (24, 19, 5, 0)
 
 
 def test_the_answer_is_the_map_of_shards() -> None:
-    followers = Followers(lambda: [{"name": "sampler-0"}])
+    drawers = Drawers(lambda: [{"name": "sampler-0"}])
     counts = dict.fromkeys(("drawn", "applied", "stale", "priorities_lost", "outstanding"), 0)
 
-    answer = followers.services["shards"]("learner-1", {"incarnation": "a", **counts})
+    answer = drawers.services["shards"]("learner-1", {"incarnation": "a", **counts})
 
     assert answer == [{"name": "sampler-0"}]

@@ -1,4 +1,4 @@
-"""What samplers that keep their data tell the learner: how much they have done, and where their shard is.
+"""What samplers that push no data tell the learner: how much they have done, and where their shard is.
 
 The answer brings newer parameters, and says how far the sampler may go on. While it may not, the answer is parked, which holds
 the sampler back.
@@ -7,6 +7,7 @@ the sampler back.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -79,10 +80,10 @@ class SamplerReports:
     def __init__(
         self,
         models: ModelServer,
-        announce: Callable[[str, dict[str, Any]], None],
-        limit: Callable[[str], int | None],
-        samplers: Callable[[], int],
-        clock: Callable[[], float],
+        announce: Callable[[str, dict[str, Any]], None] = lambda keeper, shard: None,
+        limit: Callable[[str], int | None] = lambda keeper: None,
+        samplers: Callable[[], int] = lambda: 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._models = models
         self._announce = announce

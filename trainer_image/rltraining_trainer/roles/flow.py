@@ -40,6 +40,9 @@ class Flow(Protocol):
     def services(self) -> Mapping[str, Handler]:
         """What samplers and other learners call."""
 
+    def start(self) -> None:
+        """The process' endpoint is there."""
+
     def next_batch(self, timeout: float) -> Any:
         """What one update learns from; None if it did not come within ``timeout`` seconds."""
 

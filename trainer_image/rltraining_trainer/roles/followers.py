@@ -1,4 +1,4 @@
-"""Learners beyond the first: they are told where the shards are, and tell what they have drawn."""
+"""Learners beyond the first: they tell it what they have done, and are told what it knows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,66 @@ from rltraining_trainer.transport import Backoff, Endpoint, Handler, Payload, Pe
 _LOG = logging.getLogger(__name__)
 
 PERIOD = 0.25
-"""Seconds between two looks at the first learner's map of shards."""
+"""Seconds between two messages to the first learner."""
 _COUNTS = ("drawn", "applied", "stale", "priorities_lost", "outstanding")
 
 
-class Followers:
-    """The first learner's side: answers the service "shards"."""
+class Follower:
+    """A thread that talks to the first learner, whoever that is now: one message at a time, each until it is answered.
+
+    Args:
+        service: of the first learner.
+        ask: the next message, without ``incarnation`` and ``sequence``.
+        take: what to do with its answer.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        endpoint: Callable[[], Endpoint],
+        service: str,
+        ask: Callable[[], dict[str, Any]],
+        take: Callable[[Any], None],
+    ) -> None:
+        self._context, self._endpoint = context, endpoint
+        self._service, self._ask, self._take = service, ask, take
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """May be called without a start."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        backoff, sequence = Backoff(), 0
+        message: dict[str, Any] | None = None
+        while not self._stopping.is_set():
+            try:
+                first = discover(self._context.learners[0], self._context.token, stopping=self._stopping)
+                peer = self._endpoint().dial(first["url"])
+                while not self._stopping.wait(PERIOD):
+                    if message is None:
+                        sequence += 1
+                        origin = {"incarnation": self._endpoint().incarnation, "sequence": sequence}
+                        message = origin | self._ask()
+                    answer = peer.call(self._service, message).result(self._stopping)
+                    message = None
+                    self._take(answer)
+                    backoff.reset()
+            except Stopped:
+                return
+            except PeerLost as error:
+                _LOG.debug("no first learner: %s", error)
+                backoff.wait(self._stopping)
+
+
+class Drawers:
+    """What the other learners have drawn from the replay memory: the first one's side of the service "shards"."""
 
     def __init__(self, shards: Callable[[], list[dict[str, Any]]]) -> None:
         self._shards = shards
@@ -48,43 +102,6 @@ class Followers:
         return self._shards()
 
 
-class Follower:
-    """Another learner's side: a thread that asks the first one, whoever that is now.
-
-    Args:
-        follow: takes the shards there are; returns this learner's figures.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        endpoint: Callable[[], Endpoint],
-        follow: Callable[[list[dict[str, Any]]], ReplayStats],
-    ) -> None:
-        self._context, self._endpoint, self._follow = context, endpoint, follow
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="shards", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join(timeout=2.0)
-
-    def _run(self) -> None:
-        backoff = Backoff()
-        stats: ReplayStats | None = None
-        while not self._stopping.is_set():
-            try:
-                first = discover(self._context.learners[0], self._context.token, stopping=self._stopping)
-                peer = self._endpoint().dial(first["url"])
-                while not self._stopping.wait(PERIOD):
-                    counts = {name: getattr(stats, name) if stats else 0 for name in _COUNTS}
-                    message = {"incarnation": self._endpoint().incarnation, **counts}
-                    shards: Any = peer.call("shards", message).result(self._stopping)
-                    stats = self._follow(shards)
-                    backoff.reset()
-            except Stopped:
-                return
-            except PeerLost as error:
-                _LOG.debug("no first learner: %s", error)
-                backoff.wait(self._stopping)
+def draws(stats: ReplayStats) -> dict[str, int]:
+    """What another learner tells of its draws."""
+    return {name: getattr(stats, name) for name in _COUNTS}

@@ -96,6 +96,7 @@ class Learner:
         self._endpoint.start()
         self._state = "Waiting"
         self._http.start()
+        self._flow.start()
         _LOG.info("ready with %d parameters", self._flow.algorithm.parameters.numel())
         self._form_group()
 
@@ -177,7 +178,9 @@ class Learner:
         settings = self._context.job.spec.algorithm.parameters
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if isinstance(settings, Impala):
-            return TrajectoryFlow(self._context, settings, self._spaces, self._models, device)
+            return TrajectoryFlow(
+                self._context, settings, self._spaces, self._models, device, lambda: self._endpoint
+            )
         assert isinstance(settings, DqnApex | DdpgApex), "validation lets no other algorithm through"
         parts = (self._context, settings, self._spaces, self._models, device, live)
         return ReplayFlow(*parts, lambda: self._endpoint)

@@ -21,14 +21,13 @@ from rltraining_trainer.dataflow.replay import (
     DistributedReplay,
     LocalPeer,
     ReplayBatch,
-    ReplayStats,
     ShardPeer,
 )
 from rltraining_trainer.dataflow.reports import SamplerReports
 from rltraining_trainer.networks import build_deterministic, build_q_network
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.flow import Reduce
-from rltraining_trainer.roles.followers import Follower, Followers
+from rltraining_trainer.roles.followers import Drawers, Follower, draws
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import Experience
 from rltraining_trainer.roles.shards import KeptShard
@@ -64,19 +63,21 @@ class ReplayFlow:
         self._replay = DistributedReplay(self._dial, settings.replay, settings.batch_size, seed=seed)
         self._first = context.index == 0
         self._reports = SamplerReports(
-            models, self._announce, self._replay.insert_limit, lambda: live.samplers, time.monotonic
+            models, self._announce, self._replay.insert_limit, lambda: live.samplers
         )
         here = self._first and settings.replay.placement == "Learner"
         self._kept = KeptShard(context, settings.replay, of, 1) if here else None
-        self._followers = Followers(self._replay.shards)
-        self._follower = None if self._first else Follower(context, endpoint, self._follow)
+        self._others = Drawers(self._replay.shards)
+        self._follower = Follower(
+            context, endpoint, "shards", lambda: draws(self._replay.stats()), self._replay.set_shards
+        )
 
     @property
     def services(self) -> Mapping[str, Handler]:
         if not self._first:
             return {}
         kept = self._kept.shard.services if self._kept is not None else {}
-        return {**kept, **self._reports.services, **self._followers.services}
+        return {**kept, **self._reports.services, **self._others.services}
 
     def next_batch(self, timeout: float) -> ReplayBatch | None:
         deadline = time.monotonic() + timeout
@@ -105,6 +106,10 @@ class ReplayFlow:
     def discard(self, batch: ReplayBatch) -> None:
         self._replay.discard(batch)
 
+    def start(self) -> None:
+        if not self._first:
+            self._follower.start()
+
     def share(self, rank: int, size: int) -> None:
         self._replay.set_share(rank, size)
 
@@ -112,7 +117,7 @@ class ReplayFlow:
         return [Experience(*news) for news in self._reports.take()]
 
     def metrics(self) -> dict[str, float | None]:
-        stats = self._followers.total(self._replay.stats())
+        stats = self._others.total(self._replay.stats())
         return {
             "replay/shards": stats.shards,
             "replay/size": stats.size,
@@ -132,7 +137,7 @@ class ReplayFlow:
         }
 
     def replay(self) -> ReplayStatus:
-        stats = self._followers.total(self._replay.stats())
+        stats = self._others.total(self._replay.stats())
         return ReplayStatus(
             shards=stats.shards,
             size=stats.size,
@@ -159,8 +164,7 @@ class ReplayFlow:
             self._kept.shard.set_limit(None)
 
     def close(self) -> None:
-        if self._follower is not None:
-            self._follower.stop()
+        self._follower.stop()
         if self._kept is not None:
             self._kept.close()
         self._replay.close()
@@ -179,10 +183,6 @@ class ReplayFlow:
         if self._kept is not None and url == self._endpoint().url:
             return LocalPeer(self._kept.shard)
         return self._endpoint().dial(url)
-
-    def _follow(self, shards: list[dict[str, Any]]) -> ReplayStats:
-        self._replay.set_shards(shards)
-        return self._replay.stats()
 
 
 def make_actor(settings: Settings, context: Context, of: Spaces) -> tuple[Actor, Tensor]:

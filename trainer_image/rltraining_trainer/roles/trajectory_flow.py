@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,10 +24,12 @@ from rltraining_trainer.dataflow import (
     TrajectoryServer,
     flatten_parameters,
 )
+from rltraining_trainer.dataflow.reports import SamplerReports
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.flow import Reduce
+from rltraining_trainer.roles.followers import Follower
 from rltraining_trainer.roles.link import LearnerLink
 from rltraining_trainer.roles.progress import Experience
 from rltraining_trainer.roles.seeds import sampler_seed
@@ -42,6 +46,7 @@ class TrajectoryFlow:
         of: tuple[spaces.Space, spaces.Space],
         models: ModelServer,
         device: torch.device,
+        endpoint: Callable[[], Endpoint],
     ) -> None:
         spec = context.job.spec
         network, distribution = build_actor_critic(spec.network, *of)
@@ -51,10 +56,19 @@ class TrajectoryFlow:
         self._server = TrajectoryServer(self._queue, models)
         self._batch: list[Trajectory] = []
         self._experiences: list[Experience] = []
+        self._first = context.index == 0
+        self._reports = SamplerReports(models)  # of the other learners
+        self._told = _Told()
+        self._follower = Follower(context, endpoint, "report", self._tell, lambda answer: None)
 
     @property
     def services(self) -> Mapping[str, Handler]:
-        return self._server.services
+        others = {"report": self._reports.report} if self._first else {}
+        return {**self._server.services, **others}
+
+    def start(self) -> None:
+        if not self._first:
+            self._follower.start()
 
     def next_batch(self, timeout: float) -> list[Trajectory] | None:
         """As many unrolls as one update uses; those that have come are kept when the others do not come in time."""
@@ -65,7 +79,11 @@ class TrajectoryFlow:
                 return None
             self._batch.append(trajectory)
         batch, self._batch = self._batch, []
-        self._experiences += [_experience(trajectory, self._models.version) for trajectory in batch]
+        lived = [_experience(trajectory, self._models.version) for trajectory in batch]
+        if self._first:
+            self._experiences += lived
+        else:
+            self._told.add(lived, batch[-1].version)
         return batch
 
     def normalizer(self, batch: list[Trajectory]) -> float:
@@ -83,7 +101,7 @@ class TrajectoryFlow:
 
     def experiences(self) -> list[Experience]:
         experiences, self._experiences = self._experiences, []
-        return experiences
+        return experiences + [Experience(*news) for news in self._reports.take()]
 
     def metrics(self) -> dict[str, float | None]:
         queue = self._queue.counts()
@@ -104,13 +122,46 @@ class TrajectoryFlow:
         self._server.finish()
 
     def close(self) -> None:
-        """Nothing: nobody was called."""
+        self._follower.stop()
 
     def get_state(self) -> dict[str, Any]:
-        return dict(self._queue.get_state())
+        return {"queue": self._queue.get_state(), "reports": self._reports.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self._queue.set_state(state)  # type: ignore[arg-type]
+        self._queue.set_state(state["queue"])
+        self._reports.set_state(state["reports"])
+
+    def _tell(self) -> dict[str, Any]:
+        """What the first learner is to know of this one, which keeps no record."""
+        with self._told.lock:
+            report = {
+                "version": self._told.version,
+                "steps": self._told.steps,
+                "episodes": self._told.episodes,
+                "returns": torch.cat([torch.zeros(0), *self._told.returns]),
+                "shard": None,
+            }
+            self._told.returns = []
+        return report
+
+
+@dataclass
+class _Told:
+    """What a learner beyond the first has used: the loop adds, another thread tells."""
+
+    steps: int = 0
+    episodes: int = 0
+    version: int = 0
+    returns: list[Tensor] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, experiences: list[Experience], version: int) -> None:
+        with self.lock:
+            self.version = version
+            for experience in experiences:
+                self.steps += experience.steps
+                self.episodes += experience.episodes
+                self.returns.append(experience.returns)
 
 
 def sample_trajectories(context: Context, settings: Impala, environments: VectorEnv) -> None:
