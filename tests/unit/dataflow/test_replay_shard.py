@@ -91,7 +91,8 @@ def test_it_describes_itself() -> None:
         "counts": [3, 0, 0, 0, 0],
         "resumed": [0, 0, 0, 0, 0],
     }
-    assert shard.stats("learner", None) == {**described, "updated": [0, 0]}
+    assert shard.stats("learner", None) == {"mass": 3.0, "counts": [3, 0, 0, 0, 0], "updated": [0, 0]}
+    assert shard.stats("learner", {"smallest": True})["smallest"] == 1.0  # type: ignore[index, call-overload]
     assert make().incarnation != make().incarnation
 
 

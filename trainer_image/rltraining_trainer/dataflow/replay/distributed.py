@@ -264,17 +264,17 @@ class DistributedReplay:
             )
 
     def _look_after_shards(self) -> None:
-        """Errands that are over are settled, silent shards leave, and those that came are asked for a first answer."""
+        """Silent shards leave, those that came are asked for a first answer, and errands that are over are settled."""
         now = self._clock()
         with self._changed:
-            for errand in [errand for errand in self._errands if errand.is_over(now)]:
-                self._errands.remove(errand)
-                self._settle(errand, now)
             for shard in self._map.present:
                 if self._rank == 0 and now - shard.heard > SILENT_SECONDS:
                     self._leave(shard, f"nothing was heard of it for {SILENT_SECONDS} s")
                 elif shard.peer is None:
                     self._meet(shard, now)
+            for errand in [errand for errand in self._errands if errand.is_over(now)]:
+                self._errands.remove(errand)
+                self._settle(errand, now)
 
     def _meet(self, shard: Shard, now: float) -> None:
         try:
@@ -312,7 +312,7 @@ class DistributedReplay:
         requests = [
             Request(shard, now + CALL_SECONDS, count, share, self._ledger.collect(shard))
             for shard, count, share in zip(shards, counts, shares, strict=True)
-            if count
+            if count or self._by_buffer  # the least likely item may be where nothing is drawn from
         ]
         total = sum(shard.size for shard in shards)
         return Round(requests, total, list(zip(shards, shares, strict=True)))
@@ -335,7 +335,7 @@ class DistributedReplay:
             parts = []
             for request in requests:
                 answer = self._settle(request, now)
-                if answer is not None and answer["drawn"].shape[1]:
+                if answer is not None and request.count and answer["drawn"].shape[1]:
                     parts.append(Part(request.shard, request.share, answer["items"], answer["drawn"]))
             if not parts:
                 return None

@@ -35,13 +35,11 @@ class Request:
         return 0 if self.update is None else self.update.shape[1]
 
     def send(self, *, smallest: bool) -> None:
-        """`smallest`: have the smallest powered priority told with the items."""
+        """`smallest`: have the shard's smallest powered priority told, too."""
         assert self.shard.peer is not None, f"shard {self.shard.name} was not dialled"
         self.peer = self.shard.peer
-        payload: dict[str, Any] = {"update": self.update}
-        service = "stats" if self.update is None else "update"
-        if self.count:
-            service, payload = "sample", {**payload, "count": self.count, "smallest": smallest}
+        payload: dict[str, Any] = {"update": self.update, "count": self.count, "smallest": smallest}
+        service = "sample" if self.count else "update" if self.update is not None else "stats"
         self.call = self.peer.call(service, payload, timeout=CALL_SECONDS)
 
     def is_over(self, now: float) -> bool:

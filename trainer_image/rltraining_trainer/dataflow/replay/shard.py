@@ -25,13 +25,14 @@ RETURNED = ("slots", "versions", "priorities")
 class ReplayShard:
     """A ReplayBuffer that its owner adds to while learners draw from it: one lock, held for one short operation.
 
-    Services, all answered with at least ``{"mass", "counts", "updated": [applied, stale]}`` of the moment:
+    Services, all answered with at least ``{"mass", "counts", "updated": [applied, stale]}`` of the moment, and with the
+    buffer's ``smallest`` powered priority if the payload has ``"smallest": True``:
 
-    sample: ``{"count": int, "update": Tensor [3, k] | None, "smallest": bool}``. First the priorities that come along
-        are taken, then items drawn: adds ``items`` (dict of [count, ...]) and ``drawn`` (see DRAWN). While there is
-        nothing to draw these are empty. ``smallest``, if asked for, is the buffer's smallest powered priority.
+    sample: ``{"count": int, "update": Tensor [3, k] | None}``. First the priorities that come along are taken, then items
+        drawn: adds ``items`` (dict of [count, ...]) and ``drawn`` (see DRAWN). While there is nothing to draw these are
+        empty.
     update: ``{"update": Tensor [3, k]}``, see RETURNED.
-    stats: anything; adds what `describe` says.
+    stats: nothing more.
     insert: ``{"incarnation": str, "sequence": int, "items": dict, "priorities": Tensor}``, from those who keep no shard
         of their own. A repeated sequence number of a sender is not taken twice. The answer waits while the shard is
         full by its limit, which holds the sender back.
@@ -75,7 +76,7 @@ class ReplayShard:
             self._limit = limit
             released = self._waiting if self._has_room() else []
             self._waiting = [] if released else self._waiting
-            state = self._state()
+            state = self._state(None)
         for parked in released:
             parked.resolve(state)
 
@@ -91,22 +92,19 @@ class ReplayShard:
 
     def sample(self, sender: str, payload: Payload) -> Payload:
         count, update = field(payload, "count", int), _update(payload, required=False)
-        smallest = field(payload, "smallest", bool)
         with self._lock:
             updated = self._take_back(update)
             items, drawn = self._draw(count)
-            answer = {**self._state(updated), "items": items, "drawn": drawn}
-            if smallest:
-                answer["smallest"] = self._buffer.smallest
-            return answer
+            return {**self._state(payload, updated), "items": items, "drawn": drawn}
 
     def update(self, sender: str, payload: Payload) -> Payload:
         update = _update(payload, required=True)
         with self._lock:
-            return self._state(self._take_back(update))
+            return self._state(payload, self._take_back(update))
 
     def stats(self, sender: str, payload: Payload) -> Payload:
-        return {**self.describe(), "updated": [0, 0]}
+        with self._lock:
+            return self._state(payload)
 
     def insert(self, sender: str, payload: Payload) -> Payload | Parked:
         source = (field(payload, "incarnation", str), field(payload, "sequence", int))
@@ -119,7 +117,7 @@ class ReplayShard:
                 self._buffer.add(items, priorities)
                 self._seen[sender] = source
             if self._has_room():
-                return self._state()
+                return self._state(payload)
             parked = Parked()
             self._waiting.append(parked)
             return parked
@@ -144,8 +142,11 @@ class ReplayShard:
     def _has_room(self) -> bool:
         return self._limit is None or self._buffer.counts.inserted < self._limit
 
-    def _state(self, updated: tuple[int, int] = (0, 0)) -> dict[str, Any]:
-        return {"mass": self._buffer.mass, "counts": list(self._buffer.counts), "updated": list(updated)}
+    def _state(self, asked: Payload, updated: tuple[int, int] = (0, 0)) -> dict[str, Any]:
+        state = {"mass": self._buffer.mass, "counts": list(self._buffer.counts), "updated": list(updated)}
+        if isinstance(asked, dict) and asked.get("smallest") is True:
+            state["smallest"] = self._buffer.smallest
+        return state
 
     def _take_back(self, update: Tensor | None) -> tuple[int, int]:
         if update is None:

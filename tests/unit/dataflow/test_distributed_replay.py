@@ -1,0 +1,549 @@
+"""Many shards are one memory: what is drawn, how it is weighed, and what becomes of every draw."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+from replay_world import World
+from rltraining_trainer.dataflow.replay import DistributedReplay, ReplayBatch
+from rltraining_trainer.dataflow.replay.distributed import SILENT_SECONDS
+from rltraining_trainer.dataflow.replay.requests import CALL_SECONDS
+
+
+def draw(world: World, replay: DistributedReplay | None = None) -> ReplayBatch:
+    replay = replay or world.replay
+    batch = replay.next_batch(0.0)
+    replay.check_valid()
+    assert batch is not None, "there is no batch"
+    return batch
+
+
+def learn(world: World, batch: ReplayBatch, replay: DistributedReplay | None = None) -> None:
+    """Priorities stay what they are: each item's value is its priority."""
+    replay = replay or world.replay
+    replay.update(batch, batch.items["value"])
+    replay.check_valid()
+
+
+def settle(world: World) -> None:
+    """All that is under way comes home."""
+    world.replay.set_share(10**6 - 1, 10**6)  # a learner for which nothing is left to draw
+    while (batch := world.replay.next_batch(0.0)) is not None:
+        learn(world, batch)
+    world.replay.next_batch(0.0)
+    world.replay.check_valid()
+
+
+def normalised(batch: ReplayBatch) -> dict[float, float]:
+    """The weight of each value."""
+    weights = (batch.weights / batch.largest_weight).tolist()
+    return dict(zip(batch.items["value"].tolist(), weights, strict=True))
+
+
+# What is drawn, and how it is weighed.
+
+
+@pytest.mark.parametrize(
+    ("alpha", "expected"), [(0.6, [0.5754399373371569, 1.0]), (1.0, [0.3981071705534972, 1.0])]
+)
+def test_two_shards_give_the_very_weights_of_one_buffer(alpha: float, expected: list[float]) -> None:
+    """Vectors: raw priorities 10 in the one and 1 in the other, β .4."""
+    two = World(priority_exponent=alpha, batch_size=64)
+    two.start("a", [10.0] * 40)
+    two.start("b", [1.0] * 40)
+    one = World(priority_exponent=alpha, batch_size=64, capacity=128)
+    one.start("both", [10.0] * 40 + [1.0] * 40)
+
+    for world in (two, one):
+        weights = normalised(draw(world))
+        assert [weights[10.0], weights[1.0]] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("normalizer", ["Batch", "Buffer"])
+def test_weights_are_those_of_one_buffer_whatever_the_priorities(normalizer: str) -> None:
+    shards = [[0.3, 5.0, 2.0], [40.0] * 7, [0.02], [1.0, 0.0, 9.0]]
+    everything = [priority for shard in shards for priority in shard]
+    world = World(batch_size=14, importance_normalizer=normalizer)
+    for number, priorities in enumerate(shards):
+        world.start(f"shard-{number}", priorities)
+    mass = sum(priority**0.6 for priority in everything)
+
+    for _ in range(20):
+        batch = draw(world)
+        expected = {p: (len(everything) * p**0.6 / mass) ** -0.4 for p in batch.items["value"].tolist()}
+        least = min(p for p in everything if p) if normalizer == "Buffer" else min(expected)
+        assert batch.largest_weight == pytest.approx((len(everything) * least**0.6 / mass) ** -0.4)
+        for value, weight in zip(batch.items["value"].tolist(), batch.weights.tolist(), strict=True):
+            assert weight == pytest.approx(expected[value], rel=1e-5)
+        learn(world, batch)
+
+
+def test_50_000_draws_match_the_distribution_over_shards_of_unequal_mass() -> None:
+    shards = [[8.0, 3.0], [2.0, 3.0, 0.0, 4.0], [2.0], [9.0, 5.0]]
+    values = [1000.0 * number + place for number, shard in enumerate(shards) for place in range(len(shard))]
+    world = World(batch_size=2000, priority_exponent=1.0)
+    for number, priorities in enumerate(shards):
+        shard = world.start(f"shard-{number}")
+        items = torch.tensor(
+            [1000.0 * number + place for place in range(len(priorities))], dtype=torch.float64
+        )
+        shard.add({"value": items}, torch.tensor(priorities))
+        world.announce(f"shard-{number}")
+    world.replay.set_share(1, 2)  # not the first learner: it waits for no minimum
+
+    drawn = torch.cat([draw(world).items["value"] for _ in range(50)])
+
+    assert len(drawn) == 50_000
+    flat = [priority for shard in shards for priority in shard]
+    for value, priority in zip(values, flat, strict=True):
+        frequency = float((drawn == value).double().mean())
+        assert frequency == pytest.approx(priority / sum(flat), rel=1e-2), f"of item {value}"
+
+
+def test_alike_drawn_items_all_weigh_the_same() -> None:
+    world = World(kind="Uniform")
+    world.start("a", [10.0] * 10)
+    world.start("b", [1.0] * 30)
+
+    batch = draw(world)
+    assert torch.equal(batch.weights, torch.ones(16))
+    assert batch.largest_weight == 1.0
+    assert (batch.items["value"] == 10).sum() == 4, "as many as its part of the items"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_the_batch_of_all_learners_is_exact(size: int) -> None:
+    world = World(batch_size=16)
+    for number in range(4):
+        world.start(f"shard-{number}", [float(number + 1)] * (number + 5))
+    lengths = []
+    for rank in range(size):
+        replay = world.learner(seed=rank)
+        replay.set_shards(world.replay.shards())
+        replay.set_share(rank, size)
+        lengths.append(len(draw(world, replay)))
+
+    assert sum(lengths) == 16
+    assert max(lengths) - min(lengths) <= 1
+    with pytest.raises(ValueError, match="no learner 2 of 2"):
+        world.replay.set_share(2, 2)
+
+
+def test_the_share_may_change_while_batches_are_under_way() -> None:
+    world = World(batch_size=16, prefetch=1)
+    world.start("a", [1.0] * 40)
+    world.replay.set_share(0, 2)
+    lengths = [len(draw(world))]
+    world.replay.set_share(0, 1)
+    lengths += [len(draw(world)) for _ in range(3)]
+
+    assert lengths == [8, 8, 16, 16]
+
+
+def test_prefetched_batches_are_asked_for_while_one_is_used() -> None:
+    world = World(prefetch=3)
+    world.start("a", [1.0] * 40)
+    draw(world)
+
+    assert world.replay.stats().outstanding == 4 * 16
+    assert world.line("a").services == ["stats"] + ["sample"] * 4
+
+
+def test_ages_are_counted_in_insertions() -> None:
+    world = World()
+    world.start("a", [1.0] * 16)
+    world.add("a", [0.0] * 10)
+    batch = draw(world)
+
+    assert set(batch.ages.tolist()) == set(range(11, 27))
+    assert world.replay.stats().sample_age == pytest.approx(sum(range(11, 27)) / 16)
+
+
+# Priorities go back.
+
+
+def test_priorities_go_back_with_the_next_request_and_count_for_it() -> None:
+    world = World(prefetch=1)
+    world.start("a", [1.0] * 20)
+    world.start("b", [1.0] * 20)
+    first = draw(world)
+    world.replay.update(first, torch.full((16,), 3.0))
+    draw(world)
+    draw(world)
+
+    for name in "ab":
+        assert world.line(name).services == ["stats"] + ["sample"] * 4
+    stats = world.replay.stats()
+    assert (stats.drawn, stats.applied, stats.outstanding) == (64, 16, 48)
+    drawn = set(zip(first.items["value"].tolist(), first.places[0].tolist(), strict=True))
+    assert len(drawn) > 1
+    mass = sum(world.shards[name].describe()["mass"] for name in "ab")
+    assert 40 < mass <= 24 + 16 * 3**0.6
+
+
+def test_priorities_go_back_at_once_if_nothing_is_asked_for() -> None:
+    world = World(batch_size=16, minimum=16, samples_per_insert=1.0)
+    world.start("a", [1.0] * 16)
+    batches = [draw(world), draw(world)]
+    assert world.replay.next_batch(0.0) is None, "the bound of the rate limiter is two batches"
+    for batch in batches:
+        learn(world, batch)
+    assert world.replay.next_batch(0.0) is None
+
+    assert world.line("a").services == ["stats", "sample", "sample", "update"]
+    world.replay.next_batch(0.0)
+    assert world.replay.stats().applied == 32
+
+
+def test_a_priority_of_an_evicted_item_is_stale() -> None:
+    world = World(capacity=16)
+    world.start("a", [1.0] * 16)
+    batch = draw(world)
+    world.add("a", [0.5] * 4)
+    world.replay.update(batch, torch.full((16,), 7.0))
+    settle(world)
+
+    stats = world.replay.stats()
+    evicted = int((batch.places[1] < 4).sum())
+    assert evicted == 4
+    assert stats.stale >= 4
+    assert stats.drawn == stats.applied + stats.stale
+    assert world.shards["a"].counts.stale == stats.stale
+    world.shards["a"].check_valid()
+
+
+def test_bad_priorities_are_refused_and_may_be_given_again() -> None:
+    world = World(batch_size=2)
+    world.start("a", [1.0] * 4)
+    batch = draw(world)
+    for wrong in ([1.0], [1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")]):
+        with pytest.raises(ValueError, match="priorities"):
+            world.replay.update(batch, torch.tensor(wrong))
+    learn(world, batch)
+
+    with pytest.raises(ValueError, match="not in use"):
+        world.replay.update(batch, torch.ones(2))
+    with pytest.raises(ValueError, match="not in use"):
+        world.replay.discard(batch)
+
+
+def test_a_discarded_batch_is_lost_and_counted() -> None:
+    world = World()
+    world.start("a", [1.0] * 20)
+    world.replay.discard(draw(world))
+    settle(world)
+
+    stats = world.replay.stats()
+    assert (stats.priorities_lost, stats.outstanding) == (16, 0)
+    assert stats.drawn == stats.applied + 16
+
+
+# Shards come and go.
+
+
+def test_nothing_is_drawn_before_the_minimum() -> None:
+    world = World(minimum=30)
+    world.start("a", [1.0] * 20)
+    assert not world.replay.ready()
+    assert world.replay.next_batch(0.0) is None
+
+    world.start("b", [1.0] * 10)
+    assert world.replay.ready()
+    assert len(draw(world)) == 16
+
+
+def test_the_minimum_is_asked_for_again_when_less_than_a_batch_is_left() -> None:
+    world = World(minimum=30)
+    world.start("a", [1.0] * 20)
+    world.start("b", [1.0] * 20)
+    assert world.replay.ready()
+    world.start("a")
+    assert world.replay.ready(), "enough is left"
+    world.start("b")
+    assert not world.replay.ready()
+    world.add("b", [1.0] * 29)
+    assert not world.replay.ready()
+    world.add("a", [1.0])
+    assert world.replay.ready()
+
+
+def test_an_announcement_wakes_who_waits_for_a_batch() -> None:
+    world = World()
+    world.replay = DistributedReplay(world.dial, world.settings, world.batch_size, seed=0)
+    waiting = threading.Thread(target=lambda: batches.append(world.replay.next_batch(20.0)))
+    batches: list[ReplayBatch | None] = []
+    world.clock.now = time.monotonic()
+    waiting.start()
+    world.start("a", [1.0] * 20)
+    waiting.join(5)
+
+    assert batches
+    assert batches[0] is not None
+
+
+def test_a_shard_lost_in_mid_sample_gives_a_smaller_batch() -> None:
+    world = World(prefetch=1)
+    world.start("a", [1.0] * 20)
+    world.start("b", [1.0] * 20)
+    learn(world, draw(world))
+    world.line("a").frozen = True
+    learn(world, draw(world))  # asks the frozen one
+    world.line("a").die()
+
+    for _ in range(2):  # and one that was asked for before it was known
+        smaller = draw(world)
+        assert [shard.name for shard, _ in smaller.shards] == ["b"]
+        assert len(smaller) == 8
+        learn(world, smaller)
+    assert len(draw(world)) == 16, "the other one alone"
+    stats = world.replay.stats()
+    assert (stats.shards, stats.size, stats.lost) == (1, 20, 20)
+    assert stats.priorities_lost > 0
+
+
+def test_a_shard_that_never_answered_is_not_drawn_from() -> None:
+    world = World()
+    world.start("a", [1.0] * 20)
+    world.start("b", [1.0] * 20)
+    world.line("b").frozen = True
+
+    assert [shard.name for shard, _ in draw(world).shards] == ["a"]
+    assert world.clock.now == 0, "nobody waited for it"
+    world.line("b").thaw()
+    draw(world)
+    assert [shard.name for shard, _ in [draw(world) for _ in range(3)][-1].shards] == ["a", "b"]
+
+
+def test_if_nothing_came_it_tries_again() -> None:
+    world = World(prefetch=1)
+    world.start("a", [1.0] * 20)
+    draw(world)
+    world.line("a").cut = True
+    draw(world)  # was under way already
+    assert world.replay.next_batch(0.0) is None
+    world.start("b", [1.0] * 20)
+
+    assert len(draw(world)) == 16
+    assert world.replay.stats().priorities_lost >= 16
+
+
+def test_a_frozen_shard_holds_the_learner_up_once() -> None:
+    world = World(prefetch=2)
+    world.start("a", [1.0] * 20)
+    world.start("b", [1.0] * 20)
+    learn(world, draw(world))
+    world.line("a").frozen = True
+    for _ in range(8):
+        world.announce("b")
+        batch = world.replay.next_batch(10.0)
+        assert batch is not None
+        learn(world, batch)
+
+    assert world.clock.now == pytest.approx(CALL_SECONDS)
+    assert world.line("a").services.count("sample") == 6, "once it was dropped nothing is asked of it"
+    world.line("a").thaw()
+    world.announce("a")
+    for _ in range(5):
+        learn(world, draw(world))
+    assert world.replay.stats().shards == 2
+    assert world.clock.now == pytest.approx(CALL_SECONDS)
+
+
+def test_next_batch_returns_in_time_and_goes_on_waiting_later() -> None:
+    world = World(prefetch=1)
+    world.start("a", [1.0] * 20)
+    draw(world)
+    draw(world)
+    world.line("a").frozen = True
+    draw(world)
+    began = world.clock.now
+    assert world.replay.next_batch(0.5) is None
+    assert world.clock.now - began == pytest.approx(0.5)
+    world.line("a").thaw()
+
+    assert len(draw(world)) == 16
+    settle(world)
+    assert world.replay.stats().priorities_lost == 0
+
+
+def test_a_silent_shard_leaves_until_it_announces_itself() -> None:
+    world = World()
+    world.start("a", [1.0] * 20)
+    world.start("b", [1.0] * 20)
+    draw(world)
+    world.clock.now = SILENT_SECONDS * 0.9
+    world.announce("b")
+    world.clock.now = SILENT_SECONDS * 1.1
+    world.replay.discard(draw(world))  # under way already: its answer is a sign of life of either
+    world.clock.now = SILENT_SECONDS * 2.05
+    world.announce("b")
+    world.replay.next_batch(0.0)
+    assert world.replay.stats().sizes == {"b": 20}
+    assert world.replay.stats().lost == 20
+    world.announce("a")
+    assert world.replay.stats().sizes == {"a": 20, "b": 20}
+    assert world.replay.stats().lost == 0
+
+
+def test_a_restarted_shard_starts_empty_and_is_counted() -> None:
+    world = World(capacity=16)
+    world.start("a", [1.0] * 20)
+    old = world.shards["a"]
+    learn(world, draw(world))
+    world.line("a").die()
+    world.start("a", [2.0] * 5)
+    world.replay.announce("a", url="gone", now=0.0, **old.describe())  # said before it died, heard late
+
+    stats = world.replay.stats()
+    assert (stats.restarted, stats.shards, stats.size) == (1, 1, 5)
+    assert (stats.inserted, stats.evicted, stats.lost) == (25, 4, 16)
+    world.replay.check_valid()
+
+
+def test_a_shard_restored_from_its_checkpoint_is_not_counted_twice() -> None:
+    world = World(capacity=16)
+    world.start("a", [1.0] * 20)
+    state = world.shards["a"].get_state()
+    world.add("a", [1.0] * 3)
+    world.start("a", state=state)
+    world.add("a", [1.0] * 2)
+
+    stats = world.replay.stats()
+    assert (stats.inserted, stats.evicted, stats.size, stats.lost) == (25, 9, 16, 0)
+    world.replay.check_valid()
+    # Saved after its last announcement: what was never announced comes to light.
+    weights = torch.ones(4, dtype=torch.float64)
+    world.shards["a"].add({"value": weights}, weights)
+    world.start("a", state=world.shards["a"].get_state())
+    assert world.replay.stats().inserted == 29
+    world.replay.check_valid()
+
+
+def test_a_shard_with_a_new_address_is_dialled_again() -> None:
+    world = World()
+    world.start("a", [1.0] * 20)
+    draw(world)
+    line = world.line("a")
+    line.die()
+    world.lines["elsewhere"] = type(line)(world.shards["a"], world.clock)
+    world.replay.announce("a", url="elsewhere", now=0.0, **world.shards["a"].describe())
+
+    assert len(draw(world)) == 16
+    assert world.replay.stats().restarted == 0
+    assert "sample" in world.lines["elsewhere"].services
+
+
+def test_an_address_that_cannot_be_dialled_is_left_out() -> None:
+    world = World()
+    world.start("a", [1.0] * 20)
+    del world.lines[world.url("a")]
+
+    assert world.replay.next_batch(0.0) is None
+    assert world.replay.stats().shards == 0
+
+
+def test_close_gives_up_what_is_under_way() -> None:
+    world = World()
+    world.start("a", [1.0] * 20)
+    learn(world, draw(world))
+    world.replay.close()
+    world.replay.check_valid()
+
+    stats = world.replay.stats()
+    assert (stats.outstanding, stats.shards) == (0, 0)
+    assert stats.drawn == stats.priorities_lost
+    assert world.replay.next_batch(0.0) is None
+
+
+# A learner that starts again, and several learners.
+
+
+def test_a_restarted_learner_finds_its_shards_and_counts_nothing_twice() -> None:
+    world = World(capacity=16)
+    world.start("a", [1.0] * 20)
+    world.start("b", [1.0] * 5)
+    for _ in range(3):
+        learn(world, draw(world))
+    state = json.loads(json.dumps(world.replay.get_state()))
+    before = world.replay.stats()
+    world.add("a", [1.0] * 3)
+
+    world.replay = world.learner()
+    world.replay.set_state(state)
+    away = world.replay.stats()
+    assert (away.inserted, away.size, away.lost) == (25, 0, 21)
+    assert (away.drawn, away.applied, away.priorities_lost) == (
+        before.drawn,
+        before.applied,
+        before.outstanding,
+    )
+    world.replay.check_valid()
+    world.announce("a")
+    world.start("b", [1.0] * 2)
+
+    stats = world.replay.stats()
+    assert (stats.inserted, stats.evicted, stats.size, stats.lost) == (30, 7, 18, 5)
+    assert stats.restarted == 1
+    learn(world, draw(world))
+    with pytest.raises(ValueError, match="in use"):
+        world.replay.set_state(state)
+
+
+def test_other_learners_follow_the_first_ones_map() -> None:
+    world = World(prefetch=1)
+    world.start("a", [1.0] * 20)
+    world.start("b", [1.0] * 20)
+    other = world.learner(seed=1)
+    other.set_share(1, 2)
+    other.set_shards(json.loads(json.dumps(world.replay.shards())))
+    learn(world, draw(world, other), other)
+    assert other.stats().sizes == {"a": 20, "b": 20}
+
+    world.line("a").cut = True
+    for _ in range(3):
+        learn(world, draw(world, other), other)
+    assert other.stats().sizes == {"b": 20}
+    other.set_shards(world.replay.shards())
+    assert other.stats().sizes == {"b": 20}, "it knows better, until there is news"
+    world.line("a").cut = False
+    world.announce("a")
+    other.set_shards(world.replay.shards())
+    assert other.stats().sizes == {"a": 20, "b": 20}
+
+    world.start("a", [1.0] * 3)
+    other.set_shards([entry for entry in world.replay.shards() if entry["name"] == "a"])
+    assert other.stats().sizes == {"a": 3}
+    other.check_valid()
+
+
+def test_figures_are_of_one_moment() -> None:
+    world = World()
+    stop = threading.Event()
+    wrong: list[Any] = []
+
+    def watch() -> None:
+        while not stop.is_set():
+            stats = world.replay.stats()
+            if stats.inserted != stats.evicted + stats.size + stats.lost:
+                wrong.append(stats)
+            if stats.drawn != stats.applied + stats.stale + stats.priorities_lost + stats.outstanding:
+                wrong.append(stats)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    world.start("a", [1.0] * 20)
+    for round_ in range(100):
+        learn(world, draw(world))
+        world.add("a", [1.0] * 5)
+        if round_ % 20 == 0:
+            world.start("a", [1.0] * 20)
+    stop.set()
+    watcher.join()
+
+    assert not wrong
+    assert world.replay.stats().replay_ratio > 1

@@ -1,0 +1,216 @@
+"""Learner and samplers wait for each other as they should, and never all at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+from replay_world import World
+from rltraining_trainer.dataflow.replay import DistributedReplay
+from rltraining_trainer.dataflow.replay.distributed import SILENT_SECONDS
+from rltraining_trainer.dataflow.replay.rate_limiter import RateLimiter
+
+BATCH = 16
+MINIMUM = 100
+
+
+def paced(ratio: float, prefetch: int = 2) -> World:
+    return World(batch_size=BATCH, minimum=MINIMUM, samples_per_insert=ratio, prefetch=prefetch, capacity=500)
+
+
+def error(world: World, learners: Sequence[DistributedReplay] = ()) -> float:
+    """Draws made less draws due, and the bound that it must keep to."""
+    stats = world.replay.stats()
+    drawn = stats.drawn + sum(learner.stats().drawn for learner in learners)
+    limiter = RateLimiter(world.settings.samples_per_insert, 0.1, MINIMUM, BATCH)
+    if stats.inserted >= MINIMUM:
+        assert abs(limiter.error(stats.inserted, drawn)) <= limiter.bound + 1e-6, "one side ran away"
+    return limiter.error(stats.inserted, drawn)
+
+
+def write(world: World, name: str, wish: int) -> int:
+    """What a sampler does that has `wish` transitions: how many it adds before it has to wait."""
+    world.announce(name)
+    limit = world.replay.insert_limit(name)
+    assert limit is not None
+    added = max(0, min(wish, limit - world.shards[name].counts.inserted))
+    world.add(name, [1.0] * added)
+    return added
+
+
+def learn(world: World) -> bool:
+    batch = world.replay.next_batch(0.0)
+    world.replay.check_valid()
+    if batch is not None:
+        world.replay.update(batch, batch.items["value"])
+    return batch is not None
+
+
+def run(world: World, names: Sequence[str], rounds: int, wish: int, updates: int) -> tuple[int, int]:
+    """Each round every sampler has `wish` transitions more and the learner time for `updates`. How many there were."""
+    added = learned = 0
+    for _ in range(rounds):
+        before = (added, learned)
+        for name in names:
+            added += write(world, name, wish)
+            error(world)
+        for _ in range(updates):
+            learned += learn(world)
+            error(world)
+        assert (added, learned) != before, "everybody waits for everybody"
+    return added, learned
+
+
+@pytest.mark.parametrize("prefetch", [1, 8])
+@pytest.mark.parametrize("ratio", [0.25, 1.0, 8.0])
+@pytest.mark.parametrize(("wish", "updates"), [(50, 1), (1, 10)])
+def test_whoever_is_faster_waits_for_the_other(ratio: float, prefetch: int, wish: int, updates: int) -> None:
+    world = paced(ratio, prefetch)
+    world.start("a")
+    world.start("b")
+    added, learned = run(world, "ab", 300, wish, updates)
+
+    assert added > MINIMUM
+    assert learned * BATCH == pytest.approx(
+        (added - MINIMUM) * ratio, abs=BATCH * (prefetch + 3) + 0.1 * ratio * MINIMUM
+    )
+
+
+def test_without_a_ratio_nobody_waits() -> None:
+    world = World(batch_size=BATCH, minimum=MINIMUM)
+    world.start("a", [1.0] * MINIMUM)
+
+    assert world.replay.insert_limit("a") is None
+    assert all(learn(world) for _ in range(100))
+
+
+def test_what_may_be_inserted_is_divided_over_the_shards() -> None:
+    world = paced(1.0)  # bound: 32
+    world.start("a")
+    assert world.replay.insert_limit("a") == 132
+    world.start("b")
+    assert world.replay.insert_limit("b") == 0, "the first one was promised everything"
+    assert world.replay.insert_limit("a") == 66, "until it asks again"
+    assert world.replay.insert_limit("b") == 66
+    world.add("a", [1.0] * 66)
+    assert world.replay.insert_limit("a") == 66
+    world.add("b", [1.0] * 40)
+    assert world.replay.insert_limit("a") == 66, "what is left is promised to b"
+    assert world.replay.insert_limit("b") == 53
+    assert world.replay.insert_limit("a") == 79
+    assert world.replay.insert_limit("nobody") == 0
+
+
+def test_many_shards_share_a_room_that_is_smaller_than_they_are_many() -> None:
+    world = paced(1.0)
+    names = [f"shard-{number}" for number in range(200)]
+    for name in names:
+        world.start(name)
+    added, _ = run(world, names, 20, wish=3, updates=2)
+
+    assert added > MINIMUM
+
+
+def test_a_shard_that_dies_takes_no_room_with_it() -> None:
+    world = paced(1.0)
+    world.start("a")
+    world.start("b")
+    run(world, "ab", 50, wish=5, updates=1)
+    world.line("a").frozen = True
+    for _ in range(20):  # b goes on for as long as a's part of the room is not needed
+        world.clock.now += SILENT_SECONDS / 10
+        write(world, "b", 100)
+        learn(world)
+        error(world)
+    assert world.replay.stats().sizes.keys() == {"b"}
+    run(world, "b", 50, wish=5, updates=1)
+    world.start("a")
+    run(world, "ab", 50, wish=5, updates=1)
+
+
+def test_when_all_is_lost_it_is_filled_again() -> None:
+    world = paced(0.5)
+    world.start("a")
+    run(world, "a", 100, wish=20, updates=2)
+    world.start("a")
+    assert not world.replay.ready()
+    for _ in range(10):
+        write(world, "a", 20)
+    assert world.replay.ready()
+    for _ in range(20):  # what it filled anew is an advance, which the learner makes up for
+        learn(world)
+    run(world, "a", 100, wish=20, updates=2)
+
+
+def test_a_restored_learner_goes_on_at_the_pace() -> None:
+    world = paced(1.0)
+    world.start("a")
+    run(world, "a", 50, wish=10, updates=2)
+    state = world.replay.get_state()
+    world.replay.close()
+    world.replay = world.learner()
+    world.replay.set_state(state)
+    assert world.replay.insert_limit("a") == 0, "it has not been heard of"
+    run(world, "a", 50, wish=10, updates=2)
+
+
+def test_several_learners_draw_one_batch_together() -> None:
+    world = paced(1.0)
+    world.start("a")
+    world.start("b")
+    others = [world.learner(seed=rank) for rank in (1, 2)]
+    for rank, replay in enumerate([world.replay, *others]):
+        replay.set_share(rank, 3)
+    rounds = 0
+    for _ in range(300):
+        for name in "ab":
+            write(world, name, 20)
+        batch = world.replay.next_batch(0.0)
+        if batch is None:
+            continue
+        rounds += 1
+        world.replay.update(batch, batch.items["value"])
+        for replay in others:
+            replay.set_shards(world.replay.shards())
+            theirs = replay.next_batch(0.0)
+            assert theirs is not None
+            replay.update(theirs, theirs.items["value"])
+            replay.check_valid()
+        error(world, others)
+
+    assert rounds > 200
+
+
+@pytest.mark.parametrize(("pause", "work"), [(0.0, 0.001), (0.001, 0.0)])
+def test_threads_that_wait_for_each_other_all_go_on(pause: float, work: float) -> None:
+    """One side is slow: the samplers by `pause`, or the learner by `work`, seconds."""
+    world = paced(1.0)
+    replay = world.replay = DistributedReplay(world.dial, world.settings, BATCH, seed=0)
+    done = threading.Event()
+
+    def sample(name: str) -> None:
+        while not done.wait(pause):
+            world.clock.now = time.monotonic()
+            if not write(world, name, 10):
+                done.wait(0.0005)
+
+    world.clock.now = time.monotonic()
+    for name in "ab":
+        world.start(name)
+    samplers = [threading.Thread(target=sample, args=(name,)) for name in "ab"]
+    for sampler in samplers:
+        sampler.start()
+    try:
+        for _ in range(150):
+            batch = replay.next_batch(10.0)
+            assert batch is not None, "the learner waits for ever"
+            replay.update(batch, batch.items["value"])
+            error(world)
+            done.wait(work)
+    finally:
+        done.set()
+        for sampler in samplers:
+            sampler.join()
+    replay.check_valid()
