@@ -74,6 +74,12 @@ class ReplayBuffer:
         seed: int,
     ) -> None:
         self._columns = dict(columns)
+        self._form = {
+            "capacity": capacity,
+            "kind": kind,
+            "frame_stack": frame_stack,
+            "columns": {name: [list(shape), str(dtype)] for name, (shape, dtype) in columns.items()},
+        }
         self._ring = Ring(capacity)
         self._distribution: Distribution = (
             Prioritized(self._ring, priority_exponent) if kind == "Prioritized" else Uniform(self._ring)
@@ -201,7 +207,7 @@ class ReplayBuffer:
     def get_state(self) -> dict[str, Any]:
         """A copy of everything, for checkpoints: tensors and plain values."""
         return {
-            "capacity": self.capacity,
+            "form": self._form,
             "counts": list(self.counts),
             "random": dict(self._random.bit_generator.state),
             "distribution": self._distribution.get_state(),
@@ -209,14 +215,15 @@ class ReplayBuffer:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from a state of a buffer of this capacity and these columns; a draw then is what it would have been.
+        """Continue from the state of a buffer that was made with the same arguments; draws then are what they would have been.
+        The exponent may be another: raw priorities are kept.
 
         Raises:
-            ValueError: it does not fit, or versions would be given a second time, as this buffer has given later ones.
+            ValueError: it was made with others, or has given fewer versions than this one, which would give them again.
         """
+        if state["form"] != self._form:
+            raise ValueError(f"a state of {state['form']} does not fit a replay of {self._form}")
         inserted, evicted, sampled, applied, stale = state["counts"]
-        if state["capacity"] != self.capacity or state["stores"].keys() != self._stores.keys():
-            raise ValueError("the state is that of a replay of another capacity or other columns")
         if inserted < self._ring.inserted:
             raise ValueError(
                 f"the state is {inserted} insertions old, this replay already {self._ring.inserted}: versions cannot go back"

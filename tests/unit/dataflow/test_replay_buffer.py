@@ -1,0 +1,326 @@
+"""The replay memory of one process against a naive one, and each property that is promised of it."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from rltraining_trainer.dataflow.replay import Column, Draw, ReplayBuffer
+from torch import Tensor
+
+from tests.unit.dataflow.naive_replay import NaiveReplay, random_items
+
+COLUMNS = {
+    "observation": Column((3, 2), torch.uint8),
+    "next_observation": Column((3, 2), torch.uint8),
+    "action": Column((), torch.int64),
+    "done": Column((), torch.bool),
+    "reward": Column((), torch.float32),
+    "large": Column((70,), torch.float64),
+}
+ONE = {"value": Column((), torch.int64)}
+
+
+def buffer_of(
+    *priorities: float, capacity: int = 8, exponent: float = 1.0, kind="Prioritized", seed: int = 0
+):
+    """A buffer of one column, whose values are 0, 1, 2, ... and have these priorities."""
+    buffer = ReplayBuffer(capacity, ONE, kind=kind, priority_exponent=exponent, seed=seed)
+    add(buffer, *priorities)
+    return buffer
+
+
+def add(buffer: ReplayBuffer, *priorities: float) -> None:
+    first = buffer.counts.inserted
+    buffer.add({"value": torch.arange(first, first + len(priorities))}, torch.tensor(priorities))
+    buffer.check_valid()
+
+
+def same(left: Draw, right: Draw) -> bool:
+    parts = ("slots", "versions", "probabilities", "ages")
+    return all(torch.equal(getattr(left, part), getattr(right, part)) for part in parts) and all(
+        torch.equal(left.items[name], right.items[name]) for name in left.items
+    )
+
+
+def through_a_file(state: dict) -> dict:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+priority = st.just(0.0) | st.floats(1e-6, 1e6)
+
+
+class AnyOperations(RuleBasedStateMachine):
+    """Also kept by a NaiveReplay, with which each draw is compared."""
+
+    @initialize(
+        capacity=st.integers(1, 9),
+        kind=st.sampled_from(["Prioritized", "Uniform"]),
+        exponent=st.sampled_from([0.0, 0.6, 1.0]),
+        frame_stack=st.sampled_from([1, 3]),
+        kinds=st.sampled_from([2, 200]),
+    )
+    def begin(self, capacity: int, kind, exponent: float, frame_stack: int, kinds: int) -> None:
+        self.arguments = {"kind": kind, "priority_exponent": exponent, "frame_stack": frame_stack}
+        self.capacity, self.kinds = capacity, kinds
+        self.buffer = ReplayBuffer(capacity, COLUMNS, **self.arguments, seed=3)
+        self.naive = NaiveReplay(capacity, None if kind == "Uniform" else exponent)
+        self.draws: list[Draw] = []
+        self.calls = self.sampled = self.applied = self.stale = 0
+
+    @rule(priorities=st.lists(priority, max_size=25))
+    def add(self, priorities: list[float]) -> None:
+        self.calls += 1
+        items = random_items(COLUMNS, len(priorities), self.calls, self.kinds)
+        weights = torch.tensor(priorities, dtype=torch.float64)
+        self.buffer.add(items, weights)
+        self.naive.add(items, weights)
+
+    @rule(bad=st.sampled_from([-1e-9, math.nan, math.inf, -math.inf]))
+    def add_what_is_refused(self, bad: float) -> None:
+        with pytest.raises(ValueError, match="finite and at least 0"):
+            self.buffer.add(random_items(COLUMNS, 2, 0), torch.tensor([1.0, bad]))
+
+    @rule(count=st.integers(1, 40))
+    def sample(self, count: int) -> None:
+        if sum(self.naive.weights().values()) == 0:
+            with pytest.raises(ValueError, match="nothing can be drawn"):
+                self.buffer.sample(count)
+            return
+        draw = self.buffer.sample(count)
+        assert len(draw.slots) == count
+        self.naive.check(draw)
+        self.sampled += count
+        self.draws.append(draw)
+
+    @precondition(lambda self: self.draws)
+    @rule(data=st.data())
+    def update(self, data: st.DataObject) -> None:
+        draw = data.draw(st.sampled_from(self.draws))
+        count = len(draw.slots)
+        values = torch.tensor(data.draw(st.lists(priority, min_size=count, max_size=count)))
+        updated = self.buffer.update(draw.slots, draw.versions, values)
+        assert updated == self.naive.update(draw.versions, values)
+        self.applied += updated.applied
+        self.stale += updated.stale
+
+    @rule()
+    def clear(self) -> None:
+        self.buffer.clear()
+        self.naive.clear()
+
+    @rule(used=st.booleans())
+    def restore(self, used: bool) -> None:
+        other = ReplayBuffer(self.capacity, COLUMNS, **self.arguments, seed=99)
+        if used and self.naive.inserted:
+            other.add(random_items(COLUMNS, 1, 0), torch.ones(1))
+        other.set_state(through_a_file(self.buffer.get_state()))
+        other.check_valid()
+        if self.buffer.mass:
+            assert same(self.buffer.sample(7), other.sample(7))
+            self.sampled += 7
+        self.buffer = other
+
+    @invariant()
+    def it_is_valid(self) -> None:
+        buffer = self.buffer
+        buffer.check_valid()
+        size, weights = len(self.naive.items), self.naive.weights().values()
+        assert buffer.size == size
+        inserted = self.naive.inserted
+        assert buffer.counts == (inserted, inserted - size, self.sampled, self.applied, self.stale)
+        assert buffer.mass == pytest.approx(sum(weights), rel=1e-12)
+        smallest = min((weight for weight in weights if weight > 0), default=math.inf)
+        assert buffer.smallest == pytest.approx(smallest, rel=1e-12)
+
+
+TestAnyOperations = AnyOperations.TestCase
+TestAnyOperations.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0])
+def test_draws_follow_the_powered_priorities(exponent: float) -> None:
+    priorities = np.array([1.0, 2, 3, 4, 5, 0.5, 8, 10])
+    buffer = buffer_of(*priorities, exponent=exponent)
+    drawn = torch.cat([buffer.sample(500).items["value"] for _ in range(100)])
+    expected = priorities**exponent / (priorities**exponent).sum()
+    np.testing.assert_allclose(np.bincount(drawn, minlength=8) / 50_000, expected, rtol=1e-2)
+
+
+def test_uniform_draws_are_all_alike_whatever_the_priorities() -> None:
+    buffer = buffer_of(*[0.0, 1, 1e6] * 4, kind="Uniform")
+    drawn = torch.cat([buffer.sample(500).items["value"] for _ in range(100)])
+    np.testing.assert_allclose(np.bincount(drawn)[4:] / 50_000, 1 / 8, rtol=1e-2)
+    assert (buffer.mass, buffer.smallest) == (8, 1)
+    assert buffer.sample(3).probabilities.tolist() == [1 / 8] * 3
+
+
+def test_an_item_of_priority_0_is_never_drawn() -> None:
+    for exponent in (0.0, 0.6):
+        buffer = buffer_of(0, 3, 0, 0, 1e-6, 0, exponent=exponent)
+        assert set(buffer.sample(10_000).items["value"].tolist()) <= {1, 4}
+        buffer.update(torch.tensor([1]), torch.tensor([1]), torch.zeros(1))
+        assert set(buffer.sample(10_000).items["value"].tolist()) == {4}
+        buffer.update(torch.tensor([4]), torch.tensor([4]), torch.zeros(1))
+        with pytest.raises(ValueError, match="6 items with a mass of 0"):
+            buffer.sample(1)
+
+
+def test_each_part_of_the_mass_gives_one_item() -> None:
+    buffer = buffer_of(*[1.0] * 8)
+    for _ in range(20):
+        assert buffer.sample(8).items["value"].tolist() == list(range(8))
+
+
+def test_an_update_with_an_old_version_changes_nothing() -> None:
+    buffer = buffer_of(1, 2, 3, capacity=3)
+    old = buffer.sample(12)
+    add(buffer, 4.0)  # evicts version 0
+    before = buffer.get_state()["distribution"]["priorities"].tolist()
+    kept = int((old.versions > 0).sum())
+    assert buffer.update(
+        old.slots, old.versions, torch.where(old.versions > 0, old.versions + 1.0, 99.0)
+    ) == (
+        kept,
+        12 - kept,
+    )
+    buffer.check_valid()
+    assert buffer.get_state()["distribution"]["priorities"].tolist() == before
+    assert kept < 12
+
+
+def test_versions_grow_through_clear_and_restoring() -> None:
+    buffer = buffer_of(1, 1, 1, 1, 1, capacity=3)
+    before = buffer.sample(3)
+    buffer.clear()
+    assert (buffer.size, buffer.mass, buffer.smallest) == (0, 0, math.inf)
+    assert buffer.update(before.slots, before.versions, torch.ones(3)) == (0, 3)
+    add(buffer, 1.0)
+    assert buffer.sample(1).versions.tolist() == [5]
+    restored = buffer_of(capacity=3)
+    restored.set_state(buffer.get_state())
+    add(restored, 1.0)
+    assert sorted(restored.sample(2).versions.tolist()) == [5, 6]
+
+
+def test_a_state_older_than_the_buffer_is_refused() -> None:
+    buffer = buffer_of(1, 1)
+    state = buffer.get_state()
+    add(buffer, 1.0)
+    with pytest.raises(ValueError, match="versions cannot go back"):
+        buffer.set_state(state)
+    assert buffer.size == 3
+
+
+@pytest.mark.parametrize("other", [{"capacity": 9}, {"kind": "Uniform"}], ids=str)
+def test_a_state_of_another_form_is_refused(other: dict) -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        buffer_of(**other).set_state(buffer_of(1, 2).get_state())
+
+
+def test_a_state_is_a_copy_and_can_get_another_exponent() -> None:
+    buffer = buffer_of(4, 9)
+    state = buffer.get_state()
+    buffer.update(torch.tensor([0]), torch.tensor([0]), torch.tensor([1.0]))
+    add(buffer, 1.0)
+    other = buffer_of(exponent=0.5)
+    other.set_state(state)
+    assert (other.size, other.mass, other.smallest) == (2, 5, 2)
+
+
+def test_what_is_evicted_in_the_call_that_adds_it_is_counted() -> None:
+    buffer = buffer_of(*range(1, 21), capacity=6)
+    assert buffer.counts[:2] == (20, 14)
+    assert sorted(set(buffer.sample(200).items["value"].tolist())) == list(range(14, 20))
+
+
+def test_nothing_is_added_by_nothing() -> None:
+    buffer = buffer_of()
+    assert buffer.counts == (0, 0, 0, 0, 0)
+    with pytest.raises(ValueError, match="nothing can be drawn: 0 items"):
+        buffer.sample(1)
+
+
+def test_of_several_priorities_for_one_item_the_last_one_holds() -> None:
+    buffer = buffer_of(1, 1)
+    assert buffer.update(torch.tensor([1, 0, 1]), torch.tensor([1, 0, 1]), torch.tensor([5.0, 2.0, 7.0])) == (
+        3,
+        0,
+    )
+    assert buffer.get_state()["distribution"]["priorities"].tolist() == [2, 7]
+
+
+@pytest.mark.parametrize(
+    ("slot", "version"), [(0, 1), (1, 8), (-1, -1), (-1, 7), (8, 8), (2**40, 2**40), (5, 5)], ids=str
+)
+def test_a_slot_that_does_not_hold_that_version_is_stale(slot: int, version: int) -> None:
+    buffer = buffer_of(1, 1, 1)
+    assert buffer.update(torch.tensor([slot]), torch.tensor([version]), torch.tensor([5.0])) == (0, 1)
+    buffer.check_valid()
+    assert buffer.mass == 3
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+def test_an_update_with_a_bad_priority_is_refused_whole(bad: float) -> None:
+    buffer = buffer_of(1, 1)
+    with pytest.raises(ValueError, match="finite and at least 0"):
+        buffer.update(torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([5.0, bad]))
+    with pytest.raises(ValueError, match="2 slots, 2 versions and 1 priorities"):
+        buffer.update(torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([5.0]))
+    assert (buffer.mass, buffer.counts.applied) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("items", "complaint"),
+    [
+        ({}, "holds ['value'], not []"),
+        ({"value": torch.zeros(2, dtype=torch.int64), "more": torch.zeros(2)}, "not ['more', 'value']"),
+        ({"value": torch.zeros(2)}, "value must be torch.int64 of shape (2,), not torch.float32"),
+        ({"value": torch.zeros(2, 1, dtype=torch.int64)}, "of shape (2, 1)"),
+        ({"value": torch.zeros(3, dtype=torch.int64)}, "of shape (3,)"),
+    ],
+    ids=["none", "more", "type", "shape", "length"],
+)
+def test_items_of_another_form_are_refused(items: dict[str, Tensor], complaint: str) -> None:
+    buffer = buffer_of(1)
+    with pytest.raises(ValueError, match="value") as caught:
+        buffer.add(items, torch.ones(2))
+    assert complaint in str(caught.value)
+    assert buffer.counts.inserted == 1
+    buffer.check_valid()
+
+
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="priorities must be"):
+        buffer_of().add({"value": torch.zeros(1, dtype=torch.int64)}, torch.ones(1, 1))
+    with pytest.raises(ValueError, match="capacity of a replay must be at least 1"):
+        buffer_of(capacity=0)
+    with pytest.raises(ValueError, match="at least one item must be drawn"):
+        buffer_of(1).sample(0)
+
+
+def test_what_was_drawn_does_not_change_any_more() -> None:
+    buffer = ReplayBuffer(4, COLUMNS, kind="Uniform", priority_exponent=0, seed=0)
+    buffer.add(items := random_items(COLUMNS, 4, 0), torch.ones(4))
+    draw = buffer.sample(4)
+    copies = {name: rows.clone() for name, rows in draw.items.items()}
+    buffer.add(random_items(COLUMNS, 4, 1), torch.ones(4))
+    for name, rows in draw.items.items():
+        assert torch.equal(rows, copies[name])
+        assert torch.equal(rows, items[name])
+        assert rows.dtype == COLUMNS[name].dtype
+
+
+def test_seeds_decide_draws() -> None:
+    draws = [buffer_of(*range(1, 9), seed=seed).sample(50) for seed in (1, 1, 2)]
+    assert same(draws[0], draws[1])
+    assert not same(draws[0], draws[2])

@@ -1,0 +1,265 @@
+"""Frame stacks that are kept once come back as they went in, and take the memory that is promised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.wrappers import FrameStackObservation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rltraining_trainer.dataflow.replay import Column, ReplayBuffer
+from rltraining_trainer.dataflow.replay.frames import FrameStacks
+from torch import Tensor
+
+from tests.unit.dataflow.naive_replay import NaiveReplay, random_items
+
+
+class Screens(gymnasium.Env):
+    """Random frames of ``kinds`` sorts, in episodes of ``length`` steps."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(
+        self, seed: int, length: int, kinds: int, shape: tuple[int, ...], dtype: Any = np.uint8
+    ) -> None:
+        self.observation_space = gymnasium.spaces.Box(0, 255, shape, dtype)
+        self._random, self._length, self._kinds, self._steps = np.random.default_rng(seed), length, kinds, 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        self._steps = 0
+        return self._frame(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self._steps += 1
+        return self._frame(), 0.0, self._steps == self._length, False, {}
+
+    def _frame(self) -> np.ndarray:
+        space = self.observation_space
+        sort = np.random.default_rng(int(self._random.integers(self._kinds)))
+        return sort.integers(0, 256, space.shape).astype(space.dtype)
+
+
+def transitions(
+    environment: gymnasium.Env, episodes: int, n_step: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(observation, next observation) of each step, n steps later or at the end of the episode."""
+    found = []
+    for _ in range(episodes):
+        seen, done = [environment.reset()[0]], False
+        while not done:
+            observation, _, done, _, _ = environment.step(0)
+            seen.append(observation)
+        last = len(seen) - 1
+        found += [(seen[t], seen[min(t + n_step, last)]) for t in range(last)]
+    return found
+
+
+def interleaved(streams: list[list], chunk: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Some of each stream in turn, so that each stays in its order, but for what lies within a chunk."""
+    random, result = np.random.default_rng(seed), []
+    for start in range(0, max(map(len, streams)), chunk):
+        part = [item for stream in streams for item in stream[start : start + chunk]]
+        result += [part[i] for i in random.permutation(len(part))]
+    return result
+
+
+def columns_of(shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, Column]:
+    stacks = Column(shape, dtype)
+    return {"observation": stacks, "action": Column((), torch.int64), "next_observation": stacks}
+
+
+def frames_of(buffer: ReplayBuffer) -> FrameStacks:
+    return buffer._stores["stacks"]
+
+
+def distinct_frames(naive: NaiveReplay) -> int:
+    held = [item[name] for item in naive.items.values() for name in ("observation", "next_observation")]
+    return len({frame.numpy().tobytes() for stack in held for frame in stack})
+
+
+def add_all(buffer: ReplayBuffer, naive: NaiveReplay, items: list, sizes: list[int]) -> None:
+    """In calls of these sizes, again and again; both are compared after each."""
+    start = call = 0
+    while start < len(items):
+        part = items[start : start + max(1, sizes[call % len(sizes)])]
+        batch = {
+            "observation": torch.from_numpy(np.stack([item[0] for item in part])),
+            "next_observation": torch.from_numpy(np.stack([item[1] for item in part])),
+            "action": torch.arange(start, start + len(part)),
+        }
+        buffer.add(batch, torch.ones(len(part)))
+        naive.add(batch, torch.ones(len(part)))
+        buffer.check_valid()
+        naive.check(buffer.sample(2 * buffer.size))
+        assert frames_of(buffer).count == distinct_frames(naive)
+        start, call = start + len(part), call + 1
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    stack=st.integers(2, 4),
+    environments=st.integers(1, 3),
+    n_step=st.integers(1, 5),
+    length=st.integers(1, 7),
+    kinds=st.sampled_from([2, 5, 10**9]),
+    capacity=st.integers(1, 40),
+    chunk=st.integers(1, 6),
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=3),
+    form=st.sampled_from([((3, 5), np.uint8), ((2, 2), np.float32), ((), np.float64), ((4, 2, 1), np.int16)]),
+    seed=st.integers(0, 99),
+)
+def test_streams_of_stacks_are_those_of_a_buffer_that_keeps_them_whole(
+    stack: int,
+    environments: int,
+    n_step: int,
+    length: int,
+    kinds: int,
+    capacity: int,
+    chunk: int,
+    sizes: list[int],
+    form: tuple,
+    seed: int,
+) -> None:
+    shape, dtype = form
+    streams = [
+        transitions(
+            FrameStackObservation(Screens(100 * seed + i, length + i, kinds, shape, dtype), stack), 3, n_step
+        )
+        for i in range(environments)
+    ]
+    columns = columns_of((stack, *shape), torch.from_numpy(np.empty(0, dtype)).dtype)
+    buffer = ReplayBuffer(
+        capacity, columns, kind="Uniform", priority_exponent=0, frame_stack=stack, seed=seed
+    )
+    add_all(buffer, NaiveReplay(capacity, None), interleaved(streams, chunk, seed), sizes)
+
+
+def test_memory_is_about_one_frame_a_transition() -> None:
+    """Two environments, episodes of 20 steps, added a vector step at a time: each call knows the frames of those before."""
+    capacity, length, episodes = 80, 20, 4
+    streams = [
+        transitions(FrameStackObservation(Screens(i, length, 10**9, (9, 9)), 4), episodes, 3)
+        for i in range(2)
+    ]
+    columns = columns_of((4, 9, 9), torch.uint8)
+    buffer = ReplayBuffer(capacity, columns, kind="Uniform", priority_exponent=0, frame_stack=4, seed=0)
+    naive = NaiveReplay(capacity, None)
+    add_all(buffer, naive, interleaved(streams, 1, 0), [2])
+    assert (buffer.size, buffer.counts.evicted) == (capacity, capacity)
+    assert frames_of(buffer).count == capacity + capacity // length
+    assert len(frames_of(buffer)._frames) <= 1.25 * frames_of(buffer).count
+
+
+def test_frames_of_the_same_fingerprint_are_still_told_apart() -> None:
+    columns = columns_of((2, 3), torch.uint8)
+    buffer = ReplayBuffer(7, columns, kind="Uniform", priority_exponent=0, frame_stack=2, seed=0)
+    frames_of(buffer)._weights[:] = 0
+    naive = NaiveReplay(7, None)
+    for call in range(12):
+        items = random_items(columns, call % 10, call, kinds=3)
+        buffer.add(items, torch.ones(call % 10))
+        naive.add(items, torch.ones(call % 10))
+        buffer.check_valid()
+        if buffer.size:
+            naive.check(buffer.sample(30))
+    other = ReplayBuffer(7, columns, kind="Uniform", priority_exponent=0, frame_stack=2, seed=0)
+    other.set_state(buffer.get_state())
+    other.check_valid()
+    naive.check(other.sample(30))
+
+
+@pytest.mark.parametrize("twin", [(0.0, -0.0), (np.nan, -np.nan)], ids=["zeros", "nans"])
+def test_frames_are_compared_by_their_bytes(twin: tuple[float, float]) -> None:
+    columns = columns_of((2, 1), torch.float32)
+    buffer = ReplayBuffer(4, columns, kind="Uniform", priority_exponent=0, frame_stack=2, seed=0)
+    stacks = torch.tensor([twin], dtype=torch.float32).reshape(1, 2, 1)
+    buffer.add(
+        {"observation": stacks, "next_observation": stacks, "action": torch.zeros(1, dtype=torch.int64)},
+        torch.ones(1),
+    )
+    assert frames_of(buffer).count == 2
+    drawn = buffer.sample(1).items["observation"]
+    assert torch.equal(drawn.view(torch.int32), stacks.view(torch.int32))
+
+
+def test_frames_leave_with_the_last_transition_that_has_them() -> None:
+    columns = columns_of((2, 2), torch.uint8)
+    buffer = ReplayBuffer(3, columns, kind="Uniform", priority_exponent=0, frame_stack=2, seed=0)
+
+    def add(*numbers: int) -> None:
+        frame = torch.tensor(numbers, dtype=torch.uint8).reshape(1, 4, 1).expand(1, 4, 2)
+        items = {
+            "observation": frame[:, :2],
+            "next_observation": frame[:, 2:],
+            "action": torch.zeros(1, dtype=torch.int64),
+        }
+        buffer.add(items, torch.ones(1))
+        buffer.check_valid()
+
+    counts = []
+    for numbers in [(0, 0, 0, 1), (0, 1, 1, 2), (1, 2, 2, 3), (2, 3, 3, 0), (3, 0, 0, 3), (3, 3, 3, 3)]:
+        add(*numbers)
+        counts.append(frames_of(buffer).count)
+    assert counts == [2, 3, 4, 4, 4, 3]
+    buffer.clear()
+    buffer.check_valid()
+    assert frames_of(buffer).count == 0
+    add(7, 7, 7, 7)
+    assert buffer.sample(1).items["observation"].unique().tolist() == [7]
+
+
+def test_stacks_need_not_be_contiguous() -> None:
+    columns = columns_of((2, 3, 4), torch.uint8)
+    buffer = ReplayBuffer(9, columns, kind="Uniform", priority_exponent=0, frame_stack=2, seed=0)
+    frames = torch.arange(6 * 12, dtype=torch.uint8).reshape(6, 3, 4)
+    stacks: Tensor = frames.unfold(0, 2, 1).permute(0, 3, 1, 2)  # [5, 2, 3, 4], overlapping
+    items = {"observation": stacks[:4], "next_observation": stacks[1:], "action": torch.arange(4)}
+    buffer.add(items, torch.ones(4))
+    draw = buffer.sample(8)
+    assert torch.equal(draw.items["observation"], stacks[draw.items["action"]])
+    assert torch.equal(draw.items["next_observation"], stacks[draw.items["action"] + 1])
+    assert frames_of(buffer).count == 6
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"observation": Column((2, 3), torch.uint8)},
+        {"observation": Column((2, 3), torch.uint8), "next_observation": Column((2, 3), torch.int8)},
+        {"observation": Column((3, 3), torch.uint8), "next_observation": Column((3, 3), torch.uint8)},
+        {"observation": Column((), torch.uint8), "next_observation": Column((), torch.uint8)},
+        {},
+    ],
+    ids=["one", "types", "length", "scalar", "none"],
+)
+def test_columns_that_are_not_stacks_are_refused(columns: dict[str, Column]) -> None:
+    with pytest.raises(ValueError, match="frame stack of 2, observation and next_observation must be alike"):
+        ReplayBuffer(3, columns, kind="Uniform", priority_exponent=0, frame_stack=2, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda frames: frames._references.__iadd__(1), "references is wrong"),
+        (lambda frames: frames._free.pop(), "is lost"),
+        (
+            lambda frames: frames._found.__setitem__(12345, int(frames._numbers[1, 0])),
+            "another's fingerprint",
+        ),
+        (lambda frames: frames._frames.__iadd__(np.uint64(1)), "has changed"),
+    ],
+    ids=["references", "free", "found", "frames"],
+)
+def test_invalid_frames_are_said(spoil: Any, complaint: str) -> None:
+    columns = columns_of((2, 3), torch.uint8)
+    buffer = ReplayBuffer(5, columns, kind="Uniform", priority_exponent=0, frame_stack=2, seed=0)
+    buffer.add(random_items(columns, 5, 0), torch.ones(5))
+    buffer.add(random_items(columns, 1, 0, kinds=1), torch.ones(1))
+    assert frames_of(buffer)._free
+    spoil(frames_of(buffer))
+    with pytest.raises(AssertionError, match=complaint):
+        buffer.check_valid()
