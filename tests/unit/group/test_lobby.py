@@ -125,6 +125,19 @@ def test_the_store_of_a_generation_ends_with_it(lobby: Lobby) -> None:
     lobby.form(after, [], 0.0, threading.Event())
 
     assert early == [("error", "the next generation has formed")]
-    with pytest.raises(ValueError, match="generation 1 is over, this is 2"):
-        answers(lobby, "store_get", {"number": number, "key": "a"})
+    assert answers(lobby, "store_get", {"number": number, "key": "a"}) == [("error", "generation 1 is over")]
+    assert answers(lobby, "store_set", {"number": number, "key": "a", "value": 1}) == [
+        ("error", "generation 1 is over")
+    ]
     assert not answers(lobby, "store_get", {"number": number + 1, "key": "a"})
+
+
+def test_readers_do_not_wait_for_a_member_that_has_left(lobby: Lobby) -> None:
+    join(lobby, 1)
+    number = lobby.form(FIRST, [1], FOREVER, threading.Event()).number
+    reader = answers(lobby, "store_get", {"number": number, "key": "address of learner 1"})
+
+    join(lobby, 2)
+    assert not reader
+    join(lobby, 1)
+    assert reader == [("error", "learner 1 has left the generation")]

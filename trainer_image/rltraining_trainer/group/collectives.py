@@ -67,7 +67,6 @@ class Collectives:
             GroupChanged: not all members came.
         """
         self._seconds = seconds
-        self._device = device
         self._buffer = torch.empty(0)
         self._nccl: Any = None
         self._store = store  # torch keeps no Python object alive
@@ -79,7 +78,8 @@ class Collectives:
             self._gloo = c10d.ProcessGroupGloo(c10d.PrefixStore("gloo", store), rank, size, options)
             self._gloo.set_timeout(timedelta(seconds=seconds))
             if backend == "nccl":
-                self._nccl = _connect_nccl(c10d.PrefixStore("nccl", store), rank, size, seconds)
+                self._nccl = _make_nccl(c10d.PrefixStore("nccl", store), rank, size, seconds)
+                self._sum_by_nccl(torch.zeros(1, device=device))  # the first one connects
         except (RuntimeError, PeerLost, RemoteError) as error:
             raise GroupChanged(f"the learners could not be connected: {_tidy(error)}") from error
 
@@ -151,7 +151,7 @@ def device_name(device: torch.device) -> str:
     return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else "cpu"
 
 
-def _connect_nccl(store: Any, rank: int, size: int, seconds: float) -> Any:
+def _make_nccl(store: Any, rank: int, size: int, seconds: float) -> Any:
     for name, value in _NCCL.items():
         os.environ.setdefault(name, value)
     options = c10d.ProcessGroupNCCL.Options()

@@ -30,7 +30,7 @@ class Lobby:
         }
         self._changed = threading.Condition()
         self._waiting: dict[int, tuple[Candidate, Parked]] = {}
-        self._number = 0
+        self._generation: Generation | None = None  # None once a member has left it
         self._values: dict[str, Payload] = {}
         self._readers: dict[str, list[Parked]] = {}
         self._done = False
@@ -57,10 +57,9 @@ class Lobby:
                 self._changed.wait(min(_GLANCE, deadline - now))
             waiting, self._waiting = self._waiting, {}
             generation = next_generation([first, *(candidate for candidate, _ in waiting.values())])
-            self._number, self._values = generation.number, {}
-            late = [reader for readers in self._readers.values() for reader in readers]
-            self._readers = {}
-        for reader in late:
+            self._generation, self._values = generation, {}
+            readers = self._take_readers()
+        for reader in readers:
             reader.fail("the next generation has formed")
         for _, parked in waiting.values():
             parked.resolve({"done": False, "generation": asdict(generation)})
@@ -85,14 +84,21 @@ class Lobby:
             before = self._waiting.get(candidate.index)
             self._waiting[candidate.index] = candidate, parked
             self._changed.notify_all()
+            readers: list[Parked] = []
+            if self._generation is not None and candidate.index in self._generation.members:
+                self._generation = None  # it has left, and its address will not come
+                readers = self._take_readers()
         if before is not None:
             before[1].fail(f"learner {candidate.index} has joined again")
+        for reader in readers:
+            reader.fail(f"learner {candidate.index} has left the generation")
         return parked
 
-    def _store_set(self, sender: str, payload: Payload) -> Payload:
+    def _store_set(self, sender: str, payload: Payload) -> Payload | Parked:
         fields = _fields(payload)
         with self._changed:
-            self._check(fields["number"])
+            if not self._is_current(fields["number"]):
+                return _over(fields["number"])
             self._values[fields["key"]] = fields["value"]
             readers = self._readers.pop(fields["key"], [])
         for reader in readers:
@@ -102,16 +108,28 @@ class Lobby:
     def _store_get(self, sender: str, payload: Payload) -> Payload | Parked:
         fields = _fields(payload)
         with self._changed:
-            self._check(fields["number"])
+            if not self._is_current(fields["number"]):
+                return _over(fields["number"])
             if fields["key"] in self._values:
                 return self._values[fields["key"]]
             parked = Parked()
             self._readers.setdefault(fields["key"], []).append(parked)
         return parked
 
-    def _check(self, number: int) -> None:
-        if number != self._number:
-            raise ValueError(f"generation {number} is over, this is {self._number}")
+    def _is_current(self, number: int) -> bool:
+        return self._generation is not None and self._generation.number == number
+
+    def _take_readers(self) -> list[Parked]:
+        readers = [reader for readers in self._readers.values() for reader in readers]
+        self._readers = {}
+        return readers
+
+
+def _over(number: int) -> Parked:
+    """No bug, and so no exception: the caller had been left behind."""
+    parked = Parked()
+    parked.fail(f"generation {number} is over")
+    return parked
 
 
 def _fields(payload: Payload) -> dict[str, Any]:
