@@ -6,12 +6,13 @@ import argparse
 import os
 import platform
 
-from tests.bench import apex, impala, limits, operator, transport
+from tests.bench import apex, impala, limits, operator, replay, transport
 
 BENCHES = {
     "limits": limits.run,
     "transport": transport.run,
     "impala": impala.run,
+    "replay": replay.run,
     "apex": apex.run,
     "operator": operator.run,  # needs a cluster: see its first lines
 }

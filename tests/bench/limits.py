@@ -3,7 +3,6 @@ sampler and of one learner with nobody to wait for."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.main import keep_memory
 
 from tests.bench.table import print_table, thousands
+from tests.bench.timing import cpu_seconds
 
 MANIFEST = Path("examples/cartpole-impala.yaml")
 
@@ -56,19 +56,8 @@ def run(seeds: int) -> None:
     ]
     rows = []
     for name, work, count in parts:
-        seconds = _cpu_seconds(work)
+        seconds = cpu_seconds(work)
         rows.append(
             (name, f"{seconds * 1e6:,.0f}", f"{seconds * 1e9 / count:,.0f}", thousands(count / seconds))
         )
     print_table(("on one core", "µs", "ns a step", "steps/s"), rows)
-
-
-def _cpu_seconds(work: Callable[[], object], budget: float = 1.5) -> float:
-    """CPU time of one call: the smallest mean of ten over a second or so, as other processes only ever add."""
-    best, end = float("inf"), time.monotonic() + budget
-    while time.monotonic() < end:
-        start = time.process_time()
-        for _ in range(10):
-            work()
-        best = min(best, (time.process_time() - start) / 10)
-    return best

@@ -138,18 +138,16 @@ class ReplayBuffer:
         check_items(self._columns, items, count)
         ring = self._ring
         passed = max(0, count - ring.capacity)  # evicted by the others of this very call
-        first, kept = ring.inserted + passed, count - passed
-        evicted = min(ring.size, max(0, ring.size + count - ring.capacity))
-        if evicted:
-            gone = ring.slots(ring.evicted, evicted)
-            for store in self._stores.values():
-                store.drop(gone)
+        if passed:
+            items, weights = {name: rows[passed:] for name, rows in items.items()}, weights[passed:]
+        first, evicted = ring.inserted + passed, min(ring.size, max(0, ring.size + count - ring.capacity))
+        for store in self._stores.values():
+            store.drop(ring.evicted, evicted)
         ring.inserted += count
         ring.evicted = max(ring.evicted, ring.inserted - ring.capacity)
-        if kept:
-            for store in self._stores.values():
-                store.put(first, {name: column[passed:] for name, column in items.items()})
-            self._distribution.set(ring.slots(first, kept), weights[passed:])
+        for store in self._stores.values():
+            store.put(first, items)
+        self._distribution.set(ring.slots(first, len(weights)), weights)
 
     def sample(self, count: int) -> Draw:
         """Draw exactly `count` items, stratified: one from each `count`-th part of the mass.
@@ -200,7 +198,7 @@ class ReplayBuffer:
     def clear(self) -> None:
         """Evict all. Versions and counts go on."""
         for store in self._stores.values():
-            store.drop(self._ring.held())
+            store.drop(self._ring.evicted, self._ring.size)
         self._ring.evicted = self._ring.inserted
         self._distribution.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,7 +40,8 @@ class FrameStacks:
         self._ring = ring
         self._column = column
         self._stack, *frame = column.shape
-        self._bytes = int(np.prod(frame)) * column.dtype.itemsize
+        self._elements = math.prod(frame)
+        self._bytes = self._elements * column.dtype.itemsize
         words = -(-self._bytes // 8)
         self._weights = np.random.default_rng(seed).integers(1, 1 << 63, words, np.uint64) | np.uint64(1)
         self._frames: Words = np.empty((0, words), np.uint64)
@@ -60,8 +62,8 @@ class FrameStacks:
         for slots, part in self._ring.ranges(first, len(numbers)):
             self._numbers[slots] = numbers[part]
 
-    def drop(self, slots: Slots) -> None:
-        gone = self._numbers.take(slots, 0).reshape(-1)
+    def drop(self, first: int, count: int) -> None:
+        gone = self._numbers.take(self._ring.slots(first, count), 0).reshape(-1)
         np.subtract.at(self._references, gone, 1)
         unused = np.unique(gone[self._references[gone] == 0])
         for number, key in zip(unused.tolist(), self._keys[unused].tolist(), strict=True):
@@ -151,7 +153,7 @@ class FrameStacks:
     def _as_words(self, stacks: Tensor) -> Words:
         """[K, stack, *frame] as [K * stack, words], the last of which may be padded with zeros."""
         rows = stacks.shape[0] * self._stack
-        octets = stacks.detach().contiguous().reshape(rows, -1).view(torch.uint8).numpy()
+        octets = stacks.contiguous().reshape(rows, self._elements).view(torch.uint8).numpy()
         if self._bytes % 8:
             octets = np.pad(octets, ((0, 0), (0, -self._bytes % 8)))
         return octets.view(np.uint64)

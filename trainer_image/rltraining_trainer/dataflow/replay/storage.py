@@ -77,8 +77,8 @@ class Store(Protocol):
     def put(self, first: int, items: Mapping[str, Tensor]) -> None:
         """Keep `items`, each [K, ...] with K <= capacity, as the versions from `first` on; their slots are not in use."""
 
-    def drop(self, slots: Slots) -> None:
-        """The items in `slots` are gone."""
+    def drop(self, first: int, count: int) -> None:
+        """The versions [first, first + count) are gone."""
 
     def take(self, slots: Slots) -> Items:
         """Copies, each [k, ...]."""
@@ -116,7 +116,7 @@ class Columns:
             for slots, part in self._ring.ranges(first, len(new)):
                 rows[slots] = new[part]
 
-    def drop(self, slots: Slots) -> None:
+    def drop(self, first: int, count: int) -> None:
         pass
 
     def take(self, slots: Slots) -> Items:

@@ -43,7 +43,7 @@ class SumTree:
     A node is always summed anew from its children, never corrected by a difference: so the tree depends on its leaves alone,
     not on how they came about, and does not drift.
 
-    With the compiled `kernel` or without it does the same, to the bit; with it, in a fifth of the time (tests/bench, replay).
+    With the compiled `kernel` or without it does the same, to the bit; with it, several times as fast (tests/bench, replay).
     """
 
     def __init__(self, capacity: int, kernel: ctypes.PyDLL | None = KERNEL) -> None:
