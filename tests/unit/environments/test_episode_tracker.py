@@ -62,3 +62,16 @@ def test_a_return_stays_exact_over_a_long_run() -> None:
 
     assert returns[0] == pytest.approx(100_001 * float(np.float32(0.1)), rel=1e-6)
     assert lengths.tolist() == [100_001]
+
+
+def test_only_episodes_of_those_that_are_to_be_told_are() -> None:
+    """The others' are kept apart all the same: whoever is told later begins with an episode of its own."""
+    tracker, everywhere = EpisodeTracker(3), np.ones((2, 3), bool)
+    ended = np.array([[True, False, True], [False, False, True]])
+    reward = np.array([[1, 2, 3], [10, 20, 30]], np.float32)
+
+    returns, lengths = tracker.add(reward, ended, everywhere, np.array([False, True, True]))
+    assert (returns.tolist(), lengths.tolist()) == ([3, 30], [1, 1])
+
+    returns, lengths = tracker.add(reward, everywhere, everywhere, np.array([True, False, False]))
+    assert (returns.tolist(), lengths.tolist()) == ([11, 10], [2, 1])
