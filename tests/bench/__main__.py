@@ -6,7 +6,7 @@ import argparse
 import os
 import platform
 
-from tests.bench import apex, impala, limits, operator, replay, transport
+from tests.bench import apex, distributed_replay, impala, limits, operator, replay, transport
 
 BENCHES = {
     "limits": limits.run,
@@ -14,6 +14,7 @@ BENCHES = {
     "impala": impala.run,
     "replay": replay.run,
     "apex": apex.run,
+    "distributed-replay": distributed_replay.run,
     "operator": operator.run,  # needs a cluster: see its first lines
 }
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,6 +50,23 @@ class ReplayBatch:
     def __len__(self) -> int:
         return len(self.weights)
 
+    def updates(self, priorities: Tensor) -> list[Tensor]:
+        """Raw priorities [B] as each of `shards` is to be told them: float64 [3, k].
+
+        Raises:
+            ValueError: they are not one for each item, or one is negative, infinite or NaN.
+        """
+        values = priorities.detach().to("cpu", torch.float64).numpy()
+        if values.shape != (len(self),):
+            raise ValueError(f"a batch of {len(self)} needs as many priorities, not {list(values.shape)}")
+        if not (values.min() >= 0 and values.max() < np.inf):
+            raise ValueError("priorities must be finite and at least 0")
+        borders = list(itertools.accumulate(count for _, count in self.shards))[:-1]
+        return [
+            torch.from_numpy(part.copy())
+            for part in np.split(np.vstack((self.places.numpy(), values)), borders, axis=1)
+        ]
+
 
 def assemble(
     number: int, parts: Sequence[Part], *, total: int, exponent: float, least: float | None
@@ -61,11 +80,11 @@ def assemble(
         exponent: β of the importance weights.
         least: probability of the least likely item in the memory; None: the batch's own largest weight counts.
     """
-    drawn = _join([part.drawn for part in parts], dim=1)
+    rows = [part.drawn.numpy() for part in parts]
     # Of an item in one draw from all shards, as they were when it was split and as each was when it drew: exact for what
     # was done, also if masses changed in between.
-    probabilities = _join([part.drawn[2] * part.share for part in parts])
-    weights = importance_weights(probabilities, total, exponent)
+    probabilities = np.concatenate([row[2] * part.share for row, part in zip(rows, parts, strict=True)])
+    weights = importance_weights(torch.from_numpy(probabilities), total, exponent)
     largest = float(weights.max())
     if least is not None:
         largest = max(largest, (total * least) ** -exponent)
@@ -74,11 +93,11 @@ def assemble(
         items={name: _join([part.items[name] for part in parts]) for name in parts[0].items},
         weights=weights,
         largest_weight=largest,
-        ages=drawn[3].long(),
-        places=drawn[:2],
+        ages=torch.from_numpy(np.concatenate([row[3] for row in rows]).astype(np.int64)),
+        places=torch.from_numpy(np.concatenate([row[:2] for row in rows], axis=1)),
         shards=tuple((part.shard, part.drawn.shape[1]) for part in parts),
     )
 
 
-def _join(tensors: list[Tensor], dim: int = 0) -> Tensor:
-    return tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim)
+def _join(columns: list[Tensor]) -> Tensor:
+    return columns[0] if len(columns) == 1 else torch.cat(columns)

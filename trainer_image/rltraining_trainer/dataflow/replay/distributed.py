@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any
 
-import torch
 from rltraining_api.algorithms.replay import Replay
 from torch import Tensor
 
@@ -173,13 +172,7 @@ class DistributedReplay:
         Raises:
             ValueError: they are not one for each item, one is negative, infinite or NaN, or the batch is not in use.
         """
-        values = priorities.detach().to("cpu", torch.float64)
-        if values.shape != batch.weights.shape:
-            raise ValueError(f"a batch of {len(batch)} needs as many priorities, not {list(values.shape)}")
-        if not bool(((values >= 0) & (values < inf)).all()):
-            raise ValueError("priorities must be finite and at least 0")
-        counts = [count for _, count in batch.shards]
-        updates = torch.cat((batch.places, values[None])).split(counts, 1)
+        updates = batch.updates(priorities)
         with self._changed:
             self._ledger.take_back(batch)
             for (shard, count), update in zip(batch.shards, updates, strict=True):
@@ -349,7 +342,7 @@ class DistributedReplay:
             exponent=self._exponent,
             least=least if self._by_buffer and least < inf else None,
         )
-        self._ages.append(float(batch.ages.float().mean()))
+        self._ages.append(float(batch.ages.numpy().mean()))
         return batch
 
     def _settle(self, request: Request, now: float) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -151,17 +152,18 @@ class ReplayShard:
     def _take_back(self, update: Tensor | None) -> tuple[int, int]:
         if update is None:
             return (0, 0)
-        slots, versions, priorities = update
-        return self._buffer.update(slots.long(), versions.long(), priorities)
+        slots, versions, priorities = update.numpy()
+        where, which = (torch.from_numpy(row.astype(np.int64)) for row in (slots, versions))
+        return self._buffer.update(where, which, torch.from_numpy(priorities))
 
     def _draw(self, count: int) -> tuple[dict[str, Tensor], Tensor]:
         if not self._buffer.mass > 0:
             return {}, torch.empty(len(DRAWN), 0, dtype=torch.float64)
         draw = self._buffer.sample(count)
-        drawn = torch.empty(len(DRAWN), count, dtype=torch.float64)
+        drawn = np.empty((len(DRAWN), count))
         for row, name in zip(drawn, DRAWN, strict=True):
-            row.copy_(getattr(draw, name))
-        return draw.items, drawn
+            row[:] = getattr(draw, name).numpy()
+        return draw.items, torch.from_numpy(drawn)
 
 
 class ShardPeer(Protocol):
