@@ -80,7 +80,9 @@ def test_shards_outlive_the_learner_and_nothing_that_was_lived_is_forgotten(trai
 
         after = run.points[-1]
         assert after["replay/size"] >= before["replay/size"], "the shards were found again as they were"
-        assert after["environmentSteps"] >= before["environmentSteps"], "samplers tell what they did meanwhile"
+        assert after["environmentSteps"] >= before["environmentSteps"], (
+            "samplers tell what they did meanwhile"
+        )
         assert after["replay/inserted"] >= before["replay/inserted"]
         assert (after["replay/restarted"], after["replay/lost"]) == (0, 0)
         assert {name: run.cluster.pid(name) for name in SAMPLERS} == pids

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import torch
-from rltraining_trainer.dataflow import ModelServer
+from rltraining_trainer.dataflow import WANTS_NONE, ModelServer
 
 
 def test_nothing_is_handed_out_before_the_first_version() -> None:
@@ -89,3 +89,11 @@ def test_readers_never_see_a_torn_or_an_older_version() -> None:
         reader.join()
 
     assert not faults
+
+
+def test_who_wants_no_parameters_only_hears_their_version() -> None:
+    server = ModelServer()
+    server.publish(torch.zeros(3))
+
+    assert server.newer_than(WANTS_NONE) == (1, None)
+    assert server.bytes_sent == 0
