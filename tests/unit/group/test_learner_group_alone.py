@@ -98,3 +98,25 @@ def test_the_last_round_is_the_last_for_those_who_wait_too(group: LearnerGroup) 
     assert group.begin(1.0, done=True).done
     assert waiting == join(group) == [("ok", {"done": True})]
     assert group.begin(1.0, done=False).done
+
+
+def test_who_comes_when_the_run_is_done_is_the_only_one_in_the_last_round() -> None:
+    """Its rank fits the group's size: the dataflow is told both."""
+    endpoint = Endpoint("learner-2", "the token", {})
+    group = LearnerGroup(
+        2,
+        3,
+        endpoint=lambda: endpoint,
+        first_learner="http://127.0.0.1:1",
+        token="the token",
+        device=torch.device("cpu"),
+        updates=lambda: 0,
+        get_state=dict,
+        set_state=lambda state: None,
+    )
+    group._join = lambda stopping: (None, None)  # type: ignore[method-assign,assignment,return-value]
+
+    group.form(threading.Event())
+
+    assert (group.rank, group.size) == (0, 1)
+    assert group.begin(1.0, done=False).done

@@ -3,7 +3,7 @@
 group.form(stopping)
 while not done:
     try:
-        normalizer, done = group.begin(own_normalizer, own_done)
+        normalizer, done, update = group.begin(own_normalizer, own_done, update=has_data)
         gradient, count = ...
         total = group.sum(gradient, count)
     except GroupChanged:
@@ -68,6 +68,8 @@ class Round(NamedTuple):
     """The largest of all."""
     done: bool
     """Whether this was the last round."""
+    update: bool = True
+    """Whether there is to be an update: a learner had what that takes."""
 
 
 class Alone:
@@ -81,8 +83,8 @@ class Alone:
     def form(self, stopping: threading.Event) -> None:
         """Nothing to wait for."""
 
-    def begin(self, normalizer: float, done: bool) -> Round:
-        return Round(normalizer, done)
+    def begin(self, normalizer: float, done: bool, *, update: bool = True) -> Round:
+        return Round(normalizer, done, update)
 
     def sum(self, gradient: Tensor, count: float) -> float:
         return count
@@ -161,21 +163,24 @@ class LearnerGroup:
             if backoff.wait(stopping):
                 raise Stopped("stopped while the learners' group forms")
 
-    def begin(self, normalizer: float, done: bool) -> Round:
+    def begin(self, normalizer: float, done: bool, *, update: bool = True) -> Round:
         """Begin a round, which all learners do together.
 
         Args:
             normalizer: this learner's.
             done: only learner 0 ever says so.
+            update: whether this learner has what an update of all takes; one is enough.
 
         Raises:
             GroupChanged: a learner was lost, or one wants to come in.
         """
         if self._done:
-            return Round(normalizer, done=True)
+            return Round(normalizer, done=True, update=False)
         join = self._lobby is not None and self._lobby.occupied
-        own = [normalizer, float(done), float(join)]
-        largest, last, changing = self._together(lambda collectives: collectives.maximum(own), alone=own)
+        own = [normalizer, float(done), float(join), float(update)]
+        largest, last, changing, updates = self._together(
+            lambda collectives: collectives.maximum(own), alone=own
+        )
         if last:
             self._done = True
             if self._lobby is not None:
@@ -183,7 +188,7 @@ class LearnerGroup:
         elif changing:
             self._leave()
             raise GroupChanged("a learner wants to come in")
-        return Round(largest, bool(last))
+        return Round(largest, bool(last), bool(updates))
 
     def sum(self, gradient: Tensor, count: float) -> float:
         """Sum the flat `gradient` [N] over all learners, in place.
@@ -235,7 +240,7 @@ class LearnerGroup:
     def _form(self, stopping: threading.Event) -> None:
         first, generation = self._gather(stopping) if self._lobby is not None else self._join(stopping)
         if generation is None:
-            self._done, self.size = True, 1
+            self._done, self.rank, self.size = True, 0, 1
             return
         rank = generation.members.index(self._index)
         if len(generation.members) > 1:

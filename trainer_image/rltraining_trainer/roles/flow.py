@@ -52,8 +52,8 @@ class Flow(Protocol):
     def learn(self, batch: Any, normalizer: float, reduce: Reduce) -> dict[str, Tensor]:
         """Update from a batch, or, with None, from those of the other learners. Returns terms of the loss, each ``[]``."""
 
-    def discard(self, batch: Any) -> None:
-        """Nothing will be learnt from this batch."""
+    def allows_update(self, batch: Any) -> bool:
+        """Whether all learners may update now that this one has this batch, or None."""
 
     def share(self, rank: int, size: int) -> None:
         """This is learner ``rank`` of ``size`` that now update in step."""

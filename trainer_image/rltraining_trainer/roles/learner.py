@@ -85,6 +85,7 @@ class Learner:
             documents={RENDEZVOUS_PATH: self._rendezvous, STATUS_PATH: lambda: self.report().to_dict()},
         )
         self._state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
+        self._batch: Any = None  # kept until there is an update
         self._policy_uri: str | None = None
         self._record: RunRecord | None = None
         if context.index == 0:
@@ -108,7 +109,7 @@ class Learner:
                 raise Stopped("told to end")
             over = self._record is not None and self._record.stop_reason is not None
             try:
-                done, terms = self._update(None if over else self._next_batch(), over)
+                done, terms = self._update(over)
             except GroupChanged as error:
                 _LOG.warning("the learners form a new group: %s", error)
                 self._form_group()
@@ -213,17 +214,16 @@ class Learner:
             self._record.waits.end(time.monotonic())
         return batch
 
-    def _update(self, batch: Any, over: bool) -> tuple[bool, dict[str, Tensor] | None]:
-        """One round of all learners: whether the run is over, and terms of the loss; None if nobody had anything to learn."""
+    def _update(self, over: bool) -> tuple[bool, dict[str, Tensor] | None]:
+        """One round of all learners: whether the run is over, and terms of the loss; None if there was no update."""
+        if self._batch is None and not over:
+            self._batch = self._next_batch()
+        batch = None if over else self._batch
         normalizer = self._flow.normalizer(batch) if batch is not None else 0.0
-        try:
-            round_ = self._group.begin(normalizer, over)
-        except GroupChanged:
-            if batch is not None:
-                self._flow.discard(batch)
-            raise
-        if round_.done or (batch is None and self._group.size == 1):
+        round_ = self._group.begin(normalizer, over, update=self._flow.allows_update(batch))
+        if round_.done or not round_.update:
             return round_.done, None
+        self._batch = None
         updates = self._flow.algorithm.updates
         terms = self._flow.learn(batch, round_.normalizer, self._group.sum)
         if self._flow.algorithm.updates != updates:

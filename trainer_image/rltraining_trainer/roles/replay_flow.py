@@ -103,8 +103,9 @@ class ReplayFlow:
         self._replay.update(batch, priorities)
         return terms
 
-    def discard(self, batch: ReplayBatch) -> None:
-        self._replay.discard(batch)
+    def allows_update(self, batch: ReplayBatch | None) -> bool:
+        """The first learner keeps to `minimum` and `samplesPerInsert`, for all."""
+        return self._first and batch is not None
 
     def start(self) -> None:
         if not self._first:

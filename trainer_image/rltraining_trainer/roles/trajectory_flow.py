@@ -93,8 +93,8 @@ class TrajectoryFlow:
         unrolls: list[Any] = [trajectory.unroll for trajectory in batch or ()]
         return self.algorithm.step(unrolls, reduce)
 
-    def discard(self, batch: list[Trajectory]) -> None:
-        """Its steps are counted: they were lived."""
+    def allows_update(self, batch: list[Trajectory] | None) -> bool:
+        return batch is not None
 
     def share(self, rank: int, size: int) -> None:
         """Nothing: each learner uses what its samplers send."""
