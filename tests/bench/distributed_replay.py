@@ -82,9 +82,12 @@ def run(seeds: int) -> None:
             )
             endpoint.stop()
     print_table(
-        (f"batch {BATCH}", "drawn + updated/s", "wanted", "appends/s", "wanted", "stale", "learner's cores"), rows
+        (f"batch {BATCH}", "drawn + updated/s", "wanted", "appends/s", "wanted", "stale", "learner's cores"),
+        rows,
     )
-    print("\nWriters keep to a pace: 104 k appends/s of small items, 26 k of Atari's, if they are not slowed down.")
+    print(
+        "\nWriters keep to a pace: 104 k appends/s of small items, 26 k of Atari's, if they are not slowed down."
+    )
 
 
 def _cycle(replay: DistributedReplay, seconds: float) -> None:
@@ -126,7 +129,9 @@ def _keep(kind: Kind, number: int, pipe: Connection) -> None:
     torch.set_num_threads(1)
     sys.setswitchinterval(0.0005)
     keep_memory()
-    buffer = ReplayBuffer(kind.capacity, _columns(kind), kind="Prioritized", priority_exponent=0.6, seed=number)
+    buffer = ReplayBuffer(
+        kind.capacity, _columns(kind), kind="Prioritized", priority_exponent=0.6, seed=number
+    )
     shard = ReplayShard(buffer)
     endpoint = Endpoint(f"shard-{number}", TOKEN, shard.services, threads=2)
     endpoint.start()
