@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from rltraining_trainer.dataflow import ModelServer
+from rltraining_trainer.dataflow import WANTS_NONE, ModelServer
 from rltraining_trainer.dataflow.reports import HOLD_SECONDS, SamplerReports
 from rltraining_trainer.transport import Parked
 
@@ -90,6 +90,7 @@ def test_a_sampler_that_is_restarted_begins_at_nothing_and_others_are_others(wor
 
 def test_a_restarted_learner_hears_what_was_done_since_its_checkpoint(world: World) -> None:
     world.report(steps=10)
+    assert world.steps() == 10
     state = world.reports.get_state()
     world.report(sequence=2, steps=30)
 
@@ -112,6 +113,22 @@ def test_lag_is_how_much_newer_the_newest_parameters_are(world: World) -> None:
     world.report(version=0)
 
     assert world.reports.take()[0].lag == 2
+
+
+def test_who_has_no_parameters_has_no_lag(world: World) -> None:
+    """Pods that only keep a shard, and learners beyond the first."""
+    world.report(version=WANTS_NONE)
+
+    assert world.reports.take()[0].lag is None
+
+
+def test_news_that_the_learner_has_not_taken_yet_is_in_its_checkpoint(world: World) -> None:
+    world.report(steps=10)
+    restarted = World()
+    restarted.reports.set_state(world.reports.get_state())
+    restarted.report(sequence=2, steps=12)
+
+    assert restarted.steps() == 12
 
 
 def test_a_shard_is_announced(world: World) -> None:
@@ -159,6 +176,23 @@ def test_at_the_end_everybody_is_told(world: World) -> None:
     assert answer(parked)["done"]
     assert world.report(sequence=2)["done"]
     assert world.reports.pull("sampler-3", {"version": 0})["done"]
+
+
+@pytest.mark.parametrize("waited", [False, True])
+def test_whoever_comes_to_wait_just_when_the_run_ends_is_told(world: World, waited: bool) -> None:
+    world.limit = 7
+    parked = world.report() if waited else None
+
+    def ends_meanwhile(keeper: str) -> int:
+        world.reports._limit = lambda keeper: 7
+        world.reports.finish()
+        return 7
+
+    world.reports._limit = ends_meanwhile
+    world.reports.release()
+    told = answer(parked) if parked is not None else world.report()
+
+    assert told["done"]
 
 
 @pytest.mark.parametrize("name", ["incarnation", "sequence", "version", "steps", "episodes", "returns"])

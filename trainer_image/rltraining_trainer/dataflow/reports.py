@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rltraining_trainer.dataflow.fields import field
-from rltraining_trainer.dataflow.model_server import ModelServer
+from rltraining_trainer.dataflow.model_server import WANTS_NONE, ModelServer
 from rltraining_trainer.transport import Handler, Parked, Payload
 
 HOLD_SECONDS = 1.0
@@ -29,7 +29,7 @@ class Report(NamedTuple):
     incarnation: str
     sequence: int
     version: int
-    """Of the parameters that acted."""
+    """Of the parameters that acted; WANTS_NONE of those who keep none."""
     steps: int
     """Environment steps taken."""
     episodes: int
@@ -46,7 +46,7 @@ class News(NamedTuple):
     steps: int
     returns: Tensor
     episodes: int
-    lag: int
+    lag: int | None
 
 
 class _Counted(NamedTuple):
@@ -112,8 +112,8 @@ class SamplerReports:
         if answer is not None:
             return answer
         parked = Parked()
-        with self._lock:
-            self._waiting.append(_Waiting(parked, sender, report, self._clock() + HOLD_SECONDS))
+        if not self._wait(_Waiting(parked, sender, report, self._clock() + HOLD_SECONDS)):
+            return self._answer(sender, report, late=True)
         return parked
 
     def pull(self, sender: str, payload: Payload) -> Payload:
@@ -133,24 +133,35 @@ class SamplerReports:
         now = self._clock()
         for one in waiting:
             answer = self._answer(one.sender, one.report, late=one.until <= now)
+            if answer is None and not self._wait(one):
+                answer = self._answer(one.sender, one.report, late=True)
             if answer is not None:
                 one.parked.resolve(answer)
-            else:
-                with self._lock:
-                    self._waiting.append(one)
 
     def finish(self) -> None:
         """The run is over: every answer says so from now on, and the parked ones are given at once."""
-        self._done = True
+        with self._lock:
+            self._done = True
         self.release()
 
     def get_state(self) -> dict[str, Any]:
         with self._lock:
-            return {"counted": {name: tuple(counted) for name, counted in self._counted.items()}}
+            return {
+                "counted": {name: tuple(counted) for name, counted in self._counted.items()},
+                "news": [list(news) for news in self._news],
+            }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Samplers that live still tell what they have done since."""
         self._counted = {name: _Counted(*counted) for name, counted in state["counted"].items()}
+        self._news = [News(*news) for news in state["news"]]
+
+    def _wait(self, one: _Waiting) -> bool:
+        """Whether it waits now: not if the run ended meanwhile."""
+        with self._lock:
+            if not self._done:
+                self._waiting.append(one)
+            return not self._done
 
     def _count(self, sender: str, report: Report) -> None:
         known = self._counted.get(sender)
@@ -164,7 +175,7 @@ class SamplerReports:
                 report.steps - known.steps,
                 report.returns,
                 report.episodes - known.episodes,
-                self._models.version - report.version,
+                None if report.version == WANTS_NONE else self._models.version - report.version,
             )
         )
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from rltraining_trainer.algorithms.impala import ImpalaLearner
 from rltraining_trainer.algorithms.unrolls import UnrollCollector
 from rltraining_trainer.dataflow import (
+    WANTS_NONE,
     ModelServer,
     Trajectory,
     TrajectoryQueue,
@@ -83,7 +84,7 @@ class TrajectoryFlow:
         if self._first:
             self._experiences += lived
         else:
-            self._told.add(lived, batch[-1].version)
+            self._told.add(lived)
         return batch
 
     def normalizer(self, batch: list[Trajectory]) -> float:
@@ -135,7 +136,7 @@ class TrajectoryFlow:
         """What the first learner is to know of this one, which keeps no record."""
         with self._told.lock:
             report = {
-                "version": self._told.version,
+                "version": WANTS_NONE,  # this learner counts versions of its own
                 "steps": self._told.steps,
                 "episodes": self._told.episodes,
                 "returns": torch.cat([torch.zeros(0), *self._told.returns]),
@@ -151,13 +152,11 @@ class _Told:
 
     steps: int = 0
     episodes: int = 0
-    version: int = 0
     returns: list[Tensor] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, experiences: list[Experience], version: int) -> None:
+    def add(self, experiences: list[Experience]) -> None:
         with self.lock:
-            self.version = version
             for experience in experiences:
                 self.steps += experience.steps
                 self.episodes += experience.episodes
