@@ -119,3 +119,13 @@ def test_the_answer_is_the_map_of_shards() -> None:
     answer = drawers.services["shards"]("learner-1", {"incarnation": "a", **counts})
 
     assert answer == [{"name": "sampler-0"}]
+
+
+def test_draws_of_the_others_outlive_the_first_learner() -> None:
+    lost, drawers = Drawers(list), Drawers(list)
+    tell(lost, "a", drawn=20, applied=15, outstanding=5)
+    tell(lost, "b", drawn=4, applied=4)
+    drawers.set_state(lost.get_state())
+    tell(drawers, "b", drawn=6, applied=6)
+
+    assert (drawers.total(stats()).drawn, drawers.total(stats()).priorities_lost) == (26, 5)

@@ -10,7 +10,16 @@ from typing import Any
 from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.replay import ReplayStats
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.transport import Backoff, Endpoint, Handler, Payload, PeerLost, Stopped, discover
+from rltraining_trainer.transport import (
+    Backoff,
+    Endpoint,
+    Handler,
+    Payload,
+    PeerLost,
+    Stopped,
+    TransportError,
+    discover,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,8 +77,12 @@ class Follower:
                     backoff.reset()
             except Stopped:
                 return
-            except PeerLost as error:
-                _LOG.debug("no first learner: %s", error)
+            except TransportError as error:
+                _LOG.log(
+                    logging.DEBUG if isinstance(error, PeerLost) else logging.WARNING,
+                    "no first learner: %s",
+                    error,
+                )
                 backoff.wait(self._stopping)
 
 
@@ -89,6 +102,13 @@ class Drawers:
         others = [counts for lives in self._counts.copy().values() for counts in lives.copy().values()]
         sums = {name: getattr(stats, name) + sum(other[name] for other in others) for name in _COUNTS}
         return stats._replace(**sums)
+
+    def get_state(self) -> dict[str, Any]:
+        return {sender: lives.copy() for sender, lives in self._counts.copy().items()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Learners that live still tell what they have drawn since."""
+        self._counts = {sender: dict(lives) for sender, lives in state.items()}
 
     def _answer(self, sender: str, payload: Payload) -> Payload:
         counts = {name: field(payload, name, int) for name in _COUNTS}

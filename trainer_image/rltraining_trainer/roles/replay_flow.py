@@ -82,7 +82,7 @@ class ReplayFlow:
     def next_batch(self, timeout: float) -> ReplayBatch | None:
         deadline = time.monotonic() + timeout
         while True:
-            self._reports.release()
+            self._let_go_on()
             left = deadline - time.monotonic()
             batch = self._replay.next_batch(max(0.0, min(PATIENCE, left)))
             if batch is not None or left <= 0.0:
@@ -153,10 +153,8 @@ class ReplayFlow:
         )
 
     def tend(self, now: float) -> None:
-        self._reports.release()
+        self._let_go_on()
         if self._kept is not None:
-            self._announce(self._pod, self._kept.describe(self._endpoint()))
-            self._kept.shard.set_limit(self._replay.insert_limit(self._pod))
             self._kept.tend(now)
 
     def finish(self) -> None:
@@ -171,11 +169,23 @@ class ReplayFlow:
         self._replay.close()
 
     def get_state(self) -> dict[str, Any]:
-        return {"replay": self._replay.get_state(), "reports": self._reports.get_state()}
+        return {
+            "replay": self._replay.get_state(),
+            "reports": self._reports.get_state(),
+            "others": self._others.get_state(),
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         self._replay.set_state(state["replay"])
         self._reports.set_state(state["reports"])
+        self._others.set_state(state["others"])
+
+    def _let_go_on(self) -> None:
+        """Those who wait and may insert more."""
+        self._reports.release()
+        if self._kept is not None:
+            self._announce(self._pod, self._kept.describe(self._endpoint()))
+            self._kept.shard.set_limit(self._replay.insert_limit(self._pod))
 
     def _announce(self, name: str, shard: dict[str, Any]) -> None:
         self._replay.announce(name, now=time.monotonic(), **shard)
