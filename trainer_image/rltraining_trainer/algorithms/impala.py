@@ -113,7 +113,7 @@ class ImpalaLearner:
         self.environment_steps = state["environment_steps"]
 
     def _loss(self, batch: Unroll) -> dict[str, Tensor]:
-        """Policy gradient with v-trace advantages + baseline_cost · ½(v − V)² − entropy_cost · H(π), summed over valid steps."""
+        """Policy gradient with v-trace advantages + baseline_cost · ½(v − V)² − entropy_cost · H(π), over valid steps."""
         settings = self.settings
         policies, values = self.network.unroll(batch["observation"], batch["state"], batch["first"])
         log_prob, entropy = self.distribution.log_prob_and_entropy(policies[:-1], batch["action"])

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TypedDict
 
-import torch
 from torch import Tensor
-
 
 WANTS_NONE = -1
 """The version of those who want no parameters, only to know of them."""
