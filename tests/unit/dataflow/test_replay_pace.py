@@ -214,3 +214,23 @@ def test_threads_that_wait_for_each_other_all_go_on(pause: float, work: float) -
         for sampler in samplers:
             sampler.join()
     replay.check_valid()
+
+
+@pytest.mark.parametrize("idle", [1, 3, 30])
+def test_shards_that_nobody_writes_to_keep_none_from_filling_the_memory(idle: int) -> None:
+    """As with more pods that keep the replay than samplers."""
+    world = paced(0.5)
+    names = [f"idle-{number}" for number in range(idle)]
+
+    def fill() -> None:
+        for name in ("a", *names):
+            world.start(name)
+        for _ in range(150):
+            for name in names:
+                write(world, name, 0)
+            write(world, "a", 20)
+        assert world.replay.ready()
+
+    fill()
+    run(world, "a", 100, wish=20, updates=2)
+    fill()

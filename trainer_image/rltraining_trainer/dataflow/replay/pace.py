@@ -59,7 +59,9 @@ class Pace:
             return 0
         inserted = self._shards.holdings().inserted
         if not self.is_filled():
-            allowed = max(allowed, inserted + self._minimum - self._present_insertions())
+            # One more for each shard: nobody may insert what is promised to a shard that nobody writes to.
+            missing = self._minimum - self._present_insertions()
+            allowed = max(allowed, inserted + missing + len(present))
         room = allowed - inserted
         promised = sum(
             max(0, other.granted - other.counts.inserted) for other in present if other is not shard
