@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from rltraining_api.algorithms.replay import Replay
 from rltraining_trainer.algorithms.transitions import Block
 from rltraining_trainer.dataflow.replay import Column, ReplayStats
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.roles.followers import Drawers
 from rltraining_trainer.roles.replay_sampler import REPORT_SECONDS, News
-from rltraining_trainer.roles.shards import transition_columns
+from rltraining_trainer.roles.shards import KeptShard, make_buffer, transition_columns
 
 IMAGE = spaces.Box(0, 255, (4, 8, 8), np.uint8)
 VECTOR = spaces.Box(-1, 1, (3,), np.float64)
+HUGE = spaces.Box(0, 1, (10**6,))
 NUMBER = Column((), torch.float32)
 
 
@@ -80,6 +84,55 @@ def test_a_transition_keeps_observations_in_their_type(
 def test_observations_that_are_not_one_array_are_refused() -> None:
     with pytest.raises(BadConfiguration, match="FlattenObservation"):
         transition_columns(spaces.Dict({"a": VECTOR}), spaces.Discrete(2))
+
+
+def test_actions_that_are_not_one_array_are_refused_by_their_name() -> None:
+    with pytest.raises(BadConfiguration, match=r"actions of Dict.*TransformAction"):
+        transition_columns(VECTOR, spaces.Dict({"a": VECTOR}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "observation", "sentence"),
+    [
+        ({"frameStack": 4}, spaces.Box(0, 255, (84, 84, 4), np.uint8), r"frameStack is 4.*\[84, 84, 4\]"),
+        ({"frameStack": 2}, spaces.Discrete(3), r"frameStack is 2.*\[\]"),
+        ({"capacity": 2**31 - 1, "kind": "Uniform"}, HUGE, r"replay.capacity.*no memory; lower it"),
+    ],
+    ids=["frames last", "no frames", "too many"],
+)
+def test_a_memory_that_cannot_be_is_refused_in_a_sentence(
+    settings: dict[str, Any], observation: spaces.Space, sentence: str
+) -> None:
+    columns = transition_columns(observation, spaces.Discrete(2))
+    with pytest.raises(BadConfiguration, match=sentence):
+        make_buffer(Replay(**settings), columns, shards=2, seed=0)
+
+
+def keep(path: Path, inserted: int, capacity: int) -> int:
+    """A life of a shard that is saved after `inserted` more transitions; how many it has then."""
+    spec = SimpleNamespace(seed=0, checkpoint=SimpleNamespace(every_seconds=0.0))
+    context: Any = SimpleNamespace(
+        job=SimpleNamespace(spec=spec), index=0, storage=str(path), pod="pole-sampler-0"
+    )
+    settings = Replay(capacity=capacity, minimum=1, checkpoint=True)
+    of = (VECTOR, spaces.Discrete(2))
+    kept = KeptShard(context, settings, of, 1)
+    columns = transition_columns(*of)
+    items = {
+        name: torch.zeros((inserted, *column.shape), dtype=column.dtype) for name, column in columns.items()
+    }
+    kept.shard.add(items, torch.ones(inserted))
+    kept.tend(float("inf"))
+    kept.close()
+    return kept.shard.counts.inserted
+
+
+def test_a_shard_that_is_saved_goes_on_also_after_its_size_changed(tmp_path: Path) -> None:
+    assert keep(tmp_path, 30, capacity=20) == 30
+    assert keep(tmp_path, 5, capacity=20) == 35
+    assert keep(tmp_path, 5, capacity=10) == 5, "it does not fit, and begins empty"
+    assert keep(tmp_path, 3, capacity=10) == 8, "what was saved last, though of fewer insertions"
+    assert keep(tmp_path, 3, capacity=10) == 11
 
 
 def stats(**counts: int) -> ReplayStats:

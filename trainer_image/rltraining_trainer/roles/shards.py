@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from rltraining_api.algorithms import DdpgApex, DqnApex
 from rltraining_api.algorithms.replay import Replay
 from rltraining_api.contract import RENDEZVOUS_PATH, ExitCode
 
-from rltraining_trainer.checkpoint import CheckpointStore, CheckpointWriter, snapshot
+from rltraining_trainer.checkpoint import CheckpointStore, CheckpointWriter
 from rltraining_trainer.dataflow.replay import Column, ReplayBuffer, ReplayShard
 from rltraining_trainer.environments import make_environments
 from rltraining_trainer.errors import BadConfiguration
@@ -34,18 +36,12 @@ class KeptShard:
         self, context: Context, settings: Replay, of: tuple[spaces.Space, spaces.Space], shards: int
     ) -> None:
         spec = context.job.spec
-        buffer = ReplayBuffer(
-            -(-settings.capacity // shards),
-            transition_columns(*of),
-            kind=settings.kind,
-            priority_exponent=settings.priority_exponent,
-            frame_stack=settings.frame_stack,
-            seed=int(np.random.SeedSequence([spec.seed, context.index]).generate_state(1)[0]),
-        )
-        self.shard = ReplayShard(buffer)
+        seed = int(np.random.SeedSequence([spec.seed, context.index]).generate_state(1)[0])
+        self.shard = ReplayShard(make_buffer(settings, transition_columns(*of), shards, seed))
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
         self._checkpoints: CheckpointWriter | None = None
+        self._step = 0  # of checkpoints, when nothing had been inserted
         if settings.checkpoint:
             store = CheckpointStore(f"{context.storage}/replay/{context.pod}", keep=1)
             self._restore(store)
@@ -59,7 +55,8 @@ class KeptShard:
         """Save it, if that is due."""
         if self._checkpoints is not None and now >= self._next_checkpoint:
             self._next_checkpoint = now + self._every_seconds
-            self._checkpoints.submit(self.shard.counts.inserted, snapshot(self.shard.get_state()))
+            step = self._step + self.shard.counts.inserted
+            self._checkpoints.submit(step, self.shard.get_state())  # which nobody else has
 
     def close(self) -> None:
         if self._checkpoints is not None:
@@ -75,6 +72,8 @@ class KeptShard:
             _LOG.warning("the shard begins empty: %s is of another one: %s", loaded.uri, error)
         else:
             _LOG.info("the shard went on from %s", loaded.uri)
+        # A checkpoint of an earlier step than this one's would count as older.
+        self._step = loaded.step - self.shard.counts.inserted
 
 
 def run_replay(context: Context) -> int:
@@ -111,22 +110,49 @@ def run_replay(context: Context) -> int:
     return ExitCode.DONE
 
 
+def make_buffer(settings: Replay, columns: Mapping[str, Column], shards: int, seed: int) -> ReplayBuffer:
+    """One of ``shards`` equal parts of the memory.
+
+    Raises:
+        BadConfiguration: observations are not stacks of ``frameStack`` frames, or there is no memory for so many.
+    """
+    capacity = -(-settings.capacity // shards)
+    stack, shape = settings.frame_stack, columns["observation"].shape
+    if stack > 1 and shape[:1] != (stack,):
+        raise BadConfiguration(
+            f"spec.algorithm: replay.frameStack is {stack}, but observations {list(shape)} are not stacks of {stack} "
+            "along their first axis; set it to 1, or wrap the environment with "
+            "gymnasium.wrappers.FrameStackObservation"
+        )
+    try:
+        return ReplayBuffer(
+            capacity,
+            columns,
+            kind=settings.kind,
+            priority_exponent=settings.priority_exponent,
+            frame_stack=stack,
+            seed=seed,
+        )
+    except MemoryError as error:
+        raise BadConfiguration(
+            f"spec.algorithm: replay.capacity asks for {capacity} transitions in one shard, with observations "
+            f"{list(shape)}, for which there is no memory; lower it"
+        ) from error
+
+
 def transition_columns(observation: spaces.Space, action: spaces.Space) -> dict[str, Column]:
     """What a transition is made of, as ``algorithms.transitions`` makes them.
 
     Raises:
-        BadConfiguration: observations are not one array.
+        BadConfiguration: observations or actions are not one array of numbers.
     """
-    if observation.shape is None or observation.dtype is None or action.shape is None:
-        raise BadConfiguration(
-            f"spec.environment: observations of {observation} are not one array; "
-            "wrap the environment with gymnasium.wrappers.FlattenObservation"
-        )
+    seen_shape = _array_shape("observations", observation, "FlattenObservation")
+    taken_shape = _array_shape("actions", action, "TransformAction")
     kind = np.float32 if np.issubdtype(observation.dtype, np.floating) else observation.dtype
-    seen = Column(tuple(observation.shape), torch.from_numpy(np.empty(0, kind)).dtype)
+    seen = Column(seen_shape, torch.from_numpy(np.empty(0, kind)).dtype)
     number = Column((), torch.float32)
     discrete = isinstance(action, spaces.Discrete)
-    taken = Column((), torch.int64) if discrete else Column((int(np.prod(action.shape)),), torch.float32)
+    taken = Column((), torch.int64) if discrete else Column((math.prod(taken_shape),), torch.float32)
     return {
         "observation": seen,
         "action": taken,
@@ -134,3 +160,13 @@ def transition_columns(observation: spaces.Space, action: spaces.Space) -> dict[
         "discount": number,
         "next_observation": seen,
     }
+
+
+def _array_shape(name: str, space: spaces.Space, wrapper: str) -> tuple[int, ...]:
+    """Raises BadConfiguration, naming the wrapper that helps, if an element of ``space`` is not one array of numbers."""
+    if space.shape is None or space.dtype is None or space.dtype.kind not in "biuf":
+        raise BadConfiguration(
+            f"spec.environment: {name} of {space} are not one array of numbers; "
+            f"wrap the environment with gymnasium.wrappers.{wrapper}"
+        )
+    return tuple(space.shape)
