@@ -59,7 +59,7 @@ class ReplayStatus(ApiModel):
     evicted: StepsOrZero = 0
     """Transitions that made room for newer ones."""
     lost: StepsOrZero = 0
-    """Transitions that were gone with their shard."""
+    """Transitions that were gone with their shard, or are in one that is silent."""
     sampled: StepsOrZero = 0
     """Transitions drawn for learning, each as often as it was drawn."""
     priorities_applied: StepsOrZero = 0
@@ -67,7 +67,7 @@ class ReplayStatus(ApiModel):
     priorities_stale: StepsOrZero = 0
     """New priorities that came when their transition had been evicted."""
     replay_ratio: Measured = None
-    """How often a transition is drawn on average: sampled over inserted, over the last seconds."""
+    """How often a transition is drawn on average: sampled over inserted, since the run began."""
     sample_age: Measured = None
     """Mean age of drawn transitions, in transitions that were added to their shard since."""
 

@@ -40,8 +40,8 @@ class Replay(ApiModel):
     """Observations are stacks of so many frames along their first axis; each frame is then kept once, not in every stack
     that it is part of. 1: observations are kept as they are."""
     checkpoint: bool = False
-    """Save the shards too, every `checkpoint.everySeconds`, each with who keeps it: a shard that is restarted goes on with
-    what it had. Otherwise it begins empty."""
+    """Save the shards too, every `checkpoint.everySeconds`, at `checkpoint.uri`, or without one on the disk of the pod that
+    keeps it: a shard that is restarted goes on with what was saved there. Otherwise it begins empty."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
