@@ -211,6 +211,29 @@ def test_a_stray_connection_is_healed_on_a_new_url(serve: Serve) -> None:
     assert endpoint.dial(endpoint.url).call("echo", 1).result()
 
 
+def test_who_has_dialled_as_often_as_torch_can_begins_anew(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A learner dials each sampler's shard, and samplers come and go for weeks."""
+    monkeypatch.setattr(torch_rpc, "_MOST_DIALS", 3)
+    urls: list[str] = []
+    moved = threading.Event()
+
+    def note(url: str) -> None:
+        urls.append(url)
+        if len(urls) == 2:
+            moved.set()
+
+    endpoint = serve({"echo": echo}, on_url=note)
+    for _ in range(3):
+        endpoint.dial(urls[0])
+    with pytest.raises(PeerLost, match="dialled 3 times"):
+        endpoint.dial(urls[0])
+
+    assert moved.wait(5.0)
+    assert endpoint.dial(endpoint.url).call("echo", 1).result()
+
+
 def test_stop_may_come_twice_and_start_may_not(serve: Serve) -> None:
     endpoint = serve({"echo": echo})
     with pytest.raises(TransportError, match="started already"):

@@ -47,7 +47,8 @@ class Endpoint:
 
     With services it keeps itself reachable: TensorPipe closes its listener for ever when anything else than
     TensorPipe connects to it, or a caller dies while connecting. A watchdog sees that within 0.25 s, starts anew
-    on another port and hands the new URL to `on_url`; callers get PeerLost and dial again. Worse bytes (random
+    on another port and hands the new URL to `on_url`; callers get PeerLost and dial again. So it does when it has
+    dialled as often as torch can: a learner dials each shard that comes, for weeks. Worse bytes (random
     ones, an HTTP request) end the process with SIGABRT or SIGSEGV in C++, where Python can catch nothing: that is
     healed by whoever restarts the process.
     """
@@ -156,9 +157,13 @@ class Endpoint:
     def _heal(self, quit_: threading.Event) -> bool:
         """Whether there is a new URL."""
         with self._gate:
-            if quit_.is_set() or (self._agent is not None and self._agent.listening()):
+            agent = self._agent
+            if quit_.is_set() or (agent is not None and agent.listening() and not agent.exhausted):
                 return False
-            _log.warning("the RPC listener was closed by a stray connection; opening a new one")
+            if agent is not None and agent.exhausted:
+                _log.warning("the RPC endpoint has dialled as often as it can; opening a new one")
+            else:
+                _log.warning("the RPC listener was closed by a stray connection; opening a new one")
             self._close()
             self._open()
             return True

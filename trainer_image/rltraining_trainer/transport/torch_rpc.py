@@ -94,6 +94,8 @@ class Agent:
         rpc.api._init_rpc_states(self._agent)
         self.url: str = self._store.get(f"addrs/{_NAME}").decode()
         self._ids = itertools.count(1)
+        self.exhausted = False
+        """It can dial nobody any more."""
         self._lock = threading.Lock()
         self._stopped = False
         self._listener = _find_listener(_port(self.url))
@@ -103,6 +105,7 @@ class Agent:
         with self._lock:
             number = next(self._ids)  # fresh each time: torch keeps a broken pipe under its id for ever
             if number > _MOST_DIALS:
+                self.exhausted = True
                 raise PeerLost(f"this endpoint has dialled {_MOST_DIALS} times: stop and start it")
             peer = rpc.WorkerInfo(f"peer{number}", number)
             self._store.set(f"addrs/{peer.name}", url)
