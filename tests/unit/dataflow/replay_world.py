@@ -56,11 +56,15 @@ class Line:
             return lost
         return self._peer.call(service, payload)
 
+    def answer_one(self) -> None:
+        """The oldest call that is not answered."""
+        call, service, payload = self._unanswered.pop(0)
+        call.settle(("ok", self._peer.call(service, payload).result(timeout=0.0)))
+
     def thaw(self) -> None:
         self.frozen = False
-        for call, service, payload in self._unanswered:
-            call.settle(("ok", self._peer.call(service, payload).result(timeout=0.0)))
-        self._unanswered = []
+        while self._unanswered:
+            self.answer_one()
 
     def die(self) -> None:
         self.cut, self.frozen = True, False

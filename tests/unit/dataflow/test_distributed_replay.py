@@ -354,6 +354,22 @@ def test_a_frozen_shard_holds_the_learner_up_once() -> None:
     assert world.clock.now == pytest.approx(CALL_SECONDS)
 
 
+def test_answers_that_come_slowly_one_after_the_other_are_in_time(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(prefetch=3)
+    world.start("a", [1.0] * 20)
+    draw(world)
+    world.line("a").frozen = True
+    for _ in range(3):  # which ask for three more, on a slow network
+        draw(world)
+    for _ in range(3):
+        assert world.replay.next_batch(0.9 * CALL_SECONDS) is None
+        world.line("a").answer_one()
+        draw(world)
+
+    assert world.clock.now > 2 * CALL_SECONDS
+    assert not caplog.records
+
+
 def test_next_batch_returns_in_time_and_goes_on_waiting_later() -> None:
     world = World(prefetch=1)
     world.start("a", [1.0] * 20)

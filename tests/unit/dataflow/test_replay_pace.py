@@ -92,14 +92,16 @@ def test_what_may_be_inserted_is_divided_over_the_shards() -> None:
     assert world.replay.insert_limit("a") == 132
     world.start("b")
     assert world.replay.insert_limit("b") == 0, "the first one was promised everything"
-    assert world.replay.insert_limit("a") == 66, "until it asks again"
-    assert world.replay.insert_limit("b") == 66
-    world.add("a", [1.0] * 66)
-    assert world.replay.insert_limit("a") == 66
+    world.add("a", [1.0] * 2)
+    assert world.replay.insert_limit("a") == 2 + 65, "until it asks again"
+    assert world.replay.insert_limit("b") == 65
+    world.add("a", [1.0] * 65)
+    assert world.replay.insert_limit("a") == 67, "the rest is promised to b"
     world.add("b", [1.0] * 40)
-    assert world.replay.insert_limit("a") == 66, "what is left is promised to b"
-    assert world.replay.insert_limit("b") == 53
-    assert world.replay.insert_limit("a") == 79
+    assert world.replay.insert_limit("b") == 40 + 12
+    assert world.replay.insert_limit("a") == 67 + 12
+    assert world.replay.insert_limit("b") == 40 + 1, "it inserts nothing, although it may"
+    assert world.replay.insert_limit("a") == 67 + 1
     assert world.replay.insert_limit("nobody") == 0
 
 
@@ -234,3 +236,27 @@ def test_shards_that_nobody_writes_to_keep_none_from_filling_the_memory(idle: in
     fill()
     run(world, "a", 100, wish=20, updates=2)
     fill()
+
+
+@pytest.mark.parametrize("ratio", [0.5, 500.0])
+def test_shards_that_nobody_writes_to_hold_nobody_up_later_either(ratio: float) -> None:
+    world = paced(ratio)
+    idle = [f"idle-{number}" for number in range(5)]
+    for name in ("a", *idle):
+        world.start(name)
+    run(world, ["a"], 20, wish=20, updates=5)
+    added = 0
+    for _ in range(60):
+        for name in idle:
+            write(world, name, 0)
+        added += write(world, "a", 1)
+        for _ in range(40):
+            learn(world)
+            error(world)
+
+    assert added > 20
+    added = sum(write(world, name, 10) for name in idle)
+    assert added > 0, "whoever was idle may begin"
+    for _ in range(100):
+        learn(world)
+    run(world, ["a", *idle], 20, wish=3, updates=100)

@@ -20,7 +20,7 @@ from rltraining_trainer.dataflow.replay.batch import Part, ReplayBatch, assemble
 from rltraining_trainer.dataflow.replay.buffer import ReplayCounts
 from rltraining_trainer.dataflow.replay.ledger import Ledger
 from rltraining_trainer.dataflow.replay.pace import Pace
-from rltraining_trainer.dataflow.replay.requests import CALL_SECONDS, Request, Round
+from rltraining_trainer.dataflow.replay.requests import Request, Round
 from rltraining_trainer.dataflow.replay.shard import ShardPeer
 from rltraining_trainer.dataflow.replay.shard_map import NOTHING, Shard, ShardMap
 from rltraining_trainer.dataflow.replay.stats import ReplayStats
@@ -275,7 +275,7 @@ class DistributedReplay:
         except TransportError as error:
             self._leave(shard, str(error))
         else:
-            self._run_errand(Request(shard, now + CALL_SECONDS))
+            self._run_errand(Request(shard, now))
 
     def _ask(self) -> None:
         """Ask for batches as far ahead as may be, and return the priorities that no request took along."""
@@ -292,7 +292,7 @@ class DistributedReplay:
             for shard in self._ledger.creditors:
                 if shard.answers:
                     update = self._ledger.collect(shard)
-                    self._run_errand(Request(shard, now + CALL_SECONDS, update=update))
+                    self._run_errand(Request(shard, now, update=update))
 
     def _split(self, now: float) -> Round | None:
         """Requests for one batch; None if there is nothing to draw from."""
@@ -303,7 +303,7 @@ class DistributedReplay:
         shares = [mass / sum(masses) for mass in masses]
         counts = allot(masses, self._count, self._random.random())
         requests = [
-            Request(shard, now + CALL_SECONDS, count, share, self._ledger.collect(shard))
+            Request(shard, now, count, share, self._ledger.collect(shard))
             for shard, count, share in zip(shards, counts, shares, strict=True)
             if count or self._by_buffer  # the least likely item may be where nothing is drawn from
         ]
@@ -359,7 +359,7 @@ class DistributedReplay:
         self._ledger.settle(request, drawn, *answer["updated"])
         shard.observe(ReplayCounts(*answer["counts"]), answer["mass"], answer.get("smallest"))
         if request.peer is shard.peer:
-            shard.heard, shard.answers = now, True
+            shard.heard, shard.answered, shard.answers = now, now, True
         return answer
 
     def _send(self, request: Request) -> None:

@@ -49,7 +49,7 @@ class Pace:
         """How many insertions the shard of that name may have made by now; None: no limit. It may be less than it was.
 
         What may still be inserted at all is divided evenly over the shards that are present, less what the others were
-        told that they may.
+        told that they may. A shard that was told so and inserts nothing may still insert one, but keeps it from nobody.
         """
         allowed = self._limiter.insert_limit(self._sampled)
         if allowed is None:
@@ -59,14 +59,14 @@ class Pace:
             return 0
         inserted = self._shards.holdings().inserted
         if not self.is_filled():
-            # One more for each shard: nobody may insert what is promised to a shard that nobody writes to.
-            missing = self._minimum - self._present_insertions()
-            allowed = max(allowed, inserted + missing + len(present))
+            allowed = max(allowed, inserted + self._minimum - self._present_insertions())
+        shard.idle = shard.counts.inserted == shard.asked_with and shard.granted > shard.asked_with
+        shard.asked_with = shard.counts.inserted
+        others = [other for other in present if other is not shard and not other.idle]
+        promised = sum(max(0, other.granted - other.counts.inserted) for other in others)
         room = allowed - inserted
-        promised = sum(
-            max(0, other.granted - other.counts.inserted) for other in present if other is not shard
-        )
-        shard.granted = shard.counts.inserted + max(0, min(max(1, room // len(present)), room - promised))
+        share = 1 if shard.idle else max(1, room // (1 + len(others)))
+        shard.granted = shard.counts.inserted + max(0, min(share, room - promised))
         return shard.granted
 
     def get_state(self) -> dict[str, Any]:

@@ -12,7 +12,10 @@ from rltraining_trainer.dataflow.replay.shard_map import Shard
 from rltraining_trainer.transport import Call
 
 CALL_SECONDS = 2.0
-"""A shard that has not answered for so long leaves the map: the longest that a dying one can hold the learner up."""
+"""A shard that owes an answer, and has given none for so long, leaves the map: the longest that a dying one can hold the
+learner up."""
+_FORGOTTEN_SECONDS = 60.0
+"""When the transport may forget a call. An answer that comes so late has waited behind many others on a slow network."""
 
 
 @dataclass(eq=False)
@@ -20,7 +23,8 @@ class Request:
     """One message to a shard: draw `count` items, and take priorities back. With neither, it only asks for an answer."""
 
     shard: Shard
-    deadline: float
+    asked: float
+    """When, in seconds."""
     count: int = 0
     share: float = 0.0
     """Probability that a draw comes from this shard."""
@@ -40,7 +44,12 @@ class Request:
         self.peer = self.shard.peer
         payload: dict[str, Any] = {"update": self.update, "count": self.count, "smallest": smallest}
         service = "sample" if self.count else "update" if self.update is not None else "stats"
-        self.call = self.peer.call(service, payload, timeout=CALL_SECONDS)
+        self.call = self.peer.call(service, payload, timeout=_FORGOTTEN_SECONDS)
+
+    @property
+    def deadline(self) -> float:
+        """When the shard should have answered; answers to earlier requests put it off."""
+        return max(self.asked, self.shard.answered) + CALL_SECONDS
 
     def is_over(self, now: float) -> bool:
         """Answered, too late, or to a peer by which the shard is no longer reached."""

@@ -46,8 +46,14 @@ class Shard:
     """How it is reached, once it was dialled."""
     answers: bool = False
     """The peer has answered, so that draws may rely on it."""
+    answered: float = 0.0
+    """When it last did."""
     granted: int = 0
     """How many insertions it was told that it may have made."""
+    asked_with: int = -1
+    """How many it had made when it was told so."""
+    idle: bool = False
+    """It makes none, although it may."""
 
     @property
     def size(self) -> int:
