@@ -153,6 +153,40 @@ def test_whoever_may_not_insert_waits_until_it_may(world: World) -> None:
     assert torch.equal(told["parameters"], torch.ones(3)), "the newest then"
 
 
+def test_many_who_wait_cost_little_while_none_may_go_on(world: World) -> None:
+    asked: list[str] = []
+
+    def limit(keeper: str) -> int:
+        asked.append(keeper)
+        return 7
+
+    world.reports._limit = limit
+    names = [f"sampler-{number}" for number in range(100)]
+    waiting = [world.report(name) for name in names]
+    assert asked == names, "one who comes is no reason to look at all who wait"
+    asked.clear()
+    for _ in range(50):
+        world.reports.release()
+    assert sorted(asked) == sorted(names), "each has its turn"
+
+    world.limit = 8
+    world.reports._limit = lambda keeper: 8
+    world.reports.release()
+    assert all(answer(parked) is not None for parked in waiting)
+
+
+def test_one_who_may_not_go_on_holds_up_nobody_else(world: World) -> None:
+    waiting = {}
+    for name in ("gone-0", "gone-1", "gone-2", "sampler-0"):
+        world.limit = 7
+        waiting[name] = world.report(name)
+    world.reports._limit = lambda keeper: 8 if keeper == "sampler-0" else 0
+    world.reports.release()
+    world.reports.release()
+
+    assert answer(waiting["sampler-0"])["limit"] == 8
+
+
 def test_whoever_keeps_no_shard_does_not_wait_here(world: World) -> None:
     world.limit = 0
 

@@ -21,6 +21,8 @@ from rltraining_trainer.transport import Handler, Parked, Payload
 
 HOLD_SECONDS = 1.0
 """Seconds after which a parked answer is given in any case, so that whoever waits is known to live."""
+REFUSALS = 2
+"""Of those who wait, in one pass: with hundreds of samplers more would take longer than an update."""
 
 
 class Report(NamedTuple):
@@ -107,7 +109,6 @@ class SamplerReports:
             self._announce(sender, report.shard)
         with self._lock:
             self._count(sender, report)
-        self.release()  # what others have done may let those who wait go on
         answer = self._answer(sender, report)
         if answer is not None:
             return answer
@@ -127,16 +128,24 @@ class SamplerReports:
         return news
 
     def release(self) -> None:
-        """Answer those who wait and may go on, or have waited long enough."""
+        """Answer those who wait and may go on, or have waited long enough; to be called often.
+
+        All wait for the same, the learner's draws: after a few refusals the others are left for the next time.
+        """
         with self._lock:
             waiting, self._waiting = self._waiting, []
-        now = self._clock()
+        now, refused, left = self._clock(), list[_Waiting](), list[_Waiting]()
         for one in waiting:
-            answer = self._answer(one.sender, one.report, late=one.until <= now)
-            if answer is None and not self._wait(one):
-                answer = self._answer(one.sender, one.report, late=True)
-            if answer is not None:
+            late = one.until <= now
+            if len(refused) == REFUSALS and not late and not self._done:
+                left.append(one)
+            elif (answer := self._answer(one.sender, one.report, late=late)) is not None:
                 one.parked.resolve(answer)
+            else:
+                refused.append(one)
+        for one in left + refused:
+            if not self._wait(one):
+                one.parked.resolve(self._answer(one.sender, one.report, late=True))
 
     def finish(self) -> None:
         """The run is over: every answer says so from now on, and the parked ones are given at once."""
