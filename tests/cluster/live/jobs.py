@@ -20,6 +20,19 @@ Json = dict[str, Any]
 EXAMPLES = Path(__file__).parents[3] / "examples"
 CLAIM = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
 CHILDREN = "pods,services,configmaps,secrets,networkpolicies,poddisruptionbudgets,persistentvolumeclaims"
+GENTLE = """
+import time
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Gentle(CartPoleEnv):
+    def step(self, action):
+        time.sleep(0.01)
+        return super().step(action)
+
+gym.register("Gentle-v0", entry_point=Gentle, max_episode_steps=500)
+"""
+"""CartPole at a walking pace: the machine has other things to do meanwhile."""
 
 
 def example(name: str, **changes: Any) -> Json:

@@ -10,24 +10,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from jobs import CLAIM, Job, Json, Team, every, example
+from jobs import CLAIM, GENTLE, Job, Json, Team, every, example
 
 pytestmark = pytest.mark.timeout(300)
 
 HANDOVER_SECONDS = 15.0
-GENTLE = """
-import time
-import gymnasium as gym
-from gymnasium.envs.classic_control import CartPoleEnv
-
-class Gentle(CartPoleEnv):
-    def step(self, action):
-        time.sleep(0.01)
-        return super().step(action)
-
-gym.register("Gentle-v0", entry_point=Gentle, max_episode_steps=500)
-"""
-"""CartPole at a walking pace: the machine has other things to do meanwhile."""
 
 
 @pytest.fixture(scope="module")

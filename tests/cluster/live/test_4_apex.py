@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from jobs import Job, Team, example
+from jobs import GENTLE, Job, Team, example
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -16,7 +16,7 @@ BEGIN_SECONDS = 180
 @pytest.fixture(scope="module")
 def jobs(team: Team) -> Iterator[dict[str, Job]]:
     """All three run while each is looked at."""
-    dedicated = example("pendulum-ddpg-apex", stop={"environmentSteps": 20_000})
+    dedicated = example("pendulum-ddpg-apex", stop={"environmentSteps": 8_000})
     dedicated["algorithm"]["ddpgApex"]["replay"]["placement"] = "Dedicated"
     specs = {
         "dqn": example("cartpole-dqn-apex", stop={"environmentSteps": 60_000}),
@@ -33,7 +33,7 @@ def test_dqn_learns_from_the_shards_of_its_samplers(jobs: dict[str, Job]) -> Non
     status = jobs["dqn"].until_phase("Succeeded", BEGIN_SECONDS)
     memory = status["replay"]
     assert memory["shards"] == 2
-    assert memory["inserted"] == memory["size"] + memory["evicted"] + memory["lost"] >= 50_000
+    assert memory["inserted"] == memory["size"] + memory["evicted"] + memory["lost"] >= 15_000
     assert memory["prioritiesApplied"] > 0
     assert status["failures"] == status["restarts"] == 0
 
