@@ -167,7 +167,7 @@ def test_the_memory_may_lie_elsewhere_and_be_lost_there(train: Train, placement:
         await run.until_ready()
         await run.until(lambda job: job.status.progress.updates > 0)
         assert memory(run).shards == 1
-        await run.until(lambda job: job.status.checkpoint is not None)  # a learner that is lost before begins anew
+        await run.until(lambda job: job.status.checkpoint is not None)
         incarnation = run.points[-1]["run"]
         run.kill(keeper)
         await eventually(

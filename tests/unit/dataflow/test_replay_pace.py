@@ -105,6 +105,14 @@ def test_what_may_be_inserted_is_divided_over_the_shards() -> None:
     assert world.replay.insert_limit("nobody") == 0
 
 
+def test_the_only_shard_is_promised_everything_however_often_it_asks() -> None:
+    """As the first learner does for its own, with placement Learner: far more often than anybody inserts."""
+    world = paced(1.0)
+    world.start("a")
+
+    assert [world.replay.insert_limit("a") for _ in range(3)] == [132, 132, 132]
+
+
 def test_many_shards_share_a_room_that_is_smaller_than_they_are_many() -> None:
     world = paced(1.0)
     names = [f"shard-{number}" for number in range(200)]

@@ -49,7 +49,7 @@ class Pace:
         """How many insertions the shard of that name may have made by now; None: no limit. It may be less than it was.
 
         What may still be inserted at all is divided evenly over the shards that are present, less what the others were
-        told that they may. A shard that was told so and inserts nothing may still insert one, but keeps it from nobody.
+        told that they may. Where there are others, one that was told so and inserts nothing may still insert one, but keeps it from nobody.
         """
         allowed = self._limiter.insert_limit(self._sampled)
         if allowed is None:
@@ -65,7 +65,7 @@ class Pace:
         others = [other for other in present if other is not shard and not other.idle]
         promised = sum(max(0, other.granted - other.counts.inserted) for other in others)
         room = allowed - inserted
-        share = 1 if shard.idle else max(1, room // (1 + len(others)))
+        share = 1 if shard.idle and len(present) > 1 else max(1, room // (1 + len(others)))
         shard.granted = shard.counts.inserted + max(0, min(share, room - promised))
         return shard.granted
 
