@@ -49,7 +49,8 @@ class Pace:
         """How many insertions the shard of that name may have made by now; None: no limit. It may be less than it was.
 
         What may still be inserted at all is divided evenly over the shards that are present, less what the others were
-        told that they may. Where there are others, one that was told so and inserts nothing may still insert one, but keeps it from nobody.
+        told that they may. Where there are others, one that was told so and inserts nothing may still insert one, but
+        keeps it from nobody.
         """
         allowed = self._limiter.insert_limit(self._sampled)
         if allowed is None:
