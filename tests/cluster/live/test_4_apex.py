@@ -19,9 +19,14 @@ def jobs(team: Team) -> Iterator[dict[str, Job]]:
     dedicated = example("pendulum-ddpg-apex", stop={"environmentSteps": 8_000})
     dedicated["algorithm"]["ddpgApex"]["replay"]["placement"] = "Dedicated"
     specs = {
-        "dqn": example("cartpole-dqn-apex", stop={"environmentSteps": 60_000}),
+        "dqn": example("cartpole-dqn-apex", stop={"environmentSteps": 20_000}),
         "ddpg": dedicated,
-        "pair": example("cartpole-two-learners", stop={"seconds": 3600, "environmentSteps": 10**9}),
+        "pair": example(
+            "cartpole-two-learners",
+            stop={"seconds": 3600, "environmentSteps": 10**9},
+            code=team.code("gentle", gentle=GENTLE),
+            environment={"id": "gentle:Gentle-v0", "numEnvs": 4},
+        ),
     }
     jobs = {name: team.submit(name, spec) for name, spec in specs.items()}
     yield jobs
