@@ -49,44 +49,45 @@ _FRAMES = Column((4, 84, 84), torch.uint8)  # 28 KB
 _NONE = Column((0,), torch.float32)
 KINDS = (
     Kind("small", _VECTOR, _VECTOR, 100_000, 512, 104_000, 250_000, 100_000),
-    Kind("Atari, 28 KB", _FRAMES, _NONE, 20_000, 64, 26_000, 60_000, 0),
+    Kind("Atari, 28 KB", _FRAMES, _NONE, 20_000, 64, 8_000, 60_000, 0),
 )
 
 
 def run(seeds: int) -> None:
     os.environ["TP_SOCKET_IFNAME"] = "lo"
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # shards need not tell that the learner left
     torch.set_num_threads(1)
     sys.setswitchinterval(0.0005)
     keep_memory()
     rows = []
     for kind in KINDS:
-        with _shards(kind) as (replay, endpoint):
+        with _shards(kind) as (replay, pipes):
             _cycle(replay, 0.5)
-            before, cpu = replay.stats(), time.process_time()
+            before, cpu, busy = replay.stats(), time.process_time(), _cpu(pipes)
             began = time.monotonic()
             _cycle(replay, SECONDS)
             seconds = time.monotonic() - began
-            after = replay.stats()
+            after, cpu, busy = replay.stats(), time.process_time() - cpu, _cpu(pipes) - busy
             replay.check_valid()
-            drawn = after.applied + after.stale - before.applied - before.stale
-            rows.append(
-                (
-                    kind.name,
-                    thousands(drawn / seconds),
-                    thousands(kind.wanted),
-                    thousands((after.inserted - before.inserted) / seconds),
-                    thousands(kind.wanted_appends) if kind.wanted_appends else "-",
-                    f"{(after.stale - before.stale) / drawn:.1%}",
-                    f"{(time.process_time() - cpu) / seconds:.2f}",
-                )
+        drawn = after.applied + after.stale - before.applied - before.stale
+        batches = drawn / BATCH
+        rows.append(
+            (
+                kind.name,
+                thousands(drawn / seconds),
+                thousands(kind.wanted),
+                thousands((after.inserted - before.inserted) / seconds),
+                thousands(kind.wanted_appends) if kind.wanted_appends else "-",
+                f"{(after.stale - before.stale) / drawn:.1%}",
+                f"{cpu / batches * 1e3:.2f}",
+                f"{busy / batches * 1e3:.2f}",
             )
-            endpoint.stop()
-    print_table(
-        (f"batch {BATCH}", "drawn + updated/s", "wanted", "appends/s", "wanted", "stale", "learner's cores"),
-        rows,
-    )
+        )
+    header = ("drawn + updated/s", "wanted", "appends/s", "wanted", "stale", "learner's CPU", "shards' CPU")
+    print_table((f"{SHARDS} shards, batch {BATCH}", *header), rows)
     print(
-        "\nWriters keep to a pace: 104 k appends/s of small items, 26 k of Atari's, if they are not slowed down."
+        f"\nCPU: ms a batch; the shards' with what their writers take, who keep to {KINDS[0].pace:,} small and "
+        f"{KINDS[1].pace:,} Atari appends/s."
     )
 
 
@@ -100,7 +101,7 @@ def _cycle(replay: DistributedReplay, seconds: float) -> None:
 
 
 @contextmanager
-def _shards(kind: Kind) -> Iterator[tuple[DistributedReplay, Endpoint]]:
+def _shards(kind: Kind) -> Iterator[tuple[DistributedReplay, list[Connection]]]:
     endpoint = Endpoint("learner", TOKEN)
     endpoint.start()
     replay = DistributedReplay(endpoint.dial, Replay(minimum=BATCH), BATCH, seed=0)
@@ -115,13 +116,21 @@ def _shards(kind: Kind) -> Iterator[tuple[DistributedReplay, Endpoint]]:
     for number, described in enumerate([pipe.recv() for pipe in pipes]):
         replay.announce(f"shard-{number}", now=time.monotonic(), **described)
     for pipe in pipes:
-        pipe.send("write")
+        pipe.send("begin")
     try:
-        yield replay, endpoint
+        yield replay, pipes
     finally:
+        endpoint.stop()
         for process in processes:
             process.kill()
             process.join()
+
+
+def _cpu(pipes: list[Connection]) -> float:
+    """Seconds that the processes of all shards have computed."""
+    for pipe in pipes:
+        pipe.send("cpu")
+    return sum(pipe.recv() for pipe in pipes)
 
 
 def _keep(kind: Kind, number: int, pipe: Connection) -> None:
@@ -142,6 +151,9 @@ def _keep(kind: Kind, number: int, pipe: Connection) -> None:
     pipe.recv()
     began, added, pace = time.monotonic(), 0, kind.pace / SHARDS
     while True:
+        if pipe.poll():
+            pipe.recv()
+            pipe.send(time.process_time())
         shard.add(items, priorities)
         added += kind.block
         time.sleep(max(0.0, began + added / pace - time.monotonic()))
