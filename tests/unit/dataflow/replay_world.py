@@ -7,7 +7,14 @@ from typing import Any
 
 import torch
 from rltraining_api.algorithms.replay import Replay
-from rltraining_trainer.dataflow.replay import Column, DistributedReplay, LocalPeer, ReplayBuffer, ReplayShard
+from rltraining_trainer.dataflow.replay import (
+    Column,
+    DistributedReplay,
+    LocalPeer,
+    ReplayBatch,
+    ReplayBuffer,
+    ReplayShard,
+)
 from rltraining_trainer.transport import Call, Payload, PeerLost
 
 COLUMNS = {"value": Column((), torch.float64)}
@@ -131,3 +138,27 @@ class World:
     def announce(self, name: str) -> None:
         shard = self.shards[name]
         self.replay.announce(name, url=self.url(name), now=self.clock.now, **shard.describe())
+
+
+def draw(world: World, replay: DistributedReplay | None = None) -> ReplayBatch:
+    replay = replay or world.replay
+    batch = replay.next_batch(0.0)
+    replay.check_valid()
+    assert batch is not None, "there is no batch"
+    return batch
+
+
+def learn(world: World, batch: ReplayBatch, replay: DistributedReplay | None = None) -> None:
+    """Priorities stay what they are: each item's value is its priority."""
+    replay = replay or world.replay
+    replay.update(batch, batch.items["value"])
+    replay.check_valid()
+
+
+def settle(world: World) -> None:
+    """All that is under way comes home."""
+    world.replay.set_share(10**6 - 1, 10**6)  # a learner for which nothing is left to draw
+    while (batch := world.replay.next_batch(0.0)) is not None:
+        learn(world, batch)
+    world.replay.next_batch(0.0)
+    world.replay.check_valid()
