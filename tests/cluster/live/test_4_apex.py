@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from jobs import Job, Team, example
+from jobs import GENTLE, Job, Team, example
 
 pytestmark = pytest.mark.timeout(300)
 
