@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from math import ceil, inf
+from math import floor, inf
 
 
 def allot(masses: Sequence[float], count: int, offset: float) -> list[int]:
@@ -27,7 +27,12 @@ def allot(masses: Sequence[float], count: int, offset: float) -> list[int]:
     if not 0 < total < inf:
         raise ValueError("there is nothing to draw from: all masses are 0")
     # Points before the end of a shard's piece; whoever shares the line's very end shares all of them.
-    before = [
-        count if end == total else min(count, max(0, ceil(end / total * count - offset))) for end in ends
-    ]
+    before = [count if end == total else _points_before(end / total * count, offset) for end in ends]
     return [here - there for here, there in zip(before, [0, *before], strict=False)]
+
+
+def _points_before(place: float, offset: float) -> int:
+    """How many of the points j + offset lie before `place`: its whole part, and one more if its fraction is beyond the offset.
+    Both are exact, as `ceil(place - offset)` would not be."""
+    whole = floor(place)
+    return whole + (place - whole > offset)
