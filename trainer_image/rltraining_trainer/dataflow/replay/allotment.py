@@ -26,8 +26,8 @@ def allot(masses: Sequence[float], count: int, offset: float) -> list[int]:
     total = ends[-1] if ends else 0.0
     if not 0 < total < inf:
         raise ValueError("there is nothing to draw from: all masses are 0")
-    # Points before the end of a shard's piece; whoever shares the line's very end shares all of them.
-    before = [count if end == total else _points_before(end / total * count, offset) for end in ends]
+    # Points before the end of each piece; whoever shares the line's very end shares all of them.
+    before = [count if end == total else _points_before(end * count / total, offset) for end in ends]
     return [here - there for here, there in zip(before, [0, *before], strict=False)]
 
 
