@@ -153,7 +153,13 @@ HALF_BOUNDED = spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 1], 
             build_deterministic,
             MLP,
             spaces.Box(0, 9, (2,), np.int64),
-            r"spec\.algorithm\.ddpgApex: it needs actions in a Box of floats, but .*int64\); use .*",
+            r"spec\.environment: actions of Box\(.*int64\) are not supported; wrap the environment .* Box of floats",
+        ),
+        (
+            Q,
+            MLP,
+            spaces.MultiDiscrete([2, 3]),
+            r"spec\.environment: actions of MultiDiscrete\(.*\) are not supported; wrap the environment .* Discrete .*",
         ),
         (
             build_deterministic,
@@ -173,7 +179,7 @@ HALF_BOUNDED = spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 1], 
         (Q, NATURE, THREE, r"spec\.network\.natureCnn: it needs images, .*"),
         (build_deterministic, NATURE, ARM, r"spec\.network\.natureCnn: it needs images, .*"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_what_does_not_fit_is_one_sentence(
     build: Callable, network: Network, actions: spaces.Space, sentence: str

@@ -45,6 +45,7 @@ def build_q_network(
     network: Network, observation_space: spaces.Space, action_space: spaces.Space, *, dueling: bool
 ) -> tuple[QNetwork, GreedyActions]:
     """The network of dqnApex for these spaces, and how its values become actions. Raises as ``build_actor_critic``."""
+    _distribution(action_space)  # which refuses what no algorithm takes
     if not isinstance(action_space, spaces.Discrete):
         raise BadConfiguration(
             "spec.algorithm.dqnApex: it needs Discrete actions, but those of the environment are "
@@ -63,7 +64,8 @@ def build_deterministic(
     With ``network.mlp`` the critic's layers take observation and action together; otherwise they take what the rest of the
     network makes of the observation, and the action. Raises as ``build_actor_critic``.
     """
-    if not (isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating)):
+    _distribution(action_space)  # which refuses what no algorithm takes
+    if not isinstance(action_space, spaces.Box):
         raise BadConfiguration(
             "spec.algorithm.ddpgApex: it needs actions in a Box of floats, but those of the environment are "
             f"{_shown(action_space)}; use dqnApex or impala"
