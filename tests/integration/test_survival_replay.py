@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import time
 
@@ -157,6 +158,21 @@ def test_a_shard_that_is_saved_goes_on_with_what_it_had(train: Train) -> None:
         last = run.points[-1]
         assert last["replay/size"] >= before / 2
         assert "the shard went on from" in (run.cluster.workdir / "logs" / f"{SAMPLER}.log").read_text()
+        await run.finish()
+
+    train(replay_job(replay={"checkpoint": True}), scenario)
+
+
+@pytest.mark.timeout(60)
+def test_a_shard_that_cannot_be_saved_is_told_of(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        await until_learning(run)
+        folder = run.cluster.workdir / "replay" / SAMPLER
+        await eventually(lambda: saved_shards(run, SAMPLER))
+        shutil.rmtree(folder)
+        folder.write_text("in the way")
+        job = await run.until(lambda job: any("ShardNotSaved" in text for text in job.status.warnings))
+        assert SAMPLER in job.status.warnings[0]
         await run.finish()
 
     train(replay_job(replay={"checkpoint": True}), scenario)

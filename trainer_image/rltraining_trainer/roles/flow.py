@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from rltraining_api.contract import Warning
 from rltraining_api.status import ReplayStatus
 from torch import Tensor
 
@@ -66,6 +67,9 @@ class Flow(Protocol):
 
     def replay(self) -> ReplayStatus | None:
         """Its memory, for the status."""
+
+    def warnings(self) -> tuple[Warning, ...]:
+        """What users should know."""
 
     def tend(self, now: float) -> None:
         """What is to be done now and then: called after each update and at least every quarter of a second."""

@@ -106,7 +106,8 @@ class RunRecord:
 
     def warnings(self) -> tuple[Warning, ...]:
         failure = self._metrics.failure
-        return self._warnings + ((Warning(reason="MetricsNotWritten", message=failure),) if failure else ())
+        metrics = (Warning(reason="MetricsNotWritten", message=failure),) if failure else ()
+        return self._warnings + metrics + self._flow.warnings()
 
     def _get_state(self) -> dict[str, Any]:
         """All that a checkpoint must hold: with it a new learner goes on as this one would have."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from gymnasium import spaces
 from rltraining_api.algorithms import DdpgApex, DqnApex
+from rltraining_api.contract import Warning
 from rltraining_api.status import ReplayStatus
 from torch import Tensor
 
@@ -67,6 +68,7 @@ class ReplayFlow:
         )
         here = self._first and settings.replay.placement == "Learner"
         self._kept = KeptShard(context, settings.replay, of, 1) if here else None
+        self._failures: dict[str, str | None] = {}  # by who keeps the shard: why it could not be saved
         self._others = Drawers(self._replay.shards)
         self._follower = Follower(
             context, endpoint, "shards", lambda: draws(self._replay.stats()), self._replay.set_shards
@@ -152,6 +154,14 @@ class ReplayFlow:
             sample_age=round(stats.sample_age, 1),
         )
 
+    def warnings(self) -> tuple[Warning, ...]:
+        failed = {name: failure for name, failure in self._failures.copy().items() if failure}
+        if not failed:
+            return ()
+        name, failure = min(failed.items())
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        return (Warning(reason="ShardNotSaved", message=f"the shard of {name}{more}: {failure}"),)
+
     def tend(self, now: float) -> None:
         self._let_go_on()
         if self._kept is not None:
@@ -188,7 +198,9 @@ class ReplayFlow:
             self._kept.shard.set_limit(self._replay.insert_limit(self._pod))
 
     def _announce(self, name: str, shard: dict[str, Any]) -> None:
-        self._replay.announce(name, now=time.monotonic(), **shard)
+        description = dict(shard)
+        self._failures[name] = description.pop("failure", None)
+        self._replay.announce(name, now=time.monotonic(), **description)
 
     def _dial(self, url: str) -> ShardPeer:
         if self._kept is not None and url == self._endpoint().url:

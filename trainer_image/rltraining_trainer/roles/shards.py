@@ -48,8 +48,9 @@ class KeptShard:
             self._checkpoints = CheckpointWriter(store)
 
     def describe(self, endpoint: Endpoint) -> dict[str, Any]:
-        """What the learner is to be told of it."""
-        return {**self.shard.describe(), "url": endpoint.url}
+        """What the learner is to be told of it: where it is, what it holds, and why it could not be saved."""
+        failure = self._checkpoints.failure if self._checkpoints is not None else None
+        return {**self.shard.describe(), "url": endpoint.url, "failure": failure}
 
     def tend(self, now: float) -> None:
         """Save it, if that is due."""

@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from rltraining_api.algorithms import Impala
+from rltraining_api.contract import Warning
 from rltraining_api.status import ReplayStatus
 from torch import Tensor
 
@@ -115,6 +116,9 @@ class TrajectoryFlow:
 
     def replay(self) -> ReplayStatus | None:
         return None
+
+    def warnings(self) -> tuple[Warning, ...]:
+        return ()
 
     def tend(self, now: float) -> None:
         """Nothing: the queue looks after itself."""
