@@ -68,7 +68,7 @@ class NaiveReplay:
         assert draw.slots.tolist() == [version % self.capacity for version in versions]
         assert draw.ages.tolist() == [self.inserted - version for version in versions]
         expected = torch.tensor([weights[version] / mass for version in versions], dtype=torch.float64)
-        torch.testing.assert_close(draw.probabilities, expected, rtol=1e-12, atol=0)
+        assert torch.allclose(draw.probabilities, expected, rtol=1e-12, atol=0)
         assert min(draw.probabilities) > 0
         # In the order that the draw goes through them.
         order = sorted(weights) if self.exponent is None else sorted(weights, key=lambda v: v % self.capacity)

@@ -147,6 +147,7 @@ def test_when_kopf_was_away_a_resync_is_asked_for(kubeconfig: Path) -> None:
     async def scenario() -> None:
         async with watching(kubeconfig) as scene:
             await until(lambda: scene.names() == {"first"})
+            await until(lambda: scene.server.asked("WATCH", PLURAL) == 1)  # the list came before it
             scene.server.faults.append(Fault("WATCH", PLURAL, error=500))
             scene.server.hang_up(PLURAL)
             await until(lambda: scene.missed == 1)
