@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -15,18 +15,11 @@ from rltraining_api.algorithms.optimizer import Optimizer as OptimizerSettings
 from torch import Tensor
 
 from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
+from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.transitions import PRIORITY_EPSILON, Transitions
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.networks import PolicyNetwork
-
-Reduce = Callable[[Tensor, float], float]
-"""Sums a gradient ``[N]`` in place over all learners, and returns the sum of their counts of transitions."""
-
-
-def alone(gradient: Tensor, count: float) -> float:
-    """The only learner's ``Reduce``."""
-    return count
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ v-trace.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from rltraining_api.algorithms import Impala
 from torch import Tensor
 
 from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
+from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.unrolls import Unroll, concatenate, move
 from rltraining_trainer.algorithms.vtrace import vtrace
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
@@ -51,7 +52,7 @@ class ImpalaLearner:
     def step(
         self,
         unrolls: Sequence[Unroll],
-        reduce: Callable[[Tensor, float], float] = lambda gradient, count: count,
+        reduce: Reduce = alone,
     ) -> dict[str, Tensor]:
         """``updates_per_batch`` updates from a batch of unrolls; returns the last one's terms of the loss, each ``[]``.
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from rltraining_api.contract import Warning
 from rltraining_api.status import ReplayStatus
 from torch import Tensor
 
+from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.roles.progress import Experience
 from rltraining_trainer.transport import Handler
-
-Reduce = Callable[[Tensor, float], float]
-"""Sums a gradient ``[N]`` in place over all learners, and returns the sum of their counts."""
 
 
 class Algorithm(Protocol):

@@ -16,6 +16,7 @@ from torch import Tensor
 from rltraining_trainer.algorithms.apex import ApexLearner
 from rltraining_trainer.algorithms.ddpg import DdpgActor, DdpgLearner
 from rltraining_trainer.algorithms.dqn import DqnActor, DqnLearner
+from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.algorithms.transitions import Actor
 from rltraining_trainer.dataflow import ModelServer, flatten_parameters
 from rltraining_trainer.dataflow.replay import (
@@ -27,7 +28,6 @@ from rltraining_trainer.dataflow.replay import (
 from rltraining_trainer.dataflow.reports import SamplerReports
 from rltraining_trainer.networks import build_deterministic, build_q_network
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.flow import Reduce
 from rltraining_trainer.roles.followers import Drawers, Follower, draws
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import Experience

@@ -17,6 +17,7 @@ from rltraining_api.status import ReplayStatus
 from torch import Tensor
 
 from rltraining_trainer.algorithms.impala import ImpalaLearner
+from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.algorithms.unrolls import UnrollCollector
 from rltraining_trainer.dataflow import (
     WANTS_NONE,
@@ -30,7 +31,6 @@ from rltraining_trainer.dataflow.reports import SamplerReports
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.flow import Reduce
 from rltraining_trainer.roles.followers import Follower
 from rltraining_trainer.roles.link import LearnerLink
 from rltraining_trainer.roles.progress import Experience
