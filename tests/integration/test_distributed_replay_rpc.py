@@ -7,7 +7,6 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,13 +27,13 @@ from rltraining_trainer.dataflow.replay.rate_limiter import RateLimiter
 from rltraining_trainer.dataflow.replay.requests import CALL_SECONDS
 from rltraining_trainer.transport import Endpoint, MemberServer, Payload
 from transport_members import TOKEN
-from transport_processes import Member, Zygote
+from transport_processes import Member, Start
 
 BATCH = 64
 MINIMUM = 200
 CAPACITY = 2000
 
-Start = Callable[..., Member]
+MEMBERS = "replay_members.py"
 
 
 class Learner:
@@ -124,27 +123,6 @@ def check(batch: ReplayBatch) -> None:
     assert (batch.items["observation"] == number[:, None]).all()
     assert torch.equal(number, batch.places[1].long()), "an item is not the insertion that it should be"
     assert bool((batch.weights > 0).all())
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    zygote = Zygote("replay_members.py")
-    yield zygote
-    zygote.close()
-
-
-@pytest.fixture
-def start(zygote: Zygote, tmp_path: Path) -> Iterator[Start]:
-    """``start(role, *arguments)``: a new member, which is gone after the test."""
-    members: list[Member] = []
-
-    def begin(role: str, *arguments: Any) -> Member:
-        members.append(Member(zygote, role, tmp_path / f"said-{len(members)}", arguments))
-        return members[-1]
-
-    yield begin
-    for member in members:
-        member.close()
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from transport_processes import Member, Zygote
+from transport_processes import Member, Start
 
 QUICK = {"collective": 3.0}
 """Time-outs for tests that freeze somebody. Nobody who lives may be as slow as this."""
@@ -88,47 +87,36 @@ def assert_in_step(learners: list[ToyLearner]) -> None:
     assert shared, "no two were ever seen at the same update"
 
 
-Start = Callable[..., ToyLearner]
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    zygote = Zygote("group_members.py")
-    yield zygote
-    zygote.close()
+MEMBERS = "group_members.py"
+Learn = Callable[..., ToyLearner]
 
 
 @pytest.fixture
-def start(zygote: Zygote, tmp_path: Path) -> Iterator[Start]:
-    """``start(index, replicas, url of learner 0, **options)``"""
-    members: list[Member] = []
+def learn(start: Start) -> Learn:
+    """``learn(index, replicas, url of learner 0, **options)``"""
 
     def begin(index: int, replicas: int, url: str = "", **options: Any) -> ToyLearner:
-        arguments = (index, replicas, url, options)
-        members.append(Member(zygote, "toy_learner", tmp_path / f"said-{len(members)}", arguments))
-        return ToyLearner(members[-1])
+        return ToyLearner(start("toy_learner", index, replicas, url, options))
 
-    yield begin
-    for member in members:
-        member.close()
+    return begin
 
 
-def start_all(start: Start, replicas: int, **options: Any) -> list[ToyLearner]:
+def start_all(learn: Learn, replicas: int, **options: Any) -> list[ToyLearner]:
     """All learners, formed."""
-    first = start(0, replicas, **options)
-    learners = [first, *(start(index, replicas, first.url, **options) for index in range(1, replicas))]
+    first = learn(0, replicas, **options)
+    learners = [first, *(learn(index, replicas, first.url, **options) for index in range(1, replicas))]
     for learner in learners:
         learner.formed(size=replicas)
     return learners
 
 
-def restart_first(start: Start, before: ToyLearner, replicas: int, **options: Any) -> ToyLearner:
+def restart_first(learn: Learn, before: ToyLearner, replicas: int, **options: Any) -> ToyLearner:
     before.member.wait()
-    return start(0, replicas, port=int(before.url.rsplit(":", 1)[1]), **options)
+    return learn(0, replicas, port=int(before.url.rsplit(":", 1)[1]), **options)
 
 
-def test_learners_sum_over_all_and_stay_the_same(start: Start) -> None:
-    learners = start_all(start, 3, last=60)
+def test_learners_sum_over_all_and_stay_the_same(learn: Learn) -> None:
+    learners = start_all(learn, 3, last=60)
 
     for learner in learners:
         assert learner.updated(beyond=59).updates == 60
@@ -138,22 +126,18 @@ def test_learners_sum_over_all_and_stay_the_same(start: Start) -> None:
     assert_in_step(learners)
 
 
-def test_a_sum_is_that_of_all_learners_and_a_normalizer_the_largest(zygote: Zygote, tmp_path: Path) -> None:
-    members = [Member(zygote, "adder", tmp_path / "said-0", (0, 3, ""))]
+def test_a_sum_is_that_of_all_learners_and_a_normalizer_the_largest(start: Start) -> None:
+    members = [start("adder", 0, 3, "")]
     url = members[0].hear()
-    members += [Member(zygote, "adder", tmp_path / f"said-{index}", (index, 3, url)) for index in (1, 2)]
-    try:
-        assert members[1].hear() == members[2].hear() == url
-        for _ in range(2):  # the second time with what the first has left
-            assert [member.hear() for member in members] == ["normalizer 2.5 sum 6.0 60.0 count 3.0"] * 3
-        assert [member.wait() for member in members] == [0, 0, 0]
-    finally:
-        for member in members:
-            member.close()
+    members += [start("adder", index, 3, url) for index in (1, 2)]
+    assert members[1].hear() == members[2].hear() == url
+    for _ in range(2):  # the second time with what the first has left
+        assert [member.hear() for member in members] == ["normalizer 2.5 sum 6.0 60.0 count 3.0"] * 3
+    assert [member.wait() for member in members] == [0, 0, 0]
 
 
-def test_the_others_go_on_when_one_is_killed_and_take_it_back(start: Start) -> None:
-    first, second, third = start_all(start, 3)
+def test_the_others_go_on_when_one_is_killed_and_take_it_back(learn: Learn) -> None:
+    first, second, third = start_all(learn, 3)
     third.updated()
 
     third.member.kill()
@@ -164,7 +148,7 @@ def test_the_others_go_on_when_one_is_killed_and_take_it_back(start: Start) -> N
         learner.updated(beyond=line.updates)
     assert time.monotonic() - began < 2
 
-    again = start(2, 3, first.url)
+    again = learn(2, 3, first.url)
     back = [learner.formed(size=3) for learner in (first, second, again)]
     assert len(set(line.digest for line in back)) == 1
     assert back[0].updates > alone[0].updates
@@ -173,13 +157,13 @@ def test_the_others_go_on_when_one_is_killed_and_take_it_back(start: Start) -> N
     assert_in_step([first, second, third, again])
 
 
-def test_a_new_learner_0_takes_the_state_of_those_who_outlived_the_last_one(start: Start) -> None:
-    first, *others = start_all(start, 3)
+def test_a_new_learner_0_takes_the_state_of_those_who_outlived_the_last_one(learn: Learn) -> None:
+    first, *others = start_all(learn, 3)
     for learner in (first, *others):
         learner.updated(beyond=40)
     for _ in range(2):
         first.member.kill()
-        again = restart_first(start, first, 3, updates=20)
+        again = restart_first(learn, first, 3, updates=20)
         began = time.monotonic()
         lines = [learner.formed(size=3) for learner in (again, *others)]
         assert time.monotonic() - began < 3  # less than learner 0 would wait for one that does not come
@@ -192,16 +176,16 @@ def test_a_new_learner_0_takes_the_state_of_those_who_outlived_the_last_one(star
         first = again
 
 
-def test_a_learner_0_that_knows_more_than_the_others_keeps_its_state(start: Start) -> None:
-    first = start(0, 2, updates=500)
-    other = start(1, 2, first.url, updates=20)
+def test_a_learner_0_that_knows_more_than_the_others_keeps_its_state(learn: Learn) -> None:
+    first = learn(0, 2, updates=500)
+    other = learn(1, 2, first.url, updates=20)
 
     assert first.formed().updates == other.formed().updates == 500
 
 
 @pytest.mark.parametrize("frozen", [0, 2])
-def test_a_frozen_learner_is_left_behind_and_taken_back(start: Start, frozen: int) -> None:
-    learners = start_all(start, 3, timeouts=QUICK)
+def test_a_frozen_learner_is_left_behind_and_taken_back(learn: Learn, frozen: int) -> None:
+    learners = start_all(learn, 3, timeouts=QUICK)
     victim = learners[frozen]
     others = [learner for learner in learners if learner is not victim]
     victim.updated()
@@ -222,9 +206,9 @@ def test_a_frozen_learner_is_left_behind_and_taken_back(start: Start, frozen: in
     assert_in_step(learners)
 
 
-def test_generations_leak_neither_threads_nor_descriptors(start: Start) -> None:
-    first = start(0, 3)
-    second, third = start(1, 3, first.url, generations=24), start(2, 3, first.url)
+def test_generations_leak_neither_threads_nor_descriptors(learn: Learn) -> None:
+    first = learn(0, 3)
+    second, third = learn(1, 3, first.url, generations=24), learn(2, 3, first.url)
 
     for learner in (first, second, third):
         while learner.updated().generation < 24:
@@ -235,8 +219,8 @@ def test_generations_leak_neither_threads_nor_descriptors(start: Start) -> None:
         assert lines[24].descriptors <= lines[4].descriptors
 
 
-def test_a_learner_stops_at_once_also_while_others_are_frozen(start: Start) -> None:
-    first, second, third = start_all(start, 3, timeouts=QUICK)
+def test_a_learner_stops_at_once_also_while_others_are_frozen(learn: Learn) -> None:
+    first, second, third = start_all(learn, 3, timeouts=QUICK)
     third.member.freeze()
     second.member.kill(signal.SIGTERM)
     assert second.closed() < 1
@@ -245,8 +229,8 @@ def test_a_learner_stops_at_once_also_while_others_are_frozen(start: Start) -> N
     assert first.closed() < 1
 
 
-def test_a_learner_that_waits_for_learner_0_stops_at_once(start: Start) -> None:
-    first, second = start_all(start, 2)
+def test_a_learner_that_waits_for_learner_0_stops_at_once(learn: Learn) -> None:
+    first, second = start_all(learn, 2)
     first.member.kill()
     second.hear("changed")
     began = time.monotonic()
@@ -254,18 +238,18 @@ def test_a_learner_that_waits_for_learner_0_stops_at_once(start: Start) -> None:
     assert time.monotonic() - began < 2
 
 
-def test_a_learner_that_comes_after_the_last_round_hears_that_the_run_is_done(start: Start) -> None:
-    first = start(0, 2, last=20, linger=True, timeouts={"join": 0.0})
+def test_a_learner_that_comes_after_the_last_round_hears_that_the_run_is_done(learn: Learn) -> None:
+    first = learn(0, 2, last=20, linger=True, timeouts={"join": 0.0})
     first.hear("done")
 
-    late = start(1, 2, first.url)
+    late = learn(1, 2, first.url)
     assert late.hear("done", "formed", "stopped") != "stopped"
     assert late.hear("done") == "done"
 
 
-def test_a_large_state_reaches_the_others(start: Start) -> None:
-    first = start(0, 2, parameters=13_000_000, updates=7)  # 104 MB, with its momentum
-    other = start(1, 2, first.url, parameters=13_000_000)
+def test_a_large_state_reaches_the_others(learn: Learn) -> None:
+    first = learn(0, 2, parameters=13_000_000, updates=7)  # 104 MB, with its momentum
+    other = learn(1, 2, first.url, parameters=13_000_000)
 
     lines = [first.formed(), other.formed()]
     assert [line.updates for line in lines] == [7, 7]

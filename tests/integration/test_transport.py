@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +19,9 @@ from rltraining_api.contract import RENDEZVOUS_PATH
 from rltraining_trainer.dataflow import ModelServer, Source, Trajectory, TrajectoryQueue, TrajectoryServer
 from rltraining_trainer.transport import Endpoint, MemberServer, Parked, Payload, Peer, PeerLost, discover
 from transport_members import TOKEN
-from transport_processes import Member, Zygote
+from transport_processes import Start
 
-Start = Callable[..., Member]
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    zygote = Zygote()
-    yield zygote
-    zygote.close()
-
-
-@pytest.fixture
-def start(zygote: Zygote, tmp_path: Path) -> Iterator[Start]:
-    """``start(role, *arguments)``: a new member, which is gone after the test."""
-    members: list[Member] = []
-
-    def begin(role: str, *arguments: Any) -> Member:
-        members.append(Member(zygote, role, tmp_path / f"said-{len(members)}", arguments))
-        return members[-1]
-
-    yield begin
-    for member in members:
-        member.close()
+MEMBERS = "transport_members.py"
 
 
 @pytest.fixture

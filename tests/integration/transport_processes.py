@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ class Member:
 class Zygote:
     """The process that forks members."""
 
-    def __init__(self, program: str = "transport_members.py") -> None:
+    def __init__(self, program: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name(program))],
             stdin=subprocess.PIPE,
@@ -83,3 +84,7 @@ class Zygote:
 
     def close(self) -> None:
         self._process.communicate()
+
+
+Start = Callable[..., Member]
+"""From a role and its arguments to a member."""
