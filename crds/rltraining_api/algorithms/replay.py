@@ -34,8 +34,9 @@ class Replay(ApiModel):
     Without, neither waits (the paper's run came to about .8)."""
     samples_per_insert_tolerance: Positive = 0.1
     """How far draws may run ahead or lag behind, as a fraction of samplesPerInsert x minimum (Acme: .1)."""
-    prefetch: Annotated[int, Field(ge=1, le=64)] = 2
-    """Batches that are on their way while the learner uses one. More hide a slow network, with older priorities."""
+    prefetch: Annotated[int, Field(ge=1, le=64)] = 4
+    """Batches that are on their way while the learner uses one (paper: up to 16). More hide a slow network and take fewer
+    messages, with older priorities."""
     frame_stack: Annotated[int, Field(ge=1, le=64)] = 1
     """Observations are stacks of so many frames along their first axis; each frame is then kept once, not in every stack
     that it is part of. 1: observations are kept as they are."""

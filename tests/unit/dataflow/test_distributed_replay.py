@@ -111,13 +111,29 @@ def test_the_share_may_change_while_batches_are_under_way() -> None:
     assert lengths == [8, 8, 16, 16]
 
 
-def test_prefetched_batches_are_asked_for_while_one_is_used() -> None:
-    world = World(prefetch=3)
+@pytest.mark.parametrize(
+    ("prefetch", "ahead", "messages"), [(1, 2, 2), (2, 2, 1), (3, 4, 2), (4, 3, 1), (5, 6, 2), (9, 8, 2)]
+)
+def test_prefetched_batches_are_asked_for_while_one_is_used(prefetch: int, ahead: int, messages: int) -> None:
+    world = World(prefetch=prefetch)
     world.start("a", [1.0] * 40)
     draw(world)
 
-    assert world.replay.stats().outstanding == 4 * 16
-    assert world.line("a").services == ["stats"] + ["sample"] * 4
+    assert world.replay.stats().outstanding == ahead * 16
+    assert world.line("a").services == ["stats"] + ["sample"] * messages
+
+
+def test_batches_of_one_message_are_spread_alike() -> None:
+    world = World(prefetch=4)
+    world.start("a", [1.0] * 48)
+    batches = [draw(world).places[0]]
+    assert world.line("a").services == ["stats", "sample"]
+    batches += [draw(world).places[0] for _ in range(2)]
+
+    for batch in batches:
+        assert batch.diff().min() >= 1, "one item of each sixteenth of the memory"
+        assert batch.diff().max() <= 5
+    assert len(torch.cat(batches).unique()) == 48
 
 
 def test_ages_are_counted_in_insertions() -> None:
@@ -158,7 +174,7 @@ def test_priorities_go_back_at_once_if_nothing_is_asked_for() -> None:
         learn(world, batch)
     assert world.replay.next_batch(0.0) is None
 
-    assert world.line("a").services == ["stats", "sample", "sample", "update"]
+    assert world.line("a").services == ["stats", "sample", "update"]
     world.replay.next_batch(0.0)
     assert world.replay.stats().applied == 32
 

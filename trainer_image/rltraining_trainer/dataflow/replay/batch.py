@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,23 @@ class Part(NamedTuple):
     """Each [k, ...]."""
     drawn: Tensor
     """float64 [4, k], k > 0: see rltraining_trainer.dataflow.replay.shard.DRAWN."""
+
+
+class Hand(NamedTuple):
+    """What one batch is made of."""
+
+    number: int
+    """Which of its learner's."""
+    parts: Sequence[Part]
+    """At least one."""
+    total: int
+    """Transitions in all shards."""
+    least: float
+    """Probability of the least likely item in the memory; infinity: the batch's own largest weight counts."""
+
+    @property
+    def size(self) -> int:
+        return sum(part.drawn.shape[1] for part in self.parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,28 +86,39 @@ class ReplayBatch:
         ]
 
 
-def assemble(
-    number: int, parts: Sequence[Part], *, total: int, exponent: float, least: float | None
-) -> ReplayBatch:
-    """Join parts, at least one.
+def deal(parts: Sequence[Part], batches: int, first: int) -> list[list[Part]]:
+    """Give out what came for several batches in turn, an item each, beginning with batch `first`.
 
-    Args:
-        number: of the batch.
-        parts: what came, from each shard once.
-        total: transitions in all shards.
-        exponent: β of the importance weights.
-        least: probability of the least likely item in the memory; None: the batch's own largest weight counts.
+    Items lie in the order of the masses that they were drawn from, so each batch is as evenly spread as all are together;
+    with a `first` at random, each item comes into each of them as often as if it were drawn alone. Batches that get
+    nothing are left out.
     """
+    hands: list[list[Part]] = [[] for _ in range(batches)]
+    turn = first
+    for part in parts:
+        for number, hand in enumerate(hands):
+            rows = slice((number - turn) % batches, None, batches)
+            drawn = part.drawn[:, rows]
+            if drawn.shape[1]:
+                items = {name: column[rows] for name, column in part.items.items()}
+                hand.append(part._replace(items=items, drawn=drawn))
+        turn += part.drawn.shape[1]
+    return [hand for hand in hands if hand]
+
+
+def assemble(hand: Hand, exponent: float) -> ReplayBatch:
+    """Join what a batch is made of. `exponent`: β of the importance weights."""
+    parts = hand.parts
     rows = [part.drawn.numpy() for part in parts]
     # Of an item in one draw from all shards, as they were when it was split and as each was when it drew: exact for what
     # was done, also if masses changed in between.
     probabilities = np.concatenate([row[2] * part.share for row, part in zip(rows, parts, strict=True)])
-    weights = importance_weights(torch.from_numpy(probabilities), total, exponent)
+    weights = importance_weights(torch.from_numpy(probabilities), hand.total, exponent)
     largest = float(weights.max())
-    if least is not None:
-        largest = max(largest, (total * least) ** -exponent)
+    if hand.least < inf:
+        largest = max(largest, (hand.total * hand.least) ** -exponent)
     return ReplayBatch(
-        number=number,
+        number=hand.number,
         items={name: _join([part.items[name] for part in parts]) for name in parts[0].items},
         weights=weights,
         largest_weight=largest,

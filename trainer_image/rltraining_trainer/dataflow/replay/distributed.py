@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import random
 import threading
@@ -16,7 +15,7 @@ from rltraining_api.algorithms.replay import Replay
 from torch import Tensor
 
 from rltraining_trainer.dataflow.replay.allotment import allot
-from rltraining_trainer.dataflow.replay.batch import Part, ReplayBatch, assemble
+from rltraining_trainer.dataflow.replay.batch import Hand, Part, ReplayBatch, assemble, deal
 from rltraining_trainer.dataflow.replay.buffer import ReplayCounts
 from rltraining_trainer.dataflow.replay.ledger import Ledger
 from rltraining_trainer.dataflow.replay.pace import Pace
@@ -32,6 +31,8 @@ SILENT_SECONDS = 5.0
 """A shard that has not been heard of for so long leaves the map."""
 _GLANCE = 0.005
 """Seconds between two looks at errands, while there is nothing else to do."""
+_MOST_TOGETHER = 4
+"""Batches that are asked for with one message: what a call costs is then small beside what it brings."""
 _AGES_KEPT = 100
 """Batches over which the age of what is drawn is averaged."""
 
@@ -39,9 +40,9 @@ _AGES_KEPT = 100
 class DistributedReplay:
     """Draws batches from shards as if they were one memory, and returns priorities to them.
 
-    Each batch is split over the shards by their masses, and asked for `prefetch` batches ahead. Priorities travel with the
-    next request to their shard. A shard that does not answer, or is silent, leaves the map until it announces itself again;
-    what was under way there is lost, and the batch smaller.
+    Batches are split over the shards by their masses, and asked for `prefetch` batches ahead, several with one message.
+    Priorities travel with the next request to their shard. A shard that does not answer, or is silent, leaves the map until
+    it announces itself again; what was under way there is lost, and the batch smaller.
 
     `next_batch`, `update` and `discard` are for one thread, the learner's; all else may be called by any.
 
@@ -68,7 +69,8 @@ class DistributedReplay:
         """
         self._dial = dial
         self._batch_size = batch_size
-        self._prefetch = settings.prefetch
+        self._ahead = settings.prefetch + 1
+        self._together = min(_MOST_TOGETHER, 1 + settings.prefetch // 2)  # while those are used, others come
         self._exponent = settings.importance_exponent
         self._by_buffer = settings.importance_normalizer == "Buffer"
         self._clock = clock
@@ -80,6 +82,7 @@ class DistributedReplay:
         self._pace = Pace(self._map, settings, batch_size)
         self._ledger = Ledger()
         self._under_way: deque[Round] = deque()
+        self._ready: deque[Hand] = deque()
         self._errands: list[Request] = []  # those that no batch waits for
         self._batches = 0
         self._ages: deque[float] = deque(maxlen=_AGES_KEPT)
@@ -157,12 +160,14 @@ class DistributedReplay:
             news = self._news
             self._look_after_shards()
             self._ask()
+            if self._ready:
+                batch = assemble(self._ready.popleft(), self._exponent)
+                self._ages.append(float(batch.ages.numpy().mean()))
+                return batch
             if self._under_way:
-                if not self._wait_for(self._under_way[0], deadline):
+                if not self._under_way[0].wait(self._clock, deadline):
                     return None
-                batch = self._join()
-                if batch is not None:
-                    return batch
+                self._join()
             elif not self._wait_for_news(news, deadline):
                 return None
 
@@ -174,7 +179,7 @@ class DistributedReplay:
         """
         updates = batch.updates(priorities)
         with self._changed:
-            self._ledger.take_back(batch)
+            self._ledger.take_back(batch.number)
             for (shard, count), update in zip(batch.shards, updates, strict=True):
                 if self._map.knows(shard):
                     self._ledger.owe(shard, update)
@@ -184,8 +189,7 @@ class DistributedReplay:
     def discard(self, batch: ReplayBatch) -> None:
         """There will be no priorities for `batch`. Raises ValueError if it is not in use."""
         with self._changed:
-            self._ledger.take_back(batch)
-            self._ledger.lost += len(batch)
+            self._ledger.discard(batch.number)
 
     def stats(self) -> ReplayStats:
         """All figures of one moment."""
@@ -241,6 +245,8 @@ class DistributedReplay:
                 self._ledger.lose(request)
             self._under_way.clear()
             self._errands.clear()
+            while self._ready:
+                self._ledger.discard(self._ready.popleft().number)
             self._wake()
 
     def check_valid(self) -> None:
@@ -278,72 +284,62 @@ class DistributedReplay:
             self._run_errand(Request(shard, now))
 
     def _ask(self) -> None:
-        """Ask for batches as far ahead as may be, and return the priorities that no request took along."""
+        """Ask for batches as far ahead as may be, and return the priorities that no request will take along soon."""
         now = self._clock()
         with self._changed:
-            while len(self._under_way) <= self._prefetch and (self._rank > 0 or self._pace.may_draw()):
-                round_ = self._split(now)
-                if round_ is None:
-                    break
+            while (batches := self._batches_to_ask_for()) and (round_ := self._split(batches, now)):
                 self._under_way.append(round_)
-                self._pace.drew()
+                self._pace.drew(batches)
                 for request in round_.requests:
                     self._send(request)
-            for shard in self._ledger.creditors:
+            for shard in [] if self._held else self._ledger.creditors:
                 if shard.answers:
                     update = self._ledger.collect(shard)
                     self._run_errand(Request(shard, now, update=update))
 
-    def _split(self, now: float) -> Round | None:
-        """Requests for one batch; None if there is nothing to draw from."""
+    @property
+    def _held(self) -> int:
+        """Batches that are ready or under way."""
+        return len(self._ready) + sum(round_.batches for round_ in self._under_way)
+
+    def _batches_to_ask_for(self) -> int:
+        room = self._ahead - self._held
+        if self._held and room < self._together:
+            return 0
+        most = min(room, self._together)
+        return most if self._rank > 0 else self._pace.may_draw(most)
+
+    def _split(self, batches: int, now: float) -> Round | None:
+        """Requests for so many batches; None if there is nothing to draw from."""
         shards = [shard for shard in self._map.present if shard.answers and shard.mass > 0]
         if not shards or not self._count:
             return None
         masses = [shard.mass for shard in shards]
         shares = [mass / sum(masses) for mass in masses]
-        counts = allot(masses, self._count, self._random.random())
+        counts = allot(masses, self._count * batches, self._random.random())
         requests = [
             Request(shard, now, count, share, self._ledger.collect(shard))
             for shard, count, share in zip(shards, counts, shares, strict=True)
             if count or self._by_buffer  # the least likely item may be where nothing is drawn from
         ]
         total = sum(shard.size for shard in shards)
-        return Round(requests, total, list(zip(shards, shares, strict=True)))
+        return Round(requests, batches, total, list(zip(shards, shares, strict=True)))
 
-    def _wait_for(self, round_: Round, deadline: float) -> bool:
-        """Whether all requests of the round are over before the deadline."""
-        for request in round_.requests:
-            while not request.is_over(now := self._clock()):
-                if now >= deadline:
-                    return False
-                with contextlib.suppress(TransportError):  # heard when it is settled
-                    request.call.result(timeout=min(deadline, request.deadline) - now)
-        return True
-
-    def _join(self) -> ReplayBatch | None:
-        """The oldest batch under way, whose requests are over. None if nothing came."""
+    def _join(self) -> None:
+        """Make ready what came of the oldest round under way, whose requests are over."""
         now = self._clock()
         with self._changed:
-            requests, total, shares = self._under_way.popleft()
-            parts = []
-            for request in requests:
+            round_, parts = self._under_way.popleft(), []
+            for request in round_.requests:
                 answer = self._settle(request, now)
                 if answer is not None and request.count and answer["drawn"].shape[1]:
                     parts.append(Part(request.shard, request.share, answer["items"], answer["drawn"]))
-            if not parts:
-                return None
-            self._batches += 1
-            self._ledger.hand_over(self._batches, sum(part.drawn.shape[1] for part in parts))
-            least = min(share * shard.smallest / shard.mass for shard, share in shares if shard.mass > 0)
-        batch = assemble(
-            self._batches,
-            parts,
-            total=total,
-            exponent=self._exponent,
-            least=least if self._by_buffer and least < inf else None,
-        )
-        self._ages.append(float(batch.ages.numpy().mean()))
-        return batch
+            least = round_.least if self._by_buffer else inf
+            for dealt in deal(parts, round_.batches, self._random.randrange(round_.batches)):
+                self._batches += 1
+                hand = Hand(self._batches, dealt, round_.total, least)
+                self._ledger.hand_over(hand.number, hand.size)
+                self._ready.append(hand)
 
     def _settle(self, request: Request, now: float) -> dict[str, Any] | None:
         """Account for a request that is over; its answer, if there is one."""

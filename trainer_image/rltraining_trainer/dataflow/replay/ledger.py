@@ -7,7 +7,6 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from rltraining_trainer.dataflow.replay.batch import ReplayBatch
 from rltraining_trainer.dataflow.replay.requests import Request
 from rltraining_trainer.dataflow.replay.shard_map import Shard
 
@@ -62,14 +61,20 @@ class Ledger:
         self.lost += request.count + request.returned
 
     def hand_over(self, number: int, size: int) -> None:
-        """The learner has a batch of `size` draws."""
+        """The learner has a batch of `size` draws, or may have it when it likes."""
         self._in_use[number] = size
 
-    def take_back(self, batch: ReplayBatch) -> None:
+    def take_back(self, number: int) -> None:
         """The learner has done with it. Raises ValueError if it does not have it."""
-        if batch.number not in self._in_use:
-            raise ValueError(f"batch {batch.number} is not in use: it was updated, or discarded, already")
-        del self._in_use[batch.number]
+        if number not in self._in_use:
+            raise ValueError(f"batch {number} is not in use: it was updated, or discarded, already")
+        del self._in_use[number]
+
+    def discard(self, number: int) -> None:
+        """The learner has no priorities for it. Raises ValueError if it does not have it."""
+        size = self._in_use.get(number, 0)
+        self.take_back(number)
+        self.lost += size
 
     def owe(self, shard: Shard, update: Tensor) -> None:
         """Priorities, float64 [3, k], wait to be returned."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
 
 from rltraining_api.algorithms.replay import Replay
@@ -36,14 +37,19 @@ class Pace:
             self._filled = False
         return self._filled
 
-    def may_draw(self) -> bool:
-        """Whether all learners together may draw one more batch."""
-        inserted = self._shards.holdings().inserted
-        return self.is_filled() and self._limiter.may_sample(inserted, self._sampled, self._batch_size)
+    def may_draw(self, most: int) -> int:
+        """How many more batches, up to `most`, all learners together may draw."""
+        if not self.is_filled():
+            return 0
+        inserted, size = self._shards.holdings().inserted, self._batch_size
+        later = (self._sampled + batches * size for batches in range(most))
+        return sum(
+            1 for _ in takewhile(lambda sampled: self._limiter.may_sample(inserted, sampled, size), later)
+        )
 
-    def drew(self) -> None:
-        """All learners together draw one more batch."""
-        self._sampled += self._batch_size
+    def drew(self, batches: int) -> None:
+        """All learners together draw so many more."""
+        self._sampled += batches * self._batch_size
 
     def insert_limit(self, name: str) -> int | None:
         """How many insertions the shard of that name may have made by now; None: no limit. It may be less than it was.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,7 +12,7 @@ from torch import Tensor
 
 from rltraining_trainer.dataflow.replay.shard import ShardPeer
 from rltraining_trainer.dataflow.replay.shard_map import Shard
-from rltraining_trainer.transport import Call
+from rltraining_trainer.transport import Call, TransportError
 
 CALL_SECONDS = 2.0
 """A shard that owes an answer, and has given none for so long, leaves the map: the longest that a dying one can hold the
@@ -63,10 +66,27 @@ class Request:
 
 
 class Round(NamedTuple):
-    """A batch that is under way."""
+    """Batches that are under way together."""
 
     requests: list[Request]
+    batches: int
     total: int
     """Transitions in all shards when it was split."""
     shares: list[tuple[Shard, float]]
     """Of all shards that there were to draw from."""
+
+    @property
+    def least(self) -> float:
+        """Probability of the least likely item in one draw, by what was last heard; infinity if nothing can be drawn."""
+        of_each = (share * shard.smallest / shard.mass for shard, share in self.shares if shard.mass > 0)
+        return min(of_each, default=math.inf)
+
+    def wait(self, clock: Callable[[], float], deadline: float) -> bool:
+        """Until all requests are over; False if that is not before the deadline."""
+        for request in self.requests:
+            while not request.is_over(now := clock()):
+                if now >= deadline:
+                    return False
+                with contextlib.suppress(TransportError):  # heard when it is settled
+                    request.call.result(timeout=min(deadline, request.deadline) - now)
+        return True
