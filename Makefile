@@ -5,10 +5,13 @@ BIN    := $(VENV)/bin
 ROOMS  := crds operator trainer_image client
 READY  := $(VENV)/.ready
 KERNEL := trainer_image/rltraining_trainer/dataflow/replay/sum_tree.c
-UNIT   := $(BIN)/python -m pytest tests/unit -n auto --dist worksteal
+# One process more than cores: some tests wait.
+UNIT   := $(BIN)/python -m pytest tests/unit -n $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)') --dist worksteal
 
 # Two cores or two hundred: one thread a process, the processes are the parallelism.
 export OMP_NUM_THREADS ?= 1
+# Also where bytecode is not to be kept: each process would compile torch again, which takes seconds.
+export PYTHONDONTWRITEBYTECODE :=
 
 # For make images: which builder, what goes before and after the images' names, further arguments.
 BUILDER      ?= $(shell for tool in docker podman; do $$tool version >/dev/null 2>&1 && echo $$tool && exit; done; command -v buildah)
