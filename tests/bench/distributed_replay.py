@@ -42,14 +42,16 @@ class Kind(NamedTuple):
     wanted: int
     """Transitions per second that are drawn and updated."""
     wanted_appends: int
+    direct: bool
+    """As roles do with such observations."""
 
 
 _VECTOR = Column((4,), torch.float32)
 _FRAMES = Column((4, 84, 84), torch.uint8)  # 28 KB
 _NONE = Column((0,), torch.float32)
 KINDS = (
-    Kind("small", _VECTOR, _VECTOR, 100_000, 512, 104_000, 250_000, 100_000),
-    Kind("Atari, 28 KB", _FRAMES, _NONE, 20_000, 64, 8_000, 60_000, 0),
+    Kind("small", _VECTOR, _VECTOR, 100_000, 512, 104_000, 250_000, 100_000, direct=False),
+    Kind("Atari, 28 KB", _FRAMES, _NONE, 20_000, 64, 8_000, 60_000, 0, direct=True),
 )
 
 
@@ -102,7 +104,7 @@ def _cycle(replay: DistributedReplay, seconds: float) -> None:
 
 @contextmanager
 def _shards(kind: Kind) -> Iterator[tuple[DistributedReplay, list[Connection]]]:
-    endpoint = Endpoint("learner", TOKEN)
+    endpoint = Endpoint("learner", TOKEN, direct=kind.direct)
     endpoint.start()
     replay = DistributedReplay(endpoint.dial, Replay(minimum=BATCH), BATCH, seed=0)
     context = mp.get_context("spawn")
@@ -142,7 +144,7 @@ def _keep(kind: Kind, number: int, pipe: Connection) -> None:
         kind.capacity, _columns(kind), kind="Prioritized", priority_exponent=0.6, seed=number
     )
     shard = ReplayShard(buffer)
-    endpoint = Endpoint(f"shard-{number}", TOKEN, shard.services, threads=2)
+    endpoint = Endpoint(f"shard-{number}", TOKEN, shard.services, threads=2, direct=kind.direct)
     endpoint.start()
     items, priorities = _block(kind), torch.rand(kind.block)
     for _ in range(kind.capacity // kind.block + 1):

@@ -26,6 +26,7 @@ from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
 from rltraining_trainer.policy import export_policy
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.flow import Flow
+from rltraining_trainer.roles.link import is_large
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.record import RunRecord
 from rltraining_trainer.roles.replay_flow import ReplayFlow
@@ -77,7 +78,7 @@ class Learner:
         self._flow = self._make_flow(live)
         self._group = self._make_group() if len(context.learners) > 1 else Alone()
         services = {**self._flow.services, **self._group.services}
-        self._endpoint = Endpoint(context.pod, context.token, services)
+        self._endpoint = Endpoint(context.pod, context.token, services, direct=is_large(self._spaces[0]))
         self._http = MemberServer(
             context.http_port,
             context.token,

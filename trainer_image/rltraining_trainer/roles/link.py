@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from typing import Any
 
 import torch
+from gymnasium import spaces
 
 from rltraining_trainer.dataflow import WANTS_NONE, load_flat
 from rltraining_trainer.roles.context import Context
@@ -16,6 +18,16 @@ _LOG = logging.getLogger(__name__)
 
 SEND_TIMEOUT = 60.0
 """Seconds for one message: it includes the time for which a busy receiver holds us back."""
+
+LARGE_BYTES = 4096
+"""An observation from which on it matters how messages travel, which hold many: an 84x84 frame has 7,056."""
+
+
+def is_large(observation: spaces.Space) -> bool:
+    """Whether messages about such observations had better go from memory to memory: see Endpoint."""
+    if observation.shape is None or observation.dtype is None:
+        return False
+    return math.prod(observation.shape) * observation.dtype.itemsize >= LARGE_BYTES
 
 
 class Link:

@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from rltraining_trainer.algorithms.transitions import Block, TransitionCollector
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.link import LearnerLink, Link
+from rltraining_trainer.roles.link import LearnerLink, Link, is_large
 from rltraining_trainer.roles.replay_flow import Settings, make_actor
 from rltraining_trainer.roles.seeds import sampler_seed
 from rltraining_trainer.roles.shards import KeptShard
@@ -33,7 +33,8 @@ def sample_into_replay(context: Context, settings: Settings, environments: Vecto
     kept: KeptShard | None = None
     if settings.replay.placement == "Samplers":
         kept = KeptShard(context, settings.replay, of, spec.sampler.replicas)
-    endpoint = Endpoint(context.pod, context.token, kept.shard.services if kept else {})
+    services = kept.shard.services if kept else {}
+    endpoint = Endpoint(context.pod, context.token, services, direct=is_large(of[0]))
     actor, parameters = make_actor(settings, context, of)
     learner = LearnerLink(context, context.learners[0], endpoint, "report", parameters, alone=False)
     MemberServer(context.http_port, context.token, ready=learner.attached.is_set, documents={}).start()

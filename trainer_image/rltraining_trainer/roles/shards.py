@@ -20,7 +20,7 @@ from rltraining_trainer.dataflow.replay import Column, ReplayBuffer, ReplayShard
 from rltraining_trainer.environments import make_environments
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.link import LearnerLink
+from rltraining_trainer.roles.link import LearnerLink, is_large
 from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
 
 _LOG = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def run_replay(context: Context) -> int:
     of = environments.single_observation_space, environments.single_action_space
     environments.close()
     kept = KeptShard(context, settings.replay, of, len(context.replays))
-    endpoint = Endpoint(context.pod, context.token, kept.shard.services)
+    endpoint = Endpoint(context.pod, context.token, kept.shard.services, direct=is_large(of[0]))
     learner = LearnerLink(context, context.learners[0], endpoint, "report", None, alone=False)
     http = MemberServer(
         context.http_port,

@@ -32,7 +32,7 @@ from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.followers import Follower
-from rltraining_trainer.roles.link import LearnerLink
+from rltraining_trainer.roles.link import LearnerLink, is_large
 from rltraining_trainer.roles.progress import Experience
 from rltraining_trainer.roles.seeds import sampler_seed
 from rltraining_trainer.transport import Endpoint, Handler, MemberServer, Stopped
@@ -170,10 +170,9 @@ class _Told:
 def sample_trajectories(context: Context, settings: Impala, environments: VectorEnv) -> None:
     """The sampler's side: collect unrolls and push them, until the learner says that the run is done."""
     spec = context.job.spec
-    network, distribution = build_actor_critic(
-        spec.network, environments.single_observation_space, environments.single_action_space
-    )
-    endpoint = Endpoint(context.pod, context.token, threads=2)
+    of = environments.single_observation_space, environments.single_action_space
+    network, distribution = build_actor_critic(spec.network, *of)
+    endpoint = Endpoint(context.pod, context.token, threads=2, direct=is_large(of[0]))
     learner = LearnerLink(
         context, context.own_learner, endpoint, "push", flatten_parameters(network), alone=True
     )

@@ -5,8 +5,8 @@ starts an agent with a group of one; a server publishes the agent's URL; a calle
 agent under a fresh name and id. This uses private names of torch, hence the pinned version and
 `require_supported_torch`.
 
-Only ``uv`` + ``basic`` are switched on: the default's shared-memory reactor spins, a whole core per idle
-process.
+Only ``uv`` + ``basic`` are switched on, and ``cma`` for those who ask: the default's shared-memory reactor
+spins, a whole core per idle process.
 
 What remains dangerous: the port speaks torch's protocol to anybody. Python calls go through our codec and
 need the token, but TorchScript builtins (``aten::…``) are served by C++ before Python is asked, one stray TCP
@@ -49,6 +49,7 @@ _PRIVATE_NAMES = (
     (dist_autograd, "_init"),
 )
 _NAME = "self"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # without it, cma fails rather than stands back
 _MOST_DIALS = 2**15 - 2  # ids are int16 and never used twice in an agent's life
 
 Worker: TypeAlias = Any
@@ -75,8 +76,9 @@ def require_supported_torch() -> None:
 class Agent:
     """This process' torch RPC agent, from `start` to `stop`. At most one at a time in a process."""
 
-    def __init__(self, answer: Answer, *, threads: int, timeout: float) -> None:
-        """Starts listening. `timeout` (seconds) holds for calls that give none; `threads` run the answers."""
+    def __init__(self, answer: Answer, *, threads: int, timeout: float, direct: bool) -> None:
+        """Starts listening. `timeout` (seconds) holds for calls that give none; `threads` run the answers; `direct`: see
+        Endpoint."""
         require_supported_torch()
         _speak_payloads(answer)
         options = rpc.TensorPipeRpcBackendOptions(
@@ -84,7 +86,7 @@ class Agent:
             rpc_timeout=timeout,
             num_worker_threads=threads,
             _transports=["uv"],
-            _channels=["basic"],
+            _channels=["cma", "basic"] if direct and _BOOT_ID.exists() else ["basic"],
         )
         self._store = dist.HashStore()
         dist_autograd._init(0)
