@@ -7,6 +7,7 @@ import json
 import random
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -127,6 +128,41 @@ def test_the_death_of_a_callee_ends_the_call_at_once(start: Start, endpoint: End
     assert time.monotonic() - began < 1
     with pytest.raises(PeerLost):
         peer.call("echo", None).result()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies from another process' memory")
+@pytest.mark.parametrize(("here", "there"), [(True, True), (True, False), (False, True)])
+def test_tensors_go_from_memory_to_memory_if_both_sides_wish_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, here: bool, there: bool
+) -> None:
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    endpoint = Endpoint("test", TOKEN, direct=here)
+    endpoint.start()
+    request.addfinalizer(endpoint.stop)
+    learner = start("learner", 0, there)
+    peer = find(endpoint, f"http://127.0.0.1:{learner.hear()}")
+    numbers = torch.arange(1_000_000)
+
+    before = read_by_this_process()
+    answer = peer.call("echo", numbers).result()
+    read = read_by_this_process() - before
+
+    assert torch.equal(answer, numbers)
+    assert read < 100_000 if here and there else read >= 8_000_000
+
+    call = peer.call("park", None)
+    for _ in range(3):  # which it dies in the middle of
+        peer.call("echo", numbers)
+    learner.kill()
+    began = time.monotonic()
+    with pytest.raises(PeerLost):
+        call.result()
+    assert time.monotonic() - began < 1
+
+
+def read_by_this_process() -> int:
+    """Bytes, from files and sockets."""
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def test_the_death_of_a_caller_concerns_nobody_else(start: Start, waiting: Waiting) -> None:

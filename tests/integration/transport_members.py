@@ -38,7 +38,7 @@ TOKEN = "the token of this job"
 Say = Callable[[str], None]
 
 
-def learner(say: Say, port: int) -> None:
+def learner(say: Say, port: int, direct: bool = False) -> None:
     """Echoes, parks and releases; can be discovered on `port` (0: any, which it says). Ends on SIGTERM, by itself."""
     parked: list[Parked] = []
 
@@ -54,7 +54,7 @@ def learner(say: Say, port: int) -> None:
     stopping = threading.Event()
     on_stop_signal(stopping.set)
     services = {"echo": lambda sender, payload: payload, "park": park, "release": release}
-    endpoint = Endpoint("learner", TOKEN, services)
+    endpoint = Endpoint("learner", TOKEN, services, direct=direct)
     endpoint.start()
 
     def rendezvous() -> dict[str, Any] | None:
