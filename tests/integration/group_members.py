@@ -113,7 +113,7 @@ def toy_learner(say: Say, index: int, replicas: int, url: str, options: dict[str
     Says ``at <base URL>``; ``formed <generation> <updates> <digest> <rank> <size> <threads> <file descriptors>``;
     ``updated <generation> <updates> <digest>`` every 20 updates; ``changed <why>``; ``done`` or ``stopped``; and
     ``closed <seconds>``. `options`: port, parameters, updates (to begin with), last (update), linger (until it is told
-    to stop), generations (to bring about by leaving), timeouts.
+    to stop), generations (to bring about by leaving), pace (seconds that a step takes), timeouts.
     """
     options = options or {}
     torch.set_num_threads(1)
@@ -124,7 +124,7 @@ def toy_learner(say: Say, index: int, replicas: int, url: str, options: dict[str
     group, endpoint, server = open_group(index, replicas, url, learner, options)
     say(f"at http://127.0.0.1:{server.port}")
     try:
-        train(say, group, learner, stopping, options.get("last"), options.get("generations", 0))
+        train(say, group, learner, stopping, options)
         say("done")
     except Stopped:
         say("stopped")
@@ -142,9 +142,10 @@ def train(
     group: LearnerGroup,
     learner: ToyLearner,
     stopping: threading.Event,
-    last: int | None,
-    generations: int,
+    options: dict[str, Any],
 ) -> None:
+    last, generations, pace = options.get("last"), options.get("generations", 0), options.get("pace", PACE)
+
     def form() -> None:
         group.form(stopping)
         resources = f"{len(os.listdir('/proc/self/task'))} {len(os.listdir('/proc/self/fd'))}"  # noqa: PTH208
@@ -161,10 +162,12 @@ def train(
             if group.begin(1.0, done=last is not None and group.rank == 0 and learner.updates >= last).done:
                 return
             count = learner.compute()
-            time.sleep(PACE)
+            time.sleep(pace)
             learner.step(group.sum(learner.gradient, count))
         except GroupChanged as change:
             say(f"changed {change}")
+            if group.trouble:
+                say(f"trouble {group.trouble}")
             form()
         else:
             if learner.updates % EVERY == 0:

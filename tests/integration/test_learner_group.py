@@ -206,6 +206,17 @@ def test_a_frozen_learner_is_left_behind_and_taken_back(learn: Learn, frozen: in
     assert_in_step(learners)
 
 
+def test_a_learner_that_is_much_slower_is_waited_for_longer_and_longer(learn: Learn) -> None:
+    timeouts = {"collective": 0.15, "rejoin": 5.0}
+    first = learn(0, 2, last=2, timeouts=timeouts)
+    slow = learn(1, 2, first.url, pace=1.0, timeouts=timeouts)
+
+    assert "Timed out" in first.hear("trouble"), "after 0.15, 0.3 and 0.6 s"
+    assert first.hear("trouble", "done") == "done"
+    assert slow.hear("done", "stopped") == "done"
+    assert first.lines[-1].size == 2
+
+
 def test_generations_leak_neither_threads_nor_descriptors(learn: Learn) -> None:
     first = learn(0, 3)
     second, third = learn(1, 3, first.url, generations=24), learn(2, 3, first.url)

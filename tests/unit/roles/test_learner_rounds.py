@@ -47,16 +47,15 @@ class Rounds:
         return count
 
 
-@pytest.fixture
-def learner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learner:
-    """The second of two, whose flow has a batch whenever it is asked: 1, 2, 3 and so on."""
+def make_learner(tmp_path: Path, index: int) -> Learner:
+    """One of two; closed."""
     (tmp_path / "job.json").write_text(json.dumps(JOB))
     context = Context(
         job=read_job(tmp_path / "job.json"),
         job_file=tmp_path / "job.json",
         token="secret",
-        pod="pole-learner-1",
-        index=1,
+        pod=f"pole-learner-{index}",
+        index=index,
         http_port=0,
         learners=("http://a:1", "http://b:2"),
         replays=(),
@@ -64,6 +63,13 @@ def learner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learner:
     )
     learner = Learner(context)
     learner.close()
+    return learner
+
+
+@pytest.fixture
+def learner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learner:
+    """The second of two, whose flow has a batch whenever it is asked: 1, 2, 3 and so on."""
+    learner = make_learner(tmp_path, 1)
     flow = learner._flow
     batches = iter(range(1, 100))
     monkeypatch.setattr(flow, "next_batch", lambda timeout: next(batches))
@@ -92,3 +98,17 @@ def test_a_learner_waits_with_its_batch_until_the_first_one_may_draw(
 
 def test_a_batch_outlives_its_group(learner: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
     assert learnt(learner, monkeypatch, GroupChanged("one died"), Round(1.0, done=False)) == [1]
+
+
+def test_learners_that_do_not_stay_together_are_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = make_learner(tmp_path, 0)
+    assert learner.report().warnings == ()
+
+    monkeypatch.setattr(learner._group, "_fruitless", 3)
+    monkeypatch.setattr(learner._group, "_reason", "connection refused")
+
+    (warning,) = learner.report().warnings
+    assert warning.reason == "LearnersApart"
+    assert warning.message == "the learners do not stay together: connection refused"

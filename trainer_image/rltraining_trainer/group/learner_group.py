@@ -43,6 +43,9 @@ Result = TypeVar("Result")
 
 _LONGEST_DELAY = 0.5
 """Seconds between two tries to find learner 0."""
+_WORTH_TELLING = 3
+"""Fruitless generations in a row after which it is no mere restart of a learner."""
+_MOST_DOUBLINGS = 5
 _JOIN_TIMEOUT = 30.0
 """Seconds in learner 0's lobby after which to ask again: its machine may be gone without a word."""
 
@@ -58,7 +61,8 @@ class Timeouts:
     connect: float = 5.0
     """In which the members of a new generation must have connected with each other."""
     collective: float = 10.0
-    """After which a learner that does not come to a collective is lost: longer than any step takes."""
+    """After which a learner that does not come to a collective is lost. Twice as long with each generation that ends so
+    before there was an update: where one learner takes longer than this, it would be lost for ever."""
 
 
 class Round(NamedTuple):
@@ -78,6 +82,7 @@ class Alone:
     rank = 0
     size = 1
     generation = 1
+    trouble = ""
     services: Mapping[str, Handler] = {}
 
     def form(self, stopping: threading.Event) -> None:
@@ -144,6 +149,15 @@ class LearnerGroup:
         self._collectives: Collectives | None = None
         self._first: Peer | None = None  # learner 0, as long as the connection is of use
         self._done = False
+        self._formed_at = 0  # after how many updates
+        self._fruitless = 0  # generations of several in a row that ended before an update
+        self._reason = ""  # of the end of the last one
+
+    @property
+    def trouble(self) -> str:
+        """Why the learners do not stay together; empty if there is nothing to tell."""
+        fruitful = self.size > 1 and self._updates() > self._formed_at
+        return self._reason if self._fruitless >= _WORTH_TELLING and not fruitful else ""
 
     @property
     def services(self) -> Mapping[str, Handler]:
@@ -188,6 +202,8 @@ class LearnerGroup:
         elif changing:
             self._leave()
             raise GroupChanged("a learner wants to come in")
+        if not updates and self.size > 1:
+            self._fruitless = 0  # they are together, and wait for data
         return Round(largest, bool(last), bool(updates))
 
     def sum(self, gradient: Tensor, count: float) -> float:
@@ -218,8 +234,15 @@ class LearnerGroup:
             return act(self._collectives)
         except GroupChanged as change:
             reason = str(change)
+        self._fail(reason)
         self._leave()
         raise GroupChanged(reason)  # a new one: the frames of the first hold the connections open
+
+    def _fail(self, reason: str) -> None:
+        """A generation has come to an end, or did not come about."""
+        fruitful = self.size > 1 and self._updates() > self._formed_at
+        self._fruitless = 0 if fruitful else self._fruitless + 1
+        self._reason = reason
 
     def _leave(self) -> None:
         collectives, self._collectives = self._collectives, None
@@ -232,6 +255,8 @@ class LearnerGroup:
             self._form(stopping)
         except (GroupChanged, PeerLost, RemoteError) as error:
             _LOG.info("no group of learners yet: %s", error)
+            if isinstance(error, GroupChanged):
+                self._fail(str(error))
             if isinstance(error, PeerLost):
                 self._first = None
             return False
@@ -253,13 +278,14 @@ class LearnerGroup:
                 backend=generation.backend,
                 device=self._device,
                 connect_seconds=self._timeouts.connect,
-                seconds=self._timeouts.collective,
+                seconds=self._timeouts.collective * 2 ** min(self._fruitless, _MOST_DOUBLINGS),
             )
             if rank == generation.source:
                 send_state(self._collectives, rank, self._get_state())
             else:
                 self._set_state(receive_state(self._collectives, generation.source))
         self.rank, self.size, self.generation = rank, len(generation.members), generation.number
+        self._formed_at = self._updates()
         _LOG.info(
             "generation %d of the group: learners %s, summing with %s; the state is that of learner %d, at update %d",
             generation.number,

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 from rltraining_api.algorithms import DdpgApex, DqnApex, Impala
-from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, ExitCode, LearnerReport
+from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, ExitCode, LearnerReport, Warning
 from torch import Tensor
 
 from rltraining_trainer.dataflow import ModelServer
@@ -168,9 +168,14 @@ class Learner:
             policy_uri=self._policy_uri,
             stop_reason=record.stop_reason,
             conditions=record.conditions(),
-            warnings=record.warnings(),
+            warnings=record.warnings() + self._warnings(),
             time=datetime.now(UTC),
         )
+
+    def _warnings(self) -> tuple[Warning, ...]:
+        if not (trouble := self._group.trouble):
+            return ()
+        return (Warning(reason="LearnersApart", message=f"the learners do not stay together: {trouble}"),)
 
     def _form_group(self) -> None:
         self._group.form(self._context.stopping)
