@@ -39,16 +39,16 @@ class Plain:
         self._next_line = 0.0
 
     def show(self, snapshot: Snapshot) -> None:
-        for event in snapshot.events:
-            if event not in self._told:
-                self._told.add(event)
-                self._print(event_line(event))
         if snapshot.notice != self._notice:
             self._notice = snapshot.notice
             if snapshot.notice:
                 self._print(snapshot.notice)
-        if snapshot.status.phase != self._phase:
-            self._phase = snapshot.status.phase
+        for event in snapshot.events:
+            if event not in self._told:
+                self._told.add(event)
+                self._print(event_line(event))
+        if snapshot.phase != self._phase:
+            self._phase = snapshot.phase
             self._next_line = snapshot.elapsed + LINE_SECONDS
             self._print(phase_line(snapshot))
         elif snapshot.elapsed >= self._next_line:

@@ -11,6 +11,10 @@ from rltraining_operator.local import LocalCluster
 from rltraining.snapshot import EventRow, Point, Snapshot
 from rltraining.track import Track
 
+STOPPING = "Stopping: the learner writes a last checkpoint. Once more, and everything ends at once."
+SUSPENDED = "Suspended"
+"""The event with which a signal is carried out: it tells of a field that here nobody has set."""
+
 
 class Observer:
     """Makes snapshots of a job."""
@@ -24,11 +28,13 @@ class Observer:
         self._started = started
         self._track = Track(curve)
 
-    def snapshot(self, now: datetime, notice: str = "") -> Snapshot:
-        """The job as it is."""
+    def snapshot(self, now: datetime, signal: int | None = None) -> Snapshot:
+        """The job as it is. `signal`: has asked the run to stop."""
         elapsed = (now - self._started).total_seconds()
         pods = self._cluster.pods(self._key)
-        return self._track.snapshot(self._cluster.job(self._key), elapsed, pods, self._events(), notice)
+        notice = STOPPING if signal is not None and pods else ""
+        job = self._cluster.job(self._key)
+        return self._track.snapshot(job, elapsed, pods, self._events(), notice, signal)
 
     def _events(self) -> tuple[EventRow, ...]:
         newest_last = sorted(self._cluster.events, key=lambda stored: stored.last)
@@ -41,4 +47,5 @@ class Observer:
                 count=stored.count,
             )
             for stored in newest_last
+            if stored.event.reason != SUSPENDED
         )

@@ -9,7 +9,7 @@ from rltraining.units import clock, count, decimal, plural, short
 def progress_line(snapshot: Snapshot) -> str:
     """`00:03  Running   412,160 steps  251k/s  return 213.4  lag 2.0  updates 201`"""
     progress = snapshot.status.progress
-    parts = [f"{clock(snapshot.elapsed)}  {snapshot.status.phase:<9}"]
+    parts = [f"{clock(snapshot.elapsed)}  {snapshot.phase:<9}"]
     if not progress.environment_steps:
         return f"{parts[0]} {snapshot.message or 'waiting for the first steps'}"
     parts.append(f"{count(progress.environment_steps):>9} steps")
@@ -39,4 +39,4 @@ def event_text(event: EventRow) -> str:
 
 def phase_line(snapshot: Snapshot) -> str:
     """`00:01  Running   all pods are ready`"""
-    return f"{clock(snapshot.elapsed)}  {snapshot.status.phase:<9} {snapshot.message}".rstrip()
+    return f"{clock(snapshot.elapsed)}  {snapshot.phase:<9} {snapshot.message}".rstrip()

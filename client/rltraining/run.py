@@ -16,7 +16,8 @@ from rltraining import curve, history, summary, workdir
 from rltraining.display import choose
 from rltraining.errors import Exit, UsageError
 from rltraining.jobfile import JobFile, load
-from rltraining.session import Ending, train
+from rltraining.session import train
+from rltraining.snapshot import Snapshot
 from rltraining.workdir import Mode
 
 
@@ -53,10 +54,10 @@ def run(options: Options) -> int:
         typer.echo(f"{'resuming' if options.resume else 'running'} {summary.shown(folder)}")
         display = choose(sys.stdout, plain=options.plain)
         try:
-            ending = asyncio.run(train(file, folder, display, history.read(folder)))
+            last = asyncio.run(train(file, folder, display, history.read(folder)))
         finally:
             display.close()
-        return _finish(ending, folder)
+        return _finish(last, folder)
 
 
 def _prepare(options: Options) -> tuple[Path, JobFile]:
@@ -119,14 +120,14 @@ def _log_to(path: Path) -> None:
     )
 
 
-def _finish(ending: Ending, folder: Path) -> int:
+def _finish(last: Snapshot, folder: Path) -> int:
     """Say how it went, then draw the curve: who pressed Ctrl-C should not have to wait for a picture."""
-    last, points = ending.last, history.read(folder)
+    points = history.read(folder)
     failed = last.status.phase == "Failed"
     if failed:
         typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
         typer.echo(summary.failure(last).rstrip(), err=True)
-    typer.echo(summary.summary(last, folder, signal=ending.signal, has_curve=bool(points)))
+    typer.echo(summary.summary(last, folder, has_curve=bool(points)))
     sys.stdout.flush()
     if points:
         goal = last.job.spec.stop.mean_return
@@ -136,6 +137,6 @@ def _finish(ending: Ending, folder: Path) -> int:
             )
         except OSError as error:  # a full disk does not undo what the job has done
             typer.echo(f"the curve could not be written: {error.strerror}", err=True)
-    if ending.signal is not None:
-        return 128 + ending.signal
+    if last.stopped_by and last.signal is not None:
+        return 128 + last.signal
     return Exit.FAILED if failed else Exit.OK

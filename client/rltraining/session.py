@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,20 +24,10 @@ TRAINER = "rltraining_trainer.roles.main:main"
 PERIOD = 0.25
 """Seconds between two snapshots."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STOPPING = "Stopping: the learner writes a last checkpoint. Once more, and everything ends at once."
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How a run came to its end."""
-
-    last: Snapshot
-    signal: int | None
-    """The signal that interrupted it."""
-
-
-async def train(file: JobFile, folder: Path, display: Display, curve: Sequence[Point]) -> Ending:
-    """Run a job until it is over, or interrupted and ended in order. `curve`: what it has learned before.
+async def train(file: JobFile, folder: Path, display: Display, curve: Sequence[Point]) -> Snapshot:
+    """Run a job until it is over, or stopped in order; its last snapshot. `curve`: what it has learned before.
 
     The first SIGINT, SIGTERM or SIGHUP suspends the job, as `runPolicy.suspend` does in a cluster; the second ends
     this process and all of its children at once.
@@ -55,16 +44,16 @@ async def train(file: JobFile, folder: Path, display: Display, curve: Sequence[P
         working = asyncio.create_task(engine.run())
         over = asyncio.create_task(cluster.until(key, lambda job: _is_over(job, cluster, key)))
         while not over.done():
-            display.show(observer.snapshot(datetime.now(UTC), interrupt.notice))
+            display.show(observer.snapshot(datetime.now(UTC), interrupt.number))
             await asyncio.wait([over, working], timeout=PERIOD, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 working.result()
         over.result()
-        last = observer.snapshot(datetime.now(UTC))
+        last = observer.snapshot(datetime.now(UTC), interrupt.number)
         display.show(last)
         engine.stop()
         await working
-        return Ending(last, interrupt.number if last.status.completion_time is None else None)
+        return last
 
 
 class _Interrupt:
@@ -79,10 +68,6 @@ class _Interrupt:
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, self._handle, number)
-
-    @property
-    def notice(self) -> str:
-        return "" if self.number is None else STOPPING
 
     def _handle(self, number: int) -> None:
         if self.number is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from signal import SIGINT, Signals
 
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Status
@@ -61,14 +62,32 @@ class Snapshot:
     eta_seconds: float | None = None
     notice: str = ""
     """What the run is busy with besides training: `Stopping: …`."""
+    signal: int | None = None
+    """The signal that has asked a local run to stop."""
 
     @property
     def status(self) -> Status:
         return self.job.status
 
     @property
+    def stopped_by(self) -> str:
+        """`Ctrl-C` or the name of another signal, unless the job was over before; empty for others."""
+        if self.signal is None or self.status.completion_time is not None:
+            return ""
+        return "Ctrl-C" if self.signal == SIGINT else Signals(self.signal).name
+
+    @property
+    def phase(self) -> str:
+        """The job's; `Stopping` and then `Stopped` of a local run that was asked to: nobody has suspended a job there."""
+        if not self.stopped_by:
+            return self.status.phase
+        return "Stopping" if self.pods else "Stopped"
+
+    @property
     def message(self) -> str:
         """Why the phase is what it is. At a start nothing is wrong with pods; what takes its time is said instead."""
+        if self.stopped_by:
+            return f"by {self.stopped_by}"
         loading = self.pods and all(pod.phase == CONTAINER_CREATING and not pod.why for pod in self.pods)
         if loading and self.status.phase == "Pending":
             return "loading torch and the trainer"

@@ -13,7 +13,7 @@ from rltraining.curve import CURVE_FILE
 from rltraining.jobfile import source_of
 from rltraining.snapshot import Snapshot
 from rltraining.units import clock, count, decimal, plural, short
-from rltraining.workdir import JOB_FILE, has_checkpoint
+from rltraining.workdir import JOB_FILE, newest_checkpoint
 
 WIDTH = 11
 
@@ -24,12 +24,13 @@ def failure(snapshot: Snapshot) -> str:
     return next((c.message for c in failed), "") or snapshot.status.message or "the job failed"
 
 
-def summary(snapshot: Snapshot, folder: Path, *, signal: int | None, has_curve: bool) -> str:
+def summary(snapshot: Snapshot, folder: Path, *, has_curve: bool) -> str:
     """The run in a few lines: how it ended, what came out, where it lies, what to do next."""
-    rows = [*results(snapshot, interrupted=signal is not None), *_places(folder, has_curve)]
-    headline = "Interrupted" if signal is not None else snapshot.status.phase
+    step = newest_checkpoint(folder)
+    rows = [*results(snapshot, step), *_places(folder, has_curve)]
+    headline = f"Stopped by {snapshot.stopped_by}" if snapshot.stopped_by else snapshot.phase
     return "\n".join(
-        ["", *block(f"{headline}: {snapshot.title}", rows), "", *_advice(snapshot, folder, signal)]
+        ["", *block(f"{headline}: {snapshot.title}", rows), "", *_advice(snapshot, folder, step)]
     ).rstrip()
 
 
@@ -43,17 +44,18 @@ def shown(path: Path) -> str:
     return min(str(path), os.path.relpath(path), key=len)
 
 
-def results(snapshot: Snapshot, *, interrupted: bool = False) -> list[tuple[str, str]]:
-    """What came out, as names and values; empty values are not worth showing."""
+def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str, str]]:
+    """What came out, as names and values; empty values are not worth showing.
+
+    `checkpoint`: the step of the newest one, which of a run that was stopped is newer than the learner's last report.
+    """
     status, progress = snapshot.status, snapshot.status.progress
-    why = (
-        ""
-        if interrupted
-        else (failure(snapshot) if status.phase == "Failed" else status.message).split("\n")[0]
-    )
+    stopped_at = checkpoint if snapshot.stopped_by else None
+    why = failure(snapshot) if status.phase == "Failed" else status.message
+    why = "" if snapshot.stopped_by else why.split("\n")[0]
     best = max((point.mean_return for point in snapshot.curve), default=None)
     returns = f"{decimal(progress.mean_return)} last, {decimal(best)} best (mean of training episodes)"
-    steps = f"{count(progress.environment_steps)} used for learning"
+    steps = f"{count(max(progress.environment_steps, stopped_at or 0))} used for learning"
     if progress.steps_per_second:
         steps += f", {short(progress.steps_per_second)}/s in the end"
     return [
@@ -63,6 +65,7 @@ def results(snapshot: Snapshot, *, interrupted: bool = False) -> list[tuple[str,
         ("return", returns if progress.mean_return is not None else ""),
         ("replay", _replay(status.replay) if status.replay else ""),
         _restarts(status),
+        ("checkpoint", "" if stopped_at is None else f"written at step {count(stopped_at)}"),
     ]
 
 
@@ -91,14 +94,16 @@ def _places(folder: Path, has_curve: bool) -> list[tuple[str, str]]:
     ]
 
 
-def _advice(snapshot: Snapshot, folder: Path, signal: int | None) -> list[str]:
+def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None) -> list[str]:
     here, policy = shlex.quote(shown(folder)), shlex.quote(shown(folder / "policy"))
     resume = f"rltrain run {here} --resume"
-    if signal is not None:
+    if snapshot.stopped_by:
+        if checkpoint is None:
+            return [f"Begin again (no checkpoint was written yet):  {resume}"]
         return [f"Go on:  {resume}"]
     if snapshot.status.phase == "Failed":
         manifest = shlex.quote(shown(Path(origin))) if (origin := source_of(snapshot.job)) else "FILE"
-        if snapshot.status.checkpoint is None and not has_checkpoint(folder):
+        if snapshot.status.checkpoint is None and checkpoint is None:
             return [f"Try again, once it is mended:  rltrain run {manifest}"]
         edited = f"rltrain run {manifest} --workdir {here} --resume"
         return [

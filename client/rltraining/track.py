@@ -30,8 +30,9 @@ class Track:
         pods: Iterable[Pod],
         events: tuple[EventRow, ...],
         notice: str = "",
+        signal: int | None = None,
     ) -> Snapshot:
-        """The job as it is, `elapsed` seconds after it was started."""
+        """The job as it is, `elapsed` seconds after it was started. `signal`: has asked a local run to stop."""
         progress = job.status.progress
         if progress.mean_return is not None:
             self._extend(
@@ -45,6 +46,7 @@ class Track:
             curve=tuple(self._curve),
             eta_seconds=self._eta.update(elapsed, progress.percent),
             notice=notice,
+            signal=signal,
         )
 
     def _extend(self, point: Point) -> None:

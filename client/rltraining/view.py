@@ -23,6 +23,8 @@ PHASE_STYLES = {
     "Failed": "bold red",
     "Restarting": "bold yellow",
     "Suspended": "bold yellow",
+    "Stopping": "bold yellow",
+    "Stopped": "bold yellow",
 }
 
 
@@ -46,7 +48,7 @@ def render(snapshot: Snapshot, *, curve: str = "") -> Group:
 
 
 def _header(snapshot: Snapshot) -> Text:
-    phase = snapshot.status.phase
+    phase = snapshot.phase
     text = Text(snapshot.title, style="bold", no_wrap=True, overflow="ellipsis")
     text.append(f"  {phase}", style=PHASE_STYLES.get(phase, "")).append(f"  {clock(snapshot.elapsed)}")
     if phase != "Running" and snapshot.message:
@@ -59,7 +61,7 @@ def _progress(snapshot: Snapshot) -> RenderableType:
     if percent is None:
         return Text("progress  -", style="dim")
     row = Table.grid(padding=(0, 1))
-    known = snapshot.eta_seconds and snapshot.status.phase == "Running"
+    known = snapshot.eta_seconds and snapshot.phase == "Running"
     eta = f"about {clock(snapshot.eta_seconds or 0)} left" if known else ""
     row.add_row(
         ProgressBar(total=100, completed=percent, width=BAR_WIDTH), f"{percent:.0f}%", Text(eta, style="dim")

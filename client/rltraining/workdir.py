@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,9 +48,10 @@ def last_state(folder: Path) -> RLTrainingJob | None:
         return None
 
 
-def has_checkpoint(folder: Path) -> bool:
-    """Whether there is something to go on from. What the learner has not finished writing has a dot before its name."""
-    return any((folder / "checkpoints").glob("[!.]*"))
+def newest_checkpoint(folder: Path) -> int | None:
+    """The step to go on from; None without a checkpoint. What the learner has not finished writing begins with a dot."""
+    names = [re.match(r"step-(\d+)", path.name) for path in (folder / "checkpoints").glob("*")]
+    return max((int(name[1]) for name in names if name), default=None)
 
 
 def default(job_name: str, now: datetime) -> Path:

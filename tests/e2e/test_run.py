@@ -147,13 +147,18 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_a_second_signal_ends_it
         command.send(signal.SIGINT)
         first = command.finish()
     assert first.code == 128 + signal.SIGINT, first
-    assert "Go on:  rltrain run run --resume" in first.out
-    assert list((folder / "run" / "checkpoints").iterdir())
+    (checkpoint,) = (folder / "run" / "checkpoints").iterdir()
+    kept = int(checkpoint.name.removeprefix("step-"))
     stopped_at = steps_of(folder / "run")
-    assert stopped_at > 0
+    assert kept >= stopped_at > 0
+    lines = first.out.splitlines()
+    assert "Stopped by Ctrl-C: cartpole: impala on CartPole-v1" in lines
+    assert f"  checkpoint written at step {kept:,}" in lines
+    assert lines[-1] == "Go on:  rltrain run run --resume"
+    assert "uspend" not in first.out, "words of a cluster"
 
     with started(folder, "run", "run", "--resume") as command:
-        assert steps_in(command.wait_for("Running", "steps")) >= stopped_at
+        assert steps_in(command.wait_for("Running", "steps")) >= kept
         processes = psutil.Process(command.process.pid).children(recursive=True)
         learner = next(process for process in processes if "learner" in " ".join(process.cmdline()))
         learner.suspend()  # so that it cannot end in order, however fast it is

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
+from datetime import UTC, datetime
+from signal import SIGINT
 
 from rltraining.display import Plain, choose
-from rltraining.snapshot import EventRow, Snapshot
+from rltraining.snapshot import EventRow, PodRow, Snapshot
 
 SnapshotMaker = Callable[..., Snapshot]
 STEPS = {"environment_steps": 1000, "mean_return": 20.0, "policy_lag": 1.0, "updates": 5}
@@ -63,6 +66,25 @@ def test_of_a_traceback_an_event_shows_the_first_line(snapshot: SnapshotMaker) -
 def test_a_notice_is_told_once(snapshot: SnapshotMaker) -> None:
     lines = shown(snapshot(), snapshot(notice="Stopping"), snapshot(notice="Stopping"))
     assert lines.count("Stopping") == 1
+
+
+def test_a_stop_is_told_in_words_of_who_has_asked_for_it(snapshot: SnapshotMaker) -> None:
+    pod = PodRow("cartpole-learner-0", "Terminating", False, 0)
+    lines = shown(
+        snapshot("Running", pods=(pod,), signal=SIGINT, notice="Stopping: …"),
+        snapshot("Suspended", message="suspended; …", pods=(pod,), signal=SIGINT, notice="Stopping: …"),
+        snapshot("Suspended", message="suspended; …", signal=SIGINT),
+    )
+    assert lines == ["Stopping: …", "00:03  Stopping  by Ctrl-C", "00:03  Stopped   by Ctrl-C"]
+
+
+def test_a_job_that_was_over_before_it_could_be_stopped_is_not_called_stopped(
+    snapshot: SnapshotMaker,
+) -> None:
+    over = snapshot("Succeeded", message="stop.environmentSteps is met", signal=SIGINT)
+    status = over.status.model_copy(update={"completion_time": datetime.now(UTC)})
+    over = dataclasses.replace(over, job=over.job.model_copy(update={"status": status}))
+    assert shown(over) == ["00:03  Succeeded stop.environmentSteps is met"]
 
 
 def test_what_is_no_terminal_gets_lines() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from signal import SIGINT, SIGTERM
 
 import pytest
 from rltraining.jobfile import SOURCE_ANNOTATION
@@ -31,7 +32,7 @@ def test_a_success_says_what_came_out_and_what_to_do_with_it(snapshot: SnapshotM
         curve=(Point(1, 1, 490.04), Point(2, 2, 480.0)),
         elapsed=61,
     )
-    assert summary(last, folder, signal=None, has_curve=True) == (
+    assert summary(last, folder, has_curve=True) == (
         """
 Succeeded: cartpole: impala on CartPole-v1
   why        stop.meanReturn is met
@@ -66,19 +67,37 @@ Look closer:  tensorboard --logdir runs/x"""
 def test_a_replay_memory_is_told_of(
     snapshot: SnapshotMaker, folder: Path, replay: ReplayStatus | None, line: str | None
 ) -> None:
-    text = summary(snapshot("Succeeded", replay=replay), folder, signal=None, has_curve=False)
+    text = summary(snapshot("Succeeded", replay=replay), folder, has_curve=False)
     assert [row for row in text.splitlines() if "replay" in row] == ([line] if line else [])
 
 
-def test_an_interrupted_run_says_how_to_go_on(snapshot: SnapshotMaker, folder: Path) -> None:
-    text = summary(snapshot("Suspended", progress=PROGRESS), folder, signal=2, has_curve=False)
-    assert text.startswith("\nInterrupted: ")
-    assert text.endswith("Go on:  rltrain run runs/x --resume")
+def test_a_stopped_run_says_who_stopped_it_what_was_kept_and_how_to_go_on(
+    snapshot: SnapshotMaker, folder: Path
+) -> None:
+    for name in ("step-000000409000", "step-000000415000-1", ".step-000000500000"):
+        (folder / "checkpoints" / name).mkdir(parents=True)
+    message = "suspended; it goes on when spec.runPolicy.suspend is false"
+    last = snapshot("Suspended", message=message, progress=PROGRESS, signal=SIGINT)
+    text = summary(last, folder, has_curve=False)
+    assert text.startswith("\nStopped by Ctrl-C: cartpole: impala on CartPole-v1\n")
+    assert "  steps      415,000 used for learning, 251k/s in the end\n" in text, "newer than the last report"
+    assert "  checkpoint written at step 415,000\n" in text
+    assert text.endswith("\n\nGo on:  rltrain run runs/x --resume")
+    assert "uspend" not in text
     assert "curve" not in text
 
 
+def test_a_run_stopped_before_its_first_checkpoint_begins_again(
+    snapshot: SnapshotMaker, folder: Path
+) -> None:
+    text = summary(snapshot("Suspended", signal=SIGTERM), folder, has_curve=False)
+    assert text.startswith("\nStopped by SIGTERM: ")
+    assert "  checkpoint" not in text
+    assert text.endswith("\n\nBegin again (no checkpoint was written yet):  rltrain run runs/x --resume")
+
+
 def test_after_a_failure_without_a_checkpoint_one_begins_again(snapshot: SnapshotMaker, folder: Path) -> None:
-    assert summary(snapshot("Failed"), folder, signal=None, has_curve=False).endswith(
+    assert summary(snapshot("Failed"), folder, has_curve=False).endswith(
         "\n\nTry again, once it is mended:  rltrain run FILE"
     )
 
@@ -90,7 +109,7 @@ def test_after_a_failure_with_a_checkpoint_one_goes_on(snapshot: SnapshotMaker, 
         name="cartpole", annotations={SOURCE_ANNOTATION: str(folder.parents[1] / "my job.yaml")}
     )
     last = Snapshot(job=last.job.model_copy(update={"metadata": origin}), elapsed=1)
-    assert summary(last, folder, signal=None, has_curve=False).endswith(
+    assert summary(last, folder, has_curve=False).endswith(
         "\n\nGo on from the newest checkpoint, once it is mended:  rltrain run runs/x --resume\n"
         "(reads runs/x/job.yaml; "
         "to use an edited manifest: rltrain run 'my job.yaml' --workdir runs/x --resume)"
@@ -112,7 +131,7 @@ def test_what_was_not_restarted_is_not_called_a_restart(
     last = snapshot(phase, restarts=restarts)
     status = last.status.model_copy(update={"failures": failures})
     last = Snapshot(job=last.job.model_copy(update={"status": status}), elapsed=1)
-    text = summary(last, folder, signal=None, has_curve=False)
+    text = summary(last, folder, has_curve=False)
     assert [row.strip() for row in text.splitlines() if "restarts" in row or "failures" in row] == (
         [line] if line else []
     )
@@ -133,7 +152,7 @@ def test_a_failure_is_told_in_full_once_and_in_a_line_in_the_summary(
     status = last.status.model_copy(update={"conditions": (condition,), "failures": 1})
     last = Snapshot(job=last.job.model_copy(update={"status": status}), elapsed=1)
     assert failure(last) == message
-    text = summary(last, folder, signal=None, has_curve=False)
+    text = summary(last, folder, has_curve=False)
     assert "why        sampler-0: it raised\n" in text
     assert "restarts   3 (1 counted as failures)" in text
     assert "Traceback" not in text
