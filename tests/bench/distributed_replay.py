@@ -43,7 +43,7 @@ class Kind(NamedTuple):
     """Transitions per second that are drawn and updated."""
     wanted_appends: int
     direct: bool
-    """As roles do with such observations."""
+    """Tensors go from memory to memory, as roles have it with such observations where processes see each other."""
 
 
 _VECTOR = Column((4,), torch.float32)
@@ -52,6 +52,7 @@ _NONE = Column((0,), torch.float32)
 KINDS = (
     Kind("small", _VECTOR, _VECTOR, 100_000, 512, 104_000, 250_000, 100_000, direct=False),
     Kind("Atari, 28 KB", _FRAMES, _NONE, 20_000, 64, 8_000, 60_000, 0, direct=True),
+    Kind("the same by the network", _FRAMES, _NONE, 20_000, 64, 8_000, 60_000, 0, direct=False),
 )
 
 

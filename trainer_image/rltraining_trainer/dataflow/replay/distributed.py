@@ -292,10 +292,10 @@ class DistributedReplay:
                 self._pace.drew(batches)
                 for request in round_.requests:
                     self._send(request)
-            for shard in [] if self._held else self._ledger.creditors:
-                if shard.answers:
-                    update = self._ledger.collect(shard)
-                    self._run_errand(Request(shard, now, update=update))
+            if not self._held:
+                for shard in self._ledger.creditors:
+                    if shard.answers:
+                        self._run_errand(Request(shard, now, update=self._ledger.collect(shard)))
 
     @property
     def _held(self) -> int:
