@@ -284,15 +284,17 @@ class DistributedReplay:
             self._run_errand(Request(shard, now))
 
     def _ask(self) -> None:
-        """Ask for batches as far ahead as may be, and return the priorities that no request will take along soon."""
+        """Ask for batches as far ahead as may be, and return the priorities that no request takes along, now or soon."""
         now = self._clock()
         with self._changed:
+            waits = self._held > 0  # for requests to come
             while (batches := self._batches_to_ask_for()) and (round_ := self._split(batches, now)):
                 self._under_way.append(round_)
                 self._pace.drew(batches)
                 for request in round_.requests:
                     self._send(request)
-            if not self._held:
+                waits = False
+            if not waits:
                 for shard in self._ledger.creditors:
                     if shard.answers:
                         self._run_errand(Request(shard, now, update=self._ledger.collect(shard)))
