@@ -171,10 +171,10 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_a_second_signal_ends_it
     assert len(processes) >= 3  # the template, the learner, the sampler
     _, alive = psutil.wait_procs(processes, timeout=SECONDS_MAX)
     assert not alive
-    seconds = [
-        json.loads(point)["seconds"] for point in (folder / "run" / "progress.jsonl").read_text().splitlines()
-    ]
-    assert seconds == sorted(seconds)
+    points = [json.loads(line) for line in (folder / "run" / "progress.jsonl").read_text().splitlines()]
+    for name in ("seconds", "environmentSteps", "episodes", "updates"):
+        values = [point[name] for point in points]
+        assert values == sorted(values), name
 
 
 def steps_in(line: str) -> int:
