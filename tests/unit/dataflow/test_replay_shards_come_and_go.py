@@ -140,6 +140,19 @@ def test_answers_that_come_slowly_one_after_the_other_are_in_time(caplog: pytest
     assert not caplog.records
 
 
+@pytest.mark.parametrize(("megabytes", "messages"), [(0, 1), (16, 1), (20, 2), (30, 5), (300, 5)])
+def test_large_batches_are_not_asked_for_together(megabytes: int, messages: int) -> None:
+    """A network that is slow, but brings each of them in time, need not bring several in the time of one."""
+    world = World(batch_size=16, prefetch=4)
+    world.replay = DistributedReplay(
+        world.dial, world.settings, 16, seed=0, item_bytes=megabytes * 2**20 // 16, clock=world.clock
+    )
+    world.start("a", [1.0] * 20)
+    draw(world)
+
+    assert world.line("a").services == ["stats"] + ["sample"] * messages
+
+
 def test_next_batch_returns_in_time_and_goes_on_waiting_later() -> None:
     world = World(prefetch=1)
     world.start("a", [1.0] * 20)

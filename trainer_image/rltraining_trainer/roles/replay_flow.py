@@ -31,7 +31,7 @@ from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.followers import Drawers, Follower, draws
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import Experience
-from rltraining_trainer.roles.shards import KeptShard
+from rltraining_trainer.roles.shards import KeptShard, transition_columns
 from rltraining_trainer.transport import Endpoint, Handler
 
 Settings = DqnApex | DdpgApex
@@ -61,7 +61,10 @@ class ReplayFlow:
         self._pod = context.pod
         self._endpoint = endpoint
         seed = context.job.spec.seed + context.index
-        self._replay = DistributedReplay(self._dial, settings.replay, settings.batch_size, seed=seed)
+        item_bytes = sum(column.nbytes for column in transition_columns(*of).values())
+        self._replay = DistributedReplay(
+            self._dial, settings.replay, settings.batch_size, seed=seed, item_bytes=item_bytes
+        )
         self._first = context.index == 0
         self._reports = SamplerReports(
             models, self._announce, self._replay.insert_limit, lambda: live.samplers

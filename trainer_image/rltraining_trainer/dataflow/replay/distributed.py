@@ -33,6 +33,9 @@ _GLANCE = 0.005
 """Seconds between two looks at errands, while there is nothing else to do."""
 _MOST_TOGETHER = 4
 """Batches that are asked for with one message: what a call costs is then small beside what it brings."""
+_MOST_BYTES = 48 * 2**20
+"""Of batches that are asked for with one message: all comes within CALL_SECONDS on a network of 200 Mbit/s, on which a
+shard that is alive would else be taken for dead each time."""
 _AGES_KEPT = 100
 """Batches over which the age of what is drawn is averaged."""
 
@@ -57,6 +60,7 @@ class DistributedReplay:
         batch_size: int,
         *,
         seed: int,
+        item_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
@@ -65,12 +69,14 @@ class DistributedReplay:
             settings: of the contract.
             batch_size: transitions in one update, of all learners together.
             seed: of how batches are split.
+            item_bytes: of a transition; 0: few.
             clock: seconds.
         """
         self._dial = dial
         self._batch_size = batch_size
         self._ahead = settings.prefetch + 1
-        self._together = min(_MOST_TOGETHER, 1 + settings.prefetch // 2)  # while those are used, others come
+        most = min(_MOST_TOGETHER, 1 + settings.prefetch // 2)  # while those are used, others come
+        self._together = max(1, min(most, _MOST_BYTES // max(1, batch_size * item_bytes)))
         self._exponent = settings.importance_exponent
         self._by_buffer = settings.importance_normalizer == "Buffer"
         self._clock = clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,11 @@ class Column(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: torch.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Of one item."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class Ring:
