@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import resource
 import signal
 import socket
 import sys
@@ -163,6 +164,46 @@ def test_tensors_go_from_memory_to_memory_if_both_sides_wish_it(
 def read_by_this_process() -> int:
     """Bytes, from files and sockets."""
     return int(Path("/proc/self/io").read_text().split()[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc keeps what was freed")
+def test_what_the_dead_were_answering_takes_no_memory_for_ever(
+    start: Start, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    endpoint = Endpoint("test", TOKEN, {"echo": lambda sender, payload: payload})
+    endpoint.start()
+    request.addfinalizer(endpoint.stop)
+    answer = [
+        torch.zeros(2**24, dtype=torch.uint8),
+        torch.zeros(4, 10),
+    ]  # as a batch is, with what is said of it
+
+    def outlive_one() -> None:
+        learner = start("learner", 0)
+        peer = find(endpoint, f"http://127.0.0.1:{learner.hear()}")
+        for _ in range(5):
+            peer.call("echo", answer).result()
+        calls = [peer.call("echo", answer) for _ in range(3)]
+        calls[0].result()
+        learner.kill()  # in the middle of the next answer
+        for call in calls:
+            with contextlib.suppress(PeerLost):
+                call.result()
+
+    outlive_one()
+    before = resident()
+    for _ in range(15):
+        outlive_one()
+    deadline = time.monotonic() + 10
+    while (grown := resident() - before) > 4 * 2**24 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert grown <= 4 * 2**24, "bytes, after the death of 15"
+
+
+def resident() -> int:
+    """Bytes of memory that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_the_death_of_a_caller_concerns_nobody_else(start: Start, waiting: Waiting) -> None:

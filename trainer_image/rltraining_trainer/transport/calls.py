@@ -71,6 +71,11 @@ class Call:
         """Whether `result` would return, or raise, at once."""
         return self._answer is not None
 
+    @property
+    def lost(self) -> bool:
+        """There will be no answer: the connection broke, or it did not come in time."""
+        return self._answer is not None and self._answer[0] == LOST
+
     def result(self, stopping: threading.Event | None = None, timeout: float | None = None) -> Payload:
         """Wait for the answer. Signal handlers run meanwhile, also in the main thread.
 
