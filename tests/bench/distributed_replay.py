@@ -107,7 +107,8 @@ def _cycle(replay: DistributedReplay, seconds: float) -> None:
 def _shards(kind: Kind) -> Iterator[tuple[DistributedReplay, list[Connection]]]:
     endpoint = Endpoint("learner", TOKEN, direct=kind.direct)
     endpoint.start()
-    replay = DistributedReplay(endpoint.dial, Replay(minimum=BATCH), BATCH, seed=0)
+    item_bytes = sum(column.nbytes for column in _columns(kind).values())
+    replay = DistributedReplay(endpoint.dial, Replay(minimum=BATCH), BATCH, seed=0, item_bytes=item_bytes)
     context = mp.get_context("spawn")
     pipes, processes = [], []
     for number in range(SHARDS):
