@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +14,7 @@ from rltraining_trainer.algorithms.apex import ApexLearner
 from rltraining_trainer.algorithms.transitions import PRIORITY_EPSILON
 from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.errors import Diverged
+from through_a_file import restore
 from torch import Tensor
 
 WEIGHTS = torch.linspace(0.2, 3.0, B, dtype=torch.float64)
@@ -35,12 +35,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(make: Make) -> None:
         batches = [batch_for(straight, seed) for seed in range(6)]
         for batch in batches[:3]:
             straight.step(batch, WEIGHTS, 3.0)
-        file = io.BytesIO()
-        torch.save(snapshot(straight.get_state()), file)
-        with torch.no_grad():
-            resumed.parameters.normal_()
-        file.seek(0)
-        resumed.set_state(torch.load(file, weights_only=True))
+        restore(resumed, straight)
         for batch in batches[3:]:
             ours = straight.step(batch, WEIGHTS, 3.0)
             theirs = resumed.step(batch, WEIGHTS, 3.0)

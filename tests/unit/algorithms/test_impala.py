@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import math
 from typing import Any
 
@@ -21,6 +20,7 @@ from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.networks import build_actor_critic
+from through_a_file import restore
 from torch import Tensor
 
 T, B = 7, 4
@@ -321,12 +321,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(optimizer: Optimizer) -> None:
     batches = [unroll(straight, seed) for seed in range(6)]
     for batch in batches[:3]:
         straight.step([batch])
-    file = io.BytesIO()
-    torch.save(snapshot(straight.get_state()), file)
-    with torch.no_grad():
-        resumed.parameters.normal_()
-    file.seek(0)
-    resumed.set_state(torch.load(file, weights_only=True))
+    restore(resumed, straight)
     for batch in batches[3:]:
         straight.step([batch])
         resumed.step([batch])

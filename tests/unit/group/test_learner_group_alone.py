@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -14,26 +14,31 @@ from rltraining_trainer.group.generations import Candidate
 from rltraining_trainer.transport import Endpoint, Parked
 
 
-@pytest.fixture
-def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[LearnerGroup]:
-    """Learner 0 of three, which waits for nobody."""
-    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+def make_group(index: int, endpoint: Callable[[], Endpoint], **options: Any) -> LearnerGroup:
+    """One of three, whose state nobody's is newer than."""
 
     def set_state(state: dict[str, Any]) -> None:
         raise AssertionError("its own state is the newest")
 
-    group = LearnerGroup(
-        0,
+    return LearnerGroup(
+        index,
         3,
-        endpoint=lambda: endpoint,
+        endpoint=endpoint,
         first_learner="http://127.0.0.1:1",
         token="the token",
         device=torch.device("cpu"),
         updates=lambda: 0,
         get_state=dict,
         set_state=set_state,
-        timeouts=Timeouts(join=0.0, rejoin=0.0),
+        **options,
     )
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[LearnerGroup]:
+    """Learner 0 of three, which waits for nobody."""
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    group = make_group(0, lambda: endpoint, timeouts=Timeouts(join=0.0, rejoin=0.0))
     endpoint = Endpoint("learner-0", "the token", group.services)
     endpoint.start()
     yield group
@@ -103,17 +108,7 @@ def test_the_last_round_is_the_last_for_those_who_wait_too(group: LearnerGroup) 
 def test_who_comes_when_the_run_is_done_is_the_only_one_in_the_last_round() -> None:
     """Its rank fits the group's size: the dataflow is told both."""
     endpoint = Endpoint("learner-2", "the token", {})
-    group = LearnerGroup(
-        2,
-        3,
-        endpoint=lambda: endpoint,
-        first_learner="http://127.0.0.1:1",
-        token="the token",
-        device=torch.device("cpu"),
-        updates=lambda: 0,
-        get_state=dict,
-        set_state=lambda state: None,
-    )
+    group = make_group(2, lambda: endpoint)
     group._join = lambda stopping: (None, None)  # type: ignore[method-assign,assignment,return-value]
 
     group.form(threading.Event())
