@@ -15,6 +15,14 @@ from rltraining_trainer.dataflow.replay.distributed import SILENT_SECONDS
 from rltraining_trainer.dataflow.replay.requests import CALL_SECONDS
 
 
+def world_of_two(**settings: Any) -> World:
+    """With the shards a and b, alike."""
+    world = World(**settings)
+    for name in "ab":
+        world.start(name, [1.0] * 20)
+    return world
+
+
 def test_nothing_is_drawn_before_the_minimum() -> None:
     world = World(minimum=30)
     world.start("a", [1.0] * 20)
@@ -27,9 +35,7 @@ def test_nothing_is_drawn_before_the_minimum() -> None:
 
 
 def test_the_minimum_is_asked_for_again_when_less_than_a_batch_is_left() -> None:
-    world = World(minimum=30)
-    world.start("a", [1.0] * 20)
-    world.start("b", [1.0] * 20)
+    world = world_of_two(minimum=30)
     assert world.replay.ready()
     world.start("a")
     assert world.replay.ready(), "enough is left"
@@ -56,9 +62,7 @@ def test_an_announcement_wakes_who_waits_for_a_batch() -> None:
 
 
 def test_a_shard_lost_in_mid_sample_gives_a_smaller_batch() -> None:
-    world = World(prefetch=1)
-    world.start("a", [1.0] * 20)
-    world.start("b", [1.0] * 20)
+    world = world_of_two(prefetch=1)
     learn(world, draw(world))
     world.line("a").frozen = True
     learn(world, draw(world))  # asks the frozen one
@@ -76,9 +80,7 @@ def test_a_shard_lost_in_mid_sample_gives_a_smaller_batch() -> None:
 
 
 def test_a_shard_that_never_answered_is_not_drawn_from() -> None:
-    world = World()
-    world.start("a", [1.0] * 20)
-    world.start("b", [1.0] * 20)
+    world = world_of_two()
     world.line("b").frozen = True
 
     assert [shard.name for shard, _ in draw(world).shards] == ["a"]
@@ -102,9 +104,7 @@ def test_if_nothing_came_it_tries_again() -> None:
 
 
 def test_a_frozen_shard_holds_the_learner_up_once() -> None:
-    world = World(prefetch=2)
-    world.start("a", [1.0] * 20)
-    world.start("b", [1.0] * 20)
+    world = world_of_two(prefetch=2)
     learn(world, draw(world))
     world.line("a").frozen = True
     for _ in range(8):
@@ -171,9 +171,7 @@ def test_next_batch_returns_in_time_and_goes_on_waiting_later() -> None:
 
 
 def test_a_silent_shard_leaves_until_it_announces_itself() -> None:
-    world = World()
-    world.start("a", [1.0] * 20)
-    world.start("b", [1.0] * 20)
+    world = world_of_two()
     draw(world)
     world.clock.now = SILENT_SECONDS * 0.9
     world.announce("b")
@@ -291,9 +289,7 @@ def test_a_restarted_learner_finds_its_shards_and_counts_nothing_twice() -> None
 
 
 def test_other_learners_follow_the_first_ones_map() -> None:
-    world = World(prefetch=1)
-    world.start("a", [1.0] * 20)
-    world.start("b", [1.0] * 20)
+    world = world_of_two(prefetch=1)
     other = world.learner(seed=1)
     other.set_share(1, 2)
     other.set_shards(json.loads(json.dumps(world.replay.shards())))

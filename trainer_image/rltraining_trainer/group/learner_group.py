@@ -46,6 +46,7 @@ _LONGEST_DELAY = 0.5
 _WORTH_TELLING = 3
 """Fruitless generations in a row after which it is no mere restart of a learner."""
 _MOST_DOUBLINGS = 5
+"""Of a time-out, by fruitless generations."""
 _JOIN_TIMEOUT = 30.0
 """Seconds in learner 0's lobby after which to ask again: its machine may be gone without a word."""
 
@@ -156,8 +157,7 @@ class LearnerGroup:
     @property
     def trouble(self) -> str:
         """Why the learners do not stay together; empty if there is nothing to tell."""
-        fruitful = self.size > 1 and self._updates() > self._formed_at
-        return self._reason if self._fruitless >= _WORTH_TELLING and not fruitful else ""
+        return self._reason if self._fruitless >= _WORTH_TELLING and not self._is_fruitful else ""
 
     @property
     def services(self) -> Mapping[str, Handler]:
@@ -240,9 +240,13 @@ class LearnerGroup:
 
     def _fail(self, reason: str) -> None:
         """A generation has come to an end, or did not come about."""
-        fruitful = self.size > 1 and self._updates() > self._formed_at
-        self._fruitless = 0 if fruitful else self._fruitless + 1
+        self._fruitless = 0 if self._is_fruitful else self._fruitless + 1
         self._reason = reason
+
+    @property
+    def _is_fruitful(self) -> bool:
+        """Whether this generation is of several, and has updated."""
+        return self.size > 1 and self._updates() > self._formed_at
 
     def _leave(self) -> None:
         collectives, self._collectives = self._collectives, None
