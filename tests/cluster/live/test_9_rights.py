@@ -25,7 +25,7 @@ def test_the_role_is_exactly_what_is_needed(team: Team) -> None:
     used: set[tuple[str, str]] = set()
     refused = []
     for entry in team.cluster.audit():
-        # A request that ended with its API server, before it was known whose it is, has no name.
+        # One that was never authenticated has no name: an API server is killed on the way here.
         ref = entry.get("objectRef") or {}
         if entry["user"].get("username") != user or not ref.get("resource"):
             continue
