@@ -36,6 +36,8 @@ ObjectName = Annotated[str, Field(max_length=253, pattern=patterns.OBJECT_NAME)]
 """The name of another Kubernetes object: RFC 1123 subdomain."""
 Uri = Annotated[str, Field(max_length=2048, pattern=patterns.URI)]
 """As fsspec reads it: `s3://bucket/path`, `gs://bucket/path`, `file:///path`."""
+Module = Annotated[str, Field(max_length=253, pattern=patterns.MODULE)]
+"""A Python module: `module` or `package.module`."""
 EntryPoint = Annotated[str, Field(max_length=253, pattern=patterns.ENTRY_POINT)]
 """User code: `module:name` or `package.module:name`."""
 

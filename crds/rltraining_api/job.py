@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from rltraining_api import patterns
-from rltraining_api.algorithms import Algorithm
+from rltraining_api.algorithms import Aggregate, Algorithm
 from rltraining_api.base import ApiModel, Rule, any_of, refusal
 from rltraining_api.environment import Environment
 from rltraining_api.introspect import child_model, field_at, may_be_absent
@@ -56,13 +56,20 @@ IMMUTABLE = (
 SCHEDULE_NEEDS_STEPS = (
     "learningRateSchedule Linear needs stop.environmentSteps to fall to 0: set it, or use Constant"
 )
-WITH_SEVERAL_LEARNERS = ("impala", "dqnApex", "ddpgApex")
 WITH_REPLAY = ("dqnApex", "ddpgApex")
-SEVERAL_LEARNERS = (
-    f"learner.replicas must be 1: several learners are built for {any_of(WITH_SEVERAL_LEARNERS)} only"
-)
 REPLAY_NEEDS_PLACEMENT = (
     f"replay is for {any_of(WITH_REPLAY)} with replay.placement Dedicated: set that, or leave replay out"
+)
+WITH_AGGREGATE = ("a3c", "a2c", "ppo")
+COUNT_NEEDS_SAMPLERS = (
+    "aggregate.count must be at most sampler.replicas, but for a queueCapacity above 0: "
+    "each sampler waits until its gradient has been applied"
+)
+MINIBATCHES_HOLD_STEPS = (
+    "ppo.minibatches must be at most rolloutLength x environment.numEnvs, the steps of a rollout"
+)
+MINIBATCHES_HOLD_ENVIRONMENTS = (
+    "ppo.minibatches must be at most environment.numEnvs with network.lstm: sequences are not cut"
 )
 NO_LSTM = (
     f"network.lstm does not go with {any_of(WITH_REPLAY)}: replayed transitions carry no recurrent state"
@@ -77,6 +84,15 @@ def _replay_is_dedicated() -> str:
     return " || ".join(
         f"(has(self.algorithm.{name}) && self.algorithm.{name}.replay.placement == 'Dedicated')"
         for name in WITH_REPLAY
+    )
+
+
+def _samplers_suffice(name: str) -> str:
+    algorithm = f"self.algorithm.{name}"
+    count = f"{algorithm}.aggregate.count"
+    return (
+        f"!has({algorithm}) || !has({count}) || {count} == null || {algorithm}.aggregate.queueCapacity > 0 || "
+        f"{count} <= self.sampler.replicas"
     )
 
 
@@ -112,9 +128,19 @@ class JobSpec(ApiModel):
     """Seed of everything random; each sampler and environment derives its own from it. Immutable."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(f"self.learner.replicas == 1 || {_algorithm_is(WITH_SEVERAL_LEARNERS)}", SEVERAL_LEARNERS),
         Rule(f"!has(self.replay) || {_replay_is_dedicated()}", REPLAY_NEEDS_PLACEMENT),
         Rule(f"!has(self.network.lstm) || !({_algorithm_is(WITH_REPLAY)})", NO_LSTM),
+        *(Rule(_samplers_suffice(name), COUNT_NEEDS_SAMPLERS) for name in WITH_AGGREGATE),
+        Rule(
+            "!has(self.algorithm.ppo) || "
+            "self.algorithm.ppo.minibatches <= self.algorithm.ppo.rolloutLength * self.environment.numEnvs",
+            MINIBATCHES_HOLD_STEPS,
+        ),
+        Rule(
+            "!has(self.algorithm.ppo) || !has(self.network.lstm) || "
+            "self.algorithm.ppo.minibatches <= self.environment.numEnvs",
+            MINIBATCHES_HOLD_ENVIRONMENTS,
+        ),
     )
 
     @classmethod
@@ -158,12 +184,31 @@ class JobSpec(ApiModel):
     @model_validator(mode="after")
     def _goes_with_the_algorithm(self) -> Self:
         name = self.algorithm.name
-        if self.learner.replicas > 1 and name not in WITH_SEVERAL_LEARNERS:
-            raise refusal(f"{SEVERAL_LEARNERS}, got {self.learner.replicas} with {name}")
         if self.replay is not None and not self._has_replay_pods:
             raise refusal(REPLAY_NEEDS_PLACEMENT)
         if self.network.lstm is not None and name in WITH_REPLAY:
             raise refusal(NO_LSTM)
+        return self
+
+    @model_validator(mode="after")
+    def _gradients_come(self) -> Self:
+        aggregate: Aggregate | None = getattr(self.algorithm.parameters, "aggregate", None)
+        if aggregate is None or aggregate.count is None or aggregate.queue_capacity > 0:
+            return self
+        if aggregate.count > self.sampler.replicas:
+            raise refusal(f"{COUNT_NEEDS_SAMPLERS}, got {aggregate.count} with {self.sampler.replicas}")
+        return self
+
+    @model_validator(mode="after")
+    def _minibatches_hold_something(self) -> Self:
+        ppo = self.algorithm.ppo
+        if ppo is None:
+            return self
+        found = f"got {ppo.minibatches}"
+        if ppo.minibatches > ppo.rollout_length * self.environment.num_envs:
+            raise refusal(f"{MINIBATCHES_HOLD_STEPS}, {found}")
+        if self.network.lstm is not None and ppo.minibatches > self.environment.num_envs:
+            raise refusal(f"{MINIBATCHES_HOLD_ENVIRONMENTS}, {found}")
         return self
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 URI = r"^[a-z][a-z0-9+.-]*://[^\x00-\x20\x7f]+$"
+MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 ENTRY_POINT = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_.]*$"
 ENVIRONMENT_ID = r"^([A-Za-z_][A-Za-z0-9_.]*:)?([A-Za-z0-9_][A-Za-z0-9_-]*/)?[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 IMAGE = r"^[!-~]+$"
@@ -19,6 +20,7 @@ MEANINGS = {
     LABEL: "must be lower-case letters, digits and '-', first a letter, last a letter or digit",
     OBJECT_NAME: "must be the name of a Kubernetes object: lower-case letters, digits, '-' and '.'",
     URI: "must be a URI such as s3://bucket/path or file:///path",
+    MODULE: "must be the name of a Python module, such as package.module",
     ENTRY_POINT: "must be module:name",
     ENVIRONMENT_ID: "must be a gymnasium id such as CartPole-v1, or module:Id",
     IMAGE: "must be an image reference: ASCII characters, no spaces",

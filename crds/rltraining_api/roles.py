@@ -83,7 +83,8 @@ class LearnerRole(ApiModel):
     """The pods that update the parameters."""
 
     replicas: Annotated[int, Field(ge=1, le=LEARNERS_MAX)] = 1
-    """Number of learner pods. Several share the work of each update: impala, dqnApex and ddpgApex only."""
+    """Number of learner pods. With a3c, a2c and ppo each holds a slice of the parameters; with impala, dqnApex and
+    ddpgApex they share the work of each update."""
     template: PodTemplate = Field(default_factory=PodTemplate)
     """What the pods have beyond what the operator gives them: resources, node selection, sidecars."""
 
@@ -114,8 +115,8 @@ class CodeConfigMap(ApiModel):
 
 
 class Code(ApiModel):
-    """User code that is not in the image; its modules can be imported by `environment.id` and
-    `network.entryPoint`."""
+    """User code that is not in the image; its modules can be imported by `environment.id`,
+    `network.entryPoint` and `algorithm.entryPoint`."""
 
     config_map: CodeConfigMap
     """Where the code lies."""

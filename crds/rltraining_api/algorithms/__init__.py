@@ -1,22 +1,23 @@
-"""`spec.algorithm`: exactly one algorithm, its hyperparameters typed and defaulted to published values."""
+"""`spec.algorithm`: exactly one algorithm, its hyperparameters typed and defaulted to published values, or a user's own."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from rltraining_api.algorithms.apex import DdpgApex, DqnApex
-from rltraining_api.algorithms.gradients import A2c, A3c, Ppo
+from rltraining_api.algorithms.entry_point import UserAlgorithm
+from rltraining_api.algorithms.gradients import A2c, A3c, Aggregate, Ppo
 from rltraining_api.algorithms.impala import Impala
-from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp
-from rltraining_api.base import OneOf, Rule, any_of, refusal
+from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp, Sgd
+from rltraining_api.base import OneOf
 
 __all__ = [
-    "AVAILABLE_ALGORITHMS",
     "A2c",
     "A3c",
     "Adam",
+    "Aggregate",
     "Algorithm",
     "AlgorithmName",
     "DdpgApex",
@@ -26,19 +27,26 @@ __all__ = [
     "Parameters",
     "Ppo",
     "RmsProp",
+    "Sgd",
+    "UserAlgorithm",
 ]
 
-AVAILABLE_ALGORITHMS = ("impala", "dqnApex", "ddpgApex")
-"""The algorithms that the trainer has; the others are refused by validation."""
-
-AlgorithmName = Literal["a3c", "a2c", "ppo", "dqnApex", "ddpgApex", "impala"]
-Parameters = A3c | A2c | Ppo | DqnApex | DdpgApex | Impala
+AlgorithmName = Literal["a3c", "a2c", "ppo", "dqnApex", "ddpgApex", "impala", "entryPoint"]
+Parameters = A3c | A2c | Ppo | DqnApex | DdpgApex | Impala | UserAlgorithm
 
 
 class Algorithm(OneOf):
-    """Exactly one algorithm with its hyperparameters; `{}` takes the published ones."""
+    """Exactly one algorithm with its hyperparameters; `{}` takes the published ones. An `entryPoint` has its own."""
 
-    choices: ClassVar[tuple[str, ...]] = ("a3c", "a2c", "ppo", "dqn_apex", "ddpg_apex", "impala")
+    choices: ClassVar[tuple[str, ...]] = (
+        "a3c",
+        "a2c",
+        "ppo",
+        "dqn_apex",
+        "ddpg_apex",
+        "impala",
+        "entry_point",
+    )
     noun: ClassVar[str] = "algorithm"
 
     a3c: A3c | None = Field(default=None, alias="a3c")
@@ -53,25 +61,11 @@ class Algorithm(OneOf):
     """Ape-X DPG: deterministic policy gradient from distributed prioritized replay; continuous actions."""
     impala: Impala | None = None
     """IMPALA: samplers send unrolls, the learner corrects with v-trace."""
-
-    @classmethod
-    def all_rules(cls) -> tuple[Rule, ...]:
-        """Exactly one algorithm, and only one that is built."""
-        missing = [key for key in cls.choice_keys() if key not in AVAILABLE_ALGORITHMS]
-        return (*super().all_rules(), *(Rule(f"!has(self.{key})", _not_built(key)) for key in missing))
+    entry_point: UserAlgorithm | None = None
+    """An algorithm of your own: a module that defines `learner(world)` and `sampler(world)`."""
 
     @property
     def parameters(self) -> Parameters:
         """The hyperparameters of the algorithm that is set."""
         chosen: Parameters = self.chosen
         return chosen
-
-    @model_validator(mode="after")
-    def _available(self) -> Self:
-        if self.name not in AVAILABLE_ALGORITHMS:
-            raise refusal(_not_built(self.name))
-        return self
-
-
-def _not_built(name: str) -> str:
-    return f"{name} is not built yet: use {any_of(AVAILABLE_ALGORITHMS)}"

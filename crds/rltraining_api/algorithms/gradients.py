@@ -2,16 +2,97 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
 
 from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp
-from rltraining_api.base import ApiModel
-from rltraining_api.fields import Count, Fraction, LearningRate, LearningRateSchedule, NotNegative, Positive
+from rltraining_api.base import ApiModel, Rule, refusal
+from rltraining_api.fields import (
+    Count,
+    CountOrZero,
+    Fraction,
+    LearningRate,
+    LearningRateSchedule,
+    LossReduction,
+    NotNegative,
+    Positive,
+)
+
+SYNC_REFUSES_NONE = "maxStaleness is for mode Async: in mode Sync no gradient is older than the parameters"
+SYNC_HAS_NO_QUEUE = (
+    "queueCapacity must be 0 in mode Sync: each sampler waits for the update that its gradient is part of"
+)
+SYNC_TAKES_SEVERAL = "count must be null or at least 2 in mode Sync: null takes one gradient of each sampler"
+N_STEP_IS_LAMBDA_1 = (
+    "gaeLambda must be 1 with nStep: n-step returns are one of the two ways to advantages, set only one"
+)
+PPO_IS_SYNC = (
+    "ppo needs aggregate.mode Sync: its samplers go through the minibatches of their rollouts together"
+)
+
+
+class Aggregate(ApiModel):
+    """How gradients of samplers become updates."""
+
+    mode: Literal["Async", "Sync"] = "Sync"
+    """Async: gradients are applied as they come, whatever parameters they were computed with. Sync: all samplers compute
+    theirs with the same parameters, and wait for the update that these make (A2C, DPPO: Sync)."""
+    count: Count | None = None
+    """Gradients that make one update; null: one of each sampler (A2C, DPPO: null)."""
+    reduction: Literal["Mean", "Sum"] = "Mean"
+    """How gradients of one update become one: Mean, weighted by the steps that each is a mean of, or Sum (A2C, DPPO: Mean)."""
+    max_staleness: CountOrZero | None = None
+    """Mode Async: a gradient is refused, and counted, where it was computed with parameters that are older than the
+    newest by more versions than this. Without, none is (A3C: none)."""
+    queue_capacity: CountOrZero = 0
+    """Mode Async: gradients that wait for the learner before their samplers are held back. With 0 a gradient is answered,
+    with the parameters it led to, when it has been applied (A3C: 0)."""
+    deadline_seconds: Positive = 2.0
+    """Mode Sync: seconds for which an update waits for the gradients of the other samplers after the first has come (not
+    published)."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        # An API server tries rules on the default `{}` before it fills in that object's own defaults.
+        Rule("!has(self.mode) || self.mode == 'Async' || !has(self.maxStaleness)", SYNC_REFUSES_NONE),
+        Rule("!has(self.mode) || self.mode == 'Async' || self.queueCapacity == 0", SYNC_HAS_NO_QUEUE),
+    )
+
+    @model_validator(mode="after")
+    def _what_is_for_async_only(self) -> Self:
+        if self.mode == "Sync" and self.max_staleness is not None:
+            raise refusal(f"{SYNC_REFUSES_NONE}: leave it out, got {self.max_staleness}")
+        if self.mode == "Sync" and self.queue_capacity != 0:
+            raise refusal(f"{SYNC_HAS_NO_QUEUE}, got {self.queue_capacity}")
+        return self
+
+
+class A3cAggregate(Aggregate):
+    """How gradients of samplers become updates: by default each as it comes."""
+
+    mode: Literal["Async", "Sync"] = "Async"
+    """Async: gradients are applied as they come, whatever parameters they were computed with. Sync: all samplers compute
+    theirs with the same parameters, and wait for the update that these make (A3C: Async)."""
+    count: Count | None = 1
+    """Gradients that make one update; null: one of each sampler (A3C: 1)."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        *Aggregate.cel_rules,
+        Rule("!has(self.mode) || self.mode == 'Async' || self.count != 1", SYNC_TAKES_SEVERAL),
+    )
+
+    @model_validator(mode="after")
+    def _count_goes_with_mode(self) -> Self:
+        if self.mode == "Sync" and self.count == 1:
+            raise refusal(SYNC_TAKES_SEVERAL)
+        return self
 
 
 class ActorCritic(ApiModel):
     """What A3C, A2C and PPO share."""
 
+    aggregate: Aggregate = Field(default_factory=Aggregate)
+    """How gradients of samplers become updates (A2C, DPPO: the mean of one of each sampler)."""
     discount: Fraction = 0.99
     """γ (.99 in all three)."""
     learning_rate_schedule: LearningRateSchedule = "Constant"
@@ -22,11 +103,37 @@ class ActorCritic(ApiModel):
     reward_clip: Positive | None = None
     """Clip rewards to [-rewardClip, rewardClip] for learning; returns are reported unclipped. Off by default
     (published: 1 for Atari)."""
+    reward_scale: Positive = 1.0
+    """Rewards are multiplied by this for learning, after clipping, so that values come into the reach of the network;
+    returns are reported unscaled (not published)."""
 
 
-class A3c(ActorCritic):
+class NStepActorCritic(ActorCritic):
+    """What A3C and A2C share."""
+
+    n_step: Count | None = None
+    """Steps of reward before the bootstrap, where the rollout goes on for so many. Without, to the end of the rollout, and
+    gaeLambda applies (A3C, A2C: to the end)."""
+    gae_lambda: Fraction = 1.0
+    """λ of generalised advantage estimation; must be 1 with nStep (A3C, A2C: 1, which is the return to the end of the
+    rollout)."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("!has(self.nStep) || self.gaeLambda == 1.0", N_STEP_IS_LAMBDA_1),
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_advantages(self) -> Self:
+        if self.n_step is not None and self.gae_lambda != 1:
+            raise refusal(f"{N_STEP_IS_LAMBDA_1}, got {self.gae_lambda:g}")
+        return self
+
+
+class A3c(NStepActorCritic):
     """Samplers send gradients, each applied as it comes (Mnih et al. 2016, arXiv 1602.01783)."""
 
+    aggregate: A3cAggregate = Field(default_factory=A3cAggregate)
+    """How gradients of samplers become updates (paper: each as it comes)."""
     rollout_length: Count = 5
     """t_max: steps of each environment per gradient (paper: 5)."""
     learning_rate: LearningRate = 7e-4
@@ -37,13 +144,14 @@ class A3c(ActorCritic):
     """Largest global norm of the gradient; null turns clipping off (40 is usual, the paper is silent)."""
     baseline_cost: NotNegative = 0.5
     """Weight of the value loss (its author: .5)."""
-    gae_lambda: Fraction = 1.0
-    """λ of generalised advantage estimation (paper: n-step returns, which is 1)."""
+    loss_reduction: LossReduction = "Sum"
+    """How losses of all steps of a rollout become one: Sum or Mean. With Mean the same learning rate makes steps smaller by
+    the number of steps in the rollout (paper: Sum, gradients are accumulated over the rollout)."""
     advantage_normalization: bool = False
     """Bring advantages to mean 0 and variance 1 within the rollout (paper: no)."""
 
 
-class A2c(ActorCritic):
+class A2c(NStepActorCritic):
     """A3C in step: one update with the mean of all samplers' gradients (defaults: openai/baselines a2c)."""
 
     rollout_length: Count = 5
@@ -56,8 +164,9 @@ class A2c(ActorCritic):
     """Largest global norm of the gradient; null turns clipping off (baselines: .5)."""
     baseline_cost: NotNegative = 0.5
     """Weight of the value loss (baselines: .5)."""
-    gae_lambda: Fraction = 1.0
-    """λ of generalised advantage estimation (baselines: n-step returns, which is 1)."""
+    loss_reduction: LossReduction = "Mean"
+    """How losses of all steps of a rollout become one: Sum or Mean. With Mean the same learning rate makes steps smaller by
+    the number of steps in the rollout (baselines: Mean)."""
     advantage_normalization: bool = False
     """Bring advantages to mean 0 and variance 1 within the rollout (baselines: no)."""
 
@@ -86,5 +195,17 @@ class Ppo(ActorCritic):
     """λ of generalised advantage estimation (paper: .95)."""
     clip_range: Positive = 0.1
     """ε: how far the probability ratio may go before its gradient stops (paper, table 5: .1)."""
+    target_kl: Positive | None = None
+    """The epochs of a rollout end after the update whose mean approximate KL divergence exceeds 1.5 targetKl, as in OpenAI
+    Spinning Up and Stable-Baselines3. Without, they all happen (paper: all)."""
     advantage_normalization: bool = True
-    """Bring advantages to mean 0 and variance 1 within the minibatch (openai/baselines ppo2: yes)."""
+    """Bring advantages to mean 0 and variance 1 over the rollouts of all samplers (openai/baselines ppo2: yes, within the
+    minibatch)."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (Rule("self.aggregate.mode == 'Sync'", PPO_IS_SYNC),)
+
+    @model_validator(mode="after")
+    def _sync(self) -> Self:
+        if self.aggregate.mode != "Sync":
+            raise refusal(f"{PPO_IS_SYNC}, got {self.aggregate.mode}")
+        return self

@@ -32,13 +32,22 @@ class Adam(ApiModel):
     """Added to the root for stability (Adam paper: 1e-8)."""
 
 
+class Sgd(ApiModel):
+    """Stochastic gradient descent."""
+
+    momentum: FractionBelowOne = 0.0
+    """Decay of the running sum of gradients; with 0 each step is the gradient times the learning rate (torch: 0)."""
+
+
 class Optimizer(OneOf):
     """Exactly one optimizer."""
 
-    choices: ClassVar[tuple[str, ...]] = ("rmsprop", "adam")
+    choices: ClassVar[tuple[str, ...]] = ("rmsprop", "adam", "sgd")
     noun: ClassVar[str] = "optimizer"
 
     rmsprop: RmsProp | None = None
     """RMSProp."""
     adam: Adam | None = None
     """Adam."""
+    sgd: Sgd | None = None
+    """Stochastic gradient descent."""
