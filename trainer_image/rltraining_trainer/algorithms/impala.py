@@ -14,12 +14,13 @@ import torch
 from rltraining_api.algorithms import Impala
 from torch import Tensor
 
+from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
 from rltraining_trainer.algorithms.reduce import Reduce, alone
+from rltraining_trainer.algorithms.returns import moments, normalize
 from rltraining_trainer.algorithms.unrolls import Unroll, concatenate, move
 from rltraining_trainer.algorithms.vtrace import vtrace
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
-from rltraining_trainer.errors import Diverged
 from rltraining_trainer.networks import ActorCritic, Distribution
 
 
@@ -84,7 +85,7 @@ class ImpalaLearner:
                 terms = {name: term / max(1.0, steps) for name, term in terms.items()}
             terms["gradient_norm"] = clip_by_norm(gradient, self.settings.gradient_clip)
             if not math.isfinite(terms.get("loss", 0.0) + terms["gradient_norm"]):
-                raise Diverged(_what_diverged(terms, batch, self.updates))
+                raise diverged(f"update {self.updates}", terms, batch, self.settings)
             rate = self.learning_rate(self.environment_steps)
             self._optimizer.step(self.parameters.detach(), gradient, rate)
             self.updates += 1
@@ -133,7 +134,7 @@ class ImpalaLearner:
         )
         weight = batch["valid"].float()
         if settings.advantage_normalization:
-            advantages = _normalize(advantages, weight)
+            advantages = normalize(advantages, moments(advantages, batch["valid"]))
         policy_loss = -(log_prob * advantages * weight).sum()
         baseline_loss = 0.5 * ((targets - values[:-1]).square() * weight).sum()
         mean_entropy = (entropy * weight).sum()
@@ -144,23 +145,3 @@ class ImpalaLearner:
             "baseline_loss": baseline_loss,
             "entropy": mean_entropy,
         }
-
-
-def _normalize(values: Tensor, weight: Tensor) -> Tensor:
-    """To mean 0 and variance 1 over the entries of weight 1."""
-    count = weight.sum().clamp(min=1.0)
-    centred = values - (values * weight).sum() / count
-    return centred / ((centred.square() * weight).sum() / count).sqrt().add(1e-8)
-
-
-def _what_diverged(terms: dict[str, Tensor], batch: Unroll | None, update: int) -> str:
-    """One sentence: what is not finite, and where to look."""
-    inputs = (("an observation", batch["observation"]), ("a reward", batch["reward"])) if batch else ()
-    for name, values in inputs:
-        if values.is_floating_point() and not bool(torch.isfinite(values).all()):
-            return f"NaN in the loss at update {update}: the environment gave {name} that is NaN or infinite"
-    figures = ", ".join(f"{name} {term.item():.3g}" for name, term in terms.items())
-    return (
-        f"NaN in the loss at update {update} ({figures}): "
-        "lower spec.algorithm.impala.learningRate or gradientClip, or clip rewards with rewardClip"
-    )

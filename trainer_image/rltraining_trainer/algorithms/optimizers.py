@@ -91,6 +91,25 @@ class Adam:
         self._square.copy_(state["square"])
 
 
+class Sgd:
+    """Stochastic gradient descent, with momentum as in ``torch.optim.SGD``."""
+
+    def __init__(self, size: int, device: torch.device, *, momentum: float) -> None:
+        self._momentum = momentum
+        self._buffer = torch.zeros(size if momentum else 0, device=device)
+
+    def step(self, parameters: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        if self._momentum:
+            gradient = self._buffer.mul_(self._momentum).add_(gradient)
+        parameters.add_(gradient, alpha=-learning_rate)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"buffer": self._buffer}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._buffer.copy_(state["buffer"])
+
+
 _CPU = torch.device("cpu")
 
 
@@ -99,6 +118,8 @@ def make_optimizer(settings: OptimizerSettings, size: int, device: torch.device 
     if settings.adam is not None:
         adam = settings.adam
         return Adam(size, device, beta1=adam.beta1, beta2=adam.beta2, epsilon=adam.epsilon)
+    if settings.sgd is not None:
+        return Sgd(size, device, momentum=settings.sgd.momentum)
     assert settings.rmsprop is not None, "the contract lets exactly one optimizer through"
     rms = settings.rmsprop
     return RmsProp(
@@ -106,9 +127,13 @@ def make_optimizer(settings: OptimizerSettings, size: int, device: torch.device 
     )
 
 
-def clip_by_norm(gradient: Tensor, limit: float | None) -> Tensor:
-    """Scale ``gradient`` in place so that its norm is at most ``limit`` (None: leave it); returns the norm it had, ``[]``."""
-    norm = torch.linalg.vector_norm(gradient)
+def clip_by_norm(gradient: Tensor, limit: float | None, norm: Tensor | None = None) -> Tensor:
+    """Scale ``gradient`` in place so that its norm is at most ``limit`` (None: leave it); returns the norm it had, ``[]``.
+
+    ``norm`` is that of the whole gradient, where ``gradient`` is a part of one.
+    """
+    if norm is None:
+        norm = torch.linalg.vector_norm(gradient)
     if limit is not None:
         gradient.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
     return norm

@@ -1,0 +1,104 @@
+"""Advantage actor-critic: the gradient of a rollout in A3C (Mnih et al. 2016, arXiv 1602.01783) and A2C."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rltraining_api.algorithms import A2c, A3c
+from torch import Tensor
+
+from rltraining_trainer.algorithms.divergence import diverged
+from rltraining_trainer.algorithms.optimizers import clip_by_norm
+from rltraining_trainer.algorithms.returns import generalized_advantages, moments, n_step_returns, normalize
+from rltraining_trainer.algorithms.rollout_gradients import Gradient, read_terms
+from rltraining_trainer.algorithms.unrolls import Unroll
+from rltraining_trainer.networks import ActorCritic, Distribution
+
+
+class _Rollout(NamedTuple):
+    unroll: Unroll
+    log_prob: Tensor
+    """``[T, B]``, with its graph, as entropy and values."""
+    entropy: Tensor
+    values: Tensor
+    returns: Tensor
+    advantages: Tensor
+
+
+class AdvantageActorCritic:
+    """One gradient of each rollout.
+
+    In mode Async it is clipped here, by its own norm, as A3C's workers do. In mode Sync it is not: what is clipped then is the
+    mean over samplers.
+
+    Args:
+        parameters: ``[N]``, ``flatten_parameters(network)``; gradients are made in its ``grad``.
+    """
+
+    exchanges = 1
+
+    def __init__(
+        self,
+        network: ActorCritic,
+        distribution: Distribution,
+        settings: A3c | A2c,
+        parameters: Tensor,
+    ) -> None:
+        assert parameters.grad is not None
+        self._network, self._distribution, self._settings = network, distribution, settings
+        self._gradient = parameters.grad
+        self._clip = settings.gradient_clip if settings.aggregate.mode == "Async" else None
+        self._rollouts = 0
+        self._rollout: _Rollout
+
+    def begin(self, unroll: Unroll) -> Tensor | None:
+        """The forward pass, whose graph ``gradient`` uses: parameters must not change between the two."""
+        settings, valid = self._settings, unroll["valid"]
+        policies, values = self._network.unroll(unroll["observation"], unroll["state"], unroll["first"])
+        log_prob, entropy = self._distribution.log_prob_and_entropy(policies[:-1], unroll["action"])
+        baseline = values.detach()
+        rewards, discounts = unroll["reward"], settings.discount * ~unroll["ended"]
+        if settings.n_step is not None:
+            returns = n_step_returns(rewards, discounts, baseline, settings.n_step, valid)
+            advantages = returns - baseline[:-1]
+        else:
+            advantages = generalized_advantages(rewards, discounts, baseline, settings.gae_lambda, valid)
+            returns = advantages + baseline[:-1]
+        self._rollout = _Rollout(unroll, log_prob, entropy, values[:-1], returns, advantages)
+        self._rollouts += 1
+        return moments(advantages, valid) if settings.advantage_normalization else None
+
+    def share(self, totals: Tensor) -> None:
+        advantages = normalize(self._rollout.advantages, totals)
+        self._rollout = self._rollout._replace(advantages=advantages)
+
+    def gradient(self, position: int = 0) -> Gradient:
+        """Of policy gradient + baseline_cost · ½(R − V)² − entropy_cost · H(π), summed or averaged over valid steps."""
+        settings, gradient = self._settings, self._gradient
+        unroll, log_prob, entropy, values, returns, advantages = self._rollout
+        weight = unroll["valid"].float()
+        steps = weight.sum().clamp(min=1.0)
+        # The return of a row that is no step is its own value: its error is 0.
+        error = (returns - values).flatten()
+        policy_loss = -log_prob.flatten().dot((advantages * weight).flatten())
+        baseline_loss = 0.5 * error.dot(error)
+        total_entropy = entropy.flatten().dot(weight.flatten())
+        loss = policy_loss + settings.baseline_cost * baseline_loss - settings.entropy_cost * total_entropy
+        mean = settings.loss_reduction == "Mean"
+        gradient.zero_()
+        (loss / steps if mean else loss).backward()
+        sums = {
+            "loss": loss,
+            "policy_loss": policy_loss,
+            "baseline_loss": baseline_loss,
+            "entropy": total_entropy,
+        }
+        terms, finite = read_terms(
+            {
+                **{name: term.detach() / steps for name, term in sums.items()},
+                "gradient_norm": clip_by_norm(gradient, self._clip),
+            }
+        )
+        if not finite:
+            raise diverged(f"rollout {self._rollouts} of this sampler", terms, unroll, settings)
+        return Gradient(gradient, float(weight.sum()) if mean else 1.0, terms)

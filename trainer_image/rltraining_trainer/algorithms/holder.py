@@ -1,0 +1,128 @@
+"""A parameter holder: a slice of the parameters with its optimizer state, stepped with the gradients of samplers.
+
+M holders (parameter servers, Dean et al. 2012, "Large scale distributed deep networks", section 4) keep a slice each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from rltraining_api.algorithms import A2c, A3c, Ppo
+from torch import Tensor, nn
+
+from rltraining_trainer.algorithms.divergence import diverged
+from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
+from rltraining_trainer.algorithms.reduce import Reduce
+from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
+
+
+class ParameterHolder:
+    """The slice ``index`` of ``count`` of a network's N parameters: n of them, from index·N // count to (index + 1)·N // count.
+
+    Args:
+        network: goes to ``device``; its parameters become views of one flat vector there. Those of other holders are as
+            they were when they were last collected.
+        total_steps: environment steps at which a linear learning-rate schedule reaches 0.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        settings: A3c | A2c | Ppo,
+        total_steps: int | None,
+        device: torch.device | str = "cpu",
+        index: int = 0,
+        count: int = 1,
+    ) -> None:
+        self.network, self.settings = network.to(device), settings
+        self.updates = 0
+        self.environment_steps = 0
+        """Steps that the gradients came from."""
+        self._total_steps, self._count = total_steps, count
+        self._flat = flatten_parameters(network)
+        size = self._flat.numel()
+        self._slice = slice(index * size // count, (index + 1) * size // count)
+        self.parameters = self._flat.detach()[self._slice]
+        """``[n]``, a view of the flat vector."""
+        self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel(), torch.device(device))
+        # Asynchronous gradients are clipped where they are made.
+        self._clip = settings.gradient_clip if settings.aggregate.mode == "Sync" else None
+        self._collected: dict[str, Any] | None = None
+
+    def apply(self, gradient: Tensor, steps: int, reduce: Reduce | None = None) -> None:
+        """One update with ``gradient`` ``[n]``, which is changed in place, from ``steps`` environment steps.
+
+        Args:
+            reduce: sums over all holders; needed where there are several and they clip, as they do in mode Sync: it is the
+                whole gradient that is clipped.
+
+        Raises:
+            Diverged: the gradient is NaN or infinite; everything is as it was before.
+        """
+        norm = torch.linalg.vector_norm(gradient)
+        if self._count > 1 and self._clip is not None:
+            assert reduce is not None, "several holders clip together"
+            square = norm.double().square().view(1)
+            reduce(square, 0.0)
+            norm = square[0].sqrt().float()
+        clip_by_norm(gradient, self._clip, norm)
+        if not torch.isfinite(norm):
+            raise diverged(f"update {self.updates}", {"gradient_norm": norm}, None, self.settings)
+        self.environment_steps += steps
+        self._optimizer.step(self.parameters, gradient, self.learning_rate(self.environment_steps))
+        self.updates += 1
+
+    def learning_rate(self, environment_steps: int) -> float:
+        """The optimizer's step size after so many environment steps."""
+        rate = self.settings.learning_rate
+        if self.settings.learning_rate_schedule == "Linear" and self._total_steps:
+            rate *= max(0.0, 1.0 - environment_steps / self._total_steps)
+        return rate
+
+    def collect(self, reduce: Reduce) -> None:
+        """Bring together what all holders have, in each of them: ``get_state`` then returns it, and ``network`` has all
+        parameters as they are now. All holders must do this at once; ``reduce`` sums over them."""
+
+        def whole(part: Any) -> Any:
+            if not (isinstance(part, Tensor) and part.numel()):
+                return part
+            full = torch.zeros(self._flat.numel(), dtype=part.dtype, device=part.device)
+            full[self._slice] = part
+            reduce(full, 0.0)
+            return full
+
+        optimizer = self._optimizer.get_state()
+        parameters = whole(self.parameters)
+        self._collected = self._state(parameters, {name: whole(part) for name, part in optimizer.items()})
+        load_flat(self._flat, parameters)
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that ``set_state`` needs to go on exactly here, whatever the number of holders: nothing in an update is
+        random. Of several holders it is the state that was last collected."""
+        if self._count == 1:
+            return self._state(self._flat.detach(), self._optimizer.get_state())
+        assert self._collected is not None, "several holders collect their state first"
+        return self._collected
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on where ``get_state`` was. Raises ValueError, RuntimeError or KeyError for another network or optimizer."""
+        load_flat(self._flat, state["parameters"])
+        size = self._flat.numel()
+        self._optimizer.set_state(
+            {
+                name: part[self._slice] if isinstance(part, Tensor) and part.numel() == size else part
+                for name, part in state["optimizer"].items()
+            }
+        )
+        self.updates = state["updates"]
+        self.environment_steps = state["environment_steps"]
+        self._collected = state
+
+    def _state(self, parameters: Tensor, optimizer: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "parameters": parameters,
+            "optimizer": optimizer,
+            "updates": self.updates,
+            "environment_steps": self.environment_steps,
+        }

@@ -1,0 +1,163 @@
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347): the gradients of a rollout, minibatch by minibatch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from rltraining_api.algorithms import Ppo
+from torch import Tensor
+
+from rltraining_trainer.algorithms.divergence import diverged
+from rltraining_trainer.algorithms.optimizers import clip_by_norm
+from rltraining_trainer.algorithms.returns import generalized_advantages, moments, normalize
+from rltraining_trainer.algorithms.rollout_gradients import Gradient, read_terms
+from rltraining_trainer.algorithms.unrolls import Unroll
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.networks import ActorCritic, Distribution
+
+_TERMS = ("loss", "policy_loss", "baseline_loss", "entropy", "kl", "clip_fraction", "gradient_norm")
+
+
+class _Minibatch(NamedTuple):
+    """S steps: what the present policy makes of them, with its graph, and what is known of them."""
+
+    policies: Tensor
+    """``[S, P]``"""
+    values: Tensor
+    """``[S]``"""
+    action: Tensor
+    """``[S, ...]``"""
+    log_prob: Tensor
+    """``[S]``, of the policy that acted."""
+    advantages: Tensor
+    """``[S]``"""
+    returns: Tensor
+    """``[S]``, what the values should be."""
+
+
+class ProximalPolicyOptimization:
+    """Gradients of ``epochs`` passes over each rollout, in ``minibatches`` parts each.
+
+    The parts of a feed-forward network are random steps. Those of a network with an LSTM are random environments with all their
+    steps, since it needs these in their order.
+
+    Args:
+        parameters: ``[N]``, ``flatten_parameters(network)``; gradients are made in its ``grad``.
+    """
+
+    def __init__(
+        self,
+        network: ActorCritic,
+        distribution: Distribution,
+        settings: Ppo,
+        parameters: Tensor,
+    ) -> None:
+        assert parameters.grad is not None
+        self._network, self._distribution, self._settings = network, distribution, settings
+        self._gradient = parameters.grad
+        self.exchanges = settings.epochs * settings.minibatches
+        self._rollouts = 0
+        self._unroll: Unroll
+        self._figures: Tensor
+        """``[3, T, B]``: log-probabilities of the policy that acted, advantages, returns."""
+        self._items: Tensor
+        """What is dealt out to minibatches: steps, as t·B + b, or environments."""
+        self._order: Tensor
+        """The items in the order of the present epoch."""
+        self._epoch: int | None = None
+
+    def begin(self, unroll: Unroll) -> Tensor | None:
+        """Advantages and returns, which stay as they are over all epochs.
+
+        Raises:
+            BadConfiguration: with an LSTM, there are fewer environments than minibatches.
+        """
+        settings, valid = self._settings, unroll["valid"]
+        batch = valid.shape[1]
+        if self._network.lstm is None:
+            self._items = valid.flatten().nonzero().squeeze(1)
+        elif batch >= settings.minibatches:
+            self._items = torch.arange(batch)
+        else:
+            raise BadConfiguration(
+                f"spec.environment.numEnvs: with an LSTM, minibatches are of whole environments, and {batch} of a sampler's "
+                f"cannot make {settings.minibatches}: raise numEnvs, or lower spec.algorithm.ppo.minibatches"
+            )
+        with torch.no_grad():
+            _, values = self._network.unroll(unroll["observation"], unroll["state"], unroll["first"])
+        discounts = settings.discount * ~unroll["ended"]
+        advantages = generalized_advantages(unroll["reward"], discounts, values, settings.gae_lambda, valid)
+        self._figures = torch.stack((unroll["log_prob"], advantages, advantages + values[:-1]))
+        self._unroll, self._epoch = unroll, None
+        self._rollouts += 1
+        return moments(advantages, valid) if settings.advantage_normalization else None
+
+    def share(self, totals: Tensor) -> None:
+        self._figures[1] = normalize(self._figures[1], totals)
+
+    def gradient(self, position: int) -> Gradient:
+        """Of the clipped objective (equations 7 and 9): −min(ρ A, clip(ρ, 1 ± ε) A) + baseline_cost · ½(R − V)²
+        − entropy_cost · H(π), averaged over the steps of a minibatch.
+
+        Its terms have also kl, an estimate of KL(acted, present) = E[(ρ − 1) − log ρ] (Schulman 2020, "Approximating KL
+        divergence"), and clip_fraction, the part of steps where |ρ − 1| > ε.
+        """
+        settings, gradient = self._settings, self._gradient
+        part = self._minibatch(position)
+        steps = len(part.action)
+        gradient.zero_()
+        if steps == 0:
+            return Gradient(gradient, 0.0, dict.fromkeys(_TERMS, 0.0))
+        log_prob, entropy = self._distribution.log_prob_and_entropy(part.policies, part.action)
+        log_ratio = log_prob - part.log_prob
+        ratio = log_ratio.exp()
+        clipped = ratio.clamp(1.0 - settings.clip_range, 1.0 + settings.clip_range)
+        policy_loss = -torch.minimum(ratio * part.advantages, clipped * part.advantages).mean()
+        baseline_loss = 0.5 * (part.returns - part.values).square().mean()
+        mean_entropy = entropy.mean()
+        loss = policy_loss + settings.baseline_cost * baseline_loss - settings.entropy_cost * mean_entropy
+        loss.backward()
+        with torch.no_grad():
+            far = ratio - 1.0
+            kl = (far - log_ratio).mean()
+            clip_fraction = (far.abs() > settings.clip_range).float().mean()
+            norm = clip_by_norm(gradient, None)
+        figures = (loss, policy_loss, baseline_loss, mean_entropy, kl, clip_fraction, norm)
+        terms, finite = read_terms(dict(zip(_TERMS, figures, strict=True)))
+        if not finite:
+            raise diverged(f"rollout {self._rollouts} of this sampler", terms, self._unroll, settings)
+        return Gradient(gradient, float(steps), terms)
+
+    def _minibatch(self, position: int) -> _Minibatch:
+        epoch, part = divmod(position, self._settings.minibatches)
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._order = self._items.index_select(0, torch.randperm(len(self._items)))
+        start, stop = (len(self._order) * end // self._settings.minibatches for end in (part, part + 1))
+        items = self._order[start:stop]
+        return self._of_steps(items) if self._network.lstm is None else self._of_environments(items)
+
+    def _of_steps(self, steps: Tensor) -> _Minibatch:
+        unroll = self._unroll
+        observation = unroll["observation"].flatten(0, 1).index_select(0, steps).unsqueeze(0)
+        first = unroll["first"][:1]  # of no use to a network without a state
+        policies, values = self._network.unroll(observation, (), first)
+        action = unroll["action"].flatten(0, 1).index_select(0, steps)
+        return _Minibatch(policies[0], values[0], action, *self._figures.flatten(1).index_select(1, steps))
+
+    def _of_environments(self, environments: Tensor) -> _Minibatch:
+        unroll, length = self._unroll, len(self._unroll["action"])
+        observation, first = (
+            column[:length].index_select(1, environments)
+            for column in (unroll["observation"], unroll["first"])
+        )
+        state = tuple(part.index_select(0, environments) for part in unroll["state"])
+        policies, values = self._network.unroll(observation, state, first)
+        steps = unroll["valid"].index_select(1, environments).flatten().nonzero().squeeze(1)
+        action = unroll["action"].index_select(1, environments)
+        figures = self._figures.index_select(2, environments)
+        return _Minibatch(
+            *(column.flatten(0, 1).index_select(0, steps) for column in (policies, values, action)),
+            *figures.flatten(1).index_select(1, steps),
+        )

@@ -1,0 +1,109 @@
+"""Returns and advantages of the policy that acted: n-step returns (Mnih et al. 2016, arXiv 1602.01783, section 4) and
+generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def generalized_advantages(
+    rewards: Tensor,
+    discounts: Tensor,
+    values: Tensor,
+    lambda_: float,
+    valid: Tensor | None = None,
+) -> Tensor:
+    """Advantages ``[T, B]`` of T steps in B environments (equations 11 and 16).
+
+        δ_t = r_t + γ_t V(x_{t+1}) − V(x_t),    A_t = δ_t + γ_t λ A_{t+1},    A_T = 0
+
+    A_t + V(x_t) is the λ-return, which is what V(x_t) should be.
+
+    Args:
+        rewards: ``[T, B]`` r_t.
+        discounts: ``[T, B]`` γ_t: γ while the episode goes on (also where it was truncated), 0 where it terminated.
+        values: ``[T+1, B]`` V(x_t).
+        lambda_: from 0, one step, to 1, to the end of the episode or of the data.
+        valid: ``[T, B]`` bool, False for rows that are no steps (an environment resetting itself): their advantage is 0, so
+            what comes after them does not reach what was before. All True if not given.
+
+    Raises:
+        ValueError: shapes differ.
+    """
+    _check_shapes("generalized_advantages", rewards, discounts, values, valid)
+    deltas = torch.addcmul(rewards, discounts, values[1:]).sub_(values[:-1])
+    traces = discounts * lambda_
+    if valid is not None:  # filled, not multiplied: not even a NaN comes through
+        invalid = ~valid
+        deltas.masked_fill_(invalid, 0.0)
+        traces.masked_fill_(invalid, 0.0)
+    advantages = torch.empty_like(deltas)
+    advantage = torch.zeros_like(values[0])
+    for row, delta, trace in zip(
+        reversed(advantages.unbind()), reversed(deltas.unbind()), reversed(traces.unbind()), strict=True
+    ):
+        advantage = torch.addcmul(delta, trace, advantage, out=row)
+    return advantages
+
+
+@torch.no_grad()
+def n_step_returns(
+    rewards: Tensor, discounts: Tensor, values: Tensor, n: int, valid: Tensor | None = None
+) -> Tensor:
+    """Returns ``[T, B]`` of the n steps from each of T steps in B environments, or of fewer: no further than to the end of
+    the data.
+
+        R_t = r_t + γ_t r_{t+1} + … + (γ_t ⋯ γ_{t+k−1}) V(x_{t+k}),    k = min(n, T − t)
+
+    Args:
+        rewards, discounts, values: as in ``generalized_advantages``.
+        n: at least 1.
+        valid: ``[T, B]`` bool, False for rows that are no steps: their return is their own value. All True if not given.
+
+    Raises:
+        ValueError: shapes differ, or n is not positive.
+    """
+    _check_shapes("n_step_returns", rewards, discounts, values, valid)
+    if n < 1:
+        raise ValueError(f"n_step_returns: n must be positive, got {n}")
+    if valid is not None:
+        invalid = ~valid
+        rewards = torch.where(invalid, values[:-1], rewards)
+        discounts = discounts.masked_fill(invalid, 0.0)
+    returns = values[:-1]
+    for _ in range(min(n, len(rewards))):  # from the returns of k steps to those of k + 1
+        returns = torch.addcmul(rewards, discounts, torch.cat((returns[1:], values[-1:])))
+    return returns
+
+
+def moments(values: Tensor, valid: Tensor) -> Tensor:
+    """Count, sum and sum of squares of the ``values`` where ``valid``, float64 [3]: what ``normalize`` needs. Those of several
+    parts of the data add up to those of the whole."""
+    known = values.masked_fill(~valid, 0.0).double().flatten()
+    return torch.stack((valid.sum().double(), known.sum(), known.dot(known)))
+
+
+def normalize(values: Tensor, totals: Tensor) -> Tensor:
+    """To mean 0 and variance 1 over the entries whose ``moments`` are ``totals``."""
+    count, total, squares = totals.tolist()
+    mean = total / max(1.0, count)
+    variance = max(0.0, squares / max(1.0, count) - mean * mean)
+    return (values - mean) / (variance**0.5 + 1e-8)
+
+
+def _check_shapes(
+    function: str, rewards: Tensor, discounts: Tensor, values: Tensor, valid: Tensor | None
+) -> None:
+    steps = {"rewards": rewards, "discounts": discounts}
+    if valid is not None:
+        steps["valid"] = valid
+    if rewards.dim() != 2 or len({tensor.shape for tensor in steps.values()}) > 1:
+        shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in steps.items())
+        raise ValueError(f"{function}: everything but values must have one shape [T, B], got {shapes}")
+    expected = [len(rewards) + 1, rewards.shape[1]]
+    if list(values.shape) != expected:
+        raise ValueError(
+            f"{function}: values must have the shape [T+1, B], {expected}, got {list(values.shape)}"
+        )

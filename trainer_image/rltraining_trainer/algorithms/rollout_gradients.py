@@ -1,0 +1,58 @@
+"""What samplers that compute gradients make of a rollout: the interface, and what A3C, A2C and PPO share behind it."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from rltraining_trainer.algorithms.unrolls import Unroll
+
+
+class Gradient(NamedTuple):
+    """One exchange of a sampler with the parameter holders."""
+
+    values: Tensor
+    """``[N]`` flat; the memory is that of the next gradient, too."""
+    weight: float
+    """What the mean over samplers weighs it by: the steps that it is a mean of, or 1 if it is a sum over its steps."""
+    terms: dict[str, float]
+    """Of the loss, means over its steps: loss, policy_loss, baseline_loss, entropy, and what the algorithm adds; and
+    gradient_norm, of ``values`` before they were clipped."""
+
+
+class RolloutGradients(Protocol):
+    """Makes gradients of one rollout after the other: ``begin``, perhaps ``share``, then ``gradient``."""
+
+    exchanges: int
+    """Gradients of one rollout."""
+
+    def begin(self, unroll: Unroll) -> Tensor | None:
+        """Look at the next rollout. Returns count, sum and sum of squares of its advantages, float64 [3], if these are to be
+        normalised: ``share`` must then follow.
+
+        Raises:
+            BadConfiguration: a rollout of these settings cannot be used.
+        """
+        ...
+
+    def share(self, totals: Tensor) -> None:
+        """Normalise by what ``begin`` returned, summed over all samplers whose gradients make one update, float64 [3]."""
+        ...
+
+    def gradient(self, position: int) -> Gradient:
+        """One of the rollout's gradients, with the parameters as they are now; positions 0 .. ``exchanges`` − 1 in ascending
+        order, some may be left out.
+
+        Raises:
+            Diverged: loss or gradient is NaN or infinite.
+        """
+        ...
+
+
+def read_terms(terms: dict[str, Tensor]) -> tuple[dict[str, float], bool]:
+    """(the terms, each ``[]``, as numbers; whether all are finite)."""
+    figures = dict(zip(terms, torch.stack(tuple(terms.values())).detach().tolist(), strict=True))
+    return figures, all(map(math.isfinite, figures.values()))
