@@ -91,7 +91,7 @@ def _samplers_suffice(name: str) -> str:
     algorithm = f"self.algorithm.{name}"
     count = f"{algorithm}.aggregate.count"
     return (
-        f"!has({algorithm}) || !has({count}) || {count} == null || {algorithm}.aggregate.queueCapacity > 0 || "
+        f"!has({algorithm}) || !has({count}) || {algorithm}.aggregate.queueCapacity > 0 || "
         f"{count} <= self.sampler.replicas"
     )
 

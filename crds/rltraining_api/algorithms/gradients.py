@@ -39,7 +39,7 @@ class Aggregate(ApiModel):
     """Async: gradients are applied as they come, whatever parameters they were computed with. Sync: all samplers compute
     theirs with the same parameters, and wait for the update that these make (A2C, DPPO: Sync)."""
     count: Count | None = None
-    """Gradients that make one update; null: one of each sampler (A2C, DPPO: null)."""
+    """Gradients that make one update. Without, one of each sampler (A2C, DPPO: of each)."""
     reduction: Literal["Mean", "Sum"] = "Mean"
     """How gradients of one update become one: Mean, weighted by the steps that each is a mean of, or Sum (A2C, DPPO: Mean)."""
     max_staleness: CountOrZero | None = None
@@ -78,7 +78,11 @@ class A3cAggregate(Aggregate):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         *Aggregate.cel_rules,
-        Rule("!has(self.mode) || self.mode == 'Async' || self.count != 1", SYNC_TAKES_SEVERAL),
+        # Of what is null CEL says that it is not there.
+        Rule(
+            "!has(self.mode) || self.mode == 'Async' || !has(self.count) || self.count != 1",
+            SYNC_TAKES_SEVERAL,
+        ),
     )
 
     @model_validator(mode="after")

@@ -21,6 +21,7 @@ KNOWN = {
 ORDERED: tuple[tuple[Path, ...], ...] = (
     (("batchSize",), ("replay", "minimum"), ("replay", "capacity")),
     (("rhoClip",), ("cClip",)),
+    (("ppo", "minibatches"), ("ppo", "rolloutLength")),
 )
 """Fields of an object that rules compare: set to one value they obey."""
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rltraining_api.algorithms import AVAILABLE_ALGORITHMS, Algorithm
 from schema_walk import DEDICATED, ROOT, SHORTEST, Json, choices, example, job, nodes
 
-NOT_BUILT = [key for key in Algorithm.choice_keys() if key not in AVAILABLE_ALGORITHMS]
 CLAIM = {"claimName": "a"}
 EXIT_CODES = "spec.runPolicy.podFailurePolicy.rules[0].onExitCodes"
 
@@ -56,14 +54,9 @@ def cases() -> Iterator[RuleCase]:
     yield RuleCase("", "metadata.name must be", job(SHORTEST, "a-1"), job(SHORTEST, "1-a"))
     yield from _unions()
     yield from _of_algorithms()
+    yield from _of_gradients()
     yield RuleCase("spec.environment", "atari is not built yet", spec(), _atari())
     two = {"replicas": 2}
-    yield RuleCase(
-        "spec",
-        "learner.replicas must be 1",
-        spec(learner=two),
-        spec(learner=two, algorithm={"ppo": {}}),
-    )
     yield RuleCase("spec", "replay is for", job(DEDICATED | {"replay": two}), spec(replay=two))
     yield RuleCase(
         "spec",
@@ -100,8 +93,6 @@ def _unions() -> Iterator[RuleCase]:
 
 
 def _of_algorithms() -> Iterator[RuleCase]:
-    for key in NOT_BUILT:
-        yield RuleCase("spec.algorithm", f"{key} is not built yet", algorithm("impala"), algorithm(key))
     for key in ("dqnApex", "ddpgApex"):
         yield RuleCase(
             f"spec.algorithm.{key}.replay",
@@ -125,6 +116,66 @@ def _of_algorithms() -> Iterator[RuleCase]:
         linear = algorithm(key, learningRateSchedule="Linear")
         endless = job(linear["spec"] | {"stop": {"seconds": 1}})
         yield RuleCase("spec", "learningRateSchedule Linear", linear, endless)
+
+
+def _of_gradients() -> Iterator[RuleCase]:
+    """What the algorithms whose samplers send gradients have in common, and what each has alone."""
+    for key in ("a3c", "a2c", "ppo"):
+        where = f"spec.algorithm.{key}.aggregate"
+        in_step: Json = {"mode": "Sync", "count": None} if key == "a3c" else {"mode": "Sync"}
+        good = algorithm(key, aggregate=in_step)
+        yield RuleCase(
+            where, "maxStaleness is for", good, algorithm(key, aggregate=in_step | {"maxStaleness": 0})
+        )
+        yield RuleCase(
+            where, "queueCapacity must be 0", good, algorithm(key, aggregate=in_step | {"queueCapacity": 1})
+        )
+        four = algorithm(key, aggregate=in_step | {"count": 4})
+        enough = job(four["spec"] | {"sampler": {"replicas": 4}})
+        too_few = job(four["spec"] | {"sampler": {"replicas": 3}})
+        yield RuleCase("spec", "aggregate.count must be at most", enough, too_few)
+    queued = algorithm("a3c", aggregate={"count": 4, "queueCapacity": 1})
+    yield RuleCase(
+        "spec", "aggregate.count must be at most", queued, algorithm("a3c", aggregate={"count": 4})
+    )
+    yield RuleCase(
+        "spec.algorithm.a3c.aggregate",
+        "count must be null",
+        spec(algorithm={"a3c": {"aggregate": {"mode": "Sync", "count": 2}}}, sampler={"replicas": 2}),
+        algorithm("a3c", aggregate={"mode": "Sync"}),
+    )
+    for key in ("a3c", "a2c"):
+        yield RuleCase(
+            f"spec.algorithm.{key}",
+            "gaeLambda must be 1",
+            algorithm(key, nStep=3),
+            algorithm(key, nStep=3, gaeLambda=0.5),
+        )
+    yield RuleCase(
+        "spec.algorithm.ppo",
+        "ppo needs aggregate.mode Sync",
+        algorithm("ppo", aggregate={"mode": "Sync"}),
+        algorithm("ppo", aggregate={"mode": "Async"}),
+    )
+    yield from _of_minibatches()
+
+
+def _of_minibatches() -> Iterator[RuleCase]:
+    ppo = {"rolloutLength": 3, "minibatches": 6}
+    two, one = (SHORTEST["environment"] | {"numEnvs": count} for count in (2, 1))
+    yield RuleCase(
+        "spec",
+        "ppo.minibatches must be at most rolloutLength",
+        spec(algorithm={"ppo": ppo}, environment=two),
+        spec(algorithm={"ppo": ppo}, environment=one),
+    )
+    recurrent = {"algorithm": {"ppo": {"minibatches": 2}}, "network": {"mlp": {}, "lstm": {}}}
+    yield RuleCase(
+        "spec",
+        "ppo.minibatches must be at most environment.numEnvs",
+        spec(**recurrent, environment=two),
+        spec(**recurrent, environment=one),
+    )
 
 
 def _atari() -> Json:

@@ -45,6 +45,11 @@ TEXTS: dict[str | None, Texts] = {
             "3s://b",
         ),
     ),
+    patterns.MODULE: Texts(
+        _beginning(""),
+        good=("a", "a.b_1.C", "_a._b"),
+        bad=("", ".a", "a.", "a..b", "1a", "a.1b", "a-b", "a:b", "a b", "ä", "a\n", "\na"),
+    ),
     patterns.ENTRY_POINT: Texts(
         _beginning("a:"),
         good=("a:b", "a.b_1:C.d", "_a:_b"),

@@ -27,6 +27,14 @@ SHORTEST: Json = {
 """A spec with nothing in it that may be left out."""
 DEDICATED: Json = SHORTEST | {"algorithm": {"dqnApex": {"replay": {"placement": "Dedicated"}}}}
 """A spec that may have replay pods."""
+QUEUED: Json = {"mode": "Async", "queueCapacity": 1}
+AGGREGATES: dict[str, Json] = {
+    "mode": {"count": 2},
+    "count": QUEUED,
+    "maxStaleness": QUEUED,
+    "queueCapacity": QUEUED,
+}
+"""By field of an aggregate: what is around it where it may have all its values."""
 
 
 def job(spec: Json, name: str = "a") -> Json:
@@ -50,10 +58,20 @@ class Node:
         """A job that is good in all but, perhaps, this value, which other fields may have too."""
         if len(self.path) == 1:
             return job(value)
-        spec = DEDICATED if self.path[1] == "replay" else SHORTEST
+        spec = self._start()
         for path in (*others, self.path):
             spec = holding(ROOT["properties"]["spec"], path[1:], value, spec)
         return job(spec)
+
+    def _start(self) -> Json:
+        """A spec in which the field may have all its values."""
+        match self.path:
+            case ("spec", "replay", *_):
+                return DEDICATED
+            case ("spec", "algorithm", algorithm, "aggregate", str(field)):
+                chosen = {algorithm: {"aggregate": AGGREGATES.get(field, {})}}
+                return SHORTEST | {"algorithm": chosen, "sampler": {"replicas": 2}}
+        return SHORTEST
 
 
 def nodes(schema: Json | None = None, path: Path = ("spec",)) -> Iterator[Node]:

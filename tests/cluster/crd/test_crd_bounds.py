@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from bounds import KINDS, KNOWN, Case
 from schema_walk import nodes
-from verdicts import Complaint, Complaints, Server, but_for_what_is_not_built, of_the_models
+from verdicts import Complaint, Complaints, Server, but_for_the_whole, of_the_models
 
 
 def complaint_about(case: Case, found: Complaints, judge: str) -> str | None:
     """What is wrong with a judgement; None where nothing is."""
     head = f"{case.field} ({case.what}): {judge}"
-    found = but_for_what_is_not_built(found)
+    found = but_for_the_whole(found)
     if case.accepted:
         return f"{head} refuses it: {'; '.join(map(str, found))}" if found else None
     if not found:
@@ -45,7 +45,7 @@ def test_what_is_empty_takes_its_default_on_the_server_and_is_asked_about_by_rlt
     fields = [node for node in nodes() if "default" in node.schema and not node.schema.get("nullable")]
     manifests = [node.manifest(None) for node in fields]
     for node, manifest, found in zip(fields, manifests, server.judge(manifests), strict=True):
-        assert not but_for_what_is_not_built(found), node.name
+        assert not but_for_the_whole(found), node.name
         assert [each.field for each in of_the_models(manifest)] == [node.name]
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 from rules import RuleCase, cases, rules
-from verdicts import NOT_BUILT, Complaints, Server, but_for_what_is_not_built, of_the_models
+from verdicts import Complaints, Server, but_for_the_whole, is_of_a_whole, of_the_models
 
 CASES = list(cases())
 
@@ -21,8 +21,8 @@ def test_no_rule_is_without_a_case() -> None:
 def test_rules_accept_what_obeys_them(server: Server) -> None:
     good = [case.good for case in CASES]
     for case, found in zip(CASES, server.judge(good), strict=True):
-        assert not but_for_what_is_not_built(found), f"{case.where}: {case.message}"
-        assert not but_for_what_is_not_built(of_the_models(case.good)), f"{case.where}: {case.message}"
+        assert not but_for_the_whole(found), f"{case.where}: {case.message}"
+        assert not but_for_the_whole(of_the_models(case.good)), f"{case.where}: {case.message}"
 
 
 def test_rules_refuse_what_breaks_them_and_say_why(server: Server) -> None:
@@ -40,4 +40,4 @@ def _tries(case: RuleCase, rule: tuple[str, str]) -> bool:
 
 
 def _about(case: RuleCase, found: Complaints) -> Complaints:
-    return found if NOT_BUILT in case.message else but_for_what_is_not_built(found)
+    return found if is_of_a_whole(case.message) else but_for_the_whole(found)

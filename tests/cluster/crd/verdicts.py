@@ -17,8 +17,8 @@ Json = dict[str, Any]
 
 NOT_CHECKED = "some validation rules were not checked because the object was invalid"
 """Beside other complaints the API server adds this one, which says nothing of the manifest."""
-NOT_BUILT = "not built yet"
-"""In the refusal of what the contract has and the trainer has not: everything else about it is judged all the same."""
+OF_A_WHOLE = ("not built yet", "ppo needs aggregate.mode Sync")
+"""In the refusal of something as a whole, whatever is in it: everything else about it is judged all the same."""
 AT_ONCE = 8
 CONTENT_TYPES = {
     "": "application/json",
@@ -101,6 +101,11 @@ def of_the_models(manifest: Json) -> Complaints:
     return ()
 
 
-def but_for_what_is_not_built(found: Complaints) -> Complaints:
-    """Complaints of what is written, not of what the trainer has."""
-    return tuple(each for each in found if NOT_BUILT not in each.message)
+def but_for_the_whole(found: Complaints) -> Complaints:
+    """Complaints of what is in it."""
+    return tuple(each for each in found if not is_of_a_whole(each.message))
+
+
+def is_of_a_whole(message: str) -> bool:
+    """Whether it refuses something as a whole."""
+    return any(words in message for words in OF_A_WHOLE)

@@ -57,6 +57,17 @@ def test_a_right_manifest_is_ok(file: Path) -> None:
     assert result.stdout == f"ok: {file}: cartpole (impala on CartPole-v1)\n"
 
 
+@pytest.mark.parametrize(
+    "algorithm", ["a3c: {}", "a2c: {}", "ppo: {}", "entryPoint: {module: my_package.algorithm}"]
+)
+def test_every_algorithm_can_be_validated(algorithm: str, manifest: str) -> None:
+    result = rltrain("validate", "-", stdin=manifest.replace("impala: {}", algorithm))
+    name = algorithm.partition(":")[0]
+    assert (result.exit_code, result.stdout) == (0, f"ok: -: cartpole ({name} on CartPole-v1)\n"), (
+        result.stderr
+    )
+
+
 def test_all_problems_of_all_files_are_told(file: Path, manifest: str, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text(manifest.replace("replicas: 2", "replicas: -2, foo: 1"))

@@ -101,6 +101,12 @@ def test_a_status_has_no_defaults() -> None:
     [
         {},
         {"algorithm": {"impala": {"optimizer": {"adam": {}}}}},
+        {"algorithm": {"a3c": {}}},
+        {"algorithm": {"a3c": {"aggregate": {"mode": "Sync", "count": None}, "nStep": 3}}},
+        {"algorithm": {"a2c": {"optimizer": {"sgd": {}}}}},
+        {"algorithm": {"ppo": {"aggregate": {"count": 1, "deadlineSeconds": 0.5}}}},
+        {"algorithm": {"entryPoint": {"module": "a.b"}}},
+        {"algorithm": {"entryPoint": {"module": "a", "parameters": {"b": None}}}},
         {"algorithm": {"dqnApex": {}}},
         {"algorithm": {"ddpgApex": {"replay": {"placement": "Dedicated"}}}, "replay": {}},
         {"network": {"mlp": {}, "lstm": {}}},

@@ -9,7 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from rltraining_api.algorithms import A2c, A3c, Algorithm, DdpgApex, DqnApex, Impala, Optimizer, Ppo
+from rltraining_api.algorithms import (
+    A2c,
+    A3c,
+    Aggregate,
+    Algorithm,
+    DdpgApex,
+    DqnApex,
+    Impala,
+    Optimizer,
+    Ppo,
+    Sgd,
+    UserAlgorithm,
+)
+from rltraining_api.algorithms.gradients import A3cAggregate
 from rltraining_api.introspect import child_model
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import LEARNERS_MAX, NAME_MAX, ROLES, SAMPLERS_MAX, parse_pod_name, pod_name
@@ -75,7 +88,11 @@ def test_what_is_unset_is_not_written() -> None:
     assert "rewardClip" not in spec["algorithm"]["impala"]
 
 
-@pytest.mark.parametrize("model", [A3c, A2c, Ppo, DqnApex, DdpgApex, Impala])
+PUBLISHED = {"a3c": A3c, "a2c": A2c, "ppo": Ppo, "dqnApex": DqnApex, "ddpgApex": DdpgApex, "impala": Impala}
+"""The models of the algorithms that need no more than their name."""
+
+
+@pytest.mark.parametrize("model", PUBLISHED.values())
 def test_the_defaults_of_every_algorithm_are_valid(model: type[Any]) -> None:
     assert model.model_validate(model().to_dict()) == model()
 
@@ -91,6 +108,11 @@ def test_published_values() -> None:
     assert dqn.learning_rate == pytest.approx(0.00025 / 4)
     assert dqn.optimizer.rmsprop is not None
     assert dqn.optimizer.rmsprop.centered
+    a3c, a2c, ppo = A3c(), A2c(), Ppo()
+    assert (a3c.rollout_length, a3c.loss_reduction, a3c.n_step, a3c.gae_lambda) == (5, "Sum", None, 1)
+    assert (a2c.rollout_length, a2c.loss_reduction, a2c.gradient_clip) == (5, "Mean", 0.5)
+    assert (ppo.rollout_length, ppo.epochs, ppo.minibatches, ppo.clip_range) == (128, 3, 4, 0.1)
+    assert (ppo.gae_lambda, ppo.target_kl, ppo.baseline_cost) == (0.95, None, 1)
 
 
 def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
@@ -108,7 +130,37 @@ def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
             {"algorithm": {"impala": {}, "a3c": {}}},
             "exactly one algorithm is needed, found two: a3c and impala",
         ),
-        ({"algorithm": {"ppo": {}}}, "ppo is not built yet: use impala, dqnApex or ddpgApex"),
+        (
+            {"algorithm": {"ppo": {"aggregate": {"mode": "Async"}}}},
+            "ppo needs aggregate.mode Sync: its samplers go through the minibatches of their rollouts together, got Async",
+        ),
+        (
+            {"algorithm": {"a2c": {"aggregate": {"maxStaleness": 0}}}},
+            "maxStaleness is for mode Async: in mode Sync no gradient is older than the parameters: leave it out, got 0",
+        ),
+        ({"algorithm": {"a2c": {"aggregate": {"queueCapacity": 1}}}}, "queueCapacity must be 0 in mode Sync"),
+        (
+            {"algorithm": {"a3c": {"aggregate": {"mode": "Sync"}}}},
+            "count must be null or at least 2 in mode Sync: null takes one gradient of each sampler",
+        ),
+        ({"algorithm": {"a3c": {"nStep": 5, "gaeLambda": 0.95}}}, "gaeLambda must be 1 with nStep"),
+        (
+            {"algorithm": {"a3c": {"aggregate": {"count": 3}}}},
+            "aggregate.count must be at most sampler.replicas, but for a queueCapacity above 0: "
+            "each sampler waits until its gradient has been applied, got 3 with 2",
+        ),
+        (
+            {"algorithm": {"ppo": {"rolloutLength": 2}}, "environment": {"id": "CartPole-v1", "numEnvs": 1}},
+            "ppo.minibatches must be at most rolloutLength x environment.numEnvs, the steps of a rollout, got 4",
+        ),
+        (
+            {
+                "algorithm": {"ppo": {}},
+                "environment": {"id": "CartPole-v1", "numEnvs": 3},
+                "network": {"mlp": {}, "lstm": {}},
+            },
+            "ppo.minibatches must be at most environment.numEnvs with network.lstm: sequences are not cut, got 4",
+        ),
         ({"algorithm": {"impala": {"rhoClip": 0.5}}}, "rhoClip must be at least cClip (1), got 0.5"),
         ({"algorithm": {"impala": {"optimizer": {}}}}, "exactly one optimizer is needed, found none"),
         ({"network": {"lstm": {}}}, "exactly one network is needed, found none"),
@@ -167,24 +219,49 @@ def test_rules_between_fields(spec: dict[str, Any], sentence: str) -> None:
     [
         (A3c, {"epochs": 3}, "Extra inputs are not permitted"),
         (Optimizer, {"rmsprop": {}, "adam": {}}, "found two: rmsprop and adam"),
+        (Optimizer, {"adam": {}, "sgd": {}}, "found two: adam and sgd"),
+        (Sgd, {"momentum": 1}, "less than 1"),
     ],
 )
-def test_rules_of_what_is_not_built_yet(model: type[Any], fields: dict[str, Any], sentence: str) -> None:
+def test_rules_of_parts(model: type[Any], fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence):
         model.model_validate(fields)
 
 
-def test_several_learners_are_refused_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rltraining_api.algorithms.AVAILABLE_ALGORITHMS", ("ppo",))
-    sentence = "learner.replicas must be 1: several learners are built for impala, dqnApex or ddpgApex only"
-    with pytest.raises(ValidationError, match=f"{sentence}, got 2 with ppo"):
-        job(algorithm={"ppo": {}}, learner={"replicas": 2})
-    assert job(algorithm={"ppo": {}}).spec.learner.replicas == 1
+def test_what_an_aggregate_may_be() -> None:
+    assert A3c().aggregate == A3cAggregate(mode="Async", count=1)
+    assert A2c().aggregate == Ppo().aggregate == Aggregate(mode="Sync", count=None)
+    slow = {"mode": "Async", "count": None, "maxStaleness": 0, "queueCapacity": 8}
+    for algorithm in ("a3c", "a2c"):
+        assert job(algorithm={algorithm: {"aggregate": slow}}).spec.algorithm.name == algorithm
+    in_step = A3c.model_validate({"aggregate": {"mode": "Sync", "count": None}})
+    assert A3c.model_validate(in_step.to_dict()) == in_step, "null is not the default, and has to be written"
+    assert A3c.model_validate({"aggregate": {"maxStaleness": 4}}).aggregate.count == 1
+    assert job(algorithm={"a3c": {"aggregate": {"count": 3, "queueCapacity": 1}}}), (
+        "a queue takes what samplers wait for"
+    )
 
 
-@pytest.mark.parametrize("name", ["impala", "dqnApex", "ddpgApex"])
-def test_what_may_have_several_learners(name: str) -> None:
-    assert job(algorithm={name: {}}, learner={"replicas": LEARNERS_MAX}).spec.learner.replicas == LEARNERS_MAX
+@pytest.mark.parametrize("model", [A3c, A2c])
+def test_n_step_returns_need_no_lambda(model: type[Any]) -> None:
+    assert model.model_validate({"nStep": 3}).gae_lambda == 1
+    assert model.model_validate({"gaeLambda": 0.9}).n_step is None
+
+
+def test_a_users_algorithm_keeps_its_parameters_as_they_are() -> None:
+    entry = {"module": "my_package.algorithm", "parameters": {"width": 3, "schedule": [None, {"a_b": 1}]}}
+    made = job(algorithm={"entryPoint": entry})
+    assert made.spec.algorithm.name == "entryPoint"
+    assert made.spec.algorithm.parameters == UserAlgorithm.model_validate(entry)
+    assert made.to_dict()["spec"]["algorithm"] == {"entryPoint": entry}
+    assert UserAlgorithm(module="a").parameters == {}
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED, "entryPoint"])
+def test_every_algorithm_may_have_several_learners(name: str) -> None:
+    chosen = {name: {"module": "a"} if name == "entryPoint" else {}}
+    made = job(algorithm=chosen, learner={"replicas": LEARNERS_MAX}).spec
+    assert (made.algorithm.name, made.learner.replicas) == (name, LEARNERS_MAX)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ PROBLEMS = {
     ("  environment: {id: CartPole-v1}\n", ""): "spec.environment: is required",
     ("impala: {}", ""): (
         "spec.algorithm: exactly one algorithm is needed, found none: "
-        "set one of a3c, a2c, ppo, dqnApex, ddpgApex, impala"
+        "set one of a3c, a2c, ppo, dqnApex, ddpgApex, impala, entryPoint"
     ),
     ("impala: {}", "impala: "): (
         "spec.algorithm.impala: is empty: write {} for its defaults, or leave it out"
@@ -42,11 +42,27 @@ PROBLEMS = {
     ),
     ("impala: {}", "IMPALA: {}"): "spec.algorithm.IMPALA: is not a known field: did you mean impala?",
     ("replicas: 2", "xyzzy: 2"): ("spec.sampler.xyzzy: is not a known field: known are replicas, template"),
-    # Two of what may be one, and what there is none of yet
+    # Two of what may be one, and what does not go together
     ("impala: {}", "impala: {}, a3c: {}"): (
         "spec.algorithm: exactly one algorithm is needed, found two: a3c and impala"
     ),
-    ("impala: {}", "ppo: {}"): "spec.algorithm: ppo is not built yet: use impala, dqnApex or ddpgApex",
+    ("impala: {}", "ppo: {aggregate: {mode: Async}}"): (
+        "spec.algorithm.ppo: ppo needs aggregate.mode Sync: its samplers go through the minibatches of their rollouts "
+        "together, got Async"
+    ),
+    ("impala: {}", "a2c: {aggregate: {queueCapacity: 4}}"): (
+        "spec.algorithm.a2c.aggregate: queueCapacity must be 0 in mode Sync: each sampler waits for the update that its "
+        "gradient is part of, got 4"
+    ),
+    ("impala: {}", "a2c: {aggregate: {count: 3}}"): (
+        "spec: aggregate.count must be at most sampler.replicas, but for a queueCapacity above 0: each sampler waits "
+        "until its gradient has been applied, got 3 with 2"
+    ),
+    ("impala: {}", "entryPoint: {module: 'mine:learner'}"): (
+        "spec.algorithm.entryPoint.module: must be the name of a Python module, such as package.module, got "
+        '"mine:learner"'
+    ),
+    ("impala: {}", "entryPoint: {}"): "spec.algorithm.entryPoint.module: is required",
     ("impala: {}", "impala: {}}\n  replay: {replicas: 2"): (
         "spec: replay is for dqnApex or ddpgApex with replay.placement Dedicated: set that, or leave replay out"
     ),
