@@ -74,7 +74,9 @@ class Round(NamedTuple):
     done: bool
     """Whether this was the last round."""
     update: bool = True
-    """Whether there is to be an update: a learner had what that takes."""
+    """Whether there is to be an update: a learner had what that takes, and none held it back."""
+    checkpoint: bool = False
+    """Whether a checkpoint is to be taken: a learner wants one."""
 
 
 class Alone:
@@ -89,8 +91,16 @@ class Alone:
     def form(self, stopping: threading.Event) -> None:
         """Nothing to wait for."""
 
-    def begin(self, normalizer: float, done: bool, *, update: bool = True) -> Round:
-        return Round(normalizer, done, update)
+    def begin(
+        self,
+        normalizer: float,
+        done: bool,
+        *,
+        update: bool = True,
+        hold: bool = False,
+        checkpoint: bool = False,
+    ) -> Round:
+        return Round(normalizer, done, update and not hold, checkpoint)
 
     def sum(self, gradient: Tensor, count: float) -> float:
         return count
@@ -177,13 +187,23 @@ class LearnerGroup:
             if backoff.wait(stopping):
                 raise Stopped("stopped while the learners' group forms")
 
-    def begin(self, normalizer: float, done: bool, *, update: bool = True) -> Round:
+    def begin(
+        self,
+        normalizer: float,
+        done: bool,
+        *,
+        update: bool = True,
+        hold: bool = False,
+        checkpoint: bool = False,
+    ) -> Round:
         """Begin a round, which all learners do together.
 
         Args:
             normalizer: this learner's.
             done: only learner 0 ever says so.
             update: whether this learner has what an update of all takes; one is enough.
+            hold: whether all are to wait for this learner with the update.
+            checkpoint: whether this learner wants one of all.
 
         Raises:
             GroupChanged: a learner was lost, or one wants to come in.
@@ -191,8 +211,8 @@ class LearnerGroup:
         if self._done:
             return Round(normalizer, done=True, update=False)
         join = self._lobby is not None and self._lobby.occupied
-        own = [normalizer, float(done), float(join), float(update)]
-        largest, last, changing, updates = self._together(
+        own = [normalizer, float(done), float(join), float(update), float(hold), float(checkpoint)]
+        largest, last, changing, updates, held, saves = self._together(
             lambda collectives: collectives.maximum(own), alone=own
         )
         if last:
@@ -204,7 +224,7 @@ class LearnerGroup:
             raise GroupChanged("a learner wants to come in")
         if not updates and self.size > 1:
             self._fruitless = 0  # they are together, and wait for data
-        return Round(largest, bool(last), bool(updates))
+        return Round(largest, bool(last), bool(updates) and not held, bool(saves))
 
     def sum(self, gradient: Tensor, count: float) -> float:
         """Sum the flat `gradient` [N] over all learners, in place.

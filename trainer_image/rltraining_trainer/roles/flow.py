@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from rltraining_api.contract import Warning
 from rltraining_api.status import ReplayStatus
@@ -21,6 +21,7 @@ class Algorithm(Protocol):
     parameters: Tensor
     """All parameters that samplers need, ``[N]``."""
     updates: int
+    """Made so far, also before a restart."""
 
     @property
     def network(self) -> PolicyNetwork: ...
@@ -39,6 +40,10 @@ class Flow(Protocol):
     def services(self) -> Mapping[str, Handler]:
         """What samplers and other learners call."""
 
+    @property
+    def shares_whole(self) -> bool:
+        """Whether each learner has the whole state; otherwise each has a part, and all go back to a checkpoint together."""
+
     def start(self) -> None:
         """The process' endpoint is there."""
 
@@ -48,14 +53,30 @@ class Flow(Protocol):
     def normalizer(self, batch: Any) -> float:
         """What the batch's importance weights are to be divided by, unless another learner's is larger."""
 
-    def learn(self, batch: Any, normalizer: float, reduce: Reduce) -> dict[str, Tensor]:
+    def learn(self, batch: Any, normalizer: float, reduce: Reduce) -> Mapping[str, Tensor | float]:
         """Update from a batch, or, with None, from those of the other learners. Returns terms of the loss, each ``[]``."""
+
+    def holds(self, batch: Any) -> bool:
+        """Whether all learners are to wait for this one, which has this batch, or None."""
+
+    def collect(self, reduce: Reduce) -> None:
+        """All learners: bring together what a checkpoint needs."""
 
     def allows_update(self, batch: Any) -> bool:
         """Whether all learners may update now that this one has this batch, or None."""
 
+    def part(self) -> None:
+        """A learner was lost or comes in: the group forms anew."""
+
     def share(self, rank: int, size: int) -> None:
         """This is learner ``rank`` of ``size`` that now update in step."""
+
+    @property
+    def common_updates(self) -> int:
+        """How new the state is that this learner would give to all; the newest is taken."""
+
+    def get_common_state(self) -> dict[str, Any]: ...
+    def set_common_state(self, state: dict[str, Any]) -> None: ...
 
     def experiences(self) -> list[Experience]:
         """What has come since this was last asked."""
@@ -80,3 +101,35 @@ class Flow(Protocol):
 
     def get_state(self) -> dict[str, Any]: ...
     def set_state(self, state: dict[str, Any]) -> None: ...
+
+
+A = TypeVar("A", bound=Algorithm)
+
+
+class WholeState(Generic[A]):
+    """What flows have in common whose learners each have the whole state, and update it in step."""
+
+    algorithm: A
+
+    @property
+    def shares_whole(self) -> bool:
+        return True
+
+    def holds(self, batch: Any) -> bool:
+        return False
+
+    def collect(self, reduce: Reduce) -> None:
+        """Each has everything."""
+
+    def part(self) -> None:
+        """Nothing to do before there is a new group."""
+
+    @property
+    def common_updates(self) -> int:
+        return self.algorithm.updates
+
+    def get_common_state(self) -> dict[str, Any]:
+        return self.algorithm.get_state()
+
+    def set_common_state(self, state: dict[str, Any]) -> None:
+        self.algorithm.set_state(state)

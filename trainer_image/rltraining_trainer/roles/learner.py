@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import torch
-from rltraining_api.algorithms import DdpgApex, DqnApex, Impala
+from rltraining_api.algorithms import A2c, A3c, DdpgApex, DqnApex, Impala, Ppo
 from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, ExitCode, LearnerReport, Warning
 from torch import Tensor
 
@@ -26,6 +27,7 @@ from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
 from rltraining_trainer.policy import export_policy
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.flow import Flow
+from rltraining_trainer.roles.gradient_flow import GradientFlow
 from rltraining_trainer.roles.link import is_large
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.record import RunRecord
@@ -108,15 +110,19 @@ class Learner:
         """Update until the first learner says that a stop rule is met."""
         done = False
         while not done:
-            if self._context.stopping.is_set():
+            leaving = self._context.stopping.is_set()
+            if leaving and self._flow.shares_whole:
                 raise Stopped("told to end")
-            over = self._record is not None and self._record.stop_reason is not None
             try:
-                done, terms = self._update(over)
+                done, terms = self._update(leaving)
             except GroupChanged as error:
+                if leaving:
+                    raise Stopped("told to end") from error
                 _LOG.warning("the learners form a new group: %s", error)
-                self._form_group()
+                self._form_anew()
                 terms = None
+            if leaving:
+                raise Stopped("told to end, after a checkpoint of all learners")
             now = time.monotonic()
             self._flow.tend(now)
             if self._record is not None:
@@ -128,7 +134,6 @@ class Learner:
         """Write everything that is to be left before anybody hears that the run is done."""
         if self._record is not None:
             _LOG.info("%s", self._record.stop_reason)
-            self._record.save()
             self._policy_uri = export_policy(
                 f"{self._context.storage}/policy",
                 self._flow.algorithm.network,
@@ -142,8 +147,8 @@ class Learner:
         time.sleep(FAREWELL)
 
     def save(self) -> None:
-        """Have a checkpoint of this moment written, in the background."""
-        if self._record is not None:
+        """Have a checkpoint of this moment written, in the background, where this learner has the whole state."""
+        if self._record is not None and self._flow.shares_whole:
             self._record.save()
 
     def close(self) -> None:
@@ -183,6 +188,13 @@ class Learner:
         self._group.form(self._context.stopping)
         self._flow.share(self._group.rank, self._group.size)
 
+    def _form_anew(self) -> None:
+        self._flow.part()
+        if self._record is not None and not self._flow.shares_whole:
+            self._record.go_back()
+            self._models.publish(self._flow.algorithm.parameters)
+        self._form_group()
+
     def _make_flow(self, live: LiveSpec) -> Flow:
         settings = self._context.job.spec.algorithm.parameters
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -190,16 +202,20 @@ class Learner:
             return TrajectoryFlow(
                 self._context, settings, self._spaces, self._models, device, lambda: self._endpoint
             )
-        assert isinstance(settings, DqnApex | DdpgApex), "validation lets no other algorithm through"
+        if isinstance(settings, A3c | A2c | Ppo):
+            return GradientFlow(
+                self._context, settings, self._spaces, self._models, device, live, lambda: self._endpoint
+            )
+        assert isinstance(settings, DqnApex | DdpgApex), "no other algorithm is left"
         parts = (self._context, settings, self._spaces, self._models, device, live)
         return ReplayFlow(*parts, lambda: self._endpoint)
 
     def _make_group(self) -> LearnerGroup:
-        algorithm = self._flow.algorithm
+        flow = self._flow
 
         def set_state(state: dict[str, Any]) -> None:
-            algorithm.set_state(state)
-            self._models.publish(algorithm.parameters)
+            flow.set_common_state(state)
+            self._models.publish(flow.algorithm.parameters)
 
         return LearnerGroup(
             self._context.index,
@@ -207,9 +223,9 @@ class Learner:
             endpoint=lambda: self._endpoint,
             first_learner=self._context.learners[0],
             token=self._context.token,
-            device=algorithm.parameters.device,
-            updates=lambda: algorithm.updates,
-            get_state=algorithm.get_state,
+            device=flow.algorithm.parameters.device,
+            updates=lambda: flow.common_updates,
+            get_state=flow.get_common_state,
             set_state=set_state,
         )
 
@@ -222,13 +238,24 @@ class Learner:
             self._record.waits.end(time.monotonic())
         return batch
 
-    def _update(self, over: bool) -> tuple[bool, dict[str, Tensor] | None]:
+    def _update(self, leaving: bool) -> tuple[bool, Mapping[str, Tensor | float] | None]:
         """One round of all learners: whether the run is over, and terms of the loss; None if there was no update."""
+        record = self._record
+        over = record is not None and record.stop_reason is not None
         if self._batch is None and not over:
             self._batch = self._next_batch()
         batch = None if over else self._batch
-        normalizer = self._flow.normalizer(batch) if batch is not None else 0.0
-        round_ = self._group.begin(normalizer, over, update=self._flow.allows_update(batch))
+        round_ = self._group.begin(
+            self._flow.normalizer(batch) if batch is not None else 0.0,
+            over,
+            update=self._flow.allows_update(batch),
+            hold=self._flow.holds(batch),
+            checkpoint=leaving or (record is not None and record.wants_checkpoint(time.monotonic())),
+        )
+        if round_.checkpoint:
+            self._flow.collect(self._group.sum)
+            if record is not None:
+                record.save()
         if round_.done or not round_.update:
             return round_.done, None
         self._batch = None

@@ -99,6 +99,19 @@ class Link:
         self._backoff.reset()
         self.attached.set()
 
+    def refresh(self) -> None:
+        """Greet the member again."""
+        if self._peer is None or not self._greet(self._peer):
+            self.attach()
+
+    def ask(self, service: str, payload: Any) -> Any:
+        """The member's answer to something that is asked once; None if it is gone."""
+        assert self._peer is not None
+        try:
+            return self._peer.call(service, payload, timeout=SEND_TIMEOUT).result(self._context.stopping)
+        except PeerLost:
+            return None
+
     def _greet(self, peer: Peer) -> bool:
         """The first words to a member that was found; whether it answers."""
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from rltraining_api.contract import ReportedCondition, Warning
@@ -48,11 +49,9 @@ class RunRecord:
             self._set_state(start.state, start.uri)
         self._warnings = start.warnings
         self._checkpoints = CheckpointWriter(store)
-        self._metrics = MetricsWriter(
-            str(context.output),
-            run_id=run_id,
-            resume_step=None if start.state is None else self.progress.environment_steps,
-        )
+        self._output, self._run_id = str(context.output), run_id
+        self._metrics = self._open_metrics(None if start.state is None else self.progress.environment_steps)
+        self._newest = start.state or snapshot(self._get_state())  # what all go back to
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
         self._next_metrics = 0.0
@@ -62,7 +61,7 @@ class RunRecord:
         """Samplers have sent something."""
         return self.progress.environment_steps > 0
 
-    def look(self, terms: dict[str, Tensor] | None, now: float) -> None:
+    def look(self, terms: Mapping[str, Tensor | float] | None, now: float) -> None:
         """After an update with these terms of its loss, or, with None, when none could be made: count, and see what is due."""
         if experiences := self._flow.experiences():
             self.progress.add(experiences, now)
@@ -72,13 +71,25 @@ class RunRecord:
         if self.begun and (now >= self._next_metrics or self.stop_reason):  # curves end where the run ends
             self._next_metrics = now + METRICS_PERIOD
             self._write_metrics(terms or {}, now)
-        if now >= self._next_checkpoint:
-            self._next_checkpoint = now + self._every_seconds
-            self.save()
+
+    def wants_checkpoint(self, now: float) -> bool:
+        """Whether it is time for one, or the run is over."""
+        return now >= self._next_checkpoint or self.stop_reason is not None
 
     def save(self) -> None:
         """Have a checkpoint of this moment written, in the background."""
-        self._checkpoints.submit(self.progress.environment_steps, snapshot(self._get_state()))
+        self._next_checkpoint = time.monotonic() + self._every_seconds
+        state = snapshot(self._get_state())
+        self._checkpoints.submit(self.progress.environment_steps, state)
+        if not self._flow.shares_whole:
+            self._newest = state
+
+    def go_back(self) -> None:
+        """To the newest checkpoint, or to the beginning: a learner was lost that had a part of the state."""
+        self._set_state(self._newest, "in memory")
+        self._metrics.close()
+        self._run_id = f"{self._run_id}+"
+        self._metrics = self._open_metrics(self.progress.environment_steps)
 
     def flush(self) -> None:
         """Wait until the checkpoint is written."""
@@ -130,7 +141,10 @@ class RunRecord:
         restore_rng(state["rng"])
         _LOG.info("went on from checkpoint %s", uri)
 
-    def _write_metrics(self, terms: dict[str, Tensor], now: float) -> None:
+    def _open_metrics(self, resume_step: int | None) -> MetricsWriter:
+        return MetricsWriter(self._output, run_id=self._run_id, resume_step=resume_step)
+
+    def _write_metrics(self, terms: Mapping[str, Tensor | float], now: float) -> None:
         progress = self.counters()
         values: dict[str, float | None] = {
             "seconds": self.progress.seconds(now),
@@ -141,7 +155,7 @@ class RunRecord:
             "stepsPerSecond": progress.steps_per_second,
             "policyLag": progress.policy_lag,
             "learningRate": self._flow.algorithm.learning_rate(progress.environment_steps),
-            **{f"loss/{name}": term.item() for name, term in terms.items()},
+            **{f"loss/{name}": float(term) for name, term in terms.items()},
             **self._flow.metrics(),
             "learner/longestWait": self.waits.take(),
             "parameters/bytesSent": self._models.bytes_sent,

@@ -28,6 +28,7 @@ from rltraining_trainer.dataflow.replay import (
 from rltraining_trainer.dataflow.reports import SamplerReports
 from rltraining_trainer.networks import build_deterministic, build_q_network
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.flow import WholeState
 from rltraining_trainer.roles.followers import Drawers, Follower, draws
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import Experience
@@ -41,7 +42,7 @@ PATIENCE = 0.02
 """Seconds for which the learner waits for a batch before it looks whether samplers that wait for it may go on."""
 
 
-class ReplayFlow:
+class ReplayFlow(WholeState[ApexLearner[Any]]):
     """The learner's side: a ``Flow``.
 
     The first learner hears the reports of those who keep shards. It tells the other learners where the shards are.

@@ -6,11 +6,12 @@ environments are.
 
 from __future__ import annotations
 
-from rltraining_api.algorithms import DdpgApex, DqnApex, Impala
+from rltraining_api.algorithms import A2c, A3c, DdpgApex, DqnApex, Impala, Ppo
 from rltraining_api.contract import ExitCode
 
 from rltraining_trainer.environments import make_environments
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.gradient_sampler import sample_gradients
 from rltraining_trainer.roles.replay_sampler import sample_into_replay
 from rltraining_trainer.roles.trajectory_flow import sample_trajectories
 
@@ -22,8 +23,10 @@ def run_sampler(context: Context) -> int:
     settings = spec.algorithm.parameters
     if isinstance(settings, Impala):
         sample_trajectories(context, settings, environments)
+    elif isinstance(settings, A3c | A2c | Ppo):
+        sample_gradients(context, settings, environments)
     else:
-        assert isinstance(settings, DqnApex | DdpgApex), "validation lets no other algorithm through"
+        assert isinstance(settings, DqnApex | DdpgApex), "no other algorithm is left"
         sample_into_replay(context, settings, environments)
     environments.close()
     return ExitCode.DONE

@@ -31,6 +31,7 @@ from rltraining_trainer.dataflow.reports import SamplerReports
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.flow import WholeState
 from rltraining_trainer.roles.followers import Follower
 from rltraining_trainer.roles.link import LearnerLink, is_large
 from rltraining_trainer.roles.progress import Experience
@@ -38,7 +39,7 @@ from rltraining_trainer.roles.seeds import sampler_seed
 from rltraining_trainer.transport import Endpoint, Handler, MemberServer, Stopped
 
 
-class TrajectoryFlow:
+class TrajectoryFlow(WholeState[ImpalaLearner]):
     """The learner's side: a ``Flow``."""
 
     def __init__(

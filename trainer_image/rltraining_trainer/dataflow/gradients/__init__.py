@@ -1,0 +1,19 @@
+"""Gradients come in, are counted, and become updates: at once, or one of each sampler together."""
+
+from rltraining_trainer.dataflow.gradients.accounts import GradientCounts, GradientPush, GradientSource
+from rltraining_trainer.dataflow.gradients.in_step import GradientsInStep
+from rltraining_trainer.dataflow.gradients.patience import Patience
+from rltraining_trainer.dataflow.gradients.queue import GradientQueue
+from rltraining_trainer.dataflow.gradients.reduction import reduce_gradients
+from rltraining_trainer.dataflow.gradients.server import GradientServer
+
+__all__ = [
+    "GradientCounts",
+    "GradientPush",
+    "GradientQueue",
+    "GradientServer",
+    "GradientSource",
+    "GradientsInStep",
+    "Patience",
+    "reduce_gradients",
+]

@@ -1,0 +1,192 @@
+"""What became of each gradient that came."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple, TypedDict
+
+from torch import Tensor
+
+from rltraining_trainer.dataflow.trajectory_queue import Source
+
+Answer = Callable[[bool], None]
+"""Answers a push; told whether its gradient was used, or may yet be."""
+
+
+class Place(NamedTuple):
+    """Which parameters are meant. Samplers that learn in step are told it with parameters, and tell it with gradients."""
+
+    epoch: str
+    """The life of the learners that made them: what was computed with those of another one is of no use."""
+    iteration: int = 0
+    """Counts rollouts, of which each sampler makes one."""
+    position: int = 0
+    """Counts the updates from these rollouts."""
+
+
+@dataclass(frozen=True)
+class GradientPush:
+    """One gradient as it came from a sampler."""
+
+    source: Source
+    place: Place
+    version: int
+    """The parameters it was computed with, from which staleness is measured."""
+    gradient: Tensor
+    """``[n]`` of this learner's slice of the parameters."""
+    weight: float
+    """Of how many steps it is the mean; 1 for a sum."""
+    steps: int
+    """Environment steps that are behind it and were not counted yet."""
+    returns: Tensor
+    """``[K]`` undiscounted returns of the episodes that ended in them."""
+    terms: dict[str, float]
+    """Of the loss, for the curves."""
+
+
+class GradientCounts(NamedTuple):
+    """At one moment: pushed = applied + dropped + queued."""
+
+    pushed: int
+    applied: int
+    dropped: int
+    queued: int
+    stale: int
+    """Of those dropped: refused since the parameters they were computed with are too old."""
+
+
+class GradientState(TypedDict):
+    """What a checkpoint keeps. Gradients that wait are not kept, only that they came."""
+
+    pushed: int
+    applied: int
+    stale: int
+    seen: dict[str, tuple[str, int]]
+
+
+@dataclass
+class Entry:
+    """A gradient that waits, and whom to tell what became of it."""
+
+    push: GradientPush
+    answers: list[Answer] = field(default_factory=list)
+
+
+class GradientSource(ABC):
+    """Takes gradients from RPC threads and gives them to the learner's loop, one update's at a time.
+
+        while sources.is_ready(timeout):        pushed = applied + dropped + queued, at all times
+            pushes = source.take()
+            ... apply them, publish the parameters ...
+            source.release()                    now those who sent them are answered
+
+    A push that is repeated, since its answer was lost, is not taken again.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._pushed = self._applied = self._dropped = self._stale = 0
+        self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
+        self._answers: list[Callable[[], None]] = []  # to be given with the next release
+        self._closed = False
+        self.place = Place("")
+        """Of the parameters that are handed out; without an epoch there are none yet."""
+
+    @abstractmethod
+    def push(self, push: GradientPush, answer: Answer) -> None:
+        """Take a gradient; never blocks. ``answer`` is called once, without a lock held, now or by a later ``release``."""
+
+    @abstractmethod
+    def join(self, sender: str, answer: Callable[[], None]) -> None:
+        """Somebody wants parameters to begin with: ``answer`` is called when it may."""
+
+    @abstractmethod
+    def is_ready(self, timeout: float) -> bool:
+        """Whether there is enough for an update, after at most ``timeout`` seconds."""
+
+    @abstractmethod
+    def restart(self, epoch: str) -> None:
+        """The parameters are others: what was computed with the old ones is dropped. Then ``release``."""
+
+    @abstractmethod
+    def _queued(self) -> int:
+        """Gradients that wait. Called with the lock held."""
+
+    def release(self) -> None:
+        """The parameters are published: answer those whose gradients were taken. Without an epoch everybody waits on."""
+        with self._changed:
+            if not self._hands_out:
+                return
+            answers, self._answers = self._answers, []
+        for answer in answers:
+            answer()
+
+    def close(self) -> None:
+        """The run is over: drop what waits, answer everybody, take nothing any more."""
+        with self._changed:
+            self._closed = True
+        self.restart(self.place.epoch)
+        self.release()
+
+    def counts(self) -> GradientCounts:
+        """All counts of one moment."""
+        with self._changed:
+            return GradientCounts(self._pushed, self._applied, self._dropped, self._queued(), self._stale)
+
+    def get_state(self) -> GradientState:
+        with self._changed:
+            return {
+                "pushed": self._pushed,
+                "applied": self._applied,
+                "stale": self._stale,
+                "seen": dict(self._seen),
+            }
+
+    def set_state(self, state: GradientState) -> None:
+        """Go on where a checkpoint was: what was applied since then is thereby dropped, and so is all that waits, after
+        the next ``restart``."""
+        with self._changed:
+            self._pushed = max(self._pushed, state["pushed"])
+            self._applied = state["applied"]
+            self._stale = max(self._stale, state["stale"])
+            self._dropped = self._pushed - self._applied - self._queued()
+            self._seen = {
+                sender: (incarnation, last) for sender, (incarnation, last) in state["seen"].items()
+            } | self._seen
+
+    def check_valid(self) -> None:
+        """Raises AssertionError if the counts do not add up."""
+        counts = self.counts()
+        assert min(counts) >= 0, f"a count is negative: {counts}"
+        assert counts.pushed == counts.applied + counts.dropped + counts.queued, (
+            f"they do not add up: {counts}"
+        )
+
+    @property
+    def _hands_out(self) -> bool:
+        """Whether there are parameters to answer with."""
+        return bool(self.place.epoch) or self._closed
+
+    def _is_news(self, source: Source) -> bool:
+        """Whether this push did not come before; it is counted. Called with the lock held."""
+        incarnation, last = self._seen.get(source.sender, ("", -1))
+        if incarnation == source.incarnation and source.sequence <= last:
+            return False
+        self._seen[source.sender] = (source.incarnation, source.sequence)
+        self._pushed += 1
+        return True
+
+    def _drop(self, entries: Sequence[Entry], *, stale: bool = False) -> None:
+        """They are of no use; they are answered with the next release. Called with the lock held."""
+        self._dropped += len(entries)
+        self._stale += len(entries) if stale else 0
+        self._answer_later(entries, used=False)
+
+    def _answer_later(self, entries: Sequence[Entry], *, used: bool) -> None:
+        for entry in entries:
+            self._answers += [partial(answer, used) for answer in entry.answers]
+            entry.answers = []

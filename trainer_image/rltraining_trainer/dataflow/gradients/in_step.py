@@ -1,0 +1,266 @@
+"""Gradients of samplers that learn in step: each computes one with the same parameters, and all wait for the update."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rltraining_trainer.dataflow.gradients.accounts import Answer, Entry, GradientPush, GradientSource, Place
+from rltraining_trainer.dataflow.gradients.patience import Patience
+
+_ALL_GONE = 10
+"""Deadlines after which an iteration that nobody sends anything of is given up, for those who wait for the next."""
+
+
+class GradientsInStep(GradientSource):
+    """One gradient of each sampler for each place.
+
+    An *iteration* is what happens between two rollouts: each sampler takes part in ``exchanges`` updates, or fewer, all with
+    parameters that they have in common. Whoever comes while it is at its first place takes part; later it waits for the
+    next iteration. A gradient of another place is refused.
+
+    Args:
+        exchanges: updates of one iteration.
+        patience: who is waited for.
+        deadline: seconds for which an update waits for the others after the first gradient has come.
+        count: gradients that are enough; None: those of all who are waited for.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        exchanges: int,
+        patience: Patience,
+        deadline: float,
+        *,
+        count: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self._exchanges, self._patience, self._deadline, self._count = exchanges, patience, deadline, count
+        self._clock = clock
+        self._entries: dict[str, Entry] = {}  # of this place, by sender
+        self._since: float | None = None  # when the first of them came
+        self._awaited = patience.awaited(0)
+        self._next = self.place
+        self._busy = False  # an update is under way: who comes is looked at when it is done
+        self._arrived: list[_Arrival] = []
+        self._waiting: list[_Arrival] = []  # for the next iteration
+        self._waiting_since: float | None = None
+        self._sum = _Sum()
+
+    def push(self, push: GradientPush, answer: Answer) -> None:
+        with self._changed:
+            news = self._is_news(push.source)
+            take = partial(self._take_in, push, answer) if news else partial(self._take_again, push, answer)
+            self._arrive(_Arrival(take, gradients=int(news)))
+        super().release()
+
+    def join(self, sender: str, answer: Callable[[], None]) -> None:
+        with self._changed:
+            self._arrive(_Arrival(partial(self._admit, sender, answer)))
+        super().release()
+
+    def add(self, sender: str, iteration: int, part: Tensor, answer: Callable[[Tensor | None], None]) -> None:
+        """Add up ``part`` over all samplers of an iteration; ``answer`` gets the sum when all are there, or None if that
+        iteration is over. Who comes late gets the sum of the others."""
+        with self._changed:
+            current = iteration == self.place.iteration and not self._closed
+            total = self._sum.total if current else None
+            if current and total is None:
+                self._sum.parts[sender] = part
+                self._sum.since = self._sum.since or self._clock()
+                self._sum.answers.append(answer)
+                self._changed.notify_all()
+                return
+        answer(total)
+
+    def is_ready(self, timeout: float) -> bool:
+        until = self._clock() + timeout
+        while True:
+            with self._changed:
+                now = self._clock()
+                sums = self._add_up(now)
+                if self._all_are_gone(now):
+                    sums = self._begin(self._following(over=True))
+                ready = self._is_complete(now)
+                over = ready or self._closed or until <= now
+                if not (over or sums or self._answers):
+                    self._changed.wait(max(0.0, min(until, *self._deadlines(until)) - now))
+            for answer in sums:
+                answer()
+            super().release()
+            if over:
+                return ready
+
+    def names(self) -> list[str]:
+        """Whose gradients of this place are here."""
+        with self._changed:
+            return list(self._entries)
+
+    def take(self, names: Collection[str] | None = None) -> list[GradientPush]:
+        """The gradients of this place, or those of ``names`` alone, in the order of the names: the others are refused. The
+        next place begins with ``release``."""
+        with self._changed:
+            used = {
+                name: self._entries[name] for name in sorted(self._entries) if names is None or name in names
+            }
+            if self._count is None or len(used) < self._count:
+                self._patience.came_late(self._awaited - used.keys(), self.place.iteration)
+            self._patience.came_in_time(used)
+            self._applied += len(used)
+            self._answer_later(list(used.values()), used=True)
+            self._drop([entry for name, entry in self._entries.items() if name not in used], stale=True)
+            self._entries = {}
+            self._busy = True
+            self._next = self._following(over=self.place.position + 1 >= self._exchanges)
+            return [entry.push for entry in used.values()]
+
+    def end_iteration(self) -> None:
+        """The update that was just taken is the last of its iteration."""
+        with self._changed:
+            self._next = self._following(over=True)
+
+    def restart(self, epoch: str) -> None:
+        with self._changed:
+            self._drop(list(self._entries.values()))
+            self._entries = {}
+            self._busy = True
+            self._next = Place(epoch)
+
+    def release(self) -> None:
+        """The next place begins."""
+        with self._changed:
+            sums = self._begin(self._next) if self._busy else []
+        for answer in sums:
+            answer()
+        super().release()
+
+    @property
+    def _hands_out(self) -> bool:
+        return super()._hands_out and not self._busy
+
+    def _begin(self, place: Place) -> list[Callable[[], None]]:
+        """From here on ``place`` is where all are; returns answers to be given to those who wait for a sum."""
+        begins = place[:2] != self.place[:2]
+        self.place, self._busy, self._since = place, False, None
+        self._awaited = self._patience.awaited(place.iteration)
+        arrived, self._arrived = self._arrived, []
+        sums: list[Callable[[], None]] = []
+        if begins:
+            arrived = self._waiting + arrived
+            self._waiting, self._waiting_since = [], None
+            sums = [partial(answer, None) for answer in self._sum.answers]
+            self._sum = _Sum()
+        for arrival in arrived:
+            arrival.take()
+        return sums
+
+    def _arrive(self, arrival: _Arrival) -> None:
+        if self._busy and not self._closed:
+            self._arrived.append(arrival)
+        else:
+            arrival.take()
+
+    def _take_in(self, push: GradientPush, answer: Answer) -> None:
+        sender = push.source.sender
+        if self._closed or push.place != self.place:
+            self._dropped += 1
+            self._stale += 1
+            catches_up = push.place[:2] == self.place[:2]
+            self._admit(sender, partial(answer, False), anew=False, catches_up=catches_up)
+            return
+        if (old := self._entries.get(sender)) is not None:  # of an earlier life
+            self._drop([old])
+        self._entries[sender] = Entry(push, [answer])
+        self._since = self._since or self._clock()
+        self._changed.notify_all()
+
+    def _take_again(self, push: GradientPush, answer: Answer) -> None:
+        entry = self._entries.get(push.source.sender)
+        if entry is not None and entry.push.source == push.source:
+            entry.answers.append(answer)
+        else:
+            catches_up = push.place[:2] == self.place[:2]
+            self._admit(push.source.sender, partial(answer, True), anew=False, catches_up=catches_up)
+
+    def _admit(
+        self, sender: str, answer: Callable[[], None], *, anew: bool = True, catches_up: bool = False
+    ) -> None:
+        """Answer now, if who gets these parameters can take part: at the first place, or with a rollout of this iteration."""
+        if self.place.position == 0 or catches_up or self._closed:
+            self._answers.append(answer)
+            if anew:
+                self._patience.began_anew(sender, self.place.iteration)
+                self._awaited = self._patience.awaited(self.place.iteration)
+        else:
+            self._waiting.append(_Arrival(partial(self._admit, sender, answer, anew=anew)))
+            self._waiting_since = self._waiting_since or self._clock()
+            self._changed.notify_all()
+
+    def _is_complete(self, now: float) -> bool:
+        if not self._entries or self._busy:
+            return False
+        enough = self._count is not None and len(self._entries) >= self._count
+        late = self._since is not None and now >= self._since + self._deadline
+        return enough or late or self._awaited <= self._entries.keys()
+
+    def _add_up(self, now: float) -> list[Callable[[], None]]:
+        """Answers to those who wait for the sum, if it is complete or late."""
+        parts, since = self._sum.parts, self._sum.since
+        if since is None or self._sum.total is not None:
+            return []
+        missing = self._awaited - parts.keys()
+        if missing and now < since + self._deadline:
+            return []
+        self._patience.came_late(missing, self.place.iteration)
+        self._awaited -= missing
+        self._sum.total = total = torch.stack([parts[name] for name in sorted(parts)]).sum(0)
+        return [partial(answer, total) for answer in self._sum.answers]
+
+    def _all_are_gone(self, now: float) -> bool:
+        """Somebody waits for the next iteration, and nobody is there who would bring this one to its end."""
+        if self._waiting_since is None or self._entries or self._busy:
+            return False
+        return now >= self._waiting_since + _ALL_GONE * self._deadline
+
+    def _deadlines(self, until: float) -> list[float]:
+        """When to look again."""
+        since = (self._since, self._sum.since if self._sum.total is None else None)
+        times = [moment + self._deadline for moment in since if moment is not None]
+        if self._waiting_since is not None and not self._entries:
+            times.append(self._waiting_since + _ALL_GONE * self._deadline)
+        return times or [until]
+
+    def _following(self, *, over: bool) -> Place:
+        place = self.place
+        return (
+            Place(place.epoch, place.iteration + 1) if over else place._replace(position=place.position + 1)
+        )
+
+    def _queued(self) -> int:
+        return len(self._entries) + sum(arrival.gradients for arrival in self._arrived)
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """Somebody who is looked at later."""
+
+    take: Callable[[], None]
+    gradients: int = 0
+    """That it brings, and that are counted as pushed already."""
+
+
+@dataclass
+class _Sum:
+    """What is added up over the samplers of one iteration."""
+
+    parts: dict[str, Tensor] = field(default_factory=dict)
+    since: float | None = None
+    total: Tensor | None = None
+    answers: list[Callable[[Tensor | None], None]] = field(default_factory=list)

@@ -1,0 +1,101 @@
+"""Gradients come in, parameters go out: the learner's side of the gradient dataflow, as RPC services.
+
+A sampler pushes the gradient of a rollout with the version of the parameters that it was computed with; the answer is parked
+until it has been applied, and then brings newer parameters: one round trip a rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from rltraining_trainer.dataflow.fields import field
+from rltraining_trainer.dataflow.gradients.accounts import GradientPush, GradientSource, Place
+from rltraining_trainer.dataflow.gradients.in_step import GradientsInStep
+from rltraining_trainer.dataflow.model_server import ModelServer
+from rltraining_trainer.dataflow.trajectory_queue import Source
+from rltraining_trainer.transport import Handler, Parked, Payload
+
+
+class GradientServer:
+    """Answers the services "push", "pull" and, for samplers that learn in step, "sum".
+
+    push: ``{"incarnation": str, "sequence": int, "version": int, "place": (epoch, iteration, position), "gradient": Tensor
+        [n], "weight": float, "steps": int, "returns": Tensor [K], "terms": {str: float}}``; pull: ``{"version": int}``.
+        Both are answered with ``{"version": int, "parameters": Tensor [n] | None, "done": bool, "place": (...),
+        "used": bool}``: parameters only when the sampler's version is not the current one; used: the gradient was.
+    sum: ``{"iteration": int, "part": Tensor}``, answered with the sum over all samplers of this iteration, or None.
+    """
+
+    def __init__(self, gradients: GradientSource, models: ModelServer, size: int) -> None:
+        """``size``: n, of the gradients that are taken."""
+        self._gradients, self._models, self._size = gradients, models, size
+        self._done = False
+
+    @property
+    def services(self) -> Mapping[str, Handler]:
+        in_step = {"sum": self.sum} if isinstance(self._gradients, GradientsInStep) else {}
+        return {"push": self.push, "pull": self.pull, **in_step}
+
+    def push(self, sender: str, payload: Payload) -> Parked:
+        """Raises TypeError or ValueError, naming the field, if ``payload`` is not a push."""
+        gradient = field(payload, "gradient", Tensor)
+        if gradient.shape != (self._size,) or gradient.dtype != torch.float32:
+            raise ValueError(
+                f"the field gradient must be {self._size} numbers (float32), not {list(gradient.shape)} "
+                f"({gradient.dtype}): both sides need the same environment and network"
+            )
+        version = field(payload, "version", int)
+        push = GradientPush(
+            source=Source(sender, field(payload, "incarnation", str), field(payload, "sequence", int)),
+            place=_place(field(payload, "place", tuple)),
+            version=version,
+            gradient=gradient,
+            weight=float(field(payload, "weight", float)),
+            steps=field(payload, "steps", int),
+            returns=field(payload, "returns", Tensor),
+            terms=field(payload, "terms", dict),
+        )
+        parked = Parked()
+        self._gradients.push(push, lambda used: parked.resolve(self._answer(version, used)))
+        return parked
+
+    def pull(self, sender: str, payload: Payload) -> Parked:
+        """Raises TypeError, naming the field, if ``payload`` is not a pull."""
+        version = field(payload, "version", int)
+        parked = Parked()
+        self._gradients.join(sender, lambda: parked.resolve(self._answer(version, False)))
+        return parked
+
+    def sum(self, sender: str, payload: Payload) -> Parked:
+        """Raises TypeError, naming the field, if ``payload`` is not a part of a sum."""
+        assert isinstance(self._gradients, GradientsInStep)
+        parked = Parked()
+        iteration, part = field(payload, "iteration", int), field(payload, "part", Tensor)
+        self._gradients.add(sender, iteration, part, parked.resolve)
+        return parked
+
+    def finish(self) -> None:
+        """The run is over: every answer says so from now on, and the parked ones are given at once."""
+        self._done = True
+        self._gradients.close()
+
+    def _answer(self, version: int, used: bool) -> Payload:
+        newest, parameters = self._models.newer_than(version)
+        return {
+            "version": newest,
+            "parameters": parameters,
+            "done": self._done,
+            "place": tuple(self._gradients.place),
+            "used": used,
+        }
+
+
+def _place(values: tuple[object, ...]) -> Place:
+    if len(values) != 3 or not all(
+        isinstance(value, kind) for value, kind in zip(values, (str, int, int), strict=True)
+    ):
+        raise TypeError("the field place must be an epoch, an iteration and a position")
+    return Place(*values)  # type: ignore[arg-type]

@@ -1,0 +1,248 @@
+"""Gradients: samplers compute them, the learners hold the parameters, each a slice. Used by A3C, A2C and PPO."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from rltraining_api.algorithms import A2c, A3c, Ppo
+from rltraining_api.contract import Warning
+from rltraining_api.names import parse_pod_name, pod_name
+from rltraining_api.status import ReplayStatus
+
+from rltraining_trainer.algorithms.holder import ParameterHolder
+from rltraining_trainer.algorithms.reduce import Reduce
+from rltraining_trainer.dataflow import ModelServer
+from rltraining_trainer.dataflow.gradients import (
+    GradientPush,
+    GradientQueue,
+    GradientServer,
+    GradientsInStep,
+    Patience,
+    reduce_gradients,
+)
+from rltraining_trainer.networks import build_actor_critic
+from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.live_spec import LiveSpec
+from rltraining_trainer.roles.progress import Experience
+from rltraining_trainer.transport import Endpoint, Handler
+
+Settings = A3c | A2c | Ppo
+
+SPAN = 0.02
+"""Seconds after which several holders whose samplers do not learn in step look at each other."""
+_KL_LIMIT = 1.5
+"""Times ``targetKl``, from which on no further update is made from a rollout (as in Stable-Baselines3)."""
+
+
+class GradientFlow:
+    """The learner's side: a ``Flow``.
+
+    Several learners hold a slice each. They apply the gradients of the same samplers, in step, or each as they come. When one
+    is lost, the others wait for it, and all go back to the newest checkpoint together: its slice would be of another time.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        settings: Settings,
+        of: tuple[spaces.Space, spaces.Space],
+        models: ModelServer,
+        device: torch.device,
+        live: LiveSpec,
+        endpoint: Callable[[], Endpoint],
+    ) -> None:
+        spec = context.job.spec
+        network, _ = build_actor_critic(spec.network, *of)
+        self._holders, self._index = len(context.learners), context.index
+        self.algorithm = ParameterHolder(
+            network, settings, spec.stop.environment_steps, device, self._index, self._holders
+        )
+        self._job, self._settings, self._models = context.job.metadata.name, settings, models
+        self._live, self._endpoint, self._device = live, endpoint, device
+        self._gradients = self._make_source()
+        self._server = GradientServer(self._gradients, models, self.algorithm.parameters.numel())
+        self._experiences: list[Experience] = []
+        self._epoch, self._formed = "", 0
+
+    @property
+    def services(self) -> Mapping[str, Handler]:
+        return self._server.services
+
+    @property
+    def shares_whole(self) -> bool:
+        return self._holders == 1
+
+    def start(self) -> None:
+        """Nothing: samplers come by themselves."""
+
+    def next_batch(self, timeout: float) -> Sequence[GradientPush] | None:
+        if not self._gradients.is_ready(timeout):
+            return None
+        if isinstance(self._gradients, GradientsInStep) and self._holders > 1:
+            return ()  # which they are is agreed upon when all holders are ready
+        return self._gradients.take() or None
+
+    def normalizer(self, batch: Sequence[GradientPush]) -> float:
+        """In step, with several holders: one more than the highest number of a sampler whose gradient is here."""
+        return float(max(self._numbers().values(), default=-1) + 1) if self._agrees else 0.0
+
+    def allows_update(self, batch: Sequence[GradientPush] | None) -> bool:
+        return batch is not None
+
+    def holds(self, batch: Sequence[GradientPush] | None) -> bool:
+        return self._agrees and batch is None
+
+    def learn(
+        self, batch: Sequence[GradientPush] | None, normalizer: float, reduce: Reduce
+    ) -> Mapping[str, float]:
+        if self._agrees:
+            batch = self._agree(int(normalizer), reduce)
+        terms = self._apply(batch or (), reduce)
+        if self._holders > 1 and not self._agrees:
+            terms = self._go_on(time.monotonic() + SPAN) or terms
+        return terms
+
+    def collect(self, reduce: Reduce) -> None:
+        if self._holders > 1:
+            self.algorithm.collect(reduce)
+
+    def part(self) -> None:
+        self._gradients.restart("")
+        self._gradients.release()
+
+    def share(self, rank: int, size: int) -> None:
+        if size < self._holders:
+            return  # samplers wait until all are there
+        if self._index == 0:
+            self._epoch = self._next_epoch()
+        self._gradients.restart(self._epoch)
+        self._gradients.release()
+
+    @property
+    def common_updates(self) -> int:
+        return int(self._index == 0)  # whose checkpoints are those of all
+
+    def get_common_state(self) -> dict[str, Any]:
+        return {"epoch": self._next_epoch(), "learner": self.algorithm.get_state()}
+
+    def set_common_state(self, state: dict[str, Any]) -> None:
+        self._epoch = state["epoch"]
+        self.algorithm.set_state(state["learner"])
+
+    def experiences(self) -> list[Experience]:
+        experiences, self._experiences = self._experiences, []
+        return experiences
+
+    def metrics(self) -> dict[str, float | None]:
+        counts = self._gradients.counts()
+        return {f"gradients/{name}": count for name, count in counts._asdict().items()}
+
+    def replay(self) -> ReplayStatus | None:
+        return None
+
+    def warnings(self) -> tuple[Warning, ...]:
+        return ()
+
+    def tend(self, now: float) -> None:
+        """The parameters are published: whoever waited for them gets them."""
+        self._gradients.release()
+
+    def finish(self) -> None:
+        self._server.finish()
+
+    def close(self) -> None:
+        """Nothing: it has begun nothing of its own."""
+
+    def get_state(self) -> dict[str, Any]:
+        return {"gradients": self._gradients.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._gradients.set_state(state["gradients"])
+
+    @property
+    def _agrees(self) -> bool:
+        """Several holders agree on whose gradients make an update."""
+        return self._holders > 1 and isinstance(self._gradients, GradientsInStep)
+
+    def _make_source(self) -> GradientQueue | GradientsInStep:
+        settings, live, job = self._settings, self._live, self._job
+        aggregate = settings.aggregate
+        if aggregate.mode == "Async":
+            return GradientQueue(
+                lambda: aggregate.count or live.samplers,
+                aggregate.deadline_seconds,
+                lambda: self._models.version,
+                capacity=aggregate.queue_capacity,
+                max_staleness=aggregate.max_staleness,
+            )
+        exchanges = settings.epochs * settings.minibatches if isinstance(settings, Ppo) else 1
+        patience = Patience(lambda: {pod_name(job, "sampler", index) for index in range(live.samplers)})
+        return GradientsInStep(exchanges, patience, aggregate.deadline_seconds, count=aggregate.count)
+
+    def _apply(self, pushes: Sequence[GradientPush], reduce: Reduce) -> Mapping[str, float]:
+        """One update of these; returns their mean terms."""
+        if not pushes:
+            return {}
+        gradient = reduce_gradients(
+            [push.gradient for push in pushes],
+            [push.weight for push in pushes],
+            self._settings.aggregate.reduction,
+        )
+        self.algorithm.apply(
+            gradient.to(self._device), sum(push.steps for push in pushes), reduce if self._agrees else None
+        )
+        if self._index == 0:
+            version = self._models.version
+            self._experiences += [
+                Experience(push.steps, push.returns, len(push.returns), version - push.version)
+                for push in pushes
+            ]
+        terms = _mean_terms(pushes)
+        target_kl = getattr(self._settings, "target_kl", None)
+        if target_kl is not None and terms["kl"] > _KL_LIMIT * target_kl:
+            assert isinstance(self._gradients, GradientsInStep)
+            self._gradients.end_iteration()
+        return terms
+
+    def _go_on(self, until: float) -> Mapping[str, float]:
+        """Apply what comes until then, without the other holders. The last update is published by the caller."""
+        terms: Mapping[str, float] = {}
+        while (now := time.monotonic()) < until:
+            self._models.publish(self.algorithm.parameters)
+            self._gradients.release()
+            if self._gradients.is_ready(until - now):
+                terms = self._apply(self._gradients.take(), _nothing) or terms
+        return terms
+
+    def _agree(self, length: int, reduce: Reduce) -> Sequence[GradientPush]:
+        """The gradients of those samplers whose gradients every holder has."""
+        assert isinstance(self._gradients, GradientsInStep)
+        here = torch.zeros(length)
+        numbers = self._numbers()
+        here[list(numbers.values())] = 1.0
+        reduce(here, 0.0)
+        everywhere = set(torch.nonzero(here == self._holders).flatten().tolist())
+        return self._gradients.take([name for name, number in numbers.items() if number in everywhere])
+
+    def _numbers(self) -> dict[str, int]:
+        """The samplers whose gradients are here."""
+        assert isinstance(self._gradients, GradientsInStep)
+        members = {name: parse_pod_name(self._job, name) for name in self._gradients.names()}
+        return {name: member[1] for name, member in members.items() if member is not None}
+
+    def _next_epoch(self) -> str:
+        return f"{self._endpoint().incarnation}.{self._models.version}"
+
+
+def _nothing(gradient: torch.Tensor, count: float) -> float:
+    raise AssertionError("holders that do not agree have nothing to sum")
+
+
+def _mean_terms(pushes: Sequence[GradientPush]) -> dict[str, float]:
+    total = sum(push.weight for push in pushes) or 1.0
+    names = pushes[0].terms
+    return {name: sum(push.terms.get(name, 0.0) * push.weight for push in pushes) / total for name in names}

@@ -1,0 +1,165 @@
+"""What a sampler does that computes gradients: it acts, and sends one of each rollout, or several, to the parameter holders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium.vector import VectorEnv
+from rltraining_api.algorithms import A2c, A3c, Ppo
+from torch import Tensor
+
+from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
+from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
+from rltraining_trainer.algorithms.rollout_gradients import Gradient, RolloutGradients
+from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
+from rltraining_trainer.dataflow import flatten_parameters
+from rltraining_trainer.environments import Stepper
+from rltraining_trainer.networks import build_actor_critic
+from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.link import LearnerLink
+from rltraining_trainer.roles.seeds import sampler_seed
+from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
+
+Settings = A3c | A2c | Ppo
+
+LARGE_GRADIENT = 1 << 20
+"""Bytes of a gradient from which on it had better go from memory to memory: see Endpoint."""
+_NO_RETURNS = torch.zeros(0)
+
+
+def sample_gradients(context: Context, settings: Settings, environments: VectorEnv) -> None:
+    """Act, compute gradients and send them, until the first holder says that the run is done."""
+    spec = context.job.spec
+    of = environments.single_observation_space, environments.single_action_space
+    network, distribution = build_actor_critic(spec.network, *of)
+    parameters = flatten_parameters(network)
+    if isinstance(settings, Ppo):
+        gradients: RolloutGradients = ProximalPolicyOptimization(network, distribution, settings, parameters)
+    else:
+        gradients = AdvantageActorCritic(network, distribution, settings, parameters)
+    endpoint = Endpoint(
+        context.pod,
+        context.token,
+        threads=2,
+        direct=parameters.nbytes >= LARGE_GRADIENT * len(context.learners),
+    )
+    holders = Holders(context, endpoint, parameters.detach())
+    MemberServer(context.http_port, context.token, ready=lambda: holders.attached, documents={}).start()
+    holders.attach()
+
+    seed = sampler_seed(spec.seed, context.index, holders.version)
+    torch.manual_seed(seed)
+    collector = UnrollCollector(
+        network,
+        distribution,
+        Stepper(environments, spec.environment.id),
+        length=settings.rollout_length,
+        discount=settings.discount,
+        reward_clip=settings.reward_clip,
+        reward_scale=settings.reward_scale,
+        seed=seed,
+    )
+    in_step = settings.aggregate.mode == "Sync"
+    while not holders.done:
+        unroll = collector.collect()
+        if in_step:
+            send_in_step(unroll, gradients, holders)
+        else:
+            send_at_once(unroll, gradients, holders)
+        if context.stopping.is_set():
+            raise Stopped("told to end")
+
+
+def send_at_once(unroll: Unroll, gradients: RolloutGradients, holders: Holders) -> None:
+    """The rollout's gradient, whatever other samplers do."""
+    statistics = gradients.begin(unroll)
+    if statistics is not None:
+        gradients.share(statistics)
+    holders.exchange(gradients.gradient(0), int(unroll["valid"].sum()), unroll["episode_return"])
+
+
+def send_in_step(unroll: Unroll, gradients: RolloutGradients, holders: Holders) -> None:
+    """One gradient for each update in which the other samplers take part with theirs, from where all are now."""
+    epoch, iteration, position = holders.place
+    statistics = gradients.begin(unroll)
+    if statistics is not None:
+        gradients.share(holders.add_up(iteration, statistics))
+    steps, returns = int(unroll["valid"].sum()), unroll["episode_return"]
+    while not holders.done and holders.place[:2] == (epoch, iteration):
+        position = holders.place[2]
+        if holders.exchange(gradients.gradient(position), steps, returns):
+            steps, returns = 0, _NO_RETURNS  # counted once, with the first gradient that is used
+
+
+class Holders:
+    """A sampler's way to all parameter holders, each of which has a slice of ``parameters`` ``[N]``.
+
+    After each call all slices are of one place: never of the lives of two groups of holders.
+    """
+
+    def __init__(self, context: Context, endpoint: Endpoint, parameters: Tensor) -> None:
+        count, size = len(context.learners), parameters.numel()
+        self._endpoint = endpoint
+        self._cuts = [slice(i * size // count, (i + 1) * size // count) for i in range(count)]
+        self._links = [
+            LearnerLink(context, url, endpoint, "push", parameters[cut], alone=count == 1)
+            for url, cut in zip(context.learners, self._cuts, strict=True)
+        ]
+
+    @property
+    def attached(self) -> bool:
+        return all(link.attached.is_set() for link in self._links)
+
+    @property
+    def done(self) -> bool:
+        return any(link.done for link in self._links)
+
+    @property
+    def version(self) -> int:
+        """Of the first slice."""
+        return self._links[0].version
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """(epoch, iteration, position) of the parameters: see ``dataflow.gradients``."""
+        epoch, iteration, position = self._links[0].answer["place"]
+        return epoch, iteration, position
+
+    def attach(self) -> None:
+        """Find all holders, however long it takes, and get their parameters."""
+        if len(self._links) > 1:
+            self._endpoint.start()
+        for link in self._links:
+            link.attach()
+        self._come_together()
+
+    def exchange(self, gradient: Gradient, steps: int, returns: Tensor) -> bool:
+        """Send a gradient, with the environment steps and the returns ``[K]`` of episodes that are behind it, and get newer
+        parameters. Whether it was used."""
+        place: Any = self.place
+        for link, cut in zip(self._links, self._cuts, strict=True):
+            link.send(
+                place=place,
+                gradient=gradient.values[cut],
+                weight=gradient.weight,
+                steps=steps,
+                returns=returns if link is self._links[0] else _NO_RETURNS,
+                terms=gradient.terms,
+            )
+        for link in self._links:
+            link.settle()
+        used = bool(self._links[0].answer["used"])
+        self._come_together()
+        return used
+
+    def add_up(self, iteration: int, part: Tensor) -> Tensor:
+        """The sum of ``part`` over all samplers of this iteration; ``part`` alone, if the holder is gone or further."""
+        total = self._links[0].ask("sum", {"iteration": iteration, "part": part})
+        return total if isinstance(total, Tensor) else part
+
+    def _come_together(self) -> None:
+        """A holder that was lost comes back with the others at an earlier time: take all slices anew until they agree."""
+        while not self.done and len({link.answer["place"] for link in self._links}) > 1:
+            for link in self._links:
+                link.refresh()
