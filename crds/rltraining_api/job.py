@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from rltraining_api import patterns
-from rltraining_api.algorithms import Aggregate, Algorithm
+from rltraining_api.algorithms import Algorithm
 from rltraining_api.base import ApiModel, Rule, any_of, refusal
 from rltraining_api.environment import Environment
 from rltraining_api.introspect import child_model, field_at, may_be_absent
@@ -60,11 +60,6 @@ WITH_REPLAY = ("dqnApex", "ddpgApex")
 REPLAY_NEEDS_PLACEMENT = (
     f"replay is for {any_of(WITH_REPLAY)} with replay.placement Dedicated: set that, or leave replay out"
 )
-WITH_AGGREGATE = ("a3c", "a2c", "ppo")
-COUNT_NEEDS_SAMPLERS = (
-    "aggregate.count must be at most sampler.replicas, but for a queueCapacity above 0: "
-    "each sampler waits until its gradient has been applied"
-)
 MINIBATCHES_HOLD_STEPS = (
     "ppo.minibatches must be at most rolloutLength x environment.numEnvs, the steps of a rollout"
 )
@@ -84,15 +79,6 @@ def _replay_is_dedicated() -> str:
     return " || ".join(
         f"(has(self.algorithm.{name}) && self.algorithm.{name}.replay.placement == 'Dedicated')"
         for name in WITH_REPLAY
-    )
-
-
-def _samplers_suffice(name: str) -> str:
-    algorithm = f"self.algorithm.{name}"
-    count = f"{algorithm}.aggregate.count"
-    return (
-        f"!has({algorithm}) || !has({count}) || {algorithm}.aggregate.queueCapacity > 0 || "
-        f"{count} <= self.sampler.replicas"
     )
 
 
@@ -130,7 +116,6 @@ class JobSpec(ApiModel):
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(f"!has(self.replay) || {_replay_is_dedicated()}", REPLAY_NEEDS_PLACEMENT),
         Rule(f"!has(self.network.lstm) || !({_algorithm_is(WITH_REPLAY)})", NO_LSTM),
-        *(Rule(_samplers_suffice(name), COUNT_NEEDS_SAMPLERS) for name in WITH_AGGREGATE),
         Rule(
             "!has(self.algorithm.ppo) || "
             "self.algorithm.ppo.minibatches <= self.algorithm.ppo.rolloutLength * self.environment.numEnvs",
@@ -188,15 +173,6 @@ class JobSpec(ApiModel):
             raise refusal(REPLAY_NEEDS_PLACEMENT)
         if self.network.lstm is not None and name in WITH_REPLAY:
             raise refusal(NO_LSTM)
-        return self
-
-    @model_validator(mode="after")
-    def _gradients_come(self) -> Self:
-        aggregate: Aggregate | None = getattr(self.algorithm.parameters, "aggregate", None)
-        if aggregate is None or aggregate.count is None or aggregate.queue_capacity > 0:
-            return self
-        if aggregate.count > self.sampler.replicas:
-            raise refusal(f"{COUNT_NEEDS_SAMPLERS}, got {aggregate.count} with {self.sampler.replicas}")
         return self
 
     @model_validator(mode="after")

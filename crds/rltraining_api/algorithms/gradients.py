@@ -49,7 +49,7 @@ class Aggregate(ApiModel):
     """Mode Async: gradients that wait for the learner before their samplers are held back. With 0 a gradient is answered,
     with the parameters it led to, when it has been applied (A3C: 0)."""
     deadline_seconds: Positive = 2.0
-    """Mode Sync: seconds for which an update waits for the gradients of the other samplers after the first has come (not
+    """Seconds for which an update waits for the other gradients after the first has come; then it takes fewer (not
     published)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (

@@ -130,18 +130,10 @@ def _of_gradients() -> Iterator[RuleCase]:
         yield RuleCase(
             where, "queueCapacity must be 0", good, algorithm(key, aggregate=in_step | {"queueCapacity": 1})
         )
-        four = algorithm(key, aggregate=in_step | {"count": 4})
-        enough = job(four["spec"] | {"sampler": {"replicas": 4}})
-        too_few = job(four["spec"] | {"sampler": {"replicas": 3}})
-        yield RuleCase("spec", "aggregate.count must be at most", enough, too_few)
-    queued = algorithm("a3c", aggregate={"count": 4, "queueCapacity": 1})
-    yield RuleCase(
-        "spec", "aggregate.count must be at most", queued, algorithm("a3c", aggregate={"count": 4})
-    )
     yield RuleCase(
         "spec.algorithm.a3c.aggregate",
         "count must be null",
-        spec(algorithm={"a3c": {"aggregate": {"mode": "Sync", "count": 2}}}, sampler={"replicas": 2}),
+        algorithm("a3c", aggregate={"mode": "Sync", "count": 2}),
         algorithm("a3c", aggregate={"mode": "Sync"}),
     )
     for key in ("a3c", "a2c"):

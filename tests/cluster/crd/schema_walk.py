@@ -27,12 +27,10 @@ SHORTEST: Json = {
 """A spec with nothing in it that may be left out."""
 DEDICATED: Json = SHORTEST | {"algorithm": {"dqnApex": {"replay": {"placement": "Dedicated"}}}}
 """A spec that may have replay pods."""
-QUEUED: Json = {"mode": "Async", "queueCapacity": 1}
 AGGREGATES: dict[str, Json] = {
     "mode": {"count": 2},
-    "count": QUEUED,
-    "maxStaleness": QUEUED,
-    "queueCapacity": QUEUED,
+    "maxStaleness": {"mode": "Async"},
+    "queueCapacity": {"mode": "Async"},
 }
 """By field of an aggregate: what is around it where it may have all its values."""
 
@@ -69,8 +67,7 @@ class Node:
             case ("spec", "replay", *_):
                 return DEDICATED
             case ("spec", "algorithm", algorithm, "aggregate", str(field)):
-                chosen = {algorithm: {"aggregate": AGGREGATES.get(field, {})}}
-                return SHORTEST | {"algorithm": chosen, "sampler": {"replicas": 2}}
+                return SHORTEST | {"algorithm": {algorithm: {"aggregate": AGGREGATES.get(field, {})}}}
         return SHORTEST
 
 

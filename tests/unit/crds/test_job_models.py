@@ -145,11 +145,6 @@ def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
         ),
         ({"algorithm": {"a3c": {"nStep": 5, "gaeLambda": 0.95}}}, "gaeLambda must be 1 with nStep"),
         (
-            {"algorithm": {"a3c": {"aggregate": {"count": 3}}}},
-            "aggregate.count must be at most sampler.replicas, but for a queueCapacity above 0: "
-            "each sampler waits until its gradient has been applied, got 3 with 2",
-        ),
-        (
             {"algorithm": {"ppo": {"rolloutLength": 2}}, "environment": {"id": "CartPole-v1", "numEnvs": 1}},
             "ppo.minibatches must be at most rolloutLength x environment.numEnvs, the steps of a rollout, got 4",
         ),
@@ -238,7 +233,6 @@ def test_what_an_aggregate_may_be() -> None:
     assert A3c.model_validate(in_step.to_dict()) == in_step, "null is not the default, and has to be written"
     assert A3c.model_validate({"aggregate": {"maxStaleness": 4}}).aggregate.count == 1
     assert job(algorithm={"a3c": {"aggregate": {"count": 3, "queueCapacity": 1}}}), (
-        "a queue takes what samplers wait for"
     )
 
 

@@ -54,10 +54,6 @@ PROBLEMS = {
         "spec.algorithm.a2c.aggregate: queueCapacity must be 0 in mode Sync: each sampler waits for the update that its "
         "gradient is part of, got 4"
     ),
-    ("impala: {}", "a2c: {aggregate: {count: 3}}"): (
-        "spec: aggregate.count must be at most sampler.replicas, but for a queueCapacity above 0: each sampler waits "
-        "until its gradient has been applied, got 3 with 2"
-    ),
     ("impala: {}", "entryPoint: {module: 'mine:learner'}"): (
         "spec.algorithm.entryPoint.module: must be the name of a Python module, such as package.module, got "
         '"mine:learner"'
