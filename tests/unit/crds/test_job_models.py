@@ -232,8 +232,6 @@ def test_what_an_aggregate_may_be() -> None:
     in_step = A3c.model_validate({"aggregate": {"mode": "Sync", "count": None}})
     assert A3c.model_validate(in_step.to_dict()) == in_step, "null is not the default, and has to be written"
     assert A3c.model_validate({"aggregate": {"maxStaleness": 4}}).aggregate.count == 1
-    assert job(algorithm={"a3c": {"aggregate": {"count": 3, "queueCapacity": 1}}}), (
-    )
 
 
 @pytest.mark.parametrize("model", [A3c, A2c])
