@@ -9,11 +9,13 @@ import torch
 from rltraining_api.algorithms import Adam as AdamSettings
 from rltraining_api.algorithms import Optimizer as Settings
 from rltraining_api.algorithms import RmsProp as RmsPropSettings
+from rltraining_api.algorithms import Sgd as SgdSettings
 from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
 from rltraining_trainer.checkpoint import snapshot
 from torch import Tensor
 from torch.optim.adam import adam as adam_step
 from torch.optim.rmsprop import rmsprop as rmsprop_step
+from torch.optim.sgd import sgd as sgd_step
 
 SIZE, STEPS = 50, 20
 
@@ -24,6 +26,10 @@ def adam(**settings: float) -> Settings:
 
 def rmsprop(**settings: float) -> Settings:
     return Settings(rmsprop=RmsPropSettings(**settings))
+
+
+def sgd(**settings: float) -> Settings:
+    return Settings(sgd=SgdSettings(**settings))
 
 
 Oracle = Callable[[Tensor, Tensor, float], None]
@@ -77,6 +83,26 @@ def torch_rmsprop(alpha: float, eps: float, *, momentum: float = 0.0, centered: 
     return step
 
 
+def torch_sgd(momentum: float = 0.0) -> Oracle:
+    buffers: list[Tensor | None] = [None]
+
+    def step(parameters: Tensor, gradient: Tensor, lr: float) -> None:
+        sgd_step(
+            [parameters],
+            [gradient],
+            buffers,
+            foreach=False,
+            weight_decay=0.0,
+            momentum=momentum,
+            lr=lr,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+
+    return step
+
+
 CASES: dict[str, tuple[Settings, Callable[[], Oracle]]] = {
     "adam": (adam(), lambda: torch_adam(0.9, 0.999, 1e-8)),
     "adam, other betas": (adam(beta1=0.5, beta2=0.9, epsilon=1e-3), lambda: torch_adam(0.5, 0.9, 1e-3)),
@@ -93,6 +119,8 @@ CASES: dict[str, tuple[Settings, Callable[[], Oracle]]] = {
         rmsprop(alpha=0.95, epsilon=1e-2, momentum=0.9, centered=True),
         lambda: torch_rmsprop(0.95, 1e-2, momentum=0.9, centered=True),
     ),
+    "sgd": (sgd(), torch_sgd),
+    "sgd, momentum": (sgd(momentum=0.9), lambda: torch_sgd(0.9)),
 }
 
 
@@ -164,6 +192,14 @@ def test_clip_by_norm(limit: float | None, expected: float) -> None:
     assert norm.item() == 5.0, "the norm that it had"
     assert gradient.norm().item() == pytest.approx(expected, rel=1e-5)
     assert torch.allclose(gradient / gradient.norm(), torch.tensor([0.6, 0.0, -0.8])), "the direction stays"
+
+
+def test_a_part_is_clipped_by_the_norm_of_the_whole() -> None:
+    whole, part = torch.tensor([3.0, 0.0, -4.0]), torch.tensor([3.0, 0.0])
+
+    clip_by_norm(part, 1.0, whole.norm())
+
+    assert part.tolist() == pytest.approx([0.6, 0.0])
 
 
 def test_clipping_nothing_leaves_nothing() -> None:

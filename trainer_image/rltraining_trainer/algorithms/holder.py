@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 from rltraining_api.algorithms import A2c, A3c, Ppo
-from torch import Tensor, nn
+from torch import Tensor
 
 from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
+from rltraining_trainer.networks import PolicyNetwork
 
 
 class ParameterHolder:
@@ -28,7 +29,7 @@ class ParameterHolder:
 
     def __init__(
         self,
-        network: nn.Module,
+        network: PolicyNetwork,
         settings: A3c | A2c | Ppo,
         total_steps: int | None,
         device: torch.device | str = "cpu",
@@ -48,7 +49,10 @@ class ParameterHolder:
         self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel(), torch.device(device))
         # Asynchronous gradients are clipped where they are made.
         self._clip = settings.gradient_clip if settings.aggregate.mode == "Sync" else None
-        self._collected: dict[str, Any] | None = None
+        self._collected: dict[str, Any] = {}
+        if count > 1:
+            fresh = make_optimizer(settings.optimizer, size, torch.device(device))
+            self._collected = self._state(self._flat.detach().clone(), fresh.get_state())
 
     def apply(self, gradient: Tensor, steps: int, reduce: Reduce | None = None) -> None:
         """One update with ``gradient`` ``[n]``, which is changed in place, from ``steps`` environment steps.
@@ -99,10 +103,9 @@ class ParameterHolder:
 
     def get_state(self) -> dict[str, Any]:
         """Everything that ``set_state`` needs to go on exactly here, whatever the number of holders: nothing in an update is
-        random. Of several holders it is the state that was last collected."""
+        random. Of several holders it is the state that was last collected or set."""
         if self._count == 1:
             return self._state(self._flat.detach(), self._optimizer.get_state())
-        assert self._collected is not None, "several holders collect their state first"
         return self._collected
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -117,7 +120,7 @@ class ParameterHolder:
         )
         self.updates = state["updates"]
         self.environment_steps = state["environment_steps"]
-        self._collected = state
+        self._collected = state if self._count > 1 else None
 
     def _state(self, parameters: Tensor, optimizer: dict[str, Any]) -> dict[str, Any]:
         return {

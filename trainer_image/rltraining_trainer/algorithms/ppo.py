@@ -104,10 +104,9 @@ class ProximalPolicyOptimization:
         divergence"), and clip_fraction, the part of steps where |ρ − 1| > ε.
         """
         settings, gradient = self._settings, self._gradient
-        part = self._minibatch(position)
-        steps = len(part.action)
         gradient.zero_()
-        if steps == 0:
+        part = self._minibatch(position)
+        if part is None:
             return Gradient(gradient, 0.0, dict.fromkeys(_TERMS, 0.0))
         log_prob, entropy = self._distribution.log_prob_and_entropy(part.policies, part.action)
         log_ratio = log_prob - part.log_prob
@@ -127,9 +126,10 @@ class ProximalPolicyOptimization:
         terms, finite = read_terms(dict(zip(_TERMS, figures, strict=True)))
         if not finite:
             raise diverged(f"rollout {self._rollouts} of this sampler", terms, self._unroll, settings)
-        return Gradient(gradient, float(steps), terms)
+        return Gradient(gradient, float(len(part.action)), terms)
 
-    def _minibatch(self, position: int) -> _Minibatch:
+    def _minibatch(self, position: int) -> _Minibatch | None:
+        """None: there is no step in it."""
         epoch, part = divmod(position, self._settings.minibatches)
         if epoch != self._epoch:
             self._epoch = epoch
@@ -138,23 +138,27 @@ class ProximalPolicyOptimization:
         items = self._order[start:stop]
         return self._of_steps(items) if self._network.lstm is None else self._of_environments(items)
 
-    def _of_steps(self, steps: Tensor) -> _Minibatch:
+    def _of_steps(self, steps: Tensor) -> _Minibatch | None:
         unroll = self._unroll
+        if not len(steps):
+            return None
         observation = unroll["observation"].flatten(0, 1).index_select(0, steps).unsqueeze(0)
         first = unroll["first"][:1]  # of no use to a network without a state
         policies, values = self._network.unroll(observation, (), first)
         action = unroll["action"].flatten(0, 1).index_select(0, steps)
         return _Minibatch(policies[0], values[0], action, *self._figures.flatten(1).index_select(1, steps))
 
-    def _of_environments(self, environments: Tensor) -> _Minibatch:
+    def _of_environments(self, environments: Tensor) -> _Minibatch | None:
         unroll, length = self._unroll, len(self._unroll["action"])
+        steps = unroll["valid"].index_select(1, environments).flatten().nonzero().squeeze(1)
+        if not len(steps):
+            return None
         observation, first = (
             column[:length].index_select(1, environments)
             for column in (unroll["observation"], unroll["first"])
         )
         state = tuple(part.index_select(0, environments) for part in unroll["state"])
         policies, values = self._network.unroll(observation, state, first)
-        steps = unroll["valid"].index_select(1, environments).flatten().nonzero().squeeze(1)
         action = unroll["action"].index_select(1, environments)
         figures = self._figures.index_select(2, environments)
         return _Minibatch(

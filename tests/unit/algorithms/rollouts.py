@@ -1,0 +1,111 @@
+"""Networks and rollouts for the algorithms whose samplers send gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from rltraining_api.network import Lstm, Mlp, Network
+from rltraining_trainer.algorithms.unrolls import Unroll
+from rltraining_trainer.networks import ActorCritic, Distribution, build_actor_critic
+from torch import Tensor
+
+DISCRETE = spaces.Discrete(3)
+CONTINUOUS = spaces.Box(-1, 1, (2,), np.float32)
+T = 7
+
+
+def make_network(
+    action: spaces.Space = DISCRETE, *, lstm: bool = False, seed: int = 3
+) -> tuple[ActorCritic, Distribution]:
+    """A small network, away from the nearly uniform policy, and its distribution."""
+    spec = Network(mlp=Mlp(hidden_sizes=(5,)), lstm=Lstm(hidden_size=4) if lstm else None)
+    network, distribution = build_actor_critic(spec, spaces.Box(-1, 1, (3,), np.float32), action)
+    random = torch.Generator().manual_seed(seed)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.5, generator=random)
+    return network, distribution
+
+
+def make_unroll(
+    network: ActorCritic, distribution: Distribution, seed: int = 0, batch: int = 4, drift: float = 0.3
+) -> Unroll:
+    """Steps in which everything happens: ends, resets, beginnings, and a recurrent state; of a policy that differs from the
+    network's by about ``drift`` in each parameter."""
+    random = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random)
+
+    def some(share: float, rows: int) -> Tensor:
+        return torch.rand(rows, batch, generator=random) < share
+
+    observation, first = normal(T + 1, batch, 3), some(0.2, T + 1)
+    state = tuple(normal(*part.shape) for part in network.initial_state(batch))
+    with torch.no_grad():
+        policies, _ = network.unroll(observation, state, first)
+    policies = policies[:-1] + drift * normal(T, batch, distribution.parameter_size)
+    action = distribution.sample(policies, normal(T, batch, distribution.noise(1)[0].numel()))
+    return Unroll(
+        observation=observation,
+        action=action,
+        log_prob=distribution.log_prob(policies, action),
+        reward=3 * normal(T, batch),
+        ended=some(0.2, T),
+        valid=~some(0.2, T),
+        first=first,
+        state=state,
+        episode_return=torch.zeros(0),
+        episode_length=torch.zeros(0, dtype=torch.int64),
+    )
+
+
+def part_of(
+    unroll: Unroll, rows: slice, environments: slice, state: tuple[Tensor, ...] | None = None
+) -> Unroll:
+    """Some steps of some environments; ``state`` before the first of them, if it is not the unroll's."""
+    after = slice(rows.start, None if rows.stop is None else rows.stop + 1)
+    columns: dict[str, Any] = {
+        name: column[after if name in ("observation", "first") else rows, environments].clone()
+        for name, column in unroll.items()
+        if name not in ("state", "episode_return", "episode_length")
+    }
+    if state is None:
+        state = tuple(part[environments] for part in unroll["state"])
+    empty = torch.zeros(0)
+    return Unroll(**columns, state=state, episode_return=empty, episode_length=empty.long())
+
+
+def in_double(network: ActorCritic, unroll: Unroll) -> tuple[ActorCritic, Unroll]:
+    """Both in float64, for a second calculation."""
+    columns: dict[str, Any] = {
+        name: column.double() if column.is_floating_point() else column
+        for name, column in unroll.items()
+        if isinstance(column, Tensor)
+    }
+    return network.double(), Unroll(**columns, state=tuple(part.double() for part in unroll["state"]))
+
+
+def advantages_step_by_step(unroll: Unroll, values: Tensor, discount: float, lambda_: float) -> Tensor:
+    """Generalised advantages ``[T, B]``, one number after the other, from the formula."""
+    found = torch.zeros_like(values)
+    for b in range(values.shape[1]):
+        for t in reversed(range(len(values) - 1)):
+            if not unroll["valid"][t, b]:
+                continue
+            goes_on = 0.0 if unroll["ended"][t, b] else discount
+            delta = unroll["reward"][t, b] + goes_on * values[t + 1, b] - values[t, b]
+            found[t, b] = delta + goes_on * lambda_ * found[t + 1, b]
+    return found[:-1]
+
+
+def standardized(values: Tensor, valid: Tensor) -> Tensor:
+    known = values[valid]
+    return (values - known.mean()) / known.std(correction=0)
+
+
+def flat_gradient(network: ActorCritic, loss: Tensor) -> Tensor:
+    gradients = torch.autograd.grad(loss, tuple(network.parameters()))
+    return torch.cat([part.reshape(-1) for part in gradients])

@@ -1,0 +1,372 @@
+"""Parameter holders: several are one, what they save is whole, and their samplers learn as one process would."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+from rltraining_api.algorithms import A2c, A3c, Adam, Optimizer, Ppo, RmsProp, Sgd
+from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
+from rltraining_trainer.algorithms.holder import ParameterHolder
+from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
+from rltraining_trainer.algorithms.reduce import Reduce, alone
+from rltraining_trainer.algorithms.returns import generalized_advantages
+from rltraining_trainer.algorithms.rollout_gradients import RolloutGradients
+from rltraining_trainer.algorithms.unrolls import Unroll
+from rltraining_trainer.checkpoint import snapshot
+from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
+from rltraining_trainer.errors import Diverged
+from rltraining_trainer.networks import ActorCritic, Distribution
+from rollouts import CONTINUOUS, DISCRETE, make_network, make_unroll, part_of
+from through_a_file import restore
+from torch import Tensor
+from torch.optim.sgd import sgd as sgd_step
+
+OPTIMIZERS = {
+    "sgd": Optimizer(sgd=Sgd()),
+    "sgd, momentum": Optimizer(sgd=Sgd(momentum=0.9)),
+    "rmsprop": Optimizer(rmsprop=RmsProp()),
+    "rmsprop, all of it": Optimizer(rmsprop=RmsProp(momentum=0.5, centered=True)),
+    "adam": Optimizer(adam=Adam()),
+}
+every_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+
+
+class Holders:
+    """All M holders of one network; what they do together, each does in a thread of its own."""
+
+    def __init__(self, settings: A3c | A2c | Ppo, count: int, total_steps: int | None = None) -> None:
+        self.each = [
+            ParameterHolder(make_network()[0], settings, total_steps, index=index, count=count)
+            for index in range(count)
+        ]
+        self._parts: list[Any] = [None] * count
+        self._barrier = threading.Barrier(count, timeout=30)
+
+    @property
+    def parameters(self) -> Tensor:
+        return torch.cat([holder.parameters for holder in self.each])
+
+    def apply(self, gradient: Tensor, steps: int = 20) -> None:
+        parts = gradient.clone().split([holder.parameters.numel() for holder in self.each])
+        self.together(lambda holder, index, reduce: holder.apply(parts[index], steps, reduce))
+
+    def collect(self) -> None:
+        self.together(lambda holder, _, reduce: holder.collect(reduce))
+
+    def together(self, what: Callable[[ParameterHolder, int, Reduce], None]) -> None:
+        with ThreadPoolExecutor(len(self.each)) as pool:
+            done = [
+                pool.submit(what, holder, index, self._sum_at(index))
+                for index, holder in enumerate(self.each)
+            ]
+        for one in done:
+            one.result()
+
+    def _sum_at(self, index: int) -> Reduce:
+        def reduce(values: Tensor, count: float) -> float:
+            self._parts[index] = (values.clone(), count)
+            self._barrier.wait()
+            tensors, counts = zip(*self._parts, strict=True)
+            values.copy_(torch.stack(tensors).sum(0))
+            self._barrier.wait()
+            return sum(counts)
+
+        return reduce
+
+
+def gradients(count: int, seed: int = 0) -> list[Tensor]:
+    size = sum(parameter.numel() for parameter in make_network()[0].parameters())
+    random = torch.Generator().manual_seed(seed)
+    return [torch.randn(size, generator=random) for _ in range(count)]
+
+
+@every_optimizer
+@pytest.mark.parametrize("clip", [None, 0.5])
+@pytest.mark.parametrize("count", [2, 3])
+def test_several_holders_step_as_one(optimizer: Optimizer, clip: float | None, count: int) -> None:
+    settings = A2c(optimizer=optimizer, gradient_clip=clip, learning_rate_schedule="Linear")
+    one, several = Holders(settings, 1, 1000), Holders(settings, count, 1000)
+    before = one.parameters.clone()
+
+    for gradient in gradients(10):
+        one.apply(gradient)
+        several.apply(gradient)
+
+    assert torch.allclose(several.parameters, one.parameters, rtol=1e-6, atol=1e-7)
+    assert not torch.allclose(one.parameters, before, rtol=1e-3)
+    sizes = {holder.parameters.numel() for holder in several.each}
+    assert max(sizes) - min(sizes) <= 1, "they have as much to do"
+    for holder in several.each:
+        assert (holder.updates, holder.environment_steps) == (10, 200)
+
+
+@every_optimizer
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (3, 2), (1, 3), (2, 1)])
+def test_what_some_holders_saved_others_go_on_with(optimizer: Optimizer, before: int, after: int) -> None:
+    settings = A2c(optimizer=optimizer, learning_rate_schedule="Linear")
+    straight, saved, resumed = (Holders(settings, count, 1000) for count in (1, before, after))
+    for gradient in gradients(4):
+        straight.apply(gradient)
+        saved.apply(gradient)
+    saved.collect()
+    for one in saved.each:
+        state = snapshot(one.get_state())
+        assert torch.allclose(state["parameters"], straight.parameters, rtol=1e-6, atol=1e-7), (
+            "each has it all"
+        )
+    for holder in resumed.each:
+        restore(holder, saved.each[0])
+    for gradient in gradients(4, seed=1):
+        straight.apply(gradient)
+        resumed.apply(gradient)
+
+    assert torch.allclose(resumed.parameters, straight.parameters, rtol=1e-6, atol=1e-7)
+    for holder in resumed.each:
+        assert (holder.updates, holder.environment_steps) == (8, 160)
+
+
+def test_a_holders_network_has_what_was_last_collected() -> None:
+    holders = Holders(A2c(), 3)
+    holders.apply(gradients(1)[0])
+    holders.collect()
+    collected = holders.parameters.clone()
+    for holder in holders.each:
+        views = torch.cat([parameter.detach().reshape(-1) for parameter in holder.network.parameters()])
+        assert torch.equal(views, collected)
+    holders.apply(gradients(1)[0])
+
+    state = holders.each[1].get_state()
+
+    assert torch.equal(state["parameters"], collected), "whole, of one moment"
+    assert (state["updates"], state["environment_steps"]) == (1, 20)
+    assert not torch.equal(holders.parameters, collected)
+
+
+def test_a_state_that_was_set_is_there_before_anything_is_collected() -> None:
+    one, holders = Holders(A2c(), 1), Holders(A2c(), 2)
+    one.apply(gradients(1)[0])
+    state = snapshot(one.each[0].get_state())
+    for holder in holders.each:
+        holder.set_state(state)
+        assert torch.equal(holder.get_state()["parameters"], one.parameters)
+
+
+def test_synchronous_gradients_are_clipped_here_asynchronous_ones_where_they_are_made() -> None:
+    plain = {"optimizer": OPTIMIZERS["sgd"], "learning_rate": 1.0, "gradient_clip": 0.5}
+    gradient = gradients(1)[0]
+    steps = {}
+    for name, settings in {"sync": A2c(**plain), "async": A3c(**plain)}.items():
+        holder = ParameterHolder(make_network()[0], settings, None)
+        before = holder.parameters.clone()
+        holder.apply(gradient.clone(), 1)
+        steps[name] = before - holder.parameters
+
+    assert steps["sync"].norm().item() == pytest.approx(0.5, rel=1e-4)
+    assert torch.allclose(steps["async"], gradient, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "total", "steps", "expected"),
+    [
+        ("Constant", 100, 90, 1.0),
+        ("Linear", 100, 0, 1.0),
+        ("Linear", 100, 25, 0.75),
+        ("Linear", 100, 100, 0.0),
+        ("Linear", 100, 130, 0.0),
+        ("Linear", None, 130, 1.0),
+    ],
+)
+def test_the_learning_rates_schedule(schedule: Any, total: int | None, steps: int, expected: float) -> None:
+    settings = A3c(learning_rate=0.002, learning_rate_schedule=schedule)
+    holder = ParameterHolder(make_network()[0], settings, total)
+
+    assert holder.learning_rate(steps) == pytest.approx(0.002 * expected)
+
+
+@pytest.mark.parametrize(
+    "settings", [A2c(), A2c(gradient_clip=None), A3c()], ids=["sync", "unclipped", "async"]
+)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_ends_the_run_and_changes_nothing(
+    settings: A2c | A3c, bad: float
+) -> None:
+    holder = ParameterHolder(make_network()[0], settings, None)
+    first, second = gradients(2)
+    holder.apply(first, 5)
+    before = snapshot(holder.get_state())
+    second[3] = bad
+
+    with pytest.raises(Diverged, match=r"update 1 \(gradient_norm .*\): lower spec\.algorithm\.a[23]c\."):
+        holder.apply(second, 5)
+
+    after = holder.get_state()
+    assert torch.equal(after["parameters"], before["parameters"])
+    assert torch.equal(after["optimizer"]["square"], before["optimizer"]["square"])
+    assert (after["updates"], after["environment_steps"]) == (1, 5)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_state_of_another_network_or_optimizer_is_refused(count: int) -> None:
+    made = {
+        name: ParameterHolder(make_network()[0], A2c(optimizer=o), None) for name, o in OPTIMIZERS.items()
+    }
+    states = {name: snapshot(holder.get_state()) for name, holder in made.items()}
+    lstm, _ = make_network(lstm=True)
+    states["lstm"] = snapshot(ParameterHolder(lstm, A2c(optimizer=OPTIMIZERS["rmsprop"]), None).get_state())
+    holder = ParameterHolder(make_network()[0], A2c(optimizer=OPTIMIZERS["rmsprop"]), None, count=count)
+
+    for name, state in states.items():
+        if name == "rmsprop":
+            holder.set_state(state)
+        else:
+            with pytest.raises((ValueError, RuntimeError, KeyError)):
+                holder.set_state(state)
+
+
+Made = tuple[ActorCritic, Distribution]
+
+
+def rollouts_of(settings: A3c | A2c | Ppo, made: Made) -> tuple[RolloutGradients, Tensor]:
+    """A sampler's, and its parameters."""
+    parameters = flatten_parameters(made[0])
+    if isinstance(settings, Ppo):
+        return ProximalPolicyOptimization(*made, settings, parameters), parameters
+    return AdvantageActorCritic(*made, settings, parameters), parameters
+
+
+def train(
+    settings: A3c | A2c | Ppo, rounds: Sequence[Sequence[Unroll]], make: Callable[[], Made]
+) -> tuple[Tensor, list[float]]:
+    """(parameters, the losses) after rounds with a rollout of each sampler, whose gradients a holder applies as their mean."""
+    holder = ParameterHolder(make()[0], settings, None)
+    samplers = [rollouts_of(settings, make()) for _ in rounds[0]]
+    losses = []
+    for unrolls in rounds:
+        for _, parameters in samplers:
+            load_flat(parameters, holder.parameters)
+        totals = [rollouts.begin(unroll) for (rollouts, _), unroll in zip(samplers, unrolls, strict=True)]
+        if totals[0] is not None:
+            shared = torch.stack([total for total in totals if total is not None]).sum(0)
+            for rollouts, _ in samplers:
+                rollouts.share(shared)
+        for position in range(samplers[0][0].exchanges):
+            made = [rollouts.gradient(position) for rollouts, _ in samplers]
+            weight = sum(gradient.weight for gradient in made)
+            mean = torch.stack([gradient.values * gradient.weight for gradient in made]).sum(0) / weight
+            holder.apply(mean, int(weight))
+            losses.append(sum(gradient.terms["loss"] * gradient.weight for gradient in made) / weight)
+            for _, parameters in samplers:
+                load_flat(parameters, holder.parameters)
+    return holder.parameters, losses
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        A2c(learning_rate=0.01),
+        A2c(learning_rate=0.01, advantage_normalization=True, n_step=3),
+        A2c(optimizer=OPTIMIZERS["adam"], learning_rate=0.01, gae_lambda=0.9),
+        Ppo(minibatches=1, learning_rate=0.01),
+        Ppo(minibatches=1, advantage_normalization=False, optimizer=OPTIMIZERS["sgd"], learning_rate=0.01),
+    ],
+    ids=["a2c", "a2c, normalised, n-step", "a2c, adam, gae", "ppo", "ppo, sgd, not normalised"],
+)
+@pytest.mark.parametrize(
+    ("action", "lstm"), [(DISCRETE, False), (CONTINUOUS, True)], ids=["categorical", "gaussian lstm"]
+)
+def test_samplers_learn_together_as_one_with_all_their_environments(
+    settings: A2c | Ppo, action: spaces.Space, lstm: bool
+) -> None:
+    def make() -> Made:
+        return make_network(action, lstm=lstm)
+
+    unrolls = [make_unroll(*make(), seed=seed, batch=6) for seed in range(5)]
+    for unroll in unrolls:
+        unroll["valid"][2:, 1] = False  # so that samplers have not the same number of steps
+    shares = (slice(0, 2), slice(2, 3), slice(3, 6))
+    everything = slice(None)
+
+    one, losses = train(settings, [[unroll] for unroll in unrolls], make)
+    several, their_losses = train(
+        settings, [[part_of(unroll, everything, share) for share in shares] for unroll in unrolls], make
+    )
+
+    assert torch.allclose(several, one, rtol=1e-5, atol=1e-5)
+    assert their_losses == pytest.approx(losses, rel=1e-4, abs=1e-4)
+    assert not torch.allclose(one, flatten_parameters(make()[0]), atol=1e-2), "and they do learn"
+
+
+@pytest.mark.parametrize(
+    ("action", "lstm"),
+    [(DISCRETE, False), (DISCRETE, True), (CONTINUOUS, False)],
+    ids=["mlp", "lstm", "gaussian"],
+)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_one_sampler_with_sgd_is_a_local_loop_bit_for_bit(
+    action: spaces.Space, lstm: bool, momentum: float
+) -> None:
+    """The local loop is torch's optimizer on its own gradients, parameter by parameter."""
+    optimizer = Optimizer(sgd=Sgd(momentum=momentum))
+    settings = A3c(optimizer=optimizer, learning_rate=0.003, gradient_clip=None)
+
+    def make() -> Made:
+        return make_network(action, lstm=lstm)
+
+    unrolls = [make_unroll(*make(), seed=seed) for seed in range(6)]
+
+    found, _ = train(settings, [[unroll] for unroll in unrolls], make)
+
+    network, distribution = make()
+    parameters = [parameter.data for parameter in network.parameters()]
+    buffers: list[Tensor | None] = [None for _ in parameters]
+    for unroll in unrolls:
+        network.zero_grad()
+        a3c_loss(settings, network, distribution, unroll).backward()
+        sgd_step(
+            parameters,
+            [parameter.grad for parameter in network.parameters()],  # type: ignore[misc]
+            buffers,
+            foreach=False,
+            weight_decay=0.0,
+            momentum=momentum,
+            lr=settings.learning_rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+    assert torch.equal(found, torch.cat([parameter.reshape(-1) for parameter in parameters]))
+
+
+def a3c_loss(settings: A3c, network: ActorCritic, distribution: Distribution, unroll: Unroll) -> Tensor:
+    """As a program of one process has it."""
+    policies, values = network.unroll(unroll["observation"], unroll["state"], unroll["first"])
+    log_prob, entropy = distribution.log_prob_and_entropy(policies[:-1], unroll["action"])
+    known, weight = values.detach(), unroll["valid"].float()
+    discounts = settings.discount * ~unroll["ended"]
+    gain = generalized_advantages(unroll["reward"], discounts, known, 1.0, unroll["valid"])
+    returns = gain + known[:-1]
+    policy_loss = -(log_prob * gain * weight).sum()
+    baseline_loss = (0.5 * (returns - values[:-1]).square() * weight).sum()
+    return (
+        policy_loss
+        + settings.baseline_cost * baseline_loss
+        - settings.entropy_cost * (entropy * weight).sum()
+    )
+
+
+def test_alone_is_a_reduce_of_one() -> None:
+    holder = ParameterHolder(copy.deepcopy(make_network()[0]), A2c(), None)
+    other = ParameterHolder(copy.deepcopy(make_network()[0]), A2c(), None)
+    for gradient in gradients(3):
+        holder.apply(gradient.clone(), 1, alone)
+        other.apply(gradient.clone(), 1)
+    holder.collect(alone)
+
+    assert torch.equal(holder.parameters, other.parameters)

@@ -1,0 +1,273 @@
+"""PPO's gradients of a rollout: against a second calculation, how rollouts are dealt out to minibatches, and their end."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+from rltraining_api.algorithms import A2c, Ppo
+from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
+from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
+from rltraining_trainer.algorithms.rollout_gradients import Gradient
+from rltraining_trainer.algorithms.unrolls import Unroll
+from rltraining_trainer.dataflow.flat import flatten_parameters
+from rltraining_trainer.errors import BadConfiguration, Diverged
+from rltraining_trainer.networks import ActorCritic, Distribution
+from rollouts import (
+    CONTINUOUS,
+    DISCRETE,
+    advantages_step_by_step,
+    flat_gradient,
+    in_double,
+    make_network,
+    make_unroll,
+    standardized,
+)
+from torch import Tensor
+
+every_network = pytest.mark.parametrize(
+    ("action", "lstm"),
+    [(DISCRETE, False), (DISCRETE, True), (CONTINUOUS, False), (CONTINUOUS, True)],
+    ids=["mlp", "lstm", "gaussian", "gaussian lstm"],
+)
+
+
+def whole(**settings: Any) -> Ppo:
+    """A rollout is one minibatch."""
+    return Ppo(**{"epochs": 1, "minibatches": 1} | settings)
+
+
+def begun(
+    settings: Ppo, made: tuple[ActorCritic, Distribution], unroll: Unroll
+) -> ProximalPolicyOptimization:
+    """A sampler that has nobody to share totals with."""
+    network = copy.deepcopy(made[0])
+    rollouts = ProximalPolicyOptimization(network, made[1], settings, flatten_parameters(network))
+    totals = rollouts.begin(unroll)
+    assert (totals is not None) == settings.advantage_normalization
+    if totals is not None:
+        rollouts.share(totals)
+    return rollouts
+
+
+def of(rollouts: ProximalPolicyOptimization, position: int) -> Gradient:
+    """A gradient whose memory is its own."""
+    found = rollouts.gradient(position)
+    return found._replace(values=found.values.clone())
+
+
+def terms_of(
+    settings: Ppo, network: ActorCritic, distribution: Distribution, unroll: Unroll
+) -> dict[str, Tensor]:
+    """Of the whole rollout, as textbooks write them, with their graph."""
+    valid, epsilon = unroll["valid"], settings.clip_range
+    policies, values = network.unroll(unroll["observation"], unroll["state"], unroll["first"])
+    log_prob, entropy = distribution.log_prob_and_entropy(policies[:-1], unroll["action"])
+    known = values.detach()
+    advantages = advantages_step_by_step(unroll, known, settings.discount, settings.gae_lambda)
+    returns = (advantages + known[:-1])[valid]
+    if settings.advantage_normalization:
+        advantages = standardized(advantages, valid)
+    advantages = advantages[valid]
+    ratio = torch.exp(log_prob - unroll["log_prob"])[valid]
+    surrogate = torch.where(
+        advantages > 0,
+        advantages * ratio.clamp(max=1 + epsilon),
+        advantages * ratio.clamp(min=1 - epsilon),
+    )
+    terms = {
+        "policy_loss": -surrogate.mean(),
+        "baseline_loss": 0.5 * ((returns - values[:-1][valid]) ** 2).mean(),
+        "entropy": entropy[valid].mean(),
+        "kl": (ratio - 1 - ratio.log()).mean(),
+        "clip_fraction": ((ratio < 1 - epsilon) | (ratio > 1 + epsilon)).double().mean(),
+    }
+    costs = {"policy_loss": 1.0, "baseline_loss": settings.baseline_cost, "entropy": -settings.entropy_cost}
+    terms["loss"] = sum((cost * terms[name] for name, cost in costs.items()), torch.tensor(0.0))
+    return terms
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        whole(),
+        whole(advantage_normalization=False),
+        whole(clip_range=0.4, entropy_cost=0.3, baseline_cost=0.5, gae_lambda=0.6, discount=0.8),
+    ],
+    ids=["published", "not normalised", "other settings"],
+)
+@every_network
+def test_terms_and_gradient_are_those_of_the_loss(settings: Ppo, action: spaces.Space, lstm: bool) -> None:
+    made = make_network(action, lstm=lstm)
+    unroll = make_unroll(*made)
+
+    found = begun(settings, made, unroll).gradient(0)
+
+    network, exact = in_double(made[0], unroll)
+    terms = terms_of(settings, network, made[1], exact)
+    gradient = flat_gradient(network, terms["loss"])
+    assert found.weight == unroll["valid"].sum()
+    assert torch.allclose(found.values.double(), gradient, rtol=1e-4, atol=1e-5 * gradient.abs().max().item())
+    assert found.terms.pop("gradient_norm") == pytest.approx(gradient.norm().item(), rel=1e-5)
+    assert found.terms == pytest.approx({name: term.item() for name, term in terms.items()}, rel=1e-4)
+    assert 0 < found.terms["clip_fraction"] < 1
+
+
+@every_network
+def test_the_first_gradient_of_the_policy_that_acted_is_that_of_a2c(action: spaces.Space, lstm: bool) -> None:
+    made = make_network(action, lstm=lstm)
+    unroll = make_unroll(*made, drift=0.0)
+    common = {"gae_lambda": 0.9, "advantage_normalization": False, "baseline_cost": 1.0}
+    network = copy.deepcopy(made[0])
+    a2c = AdvantageActorCritic(network, made[1], A2c(**common), flatten_parameters(network))
+    a2c.begin(unroll)
+
+    found, expected = begun(whole(**common), made, unroll).gradient(0), a2c.gradient(0)
+
+    assert torch.allclose(found.values, expected.values, rtol=1e-4, atol=1e-5)
+    assert found.terms["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert found.terms["clip_fraction"] == 0.0
+
+
+@every_network
+def test_advantages_and_returns_are_those_of_the_first_parameters(action: spaces.Space, lstm: bool) -> None:
+    made = make_network(action, lstm=lstm)
+    unroll = make_unroll(*made)
+    rollouts = begun(whole(epochs=3), made, unroll)
+    bias, terms = rollouts._network.value_head.bias, []
+    for position, shift in enumerate((0.0, 2.0, -4.0)):  # of values: by 0, 2 and -2
+        with torch.no_grad():
+            bias += shift
+        terms.append(rollouts.gradient(position).terms)
+
+    for name in ("policy_loss", "kl"):
+        assert [term[name] for term in terms] == pytest.approx([terms[0][name]] * 3, rel=1e-5), name
+    losses = [term["baseline_loss"] for term in terms]
+    assert losses[1] + losses[2] == pytest.approx(2 * losses[0] + 2.0**2, rel=1e-5), "a parabola"
+
+
+@every_network
+def test_what_stands_in_rows_that_are_no_steps_is_not_learnt(action: spaces.Space, lstm: bool) -> None:
+    made = make_network(action, lstm=lstm)
+    unroll = make_unroll(*made)
+    other = copy.deepcopy(unroll)
+    for name in ("reward", "log_prob"):
+        other[name][~unroll["valid"]] = math.nan  # type: ignore[literal-required]
+    other["action"][~unroll["valid"]] = 0
+    other["ended"][~unroll["valid"]] ^= True
+    found = []
+    for rollout in (unroll, other):
+        torch.manual_seed(0)
+        found.append(begun(Ppo(epochs=1, minibatches=2), made, rollout).gradient(1))
+
+    assert torch.equal(found[0].values, found[1].values)
+    assert found[0].terms == found[1].terms
+
+
+@pytest.mark.parametrize("lstm", [False, True], ids=["mlp", "lstm"])
+def test_the_minibatches_of_an_epoch_are_the_rollout(lstm: bool) -> None:
+    made = make_network(lstm=lstm)
+    unroll = make_unroll(*made, batch=5)
+    torch.manual_seed(1)
+    parts = begun(Ppo(epochs=2, minibatches=3), made, unroll)
+    assert parts.exchanges == 6
+    once = begun(whole(), made, unroll).gradient(0)
+
+    epochs = [[of(parts, 3 * epoch + part) for part in range(3)] for epoch in range(2)]
+
+    for epoch in epochs:
+        weights = torch.tensor([part.weight for part in epoch])
+        assert weights.sum() == once.weight
+        if not lstm:
+            assert weights.max() - weights.min() <= 1
+        mean = torch.stack([part.values * part.weight for part in epoch]).sum(0) / weights.sum()
+        assert torch.allclose(mean, once.values, rtol=1e-4, atol=1e-5)
+        for name in once.terms.keys() - {"gradient_norm"}:
+            term = sum(part.weight * part.terms[name] for part in epoch) / once.weight
+            assert term == pytest.approx(once.terms[name], rel=1e-4, abs=1e-6), name
+    assert not torch.equal(epochs[0][0].values, epochs[1][0].values), "each epoch deals anew"
+
+
+@pytest.mark.parametrize("lstm", [False, True], ids=["mlp", "lstm"])
+def test_positions_may_be_left_out(lstm: bool) -> None:
+    made = make_network(lstm=lstm)
+    settings, unroll = Ppo(epochs=4, minibatches=2), make_unroll(*made)
+    straight, skipping = begun(settings, made, unroll), begun(settings, made, unroll)
+    torch.manual_seed(1)
+    every = [of(straight, position) for position in range(8)]
+    torch.manual_seed(1)
+    some = {position: of(skipping, position) for position in (1, 2, 3, 5, 6)}
+
+    for position, gradient in some.items():
+        assert torch.equal(gradient.values, every[position].values), position
+
+
+def test_steps_fewer_than_minibatches_leave_some_empty() -> None:
+    made = make_network()
+    unroll = make_unroll(*made)
+    unroll["valid"][:] = False
+    unroll["valid"][2, 1] = unroll["valid"][3, 0] = True
+    rollouts = begun(Ppo(epochs=1, minibatches=4), made, unroll)
+
+    found = [of(rollouts, position) for position in range(4)]
+
+    assert sorted(part.weight for part in found) == [0.0, 0.0, 1.0, 1.0]
+    for part in found:
+        assert bool(part.values.any()) == (part.weight > 0)
+        assert part.terms.keys() == found[0].terms.keys()
+        assert any(part.terms.values()) == (part.weight > 0)
+
+
+def test_one_rollout_leaves_nothing_to_the_next() -> None:
+    made = make_network()
+    rollouts = ProximalPolicyOptimization(*made, Ppo(), flatten_parameters(made[0]))
+    unrolls = [make_unroll(*made, seed=seed) for seed in (1, 2)]
+    found = []
+    for unroll in unrolls:
+        totals = rollouts.begin(unroll)
+        assert totals is not None
+        rollouts.share(totals)
+        torch.manual_seed(5)
+        found.append(of(rollouts, 0))
+    torch.manual_seed(5)
+    fresh = begun(Ppo(), made, unrolls[1]).gradient(0)
+
+    assert torch.equal(found[1].values, fresh.values)
+
+
+def test_an_lstm_needs_as_many_environments_as_minibatches() -> None:
+    made = make_network(lstm=True)
+    with pytest.raises(BadConfiguration, match=r"spec\.environment\.numEnvs: .* 3 .*make 4: raise numEnvs"):
+        begun(Ppo(), made, make_unroll(*made, batch=3))
+    begun(Ppo(), made, make_unroll(*made, batch=4))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize(("field", "name"), [("observation", "an observation"), ("reward", "a reward")])
+def test_nan_from_the_environment_ends_the_run(field: str, name: str, bad: float) -> None:
+    made = make_network()
+    unroll = make_unroll(*made)
+    unroll["valid"][:] = True
+    unroll[field][2, 1] = bad  # type: ignore[literal-required]
+
+    with pytest.raises(Diverged) as caught:
+        begun(whole(), made, unroll).gradient(0)
+
+    assert str(caught.value) == (
+        f"NaN in the loss at rollout 1 of this sampler: the environment gave {name} that is NaN or infinite"
+    )
+
+
+def test_a_loss_that_explodes_by_itself_ends_the_run_with_a_remedy() -> None:
+    made = make_network()
+    unroll = make_unroll(*made)
+    unroll["log_prob"] -= 1e3
+
+    with pytest.raises(
+        Diverged, match=r"rollout 1 of this sampler \(loss .*\): lower spec\.algorithm\.ppo\."
+    ):
+        begun(whole(), made, unroll).gradient(0)
