@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
+import torch
 from rltraining_api.algorithms import A2c, A3c
 from torch import Tensor
 
 from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.optimizers import clip_by_norm
 from rltraining_trainer.algorithms.returns import generalized_advantages, moments, n_step_returns, normalize
-from rltraining_trainer.algorithms.rollout_gradients import Gradient, read_terms
+from rltraining_trainer.algorithms.rollout_gradients import TERMS, Gradient
 from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.networks import ActorCritic, Distribution
 
@@ -77,28 +79,24 @@ class AdvantageActorCritic:
         settings, gradient = self._settings, self._gradient
         unroll, log_prob, entropy, values, returns, advantages = self._rollout
         weight = unroll["valid"].float()
-        steps = weight.sum().clamp(min=1.0)
         # The return of a row that is no step is its own value: its error is 0.
         error = (returns - values).flatten()
-        policy_loss = -log_prob.flatten().dot((advantages * weight).flatten())
-        baseline_loss = 0.5 * error.dot(error)
+        policy_loss = log_prob.flatten().dot((advantages * -weight).flatten())
+        squares = error.dot(error)
         total_entropy = entropy.flatten().dot(weight.flatten())
-        loss = policy_loss + settings.baseline_cost * baseline_loss - settings.entropy_cost * total_entropy
-        mean = settings.loss_reduction == "Mean"
+        loss = policy_loss.add(squares, alpha=0.5 * settings.baseline_cost)
+        loss = loss.sub(total_entropy, alpha=settings.entropy_cost)
         gradient.zero_()
-        (loss / steps if mean else loss).backward()
-        sums = {
-            "loss": loss,
-            "policy_loss": policy_loss,
-            "baseline_loss": baseline_loss,
-            "entropy": total_entropy,
-        }
-        terms, finite = read_terms(
-            {
-                **{name: term.detach() / steps for name, term in sums.items()},
-                "gradient_norm": clip_by_norm(gradient, self._clip),
-            }
-        )
-        if not finite:
+        loss.backward()
+        steps = float(weight.sum())
+        mean = settings.loss_reduction == "Mean"
+        if mean:
+            gradient.div_(max(1.0, steps))
+        norm = clip_by_norm(gradient, self._clip)
+        *sums, gradient_norm = torch.stack((loss, policy_loss, squares, total_entropy, norm)).tolist()
+        terms = dict(zip(TERMS, (figure / max(1.0, steps) for figure in sums), strict=True))
+        terms["baseline_loss"] *= 0.5
+        terms["gradient_norm"] = gradient_norm
+        if not math.isfinite(terms["loss"] + gradient_norm):
             raise diverged(f"rollout {self._rollouts} of this sampler", terms, unroll, settings)
-        return Gradient(gradient, float(weight.sum()) if mean else 1.0, terms)
+        return Gradient(gradient, steps if mean else 1.0, terms)

@@ -120,7 +120,8 @@ class ParameterHolder:
         )
         self.updates = state["updates"]
         self.environment_steps = state["environment_steps"]
-        self._collected = state if self._count > 1 else None
+        if self._count > 1:
+            self._collected = state
 
     def _state(self, parameters: Tensor, optimizer: dict[str, Any]) -> dict[str, Any]:
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -11,12 +12,12 @@ from torch import Tensor
 from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.optimizers import clip_by_norm
 from rltraining_trainer.algorithms.returns import generalized_advantages, moments, normalize
-from rltraining_trainer.algorithms.rollout_gradients import Gradient, read_terms
+from rltraining_trainer.algorithms.rollout_gradients import TERMS, Gradient
 from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import ActorCritic, Distribution
 
-_TERMS = ("loss", "policy_loss", "baseline_loss", "entropy", "kl", "clip_fraction", "gradient_norm")
+_TERMS = (*TERMS, "kl", "clip_fraction", "gradient_norm")
 
 
 class _Minibatch(NamedTuple):
@@ -113,18 +114,19 @@ class ProximalPolicyOptimization:
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1.0 - settings.clip_range, 1.0 + settings.clip_range)
         policy_loss = -torch.minimum(ratio * part.advantages, clipped * part.advantages).mean()
-        baseline_loss = 0.5 * (part.returns - part.values).square().mean()
+        baseline_loss = (part.returns - part.values).square().mean()  # twice
         mean_entropy = entropy.mean()
-        loss = policy_loss + settings.baseline_cost * baseline_loss - settings.entropy_cost * mean_entropy
+        loss = policy_loss.add(baseline_loss, alpha=0.5 * settings.baseline_cost)
+        loss = loss.sub(mean_entropy, alpha=settings.entropy_cost)
         loss.backward()
-        with torch.no_grad():
-            far = ratio - 1.0
-            kl = (far - log_ratio).mean()
-            clip_fraction = (far.abs() > settings.clip_range).float().mean()
-            norm = clip_by_norm(gradient, None)
-        figures = (loss, policy_loss, baseline_loss, mean_entropy, kl, clip_fraction, norm)
-        terms, finite = read_terms(dict(zip(_TERMS, figures, strict=True)))
-        if not finite:
+        far = ratio.detach() - 1.0
+        kl = (far - log_ratio.detach()).mean()
+        clip_fraction = (far.abs() > settings.clip_range).float().mean()
+        figures = (loss, policy_loss, baseline_loss, mean_entropy, kl, clip_fraction)
+        norm = clip_by_norm(gradient, None)
+        terms = dict(zip(_TERMS, torch.stack((*figures, norm)).tolist(), strict=True))
+        terms["baseline_loss"] *= 0.5
+        if not math.isfinite(terms["loss"] + terms["gradient_norm"]):
             raise diverged(f"rollout {self._rollouts} of this sampler", terms, self._unroll, settings)
         return Gradient(gradient, float(len(part.action)), terms)
 

@@ -39,13 +39,10 @@ def generalized_advantages(
         invalid = ~valid
         deltas.masked_fill_(invalid, 0.0)
         traces.masked_fill_(invalid, 0.0)
-    advantages = torch.empty_like(deltas)
-    advantage = torch.zeros_like(values[0])
-    for row, delta, trace in zip(
-        reversed(advantages.unbind()), reversed(deltas.unbind()), reversed(traces.unbind()), strict=True
-    ):
-        advantage = torch.addcmul(delta, trace, advantage, out=row)
-    return advantages
+    rows, decays = deltas.unbind(), traces.unbind()
+    for t in reversed(range(len(rows) - 1)):
+        rows[t].addcmul_(decays[t], rows[t + 1])  # A_t = δ_t + γ_t λ A_{t+1}
+    return deltas
 
 
 @torch.no_grad()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 
 from rltraining_trainer.algorithms.unrolls import Unroll
+
+TERMS = ("loss", "policy_loss", "baseline_loss", "entropy")
+"""Of the loss in all of them."""
 
 
 class Gradient(NamedTuple):
@@ -50,9 +51,3 @@ class RolloutGradients(Protocol):
             Diverged: loss or gradient is NaN or infinite.
         """
         ...
-
-
-def read_terms(terms: dict[str, Tensor]) -> tuple[dict[str, float], bool]:
-    """(the terms, each ``[]``, as numbers; whether all are finite)."""
-    figures = dict(zip(terms, torch.stack(tuple(terms.values())).detach().tolist(), strict=True))
-    return figures, all(map(math.isfinite, figures.values()))
