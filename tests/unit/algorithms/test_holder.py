@@ -1,32 +1,23 @@
-"""Parameter holders: several are one, what they save is whole, and their samplers learn as one process would."""
+"""Parameter holders: several are one, what they save is whole, and what is not finite ends them."""
 
 from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
-from gymnasium import spaces
 from rltraining_api.algorithms import A2c, A3c, Adam, Optimizer, Ppo, RmsProp, Sgd
-from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
 from rltraining_trainer.algorithms.holder import ParameterHolder
-from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
 from rltraining_trainer.algorithms.reduce import Reduce, alone
-from rltraining_trainer.algorithms.returns import generalized_advantages
-from rltraining_trainer.algorithms.rollout_gradients import RolloutGradients
-from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.checkpoint import snapshot
-from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
 from rltraining_trainer.errors import Diverged
-from rltraining_trainer.networks import ActorCritic, Distribution
-from rollouts import CONTINUOUS, DISCRETE, make_network, make_unroll, part_of
+from rollouts import make_network
 from through_a_file import restore
 from torch import Tensor
-from torch.optim.sgd import sgd as sgd_step
 
 OPTIMIZERS = {
     "sgd": Optimizer(sgd=Sgd()),
@@ -228,137 +219,6 @@ def test_the_state_of_another_network_or_optimizer_is_refused(count: int) -> Non
         else:
             with pytest.raises((ValueError, RuntimeError, KeyError)):
                 holder.set_state(state)
-
-
-Made = tuple[ActorCritic, Distribution]
-
-
-def rollouts_of(settings: A3c | A2c | Ppo, made: Made) -> tuple[RolloutGradients, Tensor]:
-    """A sampler's, and its parameters."""
-    parameters = flatten_parameters(made[0])
-    if isinstance(settings, Ppo):
-        return ProximalPolicyOptimization(*made, settings, parameters), parameters
-    return AdvantageActorCritic(*made, settings, parameters), parameters
-
-
-def train(
-    settings: A3c | A2c | Ppo, rounds: Sequence[Sequence[Unroll]], make: Callable[[], Made]
-) -> tuple[Tensor, list[float]]:
-    """(parameters, the losses) after rounds with a rollout of each sampler, whose gradients a holder applies as their mean."""
-    holder = ParameterHolder(make()[0], settings, None)
-    samplers = [rollouts_of(settings, make()) for _ in rounds[0]]
-    losses = []
-    for unrolls in rounds:
-        for _, parameters in samplers:
-            load_flat(parameters, holder.parameters)
-        totals = [rollouts.begin(unroll) for (rollouts, _), unroll in zip(samplers, unrolls, strict=True)]
-        if totals[0] is not None:
-            shared = torch.stack([total for total in totals if total is not None]).sum(0)
-            for rollouts, _ in samplers:
-                rollouts.share(shared)
-        for position in range(samplers[0][0].exchanges):
-            made = [rollouts.gradient(position) for rollouts, _ in samplers]
-            weight = sum(gradient.weight for gradient in made)
-            mean = torch.stack([gradient.values * gradient.weight for gradient in made]).sum(0) / weight
-            holder.apply(mean, int(weight))
-            losses.append(sum(gradient.terms["loss"] * gradient.weight for gradient in made) / weight)
-            for _, parameters in samplers:
-                load_flat(parameters, holder.parameters)
-    return holder.parameters, losses
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        A2c(learning_rate=0.01),
-        A2c(learning_rate=0.01, advantage_normalization=True, n_step=3),
-        A2c(optimizer=OPTIMIZERS["adam"], learning_rate=0.01, gae_lambda=0.9),
-        Ppo(minibatches=1, learning_rate=0.01),
-        Ppo(minibatches=1, advantage_normalization=False, optimizer=OPTIMIZERS["sgd"], learning_rate=0.01),
-    ],
-    ids=["a2c", "a2c, normalised, n-step", "a2c, adam, gae", "ppo", "ppo, sgd, not normalised"],
-)
-@pytest.mark.parametrize(
-    ("action", "lstm"), [(DISCRETE, False), (CONTINUOUS, True)], ids=["categorical", "gaussian lstm"]
-)
-def test_samplers_learn_together_as_one_with_all_their_environments(
-    settings: A2c | Ppo, action: spaces.Space, lstm: bool
-) -> None:
-    def make() -> Made:
-        return make_network(action, lstm=lstm)
-
-    unrolls = [make_unroll(*make(), seed=seed, batch=6) for seed in range(5)]
-    for unroll in unrolls:
-        unroll["valid"][2:, 1] = False  # so that samplers have not the same number of steps
-    shares = (slice(0, 2), slice(2, 3), slice(3, 6))
-    everything = slice(None)
-
-    one, losses = train(settings, [[unroll] for unroll in unrolls], make)
-    several, their_losses = train(
-        settings, [[part_of(unroll, everything, share) for share in shares] for unroll in unrolls], make
-    )
-
-    assert torch.allclose(several, one, rtol=1e-5, atol=1e-5)
-    assert their_losses == pytest.approx(losses, rel=1e-4, abs=1e-4)
-    assert not torch.allclose(one, flatten_parameters(make()[0]), atol=1e-2), "and they do learn"
-
-
-@pytest.mark.parametrize(
-    ("action", "lstm"),
-    [(DISCRETE, False), (DISCRETE, True), (CONTINUOUS, False)],
-    ids=["mlp", "lstm", "gaussian"],
-)
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_one_sampler_with_sgd_is_a_local_loop_bit_for_bit(
-    action: spaces.Space, lstm: bool, momentum: float
-) -> None:
-    """The local loop is torch's optimizer on its own gradients, parameter by parameter."""
-    optimizer = Optimizer(sgd=Sgd(momentum=momentum))
-    settings = A3c(optimizer=optimizer, learning_rate=0.003, gradient_clip=None)
-
-    def make() -> Made:
-        return make_network(action, lstm=lstm)
-
-    unrolls = [make_unroll(*make(), seed=seed) for seed in range(6)]
-
-    found, _ = train(settings, [[unroll] for unroll in unrolls], make)
-
-    network, distribution = make()
-    parameters = [parameter.data for parameter in network.parameters()]
-    buffers: list[Tensor | None] = [None for _ in parameters]
-    for unroll in unrolls:
-        network.zero_grad()
-        a3c_loss(settings, network, distribution, unroll).backward()
-        sgd_step(
-            parameters,
-            [parameter.grad for parameter in network.parameters()],  # type: ignore[misc]
-            buffers,
-            foreach=False,
-            weight_decay=0.0,
-            momentum=momentum,
-            lr=settings.learning_rate,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-        )
-    assert torch.equal(found, torch.cat([parameter.reshape(-1) for parameter in parameters]))
-
-
-def a3c_loss(settings: A3c, network: ActorCritic, distribution: Distribution, unroll: Unroll) -> Tensor:
-    """As a program of one process has it."""
-    policies, values = network.unroll(unroll["observation"], unroll["state"], unroll["first"])
-    log_prob, entropy = distribution.log_prob_and_entropy(policies[:-1], unroll["action"])
-    known, weight = values.detach(), unroll["valid"].float()
-    discounts = settings.discount * ~unroll["ended"]
-    gain = generalized_advantages(unroll["reward"], discounts, known, 1.0, unroll["valid"])
-    returns = gain + known[:-1]
-    policy_loss = -(log_prob * gain * weight).sum()
-    baseline_loss = (0.5 * (returns - values[:-1]).square() * weight).sum()
-    return (
-        policy_loss
-        + settings.baseline_cost * baseline_loss
-        - settings.entropy_cost * (entropy * weight).sum()
-    )
 
 
 def test_alone_is_a_reduce_of_one() -> None:

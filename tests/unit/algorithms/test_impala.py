@@ -6,18 +6,16 @@ import copy
 import math
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from bandit import OUTCOMES, bandit_collector
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import Adam, Impala, Optimizer, RmsProp
 from rltraining_api.network import Lstm, Mlp, Network
 from rltraining_trainer.algorithms.impala import ImpalaLearner
-from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
+from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.checkpoint import snapshot
-from rltraining_trainer.environments import Stepper
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.networks import build_actor_critic
 from through_a_file import restore
@@ -337,47 +335,11 @@ def test_the_state_of_another_network_is_refused() -> None:
         make(Impala(), lstm=True).set_state(snapshot(make(Impala()).get_state()))
 
 
-class Bandit(gym.Env):
-    """One step: the observation says which action is right."""
-
-    observation_space = spaces.Box(-1, 1, (1,), np.float32)
-
-    def __init__(self, continuous: bool) -> None:
-        self.continuous = continuous
-        self.action_space = spaces.Box(0, 4, (1,), np.float32) if continuous else spaces.Discrete(2, start=3)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        self.right = int(self.np_random.integers(2))
-        return np.array([2.0 * self.right - 1], np.float32), {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
-        missed_by = abs(float(action[0]) - (1.0 + 2.0 * self.right)) if self.continuous else 0.0
-        hit = float(action == 3 + self.right) if not self.continuous else 0.0
-        return np.zeros(1, np.float32), hit - missed_by, True, False, {}
-
-
-@pytest.mark.parametrize(("continuous", "random", "good"), [(False, 0.5, 0.95), (True, -1.4, -0.3)])
+@pytest.mark.parametrize(("continuous", "random", "good"), OUTCOMES)
 def test_a_bandit_is_learnt(continuous: bool, random: float, good: float) -> None:
-    torch.manual_seed(0)
     settings = Impala(learning_rate=0.02, optimizer=Optimizer(adam=Adam()), entropy_cost=0.0)
-    environments = SyncVectorEnv([lambda: Bandit(continuous)] * 8)
-    network, distribution = build_actor_critic(
-        Network(mlp=Mlp(hidden_sizes=(8,))),
-        environments.single_observation_space,
-        environments.single_action_space,
-    )
-    learner = ImpalaLearner(network, distribution, settings, None)
-    collector = UnrollCollector(
-        network,
-        distribution,
-        Stepper(environments, "Bandit"),
-        length=10,
-        discount=settings.discount,
-        reward_clip=None,
-        reward_scale=1.0,
-        seed=0,
-    )
+    collector = bandit_collector(continuous, length=10, discount=settings.discount)
+    learner = ImpalaLearner(collector.network, collector.distribution, settings, None)
     returns = []
     for _ in range(150):
         batch = collector.collect()
