@@ -97,3 +97,15 @@ def test_who_wants_no_parameters_only_hears_their_version() -> None:
 
     assert server.newer_than(WANTS_NONE) == (1, None)
     assert server.bytes_sent == 0
+
+
+def test_versions_go_on_where_a_running_learner_goes_back_to_a_checkpoint() -> None:
+    """Otherwise a sampler would hold other parameters under the version that is current again."""
+    models = ModelServer()
+    models.publish(torch.zeros(1))
+    checkpoint = models.get_state()
+    models.publish(torch.ones(1))
+    models.set_state(checkpoint)
+
+    assert models.publish(torch.zeros(1)) == 3
+    assert models.newer_than(2)[1] is not None

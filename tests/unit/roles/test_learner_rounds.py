@@ -36,7 +36,7 @@ class Rounds:
     def form(self, stopping: Any) -> None:
         """There is one."""
 
-    def begin(self, normalizer: float, done: bool, *, update: bool) -> Round:
+    def begin(self, normalizer: float, done: bool, *, update: bool, hold: bool, checkpoint: bool) -> Round:
         self.ready.append(update)
         round_ = next(self._rounds)
         if isinstance(round_, GroupChanged):
@@ -98,6 +98,13 @@ def test_a_learner_waits_with_its_batch_until_the_first_one_may_draw(
 
 def test_a_batch_outlives_its_group(learner: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
     assert learnt(learner, monkeypatch, GroupChanged("one died"), Round(1.0, done=False)) == [1]
+
+
+def test_a_batch_is_dropped_where_all_go_back_to_a_checkpoint(
+    learner: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(learner._flow), "shares_whole", False)
+    assert learnt(learner, monkeypatch, GroupChanged("one died"), Round(1.0, done=False)) == [2]
 
 
 def test_learners_that_do_not_stay_together_are_a_warning(

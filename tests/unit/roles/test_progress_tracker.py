@@ -178,3 +178,17 @@ def test_a_rule_that_is_added_counts(come_under: Any) -> None:
     tracker.add([experience(6.0, 6.0)], 0.0)
 
     assert tracker.check(0.0).reason is not None
+
+
+def test_a_running_learner_that_goes_back_counts_no_second_twice() -> None:
+    tracker = ProgressTracker(STOP)
+    tracker.add([experience(steps=10)], now=100.0)
+    checkpoint = tracker.get_state(110.0)
+    tracker.add([experience(steps=30)], now=115.0)
+    tracker.set_state(checkpoint)
+
+    assert tracker.seconds(120.0) == 10.0, "nothing is done before the next experience"
+    tracker.add([experience(steps=10)], now=121.0)
+    tracker.add([experience(steps=10)], now=122.0)
+    assert tracker.seconds(122.0) == 11.0
+    assert tracker.report(1, 1, now=122.0).steps_per_second == 20.0

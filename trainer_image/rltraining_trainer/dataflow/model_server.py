@@ -76,11 +76,11 @@ class ModelServer:
             return {"version": self._version, "pulls": self._pulls, "bytes_sent": self._bytes_sent}
 
     def set_state(self, state: ModelState) -> None:
-        """Continue after `state`: the next version published is its version + 1. Nothing is handed out until
-        then.
+        """Continue after `state`, or after the newest version that is known here already: no version is of two
+        parameters. Nothing is handed out until the next is published.
         """
         with self._lock:
-            self._version = state["version"]
+            self._version = max(self._version, state["version"])
             self._pulls = state["pulls"]
             self._bytes_sent = state["bytes_sent"]
             self._snapshot = None

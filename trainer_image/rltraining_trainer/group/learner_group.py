@@ -160,7 +160,7 @@ class LearnerGroup:
         self._collectives: Collectives | None = None
         self._first: Peer | None = None  # learner 0, as long as the connection is of use
         self._done = False
-        self._formed_at = 0  # after how many updates
+        self._begun = 0  # updates, in this generation
         self._fruitless = 0  # generations of several in a row that ended before an update
         self._reason = ""  # of the end of the last one
 
@@ -224,7 +224,9 @@ class LearnerGroup:
             raise GroupChanged("a learner wants to come in")
         if not updates and self.size > 1:
             self._fruitless = 0  # they are together, and wait for data
-        return Round(largest, bool(last), bool(updates) and not held, bool(saves))
+        update = bool(updates) and not held
+        self._begun += update
+        return Round(largest, bool(last), update, bool(saves))
 
     def sum(self, gradient: Tensor, count: float) -> float:
         """Sum the flat `gradient` [N] over all learners, in place.
@@ -265,8 +267,8 @@ class LearnerGroup:
 
     @property
     def _is_fruitful(self) -> bool:
-        """Whether this generation is of several, and has updated."""
-        return self.size > 1 and self._updates() > self._formed_at
+        """Whether this generation is of several, and has updated: the next update has begun."""
+        return self.size > 1 and self._begun > 1
 
     def _leave(self) -> None:
         collectives, self._collectives = self._collectives, None
@@ -309,7 +311,7 @@ class LearnerGroup:
             else:
                 self._set_state(receive_state(self._collectives, generation.source))
         self.rank, self.size, self.generation = rank, len(generation.members), generation.number
-        self._formed_at = self._updates()
+        self._begun = 0
         _LOG.info(
             "generation %d of the group: learners %s, summing with %s; the state is that of learner %d, at update %d",
             generation.number,

@@ -24,6 +24,7 @@ from rltraining_trainer.dataflow.gradients import (
     Patience,
     reduce_gradients,
 )
+from rltraining_trainer.group import GroupChanged
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.live_spec import LiveSpec
@@ -34,6 +35,8 @@ Settings = A3c | A2c | Ppo
 
 SPAN = 0.02
 """Seconds after which several holders whose samplers do not learn in step look at each other."""
+HELD = 10
+"""Deadlines for which a holder with gradients waits for one without: their samplers may have died between the two."""
 _KL_LIMIT = 1.5
 """Times ``targetKl``, from which on no further update is made from a rollout (as in Stable-Baselines3)."""
 
@@ -66,7 +69,8 @@ class GradientFlow:
         self._gradients = self._make_source()
         self._server = GradientServer(self._gradients, models, self.algorithm.parameters.numel())
         self._experiences: list[Experience] = []
-        self._epoch, self._formed = "", 0
+        self._epoch, self._complete = "", False
+        self._held_since: float | None = None  # this holder is ready, and waits for another one
 
     @property
     def services(self) -> Mapping[str, Handler]:
@@ -94,11 +98,21 @@ class GradientFlow:
         return batch is not None
 
     def holds(self, batch: Sequence[GradientPush] | None) -> bool:
-        return self._agrees and batch is None
+        if not self._agrees or not self._complete:
+            return False
+        if batch is None:
+            self._held_since = None
+            return True
+        now = time.monotonic()
+        self._held_since = self._held_since or now
+        if now - self._held_since > HELD * self._settings.aggregate.deadline_seconds:
+            raise GroupChanged("another learner has had no gradients for long, and this one has")
+        return False
 
     def learn(
         self, batch: Sequence[GradientPush] | None, normalizer: float, reduce: Reduce
     ) -> Mapping[str, float]:
+        self._held_since = None
         if self._agrees:
             batch = self._agree(int(normalizer), reduce)
         terms = self._apply(batch or (), reduce)
@@ -107,15 +121,17 @@ class GradientFlow:
         return terms
 
     def collect(self, reduce: Reduce) -> None:
-        if self._holders > 1:
+        if self._holders > 1 and self._complete:  # otherwise all that there is is the state that all went back to
             self.algorithm.collect(reduce)
 
     def part(self) -> None:
+        self._complete, self._held_since = False, None
         self._gradients.restart("")
         self._gradients.release()
 
     def share(self, rank: int, size: int) -> None:
-        if size < self._holders:
+        self._complete = size == self._holders
+        if not self._complete:
             return  # samplers wait until all are there
         if self._index == 0:
             self._epoch = self._next_epoch()
@@ -124,7 +140,7 @@ class GradientFlow:
 
     @property
     def common_updates(self) -> int:
-        return int(self._index == 0)  # whose checkpoints are those of all
+        return self.algorithm.updates if self._index == 0 else -1  # whose checkpoints are those of all
 
     def get_common_state(self) -> dict[str, Any]:
         return {"epoch": self._next_epoch(), "learner": self.algorithm.get_state()}
@@ -149,6 +165,7 @@ class GradientFlow:
 
     def tend(self, now: float) -> None:
         """The parameters are published: whoever waited for them gets them."""
+        self._live.look(now)
         self._gradients.release()
 
     def finish(self) -> None:
@@ -222,7 +239,8 @@ class GradientFlow:
         """The gradients of those samplers whose gradients every holder has."""
         assert isinstance(self._gradients, GradientsInStep)
         here = torch.zeros(length)
-        numbers = self._numbers()
+        # What has come since the length was agreed upon is late.
+        numbers = {name: number for name, number in self._numbers().items() if number < length}
         here[list(numbers.values())] = 1.0
         reduce(here, 0.0)
         everywhere = set(torch.nonzero(here == self._holders).flatten().tolist())

@@ -90,7 +90,7 @@ class Learner:
             documents={RENDEZVOUS_PATH: self._rendezvous, STATUS_PATH: lambda: self.report().to_dict()},
         )
         self._state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
-        self._batch: Any = None  # kept until there is an update
+        self._batch: Any = None  # kept until there is an update, or all go back
         self._policy_uri: str | None = None
         self._record: RunRecord | None = None
         if context.index == 0:
@@ -190,9 +190,11 @@ class Learner:
 
     def _form_anew(self) -> None:
         self._flow.part()
-        if self._record is not None and not self._flow.shares_whole:
-            self._record.go_back()
-            self._models.publish(self._flow.algorithm.parameters)
+        if not self._flow.shares_whole:
+            self._batch = None  # made with parameters that are given up
+            if self._record is not None:
+                self._record.go_back()
+                self._models.publish(self._flow.algorithm.parameters)
         self._form_group()
 
     def _make_flow(self, live: LiveSpec) -> Flow:

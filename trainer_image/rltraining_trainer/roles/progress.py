@@ -102,7 +102,8 @@ class ProgressTracker:
     def set_state(self, state: dict[str, Any]) -> None:
         self.environment_steps = state["environment_steps"]
         self.episodes = state["episodes"]
-        self._seconds_before = state["seconds"]
+        self._seconds_before, self._started = state["seconds"], None
+        self._rate = RateMeter()
         self._set_returns_state(state)
 
     def _returns_state(self) -> dict[str, Any]:

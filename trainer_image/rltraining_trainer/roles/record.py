@@ -49,7 +49,7 @@ class RunRecord:
             self._set_state(start.state, start.uri)
         self._warnings = start.warnings
         self._checkpoints = CheckpointWriter(store)
-        self._output, self._run_id = str(context.output), run_id
+        self._output, self._run_id, self._times_back = str(context.output), run_id, 0
         self._metrics = self._open_metrics(None if start.state is None else self.progress.environment_steps)
         self._newest = start.state or snapshot(self._get_state())  # what all go back to
         self._every_seconds = spec.checkpoint.every_seconds
@@ -88,7 +88,7 @@ class RunRecord:
         """To the newest checkpoint, or to the beginning: a learner was lost that had a part of the state."""
         self._set_state(self._newest, "in memory")
         self._metrics.close()
-        self._run_id = f"{self._run_id}+"
+        self._times_back += 1
         self._metrics = self._open_metrics(self.progress.environment_steps)
 
     def flush(self) -> None:
@@ -142,7 +142,8 @@ class RunRecord:
         _LOG.info("went on from checkpoint %s", uri)
 
     def _open_metrics(self, resume_step: int | None) -> MetricsWriter:
-        return MetricsWriter(self._output, run_id=self._run_id, resume_step=resume_step)
+        run_id = f"{self._run_id}+{self._times_back}" if self._times_back else self._run_id
+        return MetricsWriter(self._output, run_id=run_id, resume_step=resume_step)
 
     def _write_metrics(self, terms: Mapping[str, Tensor | float], now: float) -> None:
         progress = self.counters()
