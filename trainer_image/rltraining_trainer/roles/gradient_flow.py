@@ -121,7 +121,7 @@ class GradientFlow:
         return terms
 
     def collect(self, reduce: Reduce) -> None:
-        if self._holders > 1 and self._complete:  # otherwise all that there is is the state that all went back to
+        if self._holders > 1 and self._complete:  # else it has what all went back to, and that is whole
             self.algorithm.collect(reduce)
 
     def part(self) -> None:
