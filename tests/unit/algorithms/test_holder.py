@@ -140,6 +140,15 @@ def test_a_holders_network_has_what_was_last_collected() -> None:
     assert not torch.equal(holders.parameters, collected)
 
 
+def test_the_state_of_new_holders_is_whole() -> None:
+    fresh = snapshot(Holders(A2c(), 1).each[0].get_state())
+    for holder in Holders(A2c(), 3).each:
+        state = holder.get_state()
+        assert torch.equal(state["parameters"], fresh["parameters"])
+        assert torch.equal(state["optimizer"]["square"], fresh["optimizer"]["square"])
+        assert (state["updates"], state["environment_steps"]) == (0, 0)
+
+
 def test_a_state_that_was_set_is_there_before_anything_is_collected() -> None:
     one, holders = Holders(A2c(), 1), Holders(A2c(), 2)
     one.apply(gradients(1)[0])

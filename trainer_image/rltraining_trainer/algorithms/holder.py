@@ -50,6 +50,7 @@ class ParameterHolder:
         # Asynchronous gradients are clipped where they are made.
         self._clip = settings.gradient_clip if settings.aggregate.mode == "Sync" else None
         self._collected: dict[str, Any] = {}
+        """The whole state, of several holders."""
         if count > 1:
             fresh = make_optimizer(settings.optimizer, size, torch.device(device))
             self._collected = self._state(self._flat.detach().clone(), fresh.get_state())

@@ -114,15 +114,15 @@ class ProximalPolicyOptimization:
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1.0 - settings.clip_range, 1.0 + settings.clip_range)
         policy_loss = -torch.minimum(ratio * part.advantages, clipped * part.advantages).mean()
-        baseline_loss = (part.returns - part.values).square().mean()  # twice
+        squares = (part.returns - part.values).square().mean()
         mean_entropy = entropy.mean()
-        loss = policy_loss.add(baseline_loss, alpha=0.5 * settings.baseline_cost)
+        loss = policy_loss.add(squares, alpha=0.5 * settings.baseline_cost)
         loss = loss.sub(mean_entropy, alpha=settings.entropy_cost)
         loss.backward()
         far = ratio.detach() - 1.0
         kl = (far - log_ratio.detach()).mean()
         clip_fraction = (far.abs() > settings.clip_range).float().mean()
-        figures = (loss, policy_loss, baseline_loss, mean_entropy, kl, clip_fraction)
+        figures = (loss, policy_loss, squares, mean_entropy, kl, clip_fraction)
         norm = clip_by_norm(gradient, None)
         terms = dict(zip(_TERMS, torch.stack((*figures, norm)).tolist(), strict=True))
         terms["baseline_loss"] *= 0.5
