@@ -58,8 +58,12 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
 
 
 def refusal(spec: Environment) -> TrainerError:
+    """What is said of two environments; of one, the same."""
     with pytest.raises(TrainerError) as caught:
         make_environments(spec, 2)
+    with pytest.raises(type(caught.value)) as of_one:
+        make_environments(spec, 1)
+    assert first_line(of_one.value) == first_line(caught.value)
     return caught.value
 
 

@@ -21,26 +21,20 @@ class EpisodeTracker:
         Returns:
             Of the K episodes that ended, in the order of their ends: returns ``[K]`` float32 and lengths ``[K]`` int64.
         """
-        returns = self._return + np.cumsum(np.where(valid, reward, 0.0), 0, dtype=np.float64)
-        lengths = self._length + np.cumsum(valid, 0)
-        environment, time = np.nonzero(ended.T)
-        # Ends that are not the first in their environment:
-        later = np.flatnonzero(environment[1:] == environment[:-1]) + 1
-        episode_returns = _since_last_end(returns[time, environment], later)
-        episode_lengths = _since_last_end(lengths[time, environment], later)
-
-        self._return, self._length = returns[-1], lengths[-1]
-        last = np.append(environment[1:] != environment[:-1], True)[: len(environment)]
-        self._return[environment[last]] -= returns[time[last], environment[last]]
-        self._length[environment[last]] -= lengths[time[last], environment[last]]
-        order = np.argsort(time, kind="stable")
-        if told is not None:
-            order = order[told[environment[order]]]
-        return episode_returns[order].astype(np.float32), episode_lengths[order]
-
-
-def _since_last_end(totals: np.ndarray, later: np.ndarray) -> np.ndarray:
-    """Running totals at ends ``[K]``, sorted by environment, as sums of single episodes."""
-    sums = totals.copy()
-    sums[later] -= totals[later - 1]
-    return sums
+        returns, lengths = np.where(valid, reward, 0.0).cumsum(0, np.float64), valid.cumsum(0)
+        # Of each environment, the running totals where its episode began. Few episodes end in an unroll: a loop over them, of
+        # plain numbers, takes less than arithmetic of arrays would.
+        first_return, first_length = (-self._return).tolist(), (-self._length).tolist()
+        ends = ended.nonzero()
+        episodes = []
+        for b, total, count in zip(
+            ends[1].tolist(), returns[ends].tolist(), lengths[ends].tolist(), strict=True
+        ):
+            if told is None or told[b]:
+                episodes.append((total - first_return[b], count - first_length[b]))
+            first_return[b], first_length[b] = total, count
+        self._return, self._length = returns[-1] - first_return, lengths[-1] - first_length
+        return (
+            np.array([total for total, _ in episodes], np.float32),
+            np.array([count for _, count in episodes], np.int64),
+        )

@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, VectorEnv
 from rltraining_api.environment import Environment
 
+from rltraining_trainer.environments.single import SingleEnvironment
 from rltraining_trainer.errors import BadConfiguration, UserCodeError, user_code, user_code_error
 
 
@@ -16,7 +17,9 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
     """``num_envs`` copies of ``spec.id``, stepped together in this process.
 
     Uses the environment's own ``vector_entry_point`` where it has one (the whole batch is then one computation), else
-    gymnasium's ``SyncVectorEnv``. ``kwargs`` (such as ``render_mode``) come on top of ``spec.kwargs``.
+    gymnasium's ``SyncVectorEnv``. A single environment is no batch: it is made by its ``entry_point`` (``SingleEnvironment``),
+    unless what that makes has other spaces than the ``vector_entry_point``'s, or takes other keywords.
+    ``kwargs`` (such as ``render_mode``) come on top of ``spec.kwargs``.
 
     Raises:
         BadConfiguration: no environment of that id.
@@ -35,7 +38,10 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
     vectorised = registered.vector_entry_point is not None and not registered.additional_wrappers
     try:
         if vectorised:
-            return gym.make_vec(id, num_envs=num_envs, vectorization_mode="vector_entry_point", **options)
+            batch = gym.make_vec(id, num_envs=num_envs, vectorization_mode="vector_entry_point", **options)
+            return batch if num_envs > 1 else _single_like(batch, id, options) or batch
+        if num_envs == 1:
+            return SingleEnvironment(gym.make(id, **options))
         return gym.make_vec(
             id,
             num_envs=num_envs,
@@ -53,6 +59,20 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
                 f"spec.environment.kwargs: {spec.id!r} does not take them: {_sentence(error)}"
             ) from error
         raise user_code_error(f"making environment {spec.id!r}", error) from error
+
+
+def _single_like(batch: VectorEnv, id: str, options: dict[str, Any]) -> VectorEnv | None:
+    """Instead of ``batch``, of one environment, the same as a single one, if there is such."""
+    if gym.spec(id).entry_point is None:
+        return None
+    try:
+        environment = gym.make(id, **options)
+    except (Exception, SystemExit):
+        return None
+    spaces = environment.observation_space, environment.action_space
+    unlike = spaces != (batch.single_observation_space, batch.single_action_space)
+    (environment if unlike else batch).close()
+    return None if unlike else SingleEnvironment(environment)
 
 
 def _import_and_strip_module(id: str) -> str:

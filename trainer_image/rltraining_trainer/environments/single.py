@@ -1,0 +1,69 @@
+"""One gymnasium environment as a vector environment of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+
+class SingleEnvironment(VectorEnv):
+    """What ``SyncVectorEnv([lambda: environment])`` tells, without gymnasium's work for a batch, which takes several times as
+    long as a step of a small environment.
+
+    The arrays that ``step`` returns are valid until the next one, and infos are left out.
+    """
+
+    def __init__(self, environment: gym.Env) -> None:
+        self.environment = environment
+        self.num_envs = 1
+        self.spec = environment.spec
+        self.render_mode = environment.render_mode
+        self.metadata = {**environment.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.single_observation_space = environment.observation_space
+        self.single_action_space = environment.action_space
+        self.observation_space = batch_space(self.single_observation_space, 1)
+        self.action_space = batch_space(self.single_action_space, 1)
+        # Attributes of a space are properties, which each step would pay for.
+        self._dtype, self._shape = self.single_observation_space.dtype, self.single_observation_space.shape
+        self._reward = np.zeros(1, np.float32)
+        self._terminated, self._truncated = np.zeros(1, bool), np.zeros(1, bool)
+        self._ended = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        observation, _ = self.environment.reset(seed=seed, options=options)
+        self._ended = False
+        return self._batch_of_one(observation), {}
+
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """One step, or, after an episode's end, a reset instead, whatever the action."""
+        reward: Any = 0.0
+        terminated = truncated = False
+        if self._ended:
+            observation, _ = self.environment.reset()
+        else:
+            observation, reward, terminated, truncated, _ = self.environment.step(actions[0])
+        self._reward[0], self._terminated[0], self._truncated[0] = reward, terminated, truncated
+        self._ended = bool(terminated or truncated)
+        return self._batch_of_one(observation), self._reward, self._terminated, self._truncated, {}
+
+    def render(self) -> tuple[Any, ...]:
+        return (self.environment.render(),)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self.environment.close()
+
+    def _batch_of_one(self, observation: Any) -> np.ndarray:
+        observation = np.asarray(observation, self._dtype)
+        if observation.shape != self._shape:
+            raise ValueError(
+                f"an observation has the shape {observation.shape}, but by its observation space {self._shape}"
+            )
+        return observation[np.newaxis]
