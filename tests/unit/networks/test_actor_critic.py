@@ -7,6 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltraining_api.network import Lstm, Mlp, Network
+from rltraining_trainer.dataflow import flatten_parameters
 from rltraining_trainer.networks import ActorCritic, build_actor_critic
 
 T, B = 12, 5
@@ -36,6 +37,23 @@ def test_an_unroll_is_one_step_after_the_other(action: spaces.Space, lstm: bool)
         policy, state = net.policy(observation[t], state, first[t])
         assert torch.allclose(policies[t], policy, atol=1e-6), f"policy at {t}"
         assert torch.allclose(values[t], value, atol=1e-6), f"value at {t}"
+
+
+@pytest.mark.parametrize("lstm", [False, True], ids=["mlp", "lstm"])
+@pytest.mark.parametrize("action", ACTIONS, ids=["discrete", "continuous"])
+def test_acting_is_the_policy_also_after_an_update(action: spaces.Space, lstm: bool) -> None:
+    net = network(action, lstm)
+    flat, act = flatten_parameters(net), net.acting()
+    observation, first = torch.randn(T, B, 3), torch.rand(T, B) < 0.3
+    state = net.initial_state(B)
+
+    with torch.no_grad():
+        for t in range(T):
+            flat += 0.01
+            expected, after = net.policy(observation[t], state, first[t])
+            found, state = act(observation[t], state, first[t])
+            assert torch.allclose(found, expected, atol=1e-6), f"policy at {t}"
+            assert all(torch.equal(one, other) for one, other in zip(state, after, strict=True))
 
 
 def test_an_episode_knows_nothing_of_the_one_before() -> None:

@@ -93,21 +93,23 @@ class UnrollCollector:
         """The next T steps, with the network's parameters as they are now. Every tensor is new: it may be sent as it is."""
         length, batch, distribution = self.length, self._batch, self.distribution
         observation, first, state = self._observation, self._first, self._state
-        initial_state = state
+        policy_of, initial_state = self.network.acting(), state
         # What each step leaves is kept in numpy arrays: writing a row costs a third of what it does in a tensor.
         observations = np.empty((length + 1, *observation.shape), observation.dtype)
         firsts = np.empty((length + 1, batch), bool)
         rewards = np.empty((length, batch), np.float32)
         terminated, truncated, valid = (np.empty((length, batch), bool) for _ in range(3))
         bootstraps = np.zeros((length, batch), np.float32)
-        # The network sees a step's row as a tensor on the same memory, whatever kind of array the environment gave.
-        observation_rows, first_rows = (torch.from_numpy(array).unbind() for array in (observations, firsts))
+        # The network sees a step's row as a tensor on the same memory, whatever kind of array the environment gave;
+        # of a beginning only if there is a state to be forgotten.
+        observation_rows = torch.from_numpy(observations).unbind()
+        first_rows = torch.from_numpy(firsts).unbind() if state else [None] * length
         actions, policies = [], []
         noise = distribution.noise(length, batch).unbind()
 
         for t in range(length):
             observations[t], firsts[t] = observation, first
-            policy, state = self.network.policy(observation_rows[t], state, first_rows[t])
+            policy, state = policy_of(observation_rows[t], state, first_rows[t])
             action = distribution.sample(policy, noise[t])
             step = self.stepper.step(distribution.to_environment(action))
             policies.append(policy)

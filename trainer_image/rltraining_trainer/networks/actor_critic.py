@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
+from rltraining_trainer.networks.plain import plain_function
 from rltraining_trainer.networks.policy_network import PolicyNetwork, State
 from rltraining_trainer.networks.torsos import orthogonal
 
@@ -41,6 +44,14 @@ class ActorCritic(PolicyNetwork):
     def policy(self, observation: Tensor, state: State, first: Tensor | None = None) -> tuple[Tensor, State]:
         features, state = self._step(observation, state, first)
         return self._policy_parameters(features), state
+
+    def acting(self) -> Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]:
+        """``policy`` for who acts often with few observations: the same, of the same parameters, in less time if there is
+        neither an LSTM nor a Gaussian policy."""
+        if self.lstm is not None or self.log_std is not None:
+            return self.policy
+        parameters = plain_function(self.torso, self.policy_head)
+        return lambda observation, state, first: (parameters(observation), state)
 
     def value(self, observation: Tensor, state: State) -> Tensor:
         """Values ``[B]`` of observations that go on from ``state``."""

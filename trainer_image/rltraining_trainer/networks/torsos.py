@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,10 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"Tanh": nn.Tanh, "Relu": nn.ReLU, "El
 """``spec.network.mlp.activation`` to torch."""
 
 
-def orthogonal(layer: nn.Module, gain: float) -> nn.Module:
+Layer = TypeVar("Layer", bound=nn.Module)
+
+
+def orthogonal(layer: Layer, gain: float) -> Layer:
     """Orthogonal weights of the given gain and no bias (Saxe et al. 2014), the usual start in policy-gradient work."""
     nn.init.orthogonal_(layer.weight, gain)  # type: ignore[arg-type]
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
