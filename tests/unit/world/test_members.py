@@ -1,0 +1,167 @@
+"""Calls that outlive whoever is called, over real sockets: each member is this process itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from rltraining_trainer.transport import Endpoint, Parked, Peer, PeerLost, RemoteError, Stopped
+from rltraining_trainer.world.members import CALL, SHARED, Member, Members
+from rltraining_trainer.world.services import Services
+from rltraining_trainer.world.shared import SharedValues
+
+
+class Places:
+    """A directory of what a test says."""
+
+    def __init__(self) -> None:
+        self.peers: dict[str, Peer] = {}
+        self.lost_names: list[str] = []
+
+    def peer(self, name: str) -> Peer | None:
+        return self.peers.get(name)
+
+    def lost(self, name: str, peer: Peer) -> None:
+        assert self.peers.pop(name) is peer
+        self.lost_names.append(name)
+
+
+class Here:
+    """One process that is several members, each with a service `echo` and whatever is added."""
+
+    def __init__(self) -> None:
+        self.services: dict[str, Services] = {}
+        self.endpoint = Endpoint("caller", "secret", {CALL: self._answer})
+        self.places = Places()
+        self.stopping = threading.Event()
+
+    def member(self, index: int, *, present: bool = True) -> Member:
+        name = f"pole-sampler-{index}"
+        services = self.services[name] = Services(name, lambda error: None)
+        services.add("echo", lambda sender, payload: [name, payload])
+        if present:
+            self.come(name)
+        return Member(name, "sampler", index, self.places, self.stopping)  # type: ignore[arg-type]
+
+    def come(self, name: str) -> None:
+        self.places.peers[name] = self.endpoint.dial(self.endpoint.url)
+
+    def _answer(self, sender: str, message: Any) -> Any:
+        return self.services[message[0]].answer(sender, message)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    here = Here()
+    here.endpoint.start()
+    yield here
+    here.endpoint.stop()
+
+
+def test_a_member_is_called_and_answers(here: Here) -> None:
+    answer = here.member(3).call("echo", {"gradient": torch.arange(3)})
+    assert answer[0] == "pole-sampler-3"
+    assert answer[1]["gradient"].tolist() == [0, 1, 2]
+
+
+def test_a_call_waits_for_a_member_that_is_not_there_yet(here: Here) -> None:
+    member = here.member(0, present=False)
+    call = member.start("echo", 1)
+    assert not call.done()
+    threading.Timer(0.05, here.come, [member.name]).start()
+    assert call.result(10) == [member.name, 1]
+
+
+def test_a_call_that_is_lost_is_made_again_to_whoever_is_found_next(here: Here) -> None:
+    member = here.member(0)
+    here.services[member.name] = Services("somebody else", lambda error: None)  # on the port of one that died
+    call = member.start("echo", 1)
+    with pytest.raises(PeerLost, match=r"pole-sampler-0 did not answer 'echo' within 0\.3 s"):
+        call.result(0.3)
+    assert here.places.lost_names == [member.name]
+    here.member(0)
+    assert call.result(10) == [member.name, 1]
+
+
+def test_a_time_out_says_who_did_not_answer_what(here: Here) -> None:
+    member = here.member(0)
+    here.services[member.name].add("think", lambda sender, payload: Parked())
+    with pytest.raises(PeerLost, match=r"pole-sampler-0 did not answer 'think' within 0\.05 s"):
+        member.call("think", timeout=0.05)
+
+
+def test_a_service_that_is_not_there_is_an_error_at_once(here: Here) -> None:
+    with pytest.raises(RemoteError, match="pole-sampler-0 has no service 'play'"):
+        here.member(0).call("play")
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_who_is_told_to_end_waits_no_longer(here: Here, present: bool) -> None:
+    member = here.member(0, present=present)
+    here.services[member.name].add("think", lambda sender, payload: Parked())
+    threading.Timer(0.05, here.stopping.set).start()
+    with pytest.raises(Stopped):
+        member.call("think")
+
+
+def members(*of: Member) -> Members:
+    return Members(lambda: len(of), lambda index: of[index])
+
+
+def test_all_of_a_role_are_called_at_once_and_answer_in_order(here: Here) -> None:
+    three = members(*(here.member(index) for index in range(3)))
+    meeting = threading.Barrier(3, timeout=10)  # nobody answers before all are called
+
+    for services in here.services.values():
+        services.add("meet", lambda sender, payload: meeting.wait() * 0 + payload)
+    assert three.call("meet", 5) == [5, 5, 5]
+    assert three.call("echo", 7) == [[f"pole-sampler-{index}", 7] for index in range(3)]
+
+
+def test_those_who_do_not_answer_in_time_are_none(here: Here) -> None:
+    some = members(here.member(0), here.member(1, present=False), here.member(2))
+    here.services["pole-sampler-2"].add("echo", lambda sender, payload: Parked())
+    assert some.call("echo", 7, timeout=0.3) == [["pole-sampler-0", 7], None, None]
+
+
+def test_members_are_a_sequence_in_parts(here: Here) -> None:
+    count = 5
+    five = Members(
+        lambda: count, lambda index: Member(f"s{index}", "sampler", index, here.places, here.stopping)
+    )  # type: ignore[arg-type]
+    assert [member.index for member in five] == [0, 1, 2, 3, 4]
+    assert [[member.index for member in five.part(part, 2)] for part in range(2)] == [[0, 2, 4], [1, 3]]
+    assert five.part(1, 2)[1].index == 3
+    count = 6
+    assert [member.index for member in five.part(1, 2)] == [1, 3, 5]
+    for wrong in (6, -1):
+        with pytest.raises(IndexError, match="there are 6 of them"):
+            five[wrong]
+
+
+def test_a_shared_value_comes_once_and_again_when_there_is_a_new_one(here: Here) -> None:
+    member, values = here.member(0), SharedValues("first life")
+    asked: list[Any] = []
+
+    def answer(sender: str, payload: Any) -> Any:
+        asked.append(values.answer(sender, payload))
+        return asked[-1]
+
+    here.services[member.name].add(SHARED, answer)
+    threading.Timer(0.05, values.share, ("policy", torch.ones(2))).start()
+    first = member.shared("policy")
+    assert (first.version, first.value.tolist()) == (1, [1, 1]), "it waits for the first one"
+    asked.clear()
+    assert member.shared("policy") is first
+    assert asked == [("first life", 1, None)]
+
+    values.share("policy", 5)
+    assert member.shared("policy") == (2, 5)
+    values = SharedValues("second life")
+    values.share("policy", 6)
+    values.share("policy", 7)
+    assert member.shared("policy") == (2, 7), "the same version, but of another life"

@@ -1,0 +1,262 @@
+"""The run of a user's own algorithm: what is counted, kept, restored and refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from rltraining_trainer.environments import make_environments
+from rltraining_trainer.errors import BadConfiguration, Diverged, UserCodeError
+from rltraining_trainer.networks import ActorCritic, build_actor_critic
+from rltraining_trainer.roles.context import Context, read_job
+from rltraining_trainer.roles.entry_point import find_functions
+from rltraining_trainer.roles.live_spec import LiveSpec
+from rltraining_trainer.transport import Stopped
+from rltraining_trainer.world import World
+from rltraining_trainer.world.run import REPORT, Run
+from rltraining_trainer.world.services import Services
+
+SPEC: dict[str, Any] = {
+    "algorithm": {"entryPoint": {"module": "mine", "parameters": {"learningRate": 0.5}}},
+    "environment": {"id": "CartPole-v1"},
+    "sampler": {"replicas": 3},
+    "stop": {"environmentSteps": 100},
+}
+
+
+def make_context(tmp_path: Path, pod: str = "pole-learner-0", **changes: Any) -> Context:
+    header = {"apiVersion": "rltraining.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "pole"}}
+    (tmp_path / "job.json").write_text(json.dumps(header | {"spec": SPEC | changes}))
+    return Context(
+        job=read_job(tmp_path / "job.json"),
+        job_file=tmp_path / "job.json",
+        token="secret",
+        pod=pod,
+        index=int(pod[-1]),
+        http_port=0,
+        learners=("http://127.0.0.1:1",),
+        replays=(),
+        output=tmp_path,
+    )
+
+
+class Begin:
+    """``begin(policy, **state)``: a run that goes on where the last one that was closed ended."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.services = Services(context.pod, lambda error: None)
+        spaces = make_environments(context.job.spec.environment, 1)
+        self.spaces = spaces.single_observation_space, spaces.single_action_space
+
+    def policy(self) -> ActorCritic:
+        return build_actor_critic(self.context.job.spec.network, *self.spaces)[0]
+
+    def __call__(self, policy: ActorCritic | None = None, **state: Any) -> Run:
+        context, endpoint = self.context, SimpleNamespace(incarnation="a life")
+        live = LiveSpec(context.job_file, context.job.spec)
+
+        def nobody() -> Any:
+            raise AssertionError("there is no other learner")
+
+        run = Run(context, live, self.services, lambda: endpoint, nobody)  # type: ignore[arg-type, return-value]
+        run.begin(policy, state, self.spaces)
+        return run
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Begin:
+    return Begin(make_context(tmp_path))
+
+
+def test_updates_are_counted_until_a_stop_rule_is_met(begin: Begin) -> None:
+    run = begin()
+    assert run.report().state == "Waiting"
+    seen = 0
+    while run.goes_on():
+        run.update(40, [1.0, 3.0], lag=2, loss=torch.tensor(0.25))
+        seen += 1
+    assert (seen, run.updates, run.done) == (3, 3, True)
+    report = run.report()
+    assert report.state == "Training"
+    assert (report.progress.environment_steps, report.progress.episodes) == (120, 6)
+    assert (report.progress.mean_return, report.progress.policy_lag) == (2.0, 2.0)
+    run.finish()
+    assert run.report().state == "Finished"
+    assert run.report().stop_reason is not None
+    run.close()
+    points = [json.loads(line) for line in (begin.context.output / "progress.jsonl").read_text().splitlines()]
+    assert (points[-1]["environmentSteps"], points[-1]["loss/loss"]) == (120, 0.25)
+
+
+def test_a_run_goes_on_with_all_that_it_was_given(begin: Begin) -> None:
+    policy = begin.policy()
+    optimizer = torch.optim.Adam(policy.parameters(), lr=0.5)
+    run = begin(policy, optimizer=optimizer)
+    for _ in range(2):
+        assert run.goes_on()
+        for parameter in policy.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        run.update(10, [1.0])
+    assert run.goes_on()
+    run.save()
+    run.close()
+
+    other = begin.policy()
+    moments = torch.optim.Adam(other.parameters(), lr=0.1)
+    again = begin(other, optimizer=moments)
+    assert again.updates == 2
+    assert again.report().progress.environment_steps == 20
+    assert again.goes_on()
+    again.close()
+    for mine, theirs in zip(policy.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert moments.state_dict()["state"][0]["step"] == 2
+    assert moments.param_groups[0]["lr"] == 0.5
+
+
+def test_a_checkpoint_of_other_parts_is_refused(begin: Begin) -> None:
+    run = begin(begin.policy())
+    run.save()
+    run.close()
+    with pytest.raises(
+        BadConfiguration, match=r"it holds \['policy'\], but world\.run\(\) was given \['table'\]"
+    ):
+        begin(table=torch.nn.Linear(1, 1))
+
+
+def test_the_policy_is_written_in_the_end_and_the_reason_told(begin: Begin) -> None:
+    run = begin(begin.policy())
+    assert run.goes_on()
+    run.finish()
+    report = run.report()
+    run.close()
+    assert report.stop_reason == "learner(world) returned"
+    assert report.policy_uri is not None
+    assert (begin.context.output / "policy" / "policy.json").exists()
+
+
+def test_a_term_that_is_not_finite_ends_the_run(begin: Begin) -> None:
+    run = begin()
+    assert run.goes_on()
+    run.update(1, loss=float("nan"))
+    with pytest.raises(Diverged, match="loss is nan at update 1"):
+        run.goes_on()
+    run.close()
+
+
+def test_a_learner_that_is_told_to_end_stops_at_the_head_of_its_loop(begin: Begin) -> None:
+    run = begin()
+    assert run.goes_on()
+    begin.context.stopping.set()
+    with pytest.raises(Stopped):
+        run.goes_on()
+    run.close()
+
+
+def test_what_other_learners_tell_is_counted_once(begin: Begin) -> None:
+    run = begin()
+    message = {
+        "incarnation": "other",
+        "sequence": 1,
+        "version": -1,
+        "steps": 30,
+        "episodes": 2,
+        "returns": torch.tensor([4.0]),
+        "shard": None,
+    }
+    for _ in range(2):  # its answer was lost
+        begin.services.answer("pole-learner-1", ("pole-learner-0", REPORT, message))
+    assert run.goes_on()
+    run.update(10)
+    assert run.goes_on()
+    run.close()
+    assert run.report().progress.environment_steps == 40
+    assert run.report().progress.episodes == 2
+
+
+def make_world(tmp_path: Path, pod: str) -> World:
+    world = World(make_context(tmp_path, pod), lambda error: None)
+    world.close()
+    return world
+
+
+def test_a_world_tells_who_this_is_and_who_else_there_is(tmp_path: Path) -> None:
+    world = make_world(tmp_path, "pole-sampler-2")
+    assert (world.name, world.role, world.index) == ("pole-sampler-2", "sampler", 2)
+    assert world.parameters == {"learningRate": 0.5}
+    assert world.spec.environment.id == "CartPole-v1"
+    samplers = world.members("sampler")
+    assert [member.name for member in samplers] == [f"pole-sampler-{index}" for index in range(3)]
+    assert samplers[1] is world.member("pole-sampler-1")
+    assert len(world.members("learner")) == 1
+    assert len(world.members("replay")) == 0
+    for stranger in ("pole-learner-1", "pole-replay-0", "cart-sampler-0", ""):
+        with pytest.raises(KeyError):
+            world.member(stranger)
+
+
+def test_the_number_of_samplers_is_that_of_the_job_s_file(tmp_path: Path) -> None:
+    world = make_world(tmp_path, "pole-learner-0")
+    assert len(world.members("sampler")) == 3
+    make_context(tmp_path, sampler={"replicas": 5})
+    world._live._next_look = 0.0
+    assert len(world.members("sampler")) == 5
+
+
+def test_each_member_has_a_seed_of_its_own(tmp_path: Path) -> None:
+    pods = ("pole-learner-0", "pole-sampler-0", "pole-sampler-1")
+    seeds = [make_world(tmp_path, pod).seed for pod in pods]
+    assert len(set(seeds)) == 3
+    assert seeds == [make_world(tmp_path, pod).seed for pod in pods]
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_what_only_learners_have_is_refused_to_samplers(tmp_path: Path) -> None:
+    world = make_world(tmp_path, "pole-sampler-0")
+    with pytest.raises(RuntimeError, match="only learners are in a group"):
+        _ = world.group
+    with pytest.raises(RuntimeError, match=r"a sampler has world\.start\(\)"):
+        world.run()
+    world.stopping.set()
+    with pytest.raises(Stopped):
+        world.serve()
+
+
+def test_services_are_registered_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    world = World(make_context(tmp_path, "pole-sampler-0"), lambda error: None)
+    world.start()
+    with pytest.raises(RuntimeError, match=r"register 'play' before world\.start\(\)"):
+        world.register("play", lambda sender, payload: 1)
+    with pytest.raises(RuntimeError, match="started before"):
+        world.start()
+    world.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "http"]
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("def learner(world): pass", "has no function sampler(world)"),
+        ("sampler = learner = 3", "has no function learner(world)"),
+        ("import nonsense", "importing 'mine' raised ModuleNotFoundError: No module named 'nonsense'"),
+        ("raise SystemExit(3)", "importing 'mine' raised SystemExit: 3"),
+    ],
+)
+def test_a_module_that_is_no_algorithm_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, message: str
+) -> None:
+    (tmp_path / "mine.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    with pytest.raises(UserCodeError, match=r"^spec\.algorithm\.entryPoint: ") as error:
+        find_functions("mine")
+    assert message in str(error.value).splitlines()[0]

@@ -1,0 +1,47 @@
+"""What learner 0 knows of those who announce themselves, and tells them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rltraining_trainer.transport import Parked
+from rltraining_trainer.world.directory import Registry
+
+
+def announce(registry: Registry, name: str, url: str, *, wait: bool) -> list[Any]:
+    """The answer, once it is there."""
+    found: list[Any] = []
+    answer = registry.services["announce"](name, (url, wait))
+    if isinstance(answer, Parked):
+        answer.attach(found.append)
+    else:
+        found.append(("ok", answer))
+    return found
+
+
+def test_a_member_is_found_where_it_said_last() -> None:
+    registry = Registry()
+    announce(registry, "sampler-0", "uv://a:1", wait=False)
+    announce(registry, "sampler-0", "uv://a:2", wait=True)
+    assert registry.services["find"]("learner-1", ["sampler-0", "sampler-1"]) == {"sampler-0": "uv://a:2"}
+
+
+def test_who_waits_hears_when_the_run_is_done() -> None:
+    registry = Registry()
+    assert announce(registry, "sampler-0", "uv://a:1", wait=False) == [("ok", False)]
+    waiting = announce(registry, "sampler-0", "uv://a:1", wait=True)
+    assert waiting == []
+    registry.finish()
+    assert waiting == [("ok", True)]
+    assert announce(registry, "sampler-1", "uv://b:1", wait=True) == [("ok", True)], (
+        "who comes later hears it too"
+    )
+
+
+def test_of_one_member_only_the_newest_announcement_waits() -> None:
+    registry = Registry()
+    first = announce(registry, "sampler-0", "uv://a:1", wait=True)
+    second = announce(registry, "sampler-0", "uv://a:2", wait=True)
+    assert (first, second) == ([("ok", False)], [])
+    registry.finish()
+    assert second == [("ok", True)]

@@ -1,0 +1,29 @@
+"""What an algorithm of the user's own is written with: members by name, services, shared values, a group of learners, and a
+run that keeps what every run keeps. docs/own-algorithm.md shows it.
+"""
+
+from rltraining_trainer.dataflow import flatten_parameters, load_flat
+from rltraining_trainer.group import GroupChanged
+from rltraining_trainer.transport import Handler, Parked, Payload, PeerLost, RemoteError, Stopped
+from rltraining_trainer.world.members import Member, Members, Pending
+from rltraining_trainer.world.run import Run
+from rltraining_trainer.world.shared import Shared
+from rltraining_trainer.world.world import World
+
+__all__ = [
+    "GroupChanged",
+    "Handler",
+    "Member",
+    "Members",
+    "Parked",
+    "Payload",
+    "PeerLost",
+    "Pending",
+    "RemoteError",
+    "Run",
+    "Shared",
+    "Stopped",
+    "World",
+    "flatten_parameters",
+    "load_flat",
+]

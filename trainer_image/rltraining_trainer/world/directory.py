@@ -1,0 +1,199 @@
+"""Where the members are.
+
+Learners and replay pods have addresses that are known in advance. A sampler tells learner 0 its own when it starts, and once
+more whenever that or learner 0 is another one; whoever looks for a sampler asks learner 0 once, and keeps the answer until a
+call fails. So nothing that is called often goes through learner 0.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rltraining_api.names import parse_pod_name, pod_name
+
+from rltraining_trainer.roles.context import Context
+from rltraining_trainer.transport import (
+    Backoff,
+    Endpoint,
+    Handler,
+    Parked,
+    Payload,
+    Peer,
+    PeerLost,
+    Stopped,
+    TransportError,
+    discover,
+)
+
+_LOG = logging.getLogger(__name__)
+
+HOLD_SECONDS = 30.0
+"""For which learner 0 may owe the answer to an announcement: its machine may be gone without a word."""
+_PAUSE = 0.1
+"""Seconds between two searches for a member that was not found."""
+
+
+class Registry:
+    """What learner 0 knows: who announced itself, and whether the run is done, which all others wait to hear."""
+
+    def __init__(self) -> None:
+        self.urls: dict[str, str] = {}
+        """By member."""
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Parked] = {}
+        self._done = False
+
+    @property
+    def services(self) -> Mapping[str, Handler]:
+        return {"announce": self._announce, "find": self._find}
+
+    def finish(self) -> None:
+        """The run is done: all who have announced themselves hear it now, and who comes later too."""
+        with self._lock:
+            self._done = True
+            waiting, self._waiting = self._waiting, {}
+        for parked in waiting.values():
+            parked.resolve(True)
+
+    def _announce(self, sender: str, payload: Any) -> Payload | Parked:
+        """``(url, wait)`` to whether the run is done; with ``wait``, the answer is owed until it is."""
+        url, wait = payload
+        parked = Parked()
+        with self._lock:
+            self.urls[sender] = str(url)
+            before = self._waiting.pop(sender, None)
+            done = self._done
+            if wait and not done:
+                self._waiting[sender] = parked
+        if before is not None:
+            before.resolve(done)
+        return parked if wait and not done else done
+
+    def _find(self, sender: str, payload: Any) -> Payload:
+        """Names to those of them whose address is known, with it."""
+        return {name: self.urls[name] for name in payload if name in self.urls}
+
+
+class Directory:
+    """Peers by the names of members. ``peer`` and ``lost`` never block, and any thread may call them."""
+
+    def __init__(
+        self, context: Context, endpoint: Callable[[], Endpoint], on_done: Callable[[], None]
+    ) -> None:
+        """``on_done`` is called, from another thread, when learner 0 says that the run is done."""
+        self.attached = threading.Event()
+        """Learner 0 knows this member."""
+        self._context, self._endpoint, self._on_done = context, endpoint, on_done
+        self._job = context.job.metadata.name
+        self._registry = Registry() if context.pod == pod_name(self._job, "learner", 0) else None
+        self._peers: dict[str, Peer] = {}
+        self._wanted: set[str] = set()
+        self._changed = threading.Condition()
+        self._closing = threading.Event()
+
+    @property
+    def services(self) -> Mapping[str, Handler]:
+        return self._registry.services if self._registry is not None else {}
+
+    def start(self) -> None:
+        """The endpoint was started."""
+        threading.Thread(target=self._search, name="directory", daemon=True).start()
+        if self._registry is None:
+            threading.Thread(target=self._announce, name="announce", daemon=True).start()
+        else:
+            self.attached.set()
+
+    def peer(self, name: str) -> Peer | None:
+        """The member's newest incarnation that is known; without one it is looked for, and may be there at the next call."""
+        with self._changed:
+            peer = self._peers.get(name)
+            if peer is None:
+                self._wanted.add(name)
+                self._changed.notify()
+        return peer
+
+    def lost(self, name: str, peer: Peer) -> None:
+        """A call to ``peer`` was lost: look for the member anew."""
+        with self._changed:
+            if self._peers.get(name) is peer:
+                del self._peers[name]
+
+    def finish(self) -> None:
+        """On learner 0: the run is done."""
+        if self._registry is not None:
+            self._registry.finish()
+
+    def close(self) -> None:
+        self._closing.set()
+        with self._changed:
+            self._changed.notify()
+
+    def _search(self) -> None:
+        while not self._closing.is_set():
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted or self._closing.is_set())
+                wanted, self._wanted = self._wanted, set()
+            try:
+                urls = self._look_up(wanted)
+                peers = {name: self._endpoint().dial(url) for name, url in urls.items()}
+            except TransportError as error:
+                _LOG.debug("not found yet: %s: %s", ", ".join(wanted), error)
+                peers = {}
+            with self._changed:
+                self._peers |= peers
+            if len(peers) < len(wanted):
+                self._closing.wait(_PAUSE)
+
+    def _look_up(self, names: set[str]) -> dict[str, str]:
+        """Those who are found, with their addresses."""
+        urls: dict[str, str] = {}
+        samplers = []
+        for name in sorted(names):
+            match parse_pod_name(self._job, name):
+                case "sampler", _:
+                    samplers.append(name)
+                case role, index:
+                    base = (self._context.learners if role == "learner" else self._context.replays)[index]
+                    try:
+                        urls[name] = self._discover(base)
+                    except PeerLost as error:
+                        _LOG.debug("%s is not there yet: %s", name, error)
+        if samplers and self._registry is not None:
+            urls |= {name: self._registry.urls[name] for name in samplers if name in self._registry.urls}
+        elif samplers:
+            found: Any = self._first().call("find", samplers).result(self._closing)
+            urls |= found
+        return urls
+
+    def _announce(self) -> None:
+        """Until the run is done. The death of learner 0 breaks the connection over which its answer is owed."""
+        backoff = Backoff()
+        while not self._closing.is_set():
+            try:
+                first, url = self._first(), self._endpoint().url
+                if not url:
+                    raise PeerLost("this member's endpoint is just being opened anew")
+                done: Any = first.call("announce", (url, False)).result(self._closing)
+                self.attached.set()
+                backoff.reset()
+                if not done:
+                    call = first.call("announce", (url, True), timeout=HOLD_SECONDS)
+                    done = call.result(self._closing)
+            except Stopped:
+                return
+            except TransportError as error:
+                _LOG.debug("learner 0 is not there yet: %s", error)
+                backoff.wait(self._closing)
+                continue
+            if done:
+                self._on_done()
+                return
+
+    def _first(self) -> Peer:
+        return self._endpoint().dial(self._discover(self._context.learners[0]))
+
+    def _discover(self, base: str) -> str:
+        return str(discover(base, self._context.token, stopping=self._closing)["url"])

@@ -1,0 +1,321 @@
+"""What every run has, whatever learns in it: progress, stop rules, curves, checkpoints, a status, and a policy in the end."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, Protocol
+
+import torch
+from gymnasium import spaces
+from rltraining_api.contract import LearnerReport, Warning
+from torch import Tensor
+
+from rltraining_trainer.dataflow import WANTS_NONE, ModelServer
+from rltraining_trainer.dataflow.reports import SamplerReports
+from rltraining_trainer.errors import Diverged
+from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
+from rltraining_trainer.networks import PolicyNetwork
+from rltraining_trainer.policy import export_policy
+from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.live_spec import LiveSpec
+from rltraining_trainer.roles.progress import Experience
+from rltraining_trainer.roles.record import RunRecord
+from rltraining_trainer.transport import Endpoint, Stopped
+from rltraining_trainer.world.members import Member, Pending
+from rltraining_trainer.world.services import INNER, Services
+from rltraining_trainer.world.shared import copied
+
+_LOG = logging.getLogger(__name__)
+
+REPORT = f"{INNER}report"
+FAREWELL = 0.8
+"""Seconds for which members that call are told that the run is done; those who wait for that hear it at once."""
+
+
+class Stateful(Protocol):
+    """As torch's modules and optimizers: the state is of tensors and plain values."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+
+
+class Run:
+    """The run, as a learner sees it. The first learner keeps its record; the others tell it what they have done.
+
+    If a learner dies, its next incarnation begins the function anew. It goes on with the state of a learner that lives, or, if
+    there is none, from the newest checkpoint: all of `world.run`'s state, and the counts of `update`.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        live: LiveSpec,
+        services: Services,
+        endpoint: Callable[[], Endpoint],
+        first: Callable[[], Member],
+    ) -> None:
+        """For `World`; ``first`` is learner 0."""
+        self.done = False
+        """A stop rule is met, of which all learners know."""
+        self._context, self._live = context, live
+        self._endpoint, self._first = endpoint, first
+        self._state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
+        self._algorithm = _OwnAlgorithm()
+        self._models = ModelServer()
+        self._flow = _OwnFlow(self._algorithm, SamplerReports(self._models))
+        self._spaces: tuple[spaces.Space, spaces.Space] | None = None
+        self._record: RunRecord | None = None
+        self._policy_uri: str | None = None
+        self._looks = False  # not before there is a group, whose state may be newer than ours
+        self._terms: dict[str, float] | None = None  # since the last look
+        self._told = _Told()
+        self._telling: Pending | None = None
+        self.group = self._make_group() if len(context.learners) > 1 else Alone()
+        if context.index == 0:
+            services.add(REPORT, self._flow.reports.report)
+
+    @property
+    def updates(self) -> int:
+        """Made so far, also before a restart."""
+        return self._algorithm.updates
+
+    def begin(
+        self,
+        policy: PolicyNetwork | None,
+        state: Mapping[str, Stateful],
+        of: tuple[spaces.Space, spaces.Space],
+    ) -> None:
+        """For `World`: this is what learns. On the first learner it goes on from the newest checkpoint. Raises BadConfiguration
+        if that is of another algorithm."""
+        self._algorithm.take(policy, state)
+        self._spaces = of
+        if self._context.index == 0:
+            flow: Any = self._flow  # it has what a record asks of one
+            run_id = self._endpoint().incarnation
+            self._record = RunRecord(self._context, flow, self._models, self._live, run_id)
+        self._state = "Waiting"
+
+    def goes_on(self) -> bool:
+        """Whether to go on: the head of every learner's loop. False once a stop rule is met; then let the function return.
+
+        It looks at the rules, writes points of the curves and checkpoints, and waits for the other learners, which come here
+        too. If one has died or come, they form a group anew; the state may be another learner's after that, the newest.
+
+        Raises:
+            Stopped: this process is told to end. A checkpoint is written.
+            Diverged: a term of the last update's loss was NaN or infinite.
+        """
+        if self._context.stopping.is_set():
+            raise Stopped("told to end")
+        over = self._look() if self._looks else False
+        self._looks = True
+        if self._state == "Waiting" and self.updates:
+            self._state = "Training"
+        self.done = self._begin_round(over)
+        return not self.done
+
+    def update(
+        self,
+        steps: int,
+        returns: Tensor | Sequence[float] = (),
+        *,
+        episodes: int | None = None,
+        lag: int | None = None,
+        **terms: float,
+    ) -> None:
+        """Count an update. All learners make the same ones, each with what it was itself that brought the data.
+
+        Args:
+            steps: environment steps that were learnt from.
+            returns: ``[K]`` undiscounted returns of the episodes that ended in them, which stop rules look at.
+            episodes: how many episodes ended, if not all have a return here.
+            lag: by how many versions the policy that acted was older than the newest.
+            terms: what else the curves are to show, as ``loss/<name>``: numbers, or tensors ``[]``.
+        """
+        self._algorithm.updates += 1
+        self._terms = {name: float(term) for name, term in terms.items()}
+        returns = torch.as_tensor(returns, dtype=torch.float32).detach().cpu().reshape(-1)
+        count = len(returns) if episodes is None else episodes
+        experience = Experience(int(steps), returns, count, lag)
+        if self._record is not None:
+            self._flow.lived.append(experience)
+        else:
+            self._told.add(experience)
+
+    def report(self) -> LearnerReport:
+        """For the status: called from the HTTP server's threads."""
+        report = LearnerReport(
+            state=self._state, incarnation=self._endpoint().incarnation, time=datetime.now(UTC)
+        )
+        if (record := self._record) is None:
+            return report
+        return report.model_copy(
+            update={
+                "progress": record.counters(),
+                "checkpoint": record.checkpoint,
+                "policy_uri": self._policy_uri,
+                "stop_reason": record.stop_reason,
+                "conditions": record.conditions(),
+                "warnings": record.warnings() + self._warnings(),
+            }
+        )
+
+    def finish(self) -> None:
+        """For the trainer: the function has returned. Writes everything that is to be left."""
+        if (record := self._record) is not None:
+            record.stop_reason = record.stop_reason or "learner(world) returned"
+            _LOG.info("%s", record.stop_reason)
+            record.save()
+            if (policy := self._algorithm.network) is not None:
+                assert self._spaces is not None
+                job, storage = self._context.job, self._context.storage
+                counters = record.counters()
+                self._policy_uri = export_policy(f"{storage}/policy", policy, job, self._spaces, counters)
+            record.flush()
+        self._state = "Finished"
+
+    def save(self) -> None:
+        """For the trainer: have a checkpoint of this moment written, in the background."""
+        if self._record is not None:
+            self._record.save()
+
+    def close(self) -> None:
+        """For the trainer: end connections and threads; what is being written is written to its end."""
+        if self._record is not None:
+            self._record.close()
+        self.group.close()
+
+    def _look(self) -> bool:
+        """At what the last update has brought. Whether the run is over, as far as this learner knows."""
+        terms, self._terms = self._terms, None
+        for name, term in (terms or {}).items():
+            if not math.isfinite(term):
+                raise Diverged(f"{name} is {term} at update {self.updates}")
+        if (record := self._record) is None:
+            self._tell()
+            return False
+        now = time.monotonic()
+        record.look(terms, now)
+        if record.wants_checkpoint(now):
+            record.save()
+        return record.stop_reason is not None
+
+    def _begin_round(self, over: bool) -> bool:
+        """Whether the run is over, as the first learner says; all live learners are in the group afterwards."""
+        while True:
+            try:
+                if not self.group.size:
+                    self.group.form(self._context.stopping)
+                return self.group.begin(0.0, over).done
+            except GroupChanged as error:
+                _LOG.warning("the learners form a new group: %s", error)
+
+    def _make_group(self) -> LearnerGroup:
+        context, algorithm = self._context, self._algorithm
+        return LearnerGroup(
+            context.index,
+            len(context.learners),
+            endpoint=self._endpoint,
+            first_learner=context.learners[0],
+            token=context.token,
+            device=torch.device("cpu"),
+            updates=lambda: algorithm.updates,
+            get_state=algorithm.get_state,
+            set_state=algorithm.set_state,
+        )
+
+    def _tell(self) -> None:
+        """The first learner, what this one has done: one message at a time, each until it is answered."""
+        if self._told.news and (self._telling is None or self._telling.done()):
+            message = self._told.take() | {"incarnation": self._endpoint().incarnation}
+            self._telling = self._first().start(REPORT, message)
+
+    def _warnings(self) -> tuple[Warning, ...]:
+        if not (trouble := self.group.trouble):
+            return ()
+        return (Warning(reason="LearnersApart", message=f"the learners do not stay together: {trouble}"),)
+
+
+class _OwnAlgorithm:
+    """What the user trains, as a record and a group take it."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+        self.network: PolicyNetwork | None = None
+        self._parts: dict[str, Stateful] = {}
+
+    def take(self, policy: PolicyNetwork | None, state: Mapping[str, Stateful]) -> None:
+        self.network = policy
+        self._parts = {**state} if policy is None else {"policy": policy, **state}
+
+    def learning_rate(self, environment_steps: int) -> float:
+        """The first optimizer's."""
+        rates = (part.param_groups[0]["lr"] for part in self._parts.values() if hasattr(part, "param_groups"))
+        return float(next(rates, 0.0))
+
+    def get_state(self) -> dict[str, Any]:
+        parts = {name: copied(part.state_dict()) for name, part in self._parts.items()}
+        return {"updates": self.updates, "parts": parts}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        parts = state["parts"]
+        if parts.keys() != self._parts.keys():
+            raise ValueError(f"it holds {sorted(parts)}, but world.run() was given {sorted(self._parts)}")
+        for name, part in self._parts.items():
+            part.load_state_dict(parts[name])
+        self.updates = state["updates"]
+
+
+class _OwnFlow:
+    """What has been lived, as a record asks for it."""
+
+    shares_whole = True
+
+    def __init__(self, algorithm: _OwnAlgorithm, reports: SamplerReports) -> None:
+        self.algorithm = algorithm
+        self.reports = reports
+        """Of the other learners."""
+        self.lived: list[Experience] = []
+
+    def experiences(self) -> list[Experience]:
+        lived, self.lived = self.lived, []
+        return lived + [Experience(*news) for news in self.reports.take()]
+
+    def metrics(self) -> dict[str, float | None]:
+        return {}
+
+    def warnings(self) -> tuple[Warning, ...]:
+        return ()
+
+    def get_state(self) -> dict[str, Any]:
+        return {"reports": self.reports.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.reports.set_state(state["reports"])
+
+
+class _Told:
+    """What another learner has done and tells the first: counts over its whole life, returns once."""
+
+    def __init__(self) -> None:
+        self._sequence = self._steps = self._episodes = 0
+        self._returns: list[Tensor] = []
+        self.news = False
+        """Something was added since it was last taken."""
+
+    def add(self, experience: Experience) -> None:
+        self.news = True
+        self._steps += experience.steps
+        self._episodes += experience.episodes
+        self._returns.append(experience.returns)
+
+    def take(self) -> dict[str, Any]:
+        """A report for `SamplerReports`, but for ``incarnation``."""
+        self._sequence, self.news = self._sequence + 1, False
+        returns, self._returns = torch.cat([torch.zeros(0), *self._returns]), []
+        counts = {"steps": self._steps, "episodes": self._episodes, "returns": returns}
+        return {"sequence": self._sequence, "version": WANTS_NONE, "shard": None, **counts}

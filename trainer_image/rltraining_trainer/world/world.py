@@ -1,0 +1,233 @@
+"""The job as one of its members sees it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+from gymnasium import spaces
+from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, LearnerReport
+from rltraining_api.job import JobSpec
+from rltraining_api.names import ROLES, Role, parse_pod_name, pod_name
+
+from rltraining_trainer.environments import Stepper, make_environments
+from rltraining_trainer.errors import TrainerError, UserCodeError
+from rltraining_trainer.group import Alone, LearnerGroup
+from rltraining_trainer.networks import ActorCritic, Distribution, PolicyNetwork, build_actor_critic
+from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.live_spec import LiveSpec
+from rltraining_trainer.transport import Endpoint, Handler, MemberServer, Payload, Stopped
+from rltraining_trainer.world.directory import Directory
+from rltraining_trainer.world.members import CALL, SHARED, Member, Members
+from rltraining_trainer.world.run import FAREWELL, Run, Stateful
+from rltraining_trainer.world.services import Services
+from rltraining_trainer.world.shared import SharedValues
+
+_THREADS = 8
+"""Of RPC: so many services may be busy at a time."""
+
+
+class World:
+    """This member, and its way to all others.
+
+    First `register`, then `run` in a learner or `start` in a sampler; then call whom you like. Whatever waits here raises
+    Stopped when this process is told to end, or the run is done: let it pass through your code.
+    """
+
+    def __init__(self, context: Context, fail: Callable[[TrainerError], None]) -> None:
+        """For the trainer: ``fail`` ends the process when a handler of the user's has raised."""
+        job = context.job
+        place = parse_pod_name(job.metadata.name, context.pod)
+        assert place is not None, "the operator names pods by role and index"
+        self.name = context.pod
+        """This member's: ``cartpole-sampler-3``."""
+        self.role: Role = place[0]
+        self.index = context.index
+        """Within its role, from 0."""
+        self.spec: JobSpec = job.spec
+        """The job's ``spec``, with all defaults filled in."""
+        self.parameters: Mapping[str, Any] = getattr(job.spec.algorithm.parameters, "parameters", {})
+        """``spec.algorithm.entryPoint.parameters``, as they were written."""
+        self.seed = _seed(job.spec.seed, self.role, self.index)
+        """This member's own, of 31 bits, made from ``spec.seed``. torch begins with it."""
+        self.stopping: threading.Event = context.stopping
+        """Set when this process is to end: it is told to, or the run is done."""
+        self._context = context
+        self._live = LiveSpec(context.job_file, job.spec)
+        self._job = job.metadata.name
+        self._started = self._done = False
+        self._members: dict[str, Member] = {}
+        self._services = Services(self.name, fail)
+        self._directory = Directory(context, lambda: self._endpoint, self._end)
+        self._run: Run | None = None
+        if self.role == "learner":
+            first = pod_name(self._job, "learner", 0)
+            parts = (context, self._live, self._services)
+            self._run = Run(*parts, lambda: self._endpoint, lambda: self.member(first))
+        group = self._run.group.services if self._run is not None else {}
+        services = {CALL: self._services.answer, **self._directory.services, **group}
+        self._endpoint = Endpoint(self.name, context.token, services, threads=_THREADS)
+        self._shared = SharedValues(self._endpoint.incarnation)
+        self._services.add(SHARED, self._shared.answer)
+        documents = {}
+        if (run := self._run) is not None:
+            documents = {RENDEZVOUS_PATH: self._rendezvous, STATUS_PATH: lambda: run.report().to_dict()}
+        self._http = MemberServer(
+            context.http_port, context.token, ready=self._directory.attached.is_set, documents=documents
+        )
+
+    def members(self, role: Role) -> Members:
+        """All members of a role, dead or alive, this one too: a sequence, as long as there are to be now."""
+
+        def count() -> int:
+            if role != "sampler":
+                return self.spec.replicas(role)
+            self._live.look(time.monotonic())
+            return self._live.samplers
+
+        return Members(count, lambda index: self.member(pod_name(self._job, role, index)))
+
+    def member(self, name: str) -> Member:
+        """The member of this name: the caller's in a handler. Raises KeyError if nobody in the job is called so."""
+        if (member := self._members.get(name)) is None:
+            place = parse_pod_name(self._job, name)
+            if place is None or (place[0] != "sampler" and place[1] >= self.spec.replicas(place[0])):
+                raise KeyError(f"no member of job {self._job!r} is called {name!r}")
+            member = self._members.setdefault(name, Member(name, *place, self._directory, self.stopping))
+        return member
+
+    def register(self, service: str, handler: Handler) -> None:
+        """Answer calls to ``service`` with ``handler(caller's name, payload)``; to be done before `start` or `run`.
+
+        The handler runs in a thread of its own, beside your function and other services; calls to one service wait for each
+        other. It returns tensors and plain values, or `Parked`, to be resolved later. If the caller dies meanwhile, nobody
+        hears the answer. If this member dies, its next incarnation is called again. If the handler raises, the job fails with
+        its traceback.
+        """
+        if self._started:
+            raise RuntimeError(f"register {service!r} before world.start() or world.run()")
+        self._services.add_own(service, handler)
+
+    def share(self, name: str, value: Payload) -> int:
+        """Let all others read a copy of ``value``, by `Member.shared`, until the next one of this name. Returns its version.
+
+        It dies with this process: share it again when your function begins. Raises TypeError if ``value`` holds anything but
+        tensors and plain values.
+        """
+        return self._shared.share(name, value)
+
+    def environments(self, count: int | None = None) -> Stepper:
+        """Environments as ``spec.environment`` says, stepped together: ``numEnvs`` of them, or ``count``.
+
+        What they raise ends the job, as UserCodeError with its traceback.
+        """
+        environment = self.spec.environment
+        return Stepper(make_environments(environment, count or environment.num_envs), environment.id)
+
+    @cached_property
+    def spaces(self) -> tuple[spaces.Space, spaces.Space]:
+        """Of one observation, and of one action."""
+        environments = make_environments(self.spec.environment, 1)
+        environments.close()
+        return environments.single_observation_space, environments.single_action_space
+
+    def actor_critic(self) -> tuple[ActorCritic, Distribution]:
+        """A new network as ``spec.network`` says, with heads for policy and value, and the distribution of its actions.
+
+        Raises BadConfiguration if they do not fit the environment.
+        """
+        return build_actor_critic(self.spec.network, *self.spaces)
+
+    @property
+    def group(self) -> LearnerGroup | Alone:
+        """In a learner: all learners that live, for sums over them; they come together in `Run.goes_on`.
+
+        When one of them dies, what the others do together raises GroupChanged: give up the update and let `goes_on` form the
+        group anew. Raises RuntimeError in a sampler.
+        """
+        if self._run is None:
+            raise RuntimeError("only learners are in a group")
+        return self._run.group
+
+    @property
+    def done(self) -> bool:
+        """The run is done."""
+        return self._done
+
+    def start(self) -> None:
+        """From here on others can call this member. Returns at once: it need not have met anybody yet."""
+        if self._started:
+            raise RuntimeError("this member was started before")
+        self._started = True
+        self._endpoint.start()
+        self._http.start()
+        self._directory.start()
+
+    def run(self, policy: PolicyNetwork | None = None, **state: Stateful) -> Run:
+        """Start this member, a learner, and begin the run, or go on from its newest checkpoint.
+
+        Args:
+            policy: what is trained, as `actor_critic` made it. It is part of the state, and exported in the end. None: there is
+                nothing to export.
+            state: what else must survive, each with ``state_dict()`` and ``load_state_dict()``, as optimizers have: tensors and
+                plain values.
+
+        Raises:
+            BadConfiguration: the newest checkpoint is of another algorithm.
+            RuntimeError: this is a sampler.
+        """
+        if self._run is None:
+            raise RuntimeError("world.run() is for learners: a sampler has world.start()")
+        self._run.begin(policy, state, self.spaces)
+        self.start()
+        return self._run
+
+    def serve(self) -> NoReturn:
+        """Answer calls until the run is done, or this process is told to end: raises Stopped."""
+        self.stopping.wait()
+        raise Stopped("told to end")
+
+    def finish(self) -> None:
+        """For the trainer: the function has returned. A learner ends the run, of which all others hear; a sampler serves until
+        then, and raises Stopped."""
+        if self._run is None:
+            if not self._started:
+                self.start()
+            self.serve()
+        if not self._started:
+            raise UserCodeError("learner(world) returned before it began the run: call world.run() in it")
+        self._run.finish()
+        self._directory.finish()
+        time.sleep(FAREWELL)
+
+    def save(self) -> None:
+        """For the trainer: have a learner's checkpoint written, in the background."""
+        if self._run is not None and self._started:
+            self._run.save()
+
+    def report(self) -> LearnerReport | None:
+        """For the trainer: what a learner says of itself."""
+        return self._run.report() if self._run is not None else None
+
+    def close(self) -> None:
+        """For the trainer: end connections and threads."""
+        self._directory.close()
+        if self._run is not None:
+            self._run.close()
+        self._http.stop()
+        self._endpoint.stop()
+
+    def _end(self) -> None:
+        self._done = True
+        self.stopping.set()
+
+    def _rendezvous(self) -> dict[str, Any]:
+        return {"url": self._endpoint.url, "incarnation": self._endpoint.incarnation}
+
+
+def _seed(seed: int, role: Role, index: int) -> int:
+    return int(np.random.SeedSequence([seed, ROLES.index(role), index]).generate_state(1)[0] >> 1)
