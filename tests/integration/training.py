@@ -58,8 +58,23 @@ def replay_job(*, replay: dict[str, Any] | None = None, **spec: Any) -> RLTraini
     return small_job(**({"algorithm": {"dqnApex": settings}, "sampler": {"replicas": 2}} | spec))
 
 
+GRADIENTS: dict[str, dict[str, Any]] = {
+    "a3c": {"rolloutLength": 16},
+    "a2c": {"rolloutLength": 16},
+    "ppo": {"rolloutLength": 16, "epochs": 2, "minibatches": 2},
+}
+"""Small settings of the algorithms whose samplers send gradients."""
+
+
+def gradient_job(algorithm: str, *, aggregate: dict[str, Any] | None = None, **spec: Any) -> RLTrainingJob:
+    """A small job of such an algorithm with two samplers."""
+    settings = GRADIENTS[algorithm] | ({} if aggregate is None else {"aggregate": aggregate})
+    return small_job(**({"algorithm": {algorithm: settings}, "sampler": {"replicas": 2}} | spec))
+
+
 ACCOUNTS = {
     "unrolls/pushed": ("unrolls/used", "unrolls/dropped", "unrolls/queued"),
+    "gradients/pushed": ("gradients/applied", "gradients/dropped", "gradients/queued"),
     "replay/inserted": ("replay/evicted", "replay/size", "replay/lost"),
     "replay/sampled": (
         "replay/prioritiesApplied",
