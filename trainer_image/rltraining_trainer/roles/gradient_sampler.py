@@ -81,10 +81,10 @@ def send_at_once(unroll: Unroll, gradients: RolloutGradients, holders: Holders) 
 
 def send_in_step(unroll: Unroll, gradients: RolloutGradients, holders: Holders) -> None:
     """One gradient for each update in which the other samplers take part with theirs, from where all are now."""
-    epoch, iteration, position = holders.place
+    epoch, iteration, _ = holders.place
     statistics = gradients.begin(unroll)
     if statistics is not None:
-        gradients.share(holders.add_up(iteration, statistics))
+        gradients.share(holders.add_up(statistics))
     steps, returns = int(unroll["valid"].sum()), unroll["episode_return"]
     while not holders.done and holders.place[:2] == (epoch, iteration):
         position = holders.place[2]
@@ -153,9 +153,9 @@ class Holders:
         self._come_together()
         return used
 
-    def add_up(self, iteration: int, part: Tensor) -> Tensor:
+    def add_up(self, part: Tensor) -> Tensor:
         """The sum of ``part`` over all samplers of this iteration; ``part`` alone, if the holder is gone or further."""
-        total = self._links[0].ask("sum", {"iteration": iteration, "part": part})
+        total = self._links[0].ask("sum", {"place": self.place, "part": part})
         return total if isinstance(total, Tensor) else part
 
     def _come_together(self) -> None:

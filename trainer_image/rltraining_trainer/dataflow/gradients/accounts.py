@@ -91,6 +91,7 @@ class GradientSource(ABC):
         self._changed = threading.Condition()
         self._pushed = self._applied = self._dropped = self._stale = 0
         self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
+        self._refused: dict[str, Source] = {}  # per sender, its last gradient that was of no use
         self._answers: list[Callable[[], None]] = []  # to be given with the next release
         self._closed = False
         self.place = Place("")
@@ -172,7 +173,7 @@ class GradientSource(ABC):
         return bool(self.place.epoch) or self._closed
 
     def _is_news(self, source: Source) -> bool:
-        """Whether this push did not come before; it is counted. Called with the lock held."""
+        """Whether this push did not come before; it is counted. Called with the lock held, like what follows."""
         incarnation, last = self._seen.get(source.sender, ("", -1))
         if incarnation == source.incarnation and source.sequence <= last:
             return False
@@ -180,10 +181,20 @@ class GradientSource(ABC):
         self._pushed += 1
         return True
 
+    def _was_used(self, source: Source) -> bool:
+        """Whether a gradient that came before was used, or may yet be."""
+        return self._refused.get(source.sender) != source
+
+    def _refuse(self, source: Source, *, stale: bool) -> None:
+        """It is of no use."""
+        self._dropped += 1
+        self._stale += stale
+        self._refused[source.sender] = source
+
     def _drop(self, entries: Sequence[Entry], *, stale: bool = False) -> None:
-        """They are of no use; they are answered with the next release. Called with the lock held."""
-        self._dropped += len(entries)
-        self._stale += len(entries) if stale else 0
+        """They are of no use; they are answered with the next release."""
+        for entry in entries:
+            self._refuse(entry.push.source, stale=stale)
         self._answer_later(entries, used=False)
 
     def _answer_later(self, entries: Sequence[Entry], *, used: bool) -> None:

@@ -58,19 +58,19 @@ class GradientsInStep(GradientSource):
         with self._changed:
             news = self._is_news(push.source)
             take = partial(self._take_in, push, answer) if news else partial(self._take_again, push, answer)
-            self._arrive(_Arrival(take, gradients=int(news)))
+            self._arrive(_Arrival(push.source.sender, take, gradients=int(news)))
         super().release()
 
     def join(self, sender: str, answer: Callable[[], None]) -> None:
         with self._changed:
-            self._arrive(_Arrival(partial(self._admit, sender, answer)))
+            self._arrive(_Arrival(sender, partial(self._admit, sender, answer)))
         super().release()
 
-    def add(self, sender: str, iteration: int, part: Tensor, answer: Callable[[Tensor | None], None]) -> None:
-        """Add up ``part`` over all samplers of an iteration; ``answer`` gets the sum when all are there, or None if that
-        iteration is over. Who comes late gets the sum of the others."""
+    def add(self, sender: str, place: Place, part: Tensor, answer: Callable[[Tensor | None], None]) -> None:
+        """Add up ``part`` over all samplers of the iteration of ``place``; ``answer`` gets the sum when all are there, or
+        None if that iteration is over. Who comes late gets the sum of the others."""
         with self._changed:
-            current = iteration == self.place.iteration and not self._closed
+            current = place[:2] == self.place[:2] and not self._closed
             total = self._sum.total if current else None
             if current and total is None:
                 self._sum.parts[sender] = part
@@ -90,7 +90,7 @@ class GradientsInStep(GradientSource):
                     sums = self._begin(self._following(over=True))
                 ready = self._is_complete(now)
                 over = ready or self._closed or until <= now
-                if not (over or sums or self._answers):
+                if not (over or sums or (self._answers and self._hands_out)):
                     self._changed.wait(max(0.0, min(until, *self._deadlines(until)) - now))
             for answer in sums:
                 answer()
@@ -130,6 +130,7 @@ class GradientsInStep(GradientSource):
         with self._changed:
             self._drop(list(self._entries.values()))
             self._entries = {}
+            self._patience.begin_anew()
             self._busy = True
             self._next = Place(epoch)
 
@@ -147,16 +148,17 @@ class GradientsInStep(GradientSource):
 
     def _begin(self, place: Place) -> list[Callable[[], None]]:
         """From here on ``place`` is where all are; returns answers to be given to those who wait for a sum."""
-        begins = place[:2] != self.place[:2]
         self.place, self._busy, self._since = place, False, None
-        self._awaited = self._patience.awaited(place.iteration)
         arrived, self._arrived = self._arrived, []
         sums: list[Callable[[], None]] = []
-        if begins:
+        if place.position == 0:
             arrived = self._waiting + arrived
             self._waiting, self._waiting_since = [], None
             sums = [partial(answer, None) for answer in self._sum.answers]
             self._sum = _Sum()
+        self._awaited = self._patience.awaited(place.iteration) - {
+            arrival.sender for arrival in self._waiting
+        }
         for arrival in arrived:
             arrival.take()
         return sums
@@ -170,8 +172,7 @@ class GradientsInStep(GradientSource):
     def _take_in(self, push: GradientPush, answer: Answer) -> None:
         sender = push.source.sender
         if self._closed or push.place != self.place:
-            self._dropped += 1
-            self._stale += 1
+            self._refuse(push.source, stale=not self._closed)
             catches_up = push.place[:2] == self.place[:2]
             self._admit(sender, partial(answer, False), anew=False, catches_up=catches_up)
             return
@@ -186,8 +187,8 @@ class GradientsInStep(GradientSource):
         if entry is not None and entry.push.source == push.source:
             entry.answers.append(answer)
         else:
-            catches_up = push.place[:2] == self.place[:2]
-            self._admit(push.source.sender, partial(answer, True), anew=False, catches_up=catches_up)
+            used, catches_up = self._was_used(push.source), push.place[:2] == self.place[:2]
+            self._admit(push.source.sender, partial(answer, used), anew=False, catches_up=catches_up)
 
     def _admit(
         self, sender: str, answer: Callable[[], None], *, anew: bool = True, catches_up: bool = False
@@ -199,7 +200,8 @@ class GradientsInStep(GradientSource):
                 self._patience.began_anew(sender, self.place.iteration)
                 self._awaited = self._patience.awaited(self.place.iteration)
         else:
-            self._waiting.append(_Arrival(partial(self._admit, sender, answer, anew=anew)))
+            self._waiting.append(_Arrival(sender, partial(self._admit, sender, answer, anew=anew)))
+            self._awaited.discard(sender)
             self._waiting_since = self._waiting_since or self._clock()
             self._changed.notify_all()
 
@@ -221,13 +223,14 @@ class GradientsInStep(GradientSource):
         self._patience.came_late(missing, self.place.iteration)
         self._awaited -= missing
         self._sum.total = total = torch.stack([parts[name] for name in sorted(parts)]).sum(0)
-        return [partial(answer, total) for answer in self._sum.answers]
+        answers, self._sum.answers = self._sum.answers, []
+        return [partial(answer, total) for answer in answers]
 
     def _all_are_gone(self, now: float) -> bool:
         """Somebody waits for the next iteration, and nobody is there who would bring this one to its end."""
         if self._waiting_since is None or self._entries or self._busy:
             return False
-        return now >= self._waiting_since + _ALL_GONE * self._deadline
+        return not self._awaited or now >= self._waiting_since + _ALL_GONE * self._deadline
 
     def _deadlines(self, until: float) -> list[float]:
         """When to look again."""
@@ -251,6 +254,7 @@ class GradientsInStep(GradientSource):
 class _Arrival:
     """Somebody who is looked at later."""
 
+    sender: str
     take: Callable[[], None]
     gradients: int = 0
     """That it brings, and that are counted as pushed already."""

@@ -47,6 +47,10 @@ class Patience:
             record.misses += 1
             record.awaited_from = iteration + 2 ** min(record.misses, _MOST_DOUBLINGS)
 
+    def begin_anew(self) -> None:
+        """Iterations are counted from 0 again: everybody is waited for."""
+        self._records.clear()
+
     def began_anew(self, name: str, iteration: int) -> None:
         """It is there, and begins with the parameters of this iteration."""
         if name in self._records:

@@ -20,7 +20,7 @@ class GradientQueue(GradientSource):
         count: gradients an update takes.
         deadline: seconds after which it takes fewer, if the others do not come.
         version: of the parameters, now.
-        max_staleness: gradients computed with parameters older by more versions are dropped when their turn comes; None: none.
+        max_staleness: gradients computed with parameters older by more versions are dropped; None: none.
         clock: seconds.
     """
 
@@ -39,14 +39,15 @@ class GradientQueue(GradientSource):
         self._capacity, self._max_staleness = capacity, max_staleness
         self._clock = clock
         self._entries: deque[tuple[Entry, float]] = deque()  # and when it came
+        self._in_use: list[Entry] = []  # between take and release
 
     def push(self, push: GradientPush, answer: Answer) -> None:
         with self._changed:
             used: bool | None = None  # it waits
             if not self._is_news(push.source):
-                used = not self._wait_with(push, answer) or None
+                used = None if self._wait_with(push, answer) else self._was_used(push.source)
             elif self._closed or push.place.epoch != self.place.epoch:
-                self._dropped += 1
+                self._refuse(push.source, stale=False)
                 used = False
             else:
                 used = True if len(self._entries) < self._capacity else None
@@ -67,53 +68,65 @@ class GradientQueue(GradientSource):
 
     def is_ready(self, timeout: float) -> bool:
         until = self._clock() + timeout
-        with self._changed:
-            while not self._closed:
+        while True:
+            with self._changed:
+                self._drop_stale()
                 now = self._clock()
-                if len(self._entries) >= self._count():
-                    return True
                 late = self._entries[0][1] + self._deadline if self._entries else until
-                if self._entries and late <= now:
-                    return True
-                if until <= now:
-                    break
-                self._changed.wait(max(0.0, min(until, late) - now))
-            return False
+                ready = len(self._entries) >= self._count() or bool(self._entries and late <= now)
+                over = ready or self._closed or until <= now
+                if not (over or (self._answers and self._hands_out)):
+                    self._changed.wait(max(0.0, min(until, late) - now))
+            if over:
+                return ready
+            super().release()
 
     def take(self) -> list[GradientPush]:
-        """The oldest, as many as an update takes; none if all that wait are too old."""
+        """The oldest, as many as an update takes, after ``is_ready``."""
         with self._changed:
-            taken: list[Entry] = []
-            wanted = self._count()
-            while self._entries and len(taken) < wanted:
-                entry, _ = self._entries.popleft()
-                if (
-                    self._max_staleness is not None
-                    and self._version() - entry.push.version > self._max_staleness
-                ):
-                    self._drop([entry], stale=True)
-                else:
-                    taken.append(entry)
+            self._drop_stale()
+            wanted = min(self._count(), len(self._entries))
+            taken = [self._entries.popleft()[0] for _ in range(wanted)]
             self._applied += len(taken)
-            self._answer_later(taken, used=True)
-            for entry, _ in list(self._entries)[: self._capacity]:  # they have moved up
-                self._answer_later([entry], used=True)
+            self._in_use += taken
+            self._move_up()
             return [entry.push for entry in taken]
+
+    def release(self) -> None:
+        with self._changed:
+            self._answer_later(self._in_use, used=True)
+            self._in_use = []
+        super().release()
 
     def restart(self, epoch: str) -> None:
         with self._changed:
             self._drop([entry for entry, _ in self._entries])
             self._entries.clear()
+            self._answer_later(self._in_use, used=True)
+            self._in_use = []
             self.place = Place(epoch)
             self._changed.notify_all()
 
     def _wait_with(self, push: GradientPush, answer: Answer) -> bool:
-        """Whether the same push waits here, and this answer with it."""
-        for entry, _ in self._entries:
-            if entry.push.source == push.source and entry.answers:
+        """Whether the same push waits here, or is in use, and this answer with it."""
+        waiting = (entry for entry, _ in self._entries if entry.answers)
+        for entry in (*waiting, *self._in_use):
+            if entry.push.source == push.source:
                 entry.answers.append(answer)
                 return True
         return False
+
+    def _drop_stale(self) -> None:
+        if self._max_staleness is None:
+            return
+        oldest = self._version() - self._max_staleness
+        self._drop([entry for entry, _ in self._entries if entry.push.version < oldest], stale=True)
+        self._entries = deque(item for item in self._entries if item[0].push.version >= oldest)
+        self._move_up()
+
+    def _move_up(self) -> None:
+        """Those that are now among the first ``capacity`` are answered with the next release."""
+        self._answer_later([entry for entry, _ in list(self._entries)[: self._capacity]], used=True)
 
     def _queued(self) -> int:
         return len(self._entries)

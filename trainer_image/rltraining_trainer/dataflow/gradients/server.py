@@ -6,7 +6,9 @@ until it has been applied, and then brings newer parameters: one round trip a ro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +20,9 @@ from rltraining_trainer.dataflow.model_server import ModelServer
 from rltraining_trainer.dataflow.trajectory_queue import Source
 from rltraining_trainer.transport import Handler, Parked, Payload
 
+_STATISTICS = 3
+"""Numbers that samplers add up: count, sum and sum of squares of their advantages."""
+
 
 class GradientServer:
     """Answers the services "push", "pull" and, for samplers that learn in step, "sum".
@@ -26,7 +31,7 @@ class GradientServer:
         [n], "weight": float, "steps": int, "returns": Tensor [K], "terms": {str: float}}``; pull: ``{"version": int}``.
         Both are answered with ``{"version": int, "parameters": Tensor [n] | None, "done": bool, "place": (...),
         "used": bool}``: parameters only when the sampler's version is not the current one; used: the gradient was.
-    sum: ``{"iteration": int, "part": Tensor}``, answered with the sum over all samplers of this iteration, or None.
+    sum: ``{"place": (...), "part": Tensor float64 [3]}``, answered with the sum over all samplers of this iteration, or None.
     """
 
     def __init__(self, gradients: GradientSource, models: ModelServer, size: int) -> None:
@@ -50,13 +55,13 @@ class GradientServer:
         version = field(payload, "version", int)
         push = GradientPush(
             source=Source(sender, field(payload, "incarnation", str), field(payload, "sequence", int)),
-            place=_place(field(payload, "place", tuple)),
+            place=_place(payload),
             version=version,
             gradient=gradient,
-            weight=float(field(payload, "weight", float)),
-            steps=field(payload, "steps", int),
-            returns=field(payload, "returns", Tensor),
-            terms=field(payload, "terms", dict),
+            weight=_at_least_0(payload, "weight", float),
+            steps=_at_least_0(payload, "steps", int),
+            returns=_vector(payload, "returns", torch.float32),
+            terms=_terms(payload),
         )
         parked = Parked()
         self._gradients.push(push, lambda used: parked.resolve(self._answer(version, used)))
@@ -70,11 +75,11 @@ class GradientServer:
         return parked
 
     def sum(self, sender: str, payload: Payload) -> Parked:
-        """Raises TypeError, naming the field, if ``payload`` is not a part of a sum."""
+        """Raises TypeError or ValueError, naming the field, if ``payload`` is not a part of a sum."""
         assert isinstance(self._gradients, GradientsInStep)
         parked = Parked()
-        iteration, part = field(payload, "iteration", int), field(payload, "part", Tensor)
-        self._gradients.add(sender, iteration, part, parked.resolve)
+        part = _vector(payload, "part", torch.float64, _STATISTICS)
+        self._gradients.add(sender, _place(payload), part, parked.resolve)
         return parked
 
     def finish(self) -> None:
@@ -83,19 +88,44 @@ class GradientServer:
         self._gradients.close()
 
     def _answer(self, version: int, used: bool) -> Payload:
+        place = self._gradients.place  # first: it never is one of newer parameters
         newest, parameters = self._models.newer_than(version)
         return {
             "version": newest,
             "parameters": parameters,
             "done": self._done,
-            "place": tuple(self._gradients.place),
+            "place": tuple(place),
             "used": used,
         }
 
 
-def _place(values: tuple[object, ...]) -> Place:
+def _vector(payload: Payload, name: str, dtype: torch.dtype, size: int | None = None) -> Tensor:
+    values: Tensor = field(payload, name, Tensor)
+    if values.dim() != 1 or values.dtype != dtype or size not in (None, len(values)):
+        raise ValueError(
+            f"the field {name} must be a vector ({dtype}), not {list(values.shape)} ({values.dtype})"
+        )
+    return values
+
+
+def _at_least_0(payload: Payload, name: str, kind: type) -> Any:
+    value = field(payload, name, kind)
+    if not 0 <= value < math.inf:
+        raise ValueError(f"the field {name} must be a number from 0 on, not {value}")
+    return value
+
+
+def _terms(payload: Payload) -> dict[str, float]:
+    terms: dict[str, float] = field(payload, "terms", dict)
+    if not all(isinstance(name, str) and isinstance(term, float) for name, term in terms.items()):
+        raise TypeError("the field terms must be numbers by name")
+    return terms
+
+
+def _place(payload: Payload) -> Place:
+    values = field(payload, "place", tuple)
     if len(values) != 3 or not all(
         isinstance(value, kind) for value, kind in zip(values, (str, int, int), strict=True)
     ):
         raise TypeError("the field place must be an epoch, an iteration and a position")
-    return Place(*values)  # type: ignore[arg-type]
+    return Place(*values)

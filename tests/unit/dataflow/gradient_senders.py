@@ -1,0 +1,117 @@
+"""Samplers that send gradients, as tests see them, and a clock that stands still."""
+
+from __future__ import annotations
+
+import torch
+from rltraining_trainer.dataflow import Source
+from rltraining_trainer.dataflow.gradients import GradientPush, GradientsInStep, GradientSource, Patience
+from rltraining_trainer.dataflow.gradients.accounts import Place
+
+NOW = 0.0
+"""Seconds to wait in tests: none."""
+DEADLINE = 2.0
+"""Seconds for which an update waits for others."""
+
+
+class Clock:
+    """Seconds, as the test sets them."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Sender:
+    """One incarnation of a sampler, and the answers that it got."""
+
+    def __init__(self, gradients: GradientSource, name: str, incarnation: str = "a") -> None:
+        self.gradients, self.name, self.incarnation = gradients, name, incarnation
+        self.answers: list[bool] = []
+        """For each answered push whether its gradient was used."""
+        self.joined = 0
+        """How often a join was answered."""
+        self.sums: list[list[float] | None] = []
+        self.last: GradientPush | None = None
+        self._sequence = 0
+
+    def push(self, place: Place | None = None, *, version: int = 0, value: float = 0.0) -> list[bool]:
+        """A gradient of this place, else of the one that is now; returns all answers until now."""
+        self._sequence += 1
+        self.last = GradientPush(
+            source=Source(self.name, self.incarnation, self._sequence),
+            place=place or self.gradients.place,
+            version=version,
+            gradient=torch.tensor([value]),
+            weight=1.0,
+            steps=1,
+            returns=torch.zeros(0),
+            terms={},
+        )
+        return self.repeat()
+
+    def repeat(self) -> list[bool]:
+        """The last push again, since its answer did not come."""
+        assert self.last is not None
+        self.gradients.push(self.last, self.answers.append)
+        return self.answers
+
+    def join(self) -> int:
+        self.gradients.join(self.name, self._admitted)
+        return self.joined
+
+    def _admitted(self) -> None:
+        self.joined += 1
+
+
+def names(pushes: list[GradientPush]) -> list[str]:
+    """Whose gradients these are."""
+    return [push.source.sender for push in pushes]
+
+
+class InStep:
+    """Holder, clock, and samplers that are expected: a, b and so on."""
+
+    def __init__(self, samplers: str = "abc", exchanges: int = 1, count: int | None = None) -> None:
+        self.clock, self.expected = Clock(), set(samplers)
+        patience = Patience(lambda: self.expected)
+        self.gradients = GradientsInStep(exchanges, patience, DEADLINE, count=count, clock=self.clock)
+        self.gradients.restart("x")
+        self.gradients.release()
+        self.senders = {name: self.start(name) for name in samplers}
+        for sender in self.senders.values():
+            sender.join()
+
+    def start(self, name: str, incarnation: str = "a") -> Sender:
+        return Sender(self.gradients, name, incarnation)
+
+    def push(self, samplers: str) -> None:
+        """Each sends a gradient of this place."""
+        for name in samplers:
+            self.senders[name].push()
+
+    @property
+    def ready(self) -> bool:
+        return self.gradients.is_ready(NOW)
+
+    def update(self) -> list[str]:
+        """Whose gradients were applied."""
+        taken = names(self.gradients.take())
+        self.gradients.release()
+        self.gradients.check_valid()
+        return taken
+
+    def iterate(self, samplers: str) -> float:
+        """One iteration of one exchange in which these take part; returns the seconds for which it waited."""
+        self.push(samplers)
+        if self.ready:
+            self.update()
+            return 0.0
+        self.clock.now += DEADLINE
+        assert self.ready, "nobody is waited for longer than the deadline"
+        self.update()
+        return DEADLINE
+
+    def answers(self, name: str) -> list[bool]:
+        return self.senders[name].answers

@@ -1,0 +1,348 @@
+"""Gradients of samplers that compute them with the same parameters."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gradient_senders import DEADLINE, InStep, names
+from rltraining_trainer.dataflow.gradients.accounts import Place
+
+EXCHANGES = 3
+
+
+def test_an_update_takes_one_gradient_of_each_sampler_in_the_order_of_their_names() -> None:
+    world = InStep()
+    world.push("cb")
+    assert not world.ready
+    world.push("a")
+    assert world.ready
+    assert world.update() == ["a", "b", "c"]
+    assert world.gradients.place == ("x", 1, 0)
+    assert world.gradients.counts() == (3, 3, 0, 0, 0)
+
+
+def test_nobody_is_answered_before_the_update() -> None:
+    world = InStep("ab")
+    world.push("ab")
+    assert world.ready
+    world.gradients.take()
+    newcomer = world.start("c")
+    newcomer.join()
+    assert world.answers("a") + world.answers("b") == []
+    assert newcomer.joined == 0, "it would get parameters of before the update"
+    world.gradients.release()
+    assert world.answers("a") == world.answers("b") == [True]
+    assert newcomer.joined == 1
+
+
+def test_after_the_deadline_an_update_goes_on_without_those_who_are_late() -> None:
+    world = InStep()
+    world.push("ab")
+    world.clock.now += DEADLINE - 0.01
+    assert not world.ready
+    world.clock.now += 0.01
+    assert world.ready
+    assert world.update() == ["a", "b"]
+
+
+def test_a_deadline_begins_with_the_first_gradient() -> None:
+    world = InStep()
+    world.clock.now += 100 * DEADLINE
+    world.push("a")
+    assert not world.ready
+
+
+def test_a_late_gradient_is_refused_and_its_sender_goes_on_with_the_others() -> None:
+    world = InStep("ab")
+    late = world.gradients.place
+    world.iterate("a")
+    b = world.senders["b"]
+
+    assert b.push(late) == [False]
+    assert world.gradients.counts() == (2, 1, 1, 0, 1)
+    assert b.push() == [False]
+    world.push("a")
+    assert world.update() == ["a", "b"]
+
+
+def test_a_gradient_that_comes_while_the_others_are_applied_is_late() -> None:
+    world = InStep("ab")
+    world.push("a")
+    world.gradients.take()
+    world.push("b")
+    assert world.gradients.counts() == (2, 1, 0, 1, 0)
+    world.gradients.release()
+    assert world.answers("b") == [False]
+    assert world.gradients.counts() == (2, 1, 1, 0, 1)
+
+
+def test_a_dead_sampler_costs_a_deadline_and_then_ever_more_seldom_one() -> None:
+    world = InStep("ab")
+    waits = [number for number in range(64) if world.iterate("a")]
+    assert waits == [0, 2, 6, 14, 30, 62]
+
+
+def test_a_slow_sampler_that_is_in_time_again_is_waited_for_as_ever() -> None:
+    world = InStep("ab")
+    world.iterate("a")
+    assert world.iterate("ab") == 0.0
+    assert world.iterate("a") == DEADLINE
+    assert world.iterate("a") == 0.0
+
+
+def test_a_restarted_sampler_is_waited_for_again() -> None:
+    world = InStep("ab")
+    for _ in range(10):
+        world.iterate("a")
+    world.push("a")
+    assert world.ready, "nobody waits for b"
+    world.senders["b"] = world.start("b", "second life")
+    assert world.senders["b"].join() == 1
+    assert not world.ready
+    world.push("b")
+    assert world.update() == ["a", "b"]
+
+
+def test_a_sampler_that_is_no_more_expected_is_not_waited_for() -> None:
+    world = InStep("ab")
+    world.expected.remove("b")
+    world.iterate("ab")
+    assert world.iterate("a") == 0.0
+
+
+def test_the_place_moves_through_the_exchanges_of_an_iteration() -> None:
+    world = InStep("a", EXCHANGES)
+    places = []
+    for _ in range(EXCHANGES + 1):
+        places.append(world.gradients.place[1:])
+        world.iterate("a")
+    assert places == [(0, 0), (0, 1), (0, 2), (1, 0)]
+
+
+def test_a_newcomer_waits_for_the_next_iteration_and_nobody_waits_for_it_until_then() -> None:
+    world = InStep("ab", EXCHANGES)
+    world.iterate("ab")
+    world.senders["b"] = world.start("b", "second life")
+    assert world.senders["b"].join() == 0
+
+    assert world.iterate("a") == world.iterate("a") == 0.0
+    assert world.gradients.place == ("x", 1, 0)
+    assert world.senders["b"].joined == 1
+    world.push("a")
+    assert not world.ready, "now it takes part"
+    world.push("b")
+    assert world.ready
+
+
+def test_whoever_is_late_with_one_exchange_takes_part_in_the_next() -> None:
+    world = InStep("ab", EXCHANGES)
+    late = world.gradients.place
+    world.iterate("a")
+    assert world.senders["b"].push(late) == [False]
+    world.push("ab")
+    assert world.update() == ["a", "b"]
+
+
+def test_whoever_comes_with_a_gradient_of_an_earlier_iteration_waits_for_the_next() -> None:
+    world = InStep("ab", EXCHANGES)
+    late = world.gradients.place
+    for _ in range(EXCHANGES + 1):
+        world.iterate("a")
+    assert world.senders["b"].push(late) == []
+    world.iterate("a")
+    assert world.answers("b") == []
+    world.iterate("a")
+    assert world.answers("b") == [False]
+
+
+def test_an_iteration_can_end_before_its_last_exchange() -> None:
+    """As PPO's do when the policy has moved far enough."""
+    world = InStep("a", EXCHANGES)
+    world.push("a")
+    world.gradients.take()
+    world.gradients.end_iteration()
+    newcomer = world.start("b")
+    newcomer.join()
+    world.gradients.release()
+    assert world.gradients.place == ("x", 1, 0)
+    assert newcomer.joined == 1
+
+
+def test_with_backup_samplers_an_update_takes_the_first_and_refuses_the_others() -> None:
+    world = InStep("abc", count=2)
+    place = world.gradients.place
+    for number in range(3):
+        world.push("ca")
+        assert world.ready
+        assert world.update() == ["a", "c"]
+        assert world.senders["b"].push(place) == [False] * (number + 1)
+    world.push("ab")
+    assert world.update() == ["a", "b"], "b is none that nobody waits for"
+
+
+def test_a_second_life_takes_the_place_of_the_first_within_an_update() -> None:
+    world = InStep("ab")
+    first, second = world.senders["a"], world.start("a", "second life")
+    first.push(value=1.0)
+    second.join()
+    second.push(value=2.0)
+    assert first.answers == [False]
+    assert not world.ready, "both are of the same sampler"
+    world.push("b")
+    taken = {push.source.sender: push for push in world.gradients.take()}
+    assert taken["a"].gradient.item() == 2.0
+    world.gradients.release()
+    assert (first.answers, second.answers) == ([False], [True])
+    assert world.gradients.counts() == (3, 2, 1, 0, 0)
+
+
+def test_a_repeated_push_is_answered_each_time_and_applied_once() -> None:
+    world = InStep("a")
+    a = world.senders["a"]
+    a.push()
+    assert a.repeat() == []
+    assert len(world.gradients.take()) == 1
+    assert a.repeat() == [], "it is being applied"
+    world.gradients.release()
+    assert a.answers == [True] * 3
+    assert a.repeat() == [True] * 4
+    assert world.gradients.counts() == (1, 1, 0, 0, 0)
+
+
+def test_a_repeated_push_of_a_refused_gradient_is_told_that_it_was_refused() -> None:
+    """Its sampler counts its environment steps with the first gradient that was used."""
+    world = InStep("ab")
+    late = world.gradients.place
+    world.iterate("a")
+    b = world.senders["b"]
+    b.push(late)
+    assert b.repeat() == [False, False]
+    world.iterate("ab")
+    assert b.repeat() == [False, False, True, True]
+
+
+def test_holders_take_only_what_all_of_them_have() -> None:
+    world = InStep("abc")
+    world.push("abc")
+    assert names(world.gradients.take(["a", "c"])) == ["a", "c"]
+    world.gradients.release()
+    assert [world.answers(name) for name in "abc"] == [[True], [False], [True]]
+    assert world.gradients.counts() == (3, 2, 1, 0, 1)
+
+
+def test_nobody_is_answered_while_there_are_no_parameters() -> None:
+    world = InStep("ab", EXCHANGES)
+    world.push("a")
+    world.gradients.restart("")
+    world.gradients.release()
+    newcomer = world.start("c")
+    newcomer.join()
+    world.senders["b"].push(Place("x"))
+    assert (world.answers("a"), world.answers("b"), newcomer.joined) == ([], [], 0)
+    assert not world.ready
+
+    world.gradients.restart("y")
+    world.gradients.release()
+    assert (world.answers("a"), world.answers("b"), newcomer.joined) == ([False], [False], 1)
+    assert world.gradients.place == ("y", 0, 0)
+    assert world.gradients.counts()[:4] == (2, 0, 2, 0)
+
+
+def test_a_learner_without_parameters_sleeps_while_samplers_wait_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Several holders wait for one that was lost: their processors are for what begins it anew."""
+    world = InStep("a")
+    world.gradients.restart("")
+    world.gradients.release()
+    world.start("b").join()
+    waits: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        world.clock.now += seconds
+        return False
+
+    def look() -> float:
+        assert len(looks) < 10, "it looks again and again"
+        looks.append(world.clock.now)
+        return world.clock.now
+
+    looks: list[float] = []
+    monkeypatch.setattr(world.gradients, "_clock", look)
+    monkeypatch.setattr(world.gradients._changed, "wait", wait)
+    assert not world.gradients.is_ready(0.25)
+    assert sum(waits) == pytest.approx(0.25)
+
+
+def test_patience_begins_anew_with_a_new_life_of_the_learners() -> None:
+    """Iterations are counted from 0 again: a sampler that was late in iteration 500 is not late until then."""
+    world = InStep("ab")
+    for _ in range(20):
+        world.iterate("a")
+    world.gradients.restart("y")
+    world.gradients.release()
+    world.push("a")
+    assert not world.ready
+    world.push("b")
+    assert world.ready
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["in the first iteration", "later"])
+def test_closing_answers_everybody(place: int) -> None:
+    world = InStep("ab", EXCHANGES)
+    for _ in range(EXCHANGES * place + 1):
+        world.iterate("ab")
+    newcomer, sums = world.start("c"), []
+    newcomer.join()
+    world.gradients.add("b", world.gradients.place, torch.ones(3), sums.append)
+    world.push("a")
+    assert (newcomer.joined, sums) == (0, [])
+    answered = len(world.answers("a"))
+
+    world.gradients.close()
+    world.gradients.close()
+    assert newcomer.joined == 1
+    assert sums == [None]
+    assert world.answers("a")[-1] is False
+    assert len(world.answers("a")) == answered + 1
+    assert world.senders["b"].push()[-1] is False
+    assert world.start("d").join() == 1
+    assert not world.gradients.is_ready(3600.0)
+    assert world.gradients.counts().queued == 0
+    assert world.gradients.counts().stale == 0, "the run is over: they were not late"
+
+
+class TestAllSamplersAreGone:
+    def test_a_newcomer_begins_the_next_iteration_when_nobody_else_is_in_this_one(self) -> None:
+        """The only sampler was started anew in the middle of an iteration."""
+        world = InStep("a", EXCHANGES)
+        world.iterate("a")
+        newcomer = world.start("a", "second life")
+        assert newcomer.join() == 0
+        assert not world.ready
+        assert newcomer.joined == 1
+        assert world.gradients.place == ("x", 1, 0)
+
+    def test_a_newcomer_waits_for_those_who_may_yet_come_for_a_while(self) -> None:
+        world = InStep("ab", EXCHANGES)
+        world.iterate("ab")
+        newcomer = world.start("a", "second life")
+        newcomer.join()
+        world.clock.now += 9 * DEADLINE
+        assert not world.ready
+        assert newcomer.joined == 0
+        world.clock.now += DEADLINE
+        assert not world.ready
+        assert newcomer.joined == 1
+
+    def test_what_the_dead_have_sent_is_applied_first(self) -> None:
+        world = InStep("a", EXCHANGES)
+        world.iterate("a")
+        world.push("a")
+        newcomer = world.start("a", "second life")
+        newcomer.join()
+        assert world.ready
+        assert world.update() == ["a"]
+        assert not world.ready
+        assert newcomer.joined == 1
