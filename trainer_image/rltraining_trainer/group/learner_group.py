@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -104,6 +104,15 @@ class Alone:
 
     def sum(self, gradient: Tensor, count: float) -> float:
         return count
+
+    def maximum(self, values: Sequence[float]) -> list[float]:
+        return [float(value) for value in values]
+
+    def broadcast(self, values: Tensor, source: int) -> None:
+        """They are its own."""
+
+    def barrier(self) -> None:
+        """Nobody to wait for."""
 
     def close(self) -> None:
         """Nothing to end."""
@@ -241,6 +250,21 @@ class LearnerGroup:
             GroupChanged: a learner was lost; `gradient` is of no use.
         """
         return self._together(lambda collectives: collectives.sum(gradient, count), alone=count)
+
+    def maximum(self, values: Sequence[float]) -> list[float]:
+        """The element-wise maximum of `values` over all learners. Raises GroupChanged: a learner was lost."""
+        own = [float(value) for value in values]
+        return self._together(lambda collectives: collectives.maximum(own), alone=own)
+
+    def broadcast(self, values: Tensor, source: int) -> None:
+        """Make contiguous `values`, on the CPU, those of rank `source`, in place. Raises GroupChanged: a learner was lost;
+        `values` are of no use then.
+        """
+        self._together(lambda collectives: collectives.broadcast(values, source), alone=None)
+
+    def barrier(self) -> None:
+        """Wait until all learners are here. Raises GroupChanged: one was lost."""
+        self.maximum([0.0])
 
     def close(self) -> None:
         """Leave the group: the others go on at once. May be called twice."""
