@@ -12,10 +12,12 @@ import traceback
 from collections.abc import Sequence
 
 import torch
+from rltraining_api.algorithms import UserAlgorithm
 from rltraining_api.contract import ExitCode, LearnerReport
 
 from rltraining_trainer.errors import TrainerError, one_line
 from rltraining_trainer.roles.context import Context, read_context
+from rltraining_trainer.roles.entry_point import run_own_algorithm
 from rltraining_trainer.roles.learner import run_learner
 from rltraining_trainer.roles.sampler import run_sampler
 from rltraining_trainer.roles.shards import run_replay
@@ -52,7 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         context = read_context()
         role = arguments[0]
         _stop_on_signal(context, force=role != "learner")
-        if role == "learner":
+        settings = context.job.spec.algorithm.parameters
+        if isinstance(settings, UserAlgorithm):
+            code, report = run_own_algorithm(context, settings)
+        elif role == "learner":
             code, report = run_learner(context)
         else:
             code = run_sampler(context) if role == "sampler" else run_replay(context)
