@@ -6,11 +6,23 @@ import argparse
 import os
 import platform
 
-from tests.bench import apex, distributed_replay, impala, limits, operator, replay, transport
+from tests.bench import (
+    algorithms,
+    apex,
+    distributed_replay,
+    gradients,
+    impala,
+    limits,
+    operator,
+    replay,
+    transport,
+)
 
 BENCHES = {
     "limits": limits.run,
     "transport": transport.run,
+    "algorithms": algorithms.run,
+    "gradients": gradients.run,
     "impala": impala.run,
     "replay": replay.run,
     "apex": apex.run,

@@ -46,9 +46,10 @@ class ProgressTracker:
         for experience in experiences:
             self.environment_steps += experience.steps
             self.episodes += experience.episodes
-            self.returns.add(experience.returns)
-            if self._smoothed is not None:
-                self._smoothed.add(experience.returns)
+            if experience.returns.numel():
+                self.returns.add(experience.returns)
+                if self._smoothed is not None:
+                    self._smoothed.add(experience.returns)
             if experience.lag is not None:
                 # A sampler may hold parameters of a learner that was lost: newer than ours, and no lag.
                 lag = float(max(0, experience.lag))

@@ -1,0 +1,86 @@
+"""All algorithms, learning, over RPC, to the stop rules of their examples: one table, and what was wanted of each.
+
+Seconds count from the first data that reaches the learner.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.bench.table import print_table, thousands
+from tests.bench.training import Measured, train
+
+
+class Task(NamedTuple):
+    example: str
+    overrides: tuple[str, ...] = ()
+    seconds: float | None = None
+    """Within which it is to be solved, in the median."""
+    steps_per_second: float | None = None
+    """At least."""
+
+
+LAST_100 = ("stop.meanReturn.episodes=100",)
+TASKS = (
+    Task("cartpole-a3c", seconds=5.0, steps_per_second=150_000),
+    Task("cartpole-a3c-published", seconds=20.0, steps_per_second=20_000),
+    Task("cartpole-two-holders"),
+    Task("cartpole-a2c"),
+    Task("cartpole-ppo", seconds=4.0),
+    Task("cartpole-impala", LAST_100, seconds=5.0, steps_per_second=150_000),
+    Task("cartpole-dqn-apex", seconds=30.0, steps_per_second=20_000),
+    Task("memory-cartpole-a3c"),
+    Task("memory-cartpole-impala"),
+    Task("pendulum-ppo"),
+    Task("pendulum-impala"),
+    Task("pendulum-ddpg-apex", seconds=120.0),
+)
+SUSTAINED_SECONDS = 10
+ENDLESS = ("stop.meanReturn=null", "stop.smoothedReturn=null", "stop.environmentSteps=1000000000")
+
+
+def run(seeds: int) -> None:
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for task in TASKS:
+            manifest = Path(f"examples/{task.example}.yaml")
+            results = [
+                train(manifest, seed, Path(folder) / f"{task.example}-{seed}", task.overrides)
+                for seed in range(seeds)
+            ]
+            endless = (*ENDLESS, f"stop.seconds={SUSTAINED_SECONDS}")
+            longer = train(manifest, 0, Path(folder) / f"{task.example}-longer", endless)
+            rows.append(_row(task, results, longer))
+    print_table(
+        (
+            "example",
+            "steps/s",
+            "wanted",
+            "s to solve: median (all)",
+            "wanted",
+            "steps to solve",
+            "lag",
+            "CPU",
+        ),
+        rows,
+    )
+    print(f"\n{seeds} seeds each; steps/s: of one more run that goes on for {SUSTAINED_SECONDS} s.")
+
+
+def _row(task: Task, results: list[Measured], longer: Measured) -> tuple[str, ...]:
+    seconds = [result.seconds if result.solved else float("inf") for result in results]
+    solved = [result.steps for result in results if result.solved]
+    shown = ", ".join(f"{taken:.1f}" if taken < float("inf") else "never" for taken in sorted(seconds))
+    return (
+        task.example,
+        thousands(longer.steps_per_second),
+        thousands(task.steps_per_second) if task.steps_per_second else "",
+        f"{statistics.median(seconds):.1f} ({shown})",
+        f"{task.seconds:.0f}" if task.seconds else "",
+        f"{statistics.median(solved):,.0f}" if solved else "",
+        f"{longer.last['policyLag']:.1f}",
+        longer.cpu,
+    )
