@@ -37,6 +37,10 @@ class Flow(Protocol):
     def algorithm(self) -> Algorithm: ...
 
     @property
+    def sends_large(self) -> bool:
+        """Whether messages had better go from memory to memory: see Endpoint."""
+
+    @property
     def services(self) -> Mapping[str, Handler]:
         """What samplers and other learners call."""
 

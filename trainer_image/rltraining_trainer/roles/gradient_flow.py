@@ -27,6 +27,7 @@ from rltraining_trainer.dataflow.gradients import (
 from rltraining_trainer.group import GroupChanged
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.link import LARGE_GRADIENT_BYTES
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import Experience
 from rltraining_trainer.transport import Endpoint, Handler
@@ -73,6 +74,10 @@ class GradientFlow:
         self._held_since: float | None = None  # this holder is ready, and waits for another one
 
     @property
+    def sends_large(self) -> bool:
+        return self.algorithm.parameters.nbytes >= LARGE_GRADIENT_BYTES
+
+    @property
     def services(self) -> Mapping[str, Handler]:
         return self._server.services
 
@@ -113,11 +118,12 @@ class GradientFlow:
         self, batch: Sequence[GradientPush] | None, normalizer: float, reduce: Reduce
     ) -> Mapping[str, float]:
         self._held_since = None
+        updates = self.algorithm.updates
         if self._agrees:
             batch = self._agree(int(normalizer), reduce)
         terms = self._apply(batch or (), reduce)
         if self._holders > 1 and not self._agrees:
-            terms = self._go_on(time.monotonic() + SPAN) or terms
+            terms = self._go_on(updates, time.monotonic() + SPAN) or terms
         return terms
 
     def collect(self, reduce: Reduce) -> None:
@@ -215,7 +221,7 @@ class GradientFlow:
         if self._index == 0:
             version = self._models.version
             self._experiences += [
-                Experience(push.steps, push.returns, len(push.returns), version - push.version)
+                Experience(push.steps, push.returns, push.returns.numel(), version - push.version)
                 for push in pushes
             ]
         terms = _mean_terms(pushes)
@@ -225,11 +231,14 @@ class GradientFlow:
             self._gradients.end_iteration()
         return terms
 
-    def _go_on(self, until: float) -> Mapping[str, float]:
-        """Apply what comes until then, without the other holders. The last update is published by the caller."""
+    def _go_on(self, published: int, until: float) -> Mapping[str, float]:
+        """Apply what comes until then, without the other holders. ``published``: after how many updates the parameters
+        were that are published; the last update is published by the caller."""
         terms: Mapping[str, float] = {}
         while (now := time.monotonic()) < until:
-            self._models.publish(self.algorithm.parameters)
+            if self.algorithm.updates != published:
+                self._models.publish(self.algorithm.parameters)
+                published = self.algorithm.updates
             self._gradients.release()
             if self._gradients.is_ready(until - now):
                 terms = self._apply(self._gradients.take(), _nothing) or terms
@@ -238,7 +247,7 @@ class GradientFlow:
     def _agree(self, length: int, reduce: Reduce) -> Sequence[GradientPush]:
         """The gradients of those samplers whose gradients every holder has."""
         assert isinstance(self._gradients, GradientsInStep)
-        here = torch.zeros(length)
+        here = torch.zeros(length, device=self._device)
         # What has come since the length was agreed upon is late.
         numbers = {name: number for name, number in self._numbers().items() if number < length}
         here[list(numbers.values())] = 1.0
@@ -261,6 +270,8 @@ def _nothing(gradient: torch.Tensor, count: float) -> float:
 
 
 def _mean_terms(pushes: Sequence[GradientPush]) -> dict[str, float]:
+    if len(pushes) == 1:
+        return pushes[0].terms
     total = sum(push.weight for push in pushes) or 1.0
     names = pushes[0].terms
     return {name: sum(push.terms.get(name, 0.0) * push.weight for push in pushes) / total for name in names}

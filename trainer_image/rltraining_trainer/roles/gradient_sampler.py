@@ -17,14 +17,12 @@ from rltraining_trainer.dataflow import flatten_parameters
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.link import LearnerLink
+from rltraining_trainer.roles.link import LARGE_GRADIENT_BYTES, LearnerLink
 from rltraining_trainer.roles.seeds import sampler_seed
 from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
 
 Settings = A3c | A2c | Ppo
 
-LARGE_GRADIENT = 1 << 20
-"""Bytes of a gradient from which on it had better go from memory to memory: see Endpoint."""
 _NO_RETURNS = torch.zeros(0)
 
 
@@ -42,7 +40,7 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
         context.pod,
         context.token,
         threads=2,
-        direct=parameters.nbytes >= LARGE_GRADIENT * len(context.learners),
+        direct=parameters.nbytes >= LARGE_GRADIENT_BYTES * len(context.learners),
     )
     holders = Holders(context, endpoint, parameters.detach())
     MemberServer(context.http_port, context.token, ready=lambda: holders.attached, documents={}).start()

@@ -28,7 +28,6 @@ from rltraining_trainer.policy import export_policy
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.flow import Flow
 from rltraining_trainer.roles.gradient_flow import GradientFlow
-from rltraining_trainer.roles.link import is_large
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.record import RunRecord
 from rltraining_trainer.roles.replay_flow import ReplayFlow
@@ -82,7 +81,7 @@ class Learner:
         self._flow = self._make_flow(live)
         self._group = self._make_group() if len(context.learners) > 1 else Alone()
         services = {**self._flow.services, **self._group.services}
-        self._endpoint = Endpoint(context.pod, context.token, services, direct=is_large(self._spaces[0]))
+        self._endpoint = Endpoint(context.pod, context.token, services, direct=self._flow.sends_large)
         self._http = MemberServer(
             context.http_port,
             context.token,
@@ -247,12 +246,13 @@ class Learner:
         if self._batch is None and not over:
             self._batch = self._next_batch()
         batch = None if over else self._batch
+        checkpoint = leaving or (record is not None and record.wants_checkpoint(time.monotonic()))
         round_ = self._group.begin(
             self._flow.normalizer(batch) if batch is not None else 0.0,
-            over,
+            over and not checkpoint,  # the last checkpoint comes first: it may fail, and all go back
             update=self._flow.allows_update(batch),
-            hold=self._flow.holds(batch),
-            checkpoint=leaving or (record is not None and record.wants_checkpoint(time.monotonic())),
+            hold=over or self._flow.holds(batch),
+            checkpoint=checkpoint,
         )
         if round_.checkpoint:
             self._flow.collect(self._group.sum)

@@ -23,6 +23,10 @@ LARGE_BYTES = 4096
 """An observation from which on it matters how messages travel, which hold many: an 84x84 frame has 7,056."""
 
 
+LARGE_GRADIENT_BYTES = 1 << 20
+"""The same for a gradient and the parameters that come back, one tensor each."""
+
+
 def is_large(observation: spaces.Space) -> bool:
     """Whether messages about such observations had better go from memory to memory: see Endpoint."""
     if observation.shape is None or observation.dtype is None:

@@ -55,6 +55,7 @@ class RunRecord:
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
         self._next_metrics = 0.0
+        self._ended = False  # the last checkpoint is written
 
     @property
     def begun(self) -> bool:
@@ -62,7 +63,10 @@ class RunRecord:
         return self.progress.environment_steps > 0
 
     def look(self, terms: Mapping[str, Tensor | float] | None, now: float) -> None:
-        """After an update with these terms of its loss, or, with None, when none could be made: count, and see what is due."""
+        """After an update with these terms of its loss, or, with None, when none could be made: count, and see what is due.
+        Nothing counts any more when the last checkpoint is written."""
+        if self._ended:
+            return
         if experiences := self._flow.experiences():
             self.progress.add(experiences, now)
         self._live.look(now)
@@ -74,19 +78,21 @@ class RunRecord:
 
     def wants_checkpoint(self, now: float) -> bool:
         """Whether it is time for one, or the run is over."""
-        return now >= self._next_checkpoint or self.stop_reason is not None
+        return now >= self._next_checkpoint or (self.stop_reason is not None and not self._ended)
 
     def save(self) -> None:
         """Have a checkpoint of this moment written, in the background."""
         self._next_checkpoint = time.monotonic() + self._every_seconds
         state = snapshot(self._get_state())
         self._checkpoints.submit(self.progress.environment_steps, state)
+        self._ended = self.stop_reason is not None
         if not self._flow.shares_whole:
             self._newest = state
 
     def go_back(self) -> None:
         """To the newest checkpoint, or to the beginning: a learner was lost that had a part of the state."""
         self._set_state(self._newest, "in memory")
+        self._ended, self.stop_reason = False, None
         self._metrics.close()
         self._times_back += 1
         self._metrics = self._open_metrics(self.progress.environment_steps)

@@ -30,6 +30,7 @@ from rltraining_trainer.networks import build_deterministic, build_q_network
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.flow import WholeState
 from rltraining_trainer.roles.followers import Drawers, Follower, draws
+from rltraining_trainer.roles.link import is_large
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import Experience
 from rltraining_trainer.roles.shards import KeptShard, transition_columns
@@ -60,6 +61,7 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
     ) -> None:
         self.algorithm = _make_learner(settings, context, of, device)
         self._pod = context.pod
+        self._large = is_large(of[0])
         self._endpoint = endpoint
         seed = context.job.spec.seed + context.index
         item_bytes = sum(column.nbytes for column in transition_columns(*of).values())
@@ -77,6 +79,10 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
         self._follower = Follower(
             context, endpoint, "shards", lambda: draws(self._replay.stats()), self._replay.set_shards
         )
+
+    @property
+    def sends_large(self) -> bool:
+        return self._large
 
     @property
     def services(self) -> Mapping[str, Handler]:

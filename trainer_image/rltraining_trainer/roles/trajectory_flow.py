@@ -55,6 +55,7 @@ class TrajectoryFlow(WholeState[ImpalaLearner]):
         network, distribution = build_actor_critic(spec.network, *of)
         self.algorithm = ImpalaLearner(network, distribution, settings, spec.stop.environment_steps, device)
         self._settings, self._models = settings, models
+        self._large = is_large(of[0])
         self._queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(settings.queue_capacity)
         self._server = TrajectoryServer(self._queue, models)
         self._batch: list[Trajectory] = []
@@ -63,6 +64,10 @@ class TrajectoryFlow(WholeState[ImpalaLearner]):
         self._reports = SamplerReports(models)  # of the other learners
         self._told = _Told()
         self._follower = Follower(context, endpoint, "report", self._tell, lambda answer: None)
+
+    @property
+    def sends_large(self) -> bool:
+        return self._large
 
     @property
     def services(self) -> Mapping[str, Handler]:
