@@ -90,6 +90,7 @@ class GradientSource(ABC):
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._pushed = self._applied = self._dropped = self._stale = 0
+        self._taken = 0  # of those applied: since the last release, so that parameters do not show it yet
         self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
         self._refused: dict[str, Source] = {}  # per sender, its last gradient that was of no use
         self._answers: list[Callable[[], None]] = []  # to be given with the next release
@@ -139,10 +140,11 @@ class GradientSource(ABC):
             return GradientCounts(self._pushed, self._applied, self._dropped, self._queued(), self._stale)
 
     def get_state(self) -> GradientState:
+        """Before ``release`` it is that of the parameters before the update."""
         with self._changed:
             return {
                 "pushed": self._pushed,
-                "applied": self._applied,
+                "applied": self._applied - self._taken,
                 "stale": self._stale,
                 "seen": dict(self._seen),
             }
@@ -189,7 +191,8 @@ class GradientSource(ABC):
         """It is of no use."""
         self._dropped += 1
         self._stale += stale
-        self._refused[source.sender] = source
+        if self._seen.get(source.sender) == (source.incarnation, source.sequence):
+            self._refused[source.sender] = source
 
     def _drop(self, entries: Sequence[Entry], *, stale: bool = False) -> None:
         """They are of no use; they are answered with the next release."""

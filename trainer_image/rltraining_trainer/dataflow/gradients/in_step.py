@@ -114,6 +114,7 @@ class GradientsInStep(GradientSource):
                 self._patience.came_late(self._awaited - used.keys(), self.place.iteration)
             self._patience.came_in_time(used)
             self._applied += len(used)
+            self._taken = len(used)
             self._answer_later(list(used.values()), used=True)
             self._drop([entry for name, entry in self._entries.items() if name not in used], stale=True)
             self._entries = {}
@@ -129,7 +130,7 @@ class GradientsInStep(GradientSource):
     def restart(self, epoch: str) -> None:
         with self._changed:
             self._drop(list(self._entries.values()))
-            self._entries = {}
+            self._entries, self._taken = {}, 0
             self._patience.begin_anew()
             self._busy = True
             self._next = Place(epoch)
@@ -137,6 +138,7 @@ class GradientsInStep(GradientSource):
     def release(self) -> None:
         """The next place begins."""
         with self._changed:
+            self._taken = 0
             sums = self._begin(self._next) if self._busy else []
         for answer in sums:
             answer()

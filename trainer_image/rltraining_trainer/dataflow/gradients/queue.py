@@ -88,12 +88,14 @@ class GradientQueue(GradientSource):
             wanted = min(self._count(), len(self._entries))
             taken = [self._entries.popleft()[0] for _ in range(wanted)]
             self._applied += len(taken)
+            self._taken += len(taken)
             self._in_use += taken
             self._move_up()
             return [entry.push for entry in taken]
 
     def release(self) -> None:
         with self._changed:
+            self._taken = 0
             self._answer_later(self._in_use, used=True)
             self._in_use = []
         super().release()
@@ -103,7 +105,7 @@ class GradientQueue(GradientSource):
             self._drop([entry for entry, _ in self._entries])
             self._entries.clear()
             self._answer_later(self._in_use, used=True)
-            self._in_use = []
+            self._in_use, self._taken = [], 0
             self.place = Place(epoch)
             self._changed.notify_all()
 

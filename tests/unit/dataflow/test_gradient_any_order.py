@@ -1,0 +1,288 @@
+"""Every gradient is accounted for and every call is answered once, whatever the order in which things happen."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+from gradient_senders import DEADLINE, NOW, Clock
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from rltraining_trainer.dataflow import Source
+from rltraining_trainer.dataflow.gradients import (
+    GradientPush,
+    GradientQueue,
+    GradientsInStep,
+    GradientSource,
+    Patience,
+)
+from rltraining_trainer.dataflow.gradients.accounts import GradientState, Place
+
+SAMPLERS = "abc"
+INDEX = st.integers(0, len(SAMPLERS) - 1)
+
+
+class Call:
+    """A push or a join, and how it was answered."""
+
+    def __init__(self, machine: AnyOrder, source: Source | None = None) -> None:
+        self.machine, self.source = machine, source
+        self.answers = 0
+
+    def __call__(self, used: bool | None = None) -> None:
+        machine = self.machine
+        self.answers += 1
+        assert self.answers == 1, "answered twice"
+        assert machine.gradients.place.epoch or machine.closed, "there are no parameters to answer with"
+        machine.check_moment(self)
+        if used is False:
+            assert self.source not in machine.applied, "it was used"
+            machine.refused.add(self.source)
+        elif used is True:
+            assert self.source not in machine.refused, "it had been said that it was not used"
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """What holds for gradients of both kinds."""
+
+    gradients: GradientSource
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock, self.epochs = Clock(), 1
+        self.calls: list[Call] = []
+        self.pushes: dict[str, list[GradientPush]] = {name: [] for name in SAMPLERS}
+        self.lives, self.sequences = Counter[str](), Counter[str]()
+        self.applied: Counter[Source] = Counter()
+        self.refused: set[Source | None] = set()
+        self.in_use: list[Source] = []
+        self.busy = self.closed = False
+        self.pushed = 0
+        self.state: GradientState | None = None
+        self.gradients = self.make()
+        self.go_on_with_an_epoch()
+
+    def make(self) -> GradientSource:
+        raise NotImplementedError
+
+    def check_moment(self, call: Call) -> None:
+        raise NotImplementedError
+
+    def take(self) -> list[GradientPush]:
+        raise NotImplementedError
+
+    def go_on_with_an_epoch(self) -> None:
+        self.epochs += 1
+        self.gradients.restart(f"epoch {self.epochs}")
+        self.publish()
+
+    def publish(self) -> None:
+        self.busy, self.in_use = False, []
+        self.gradients.release()
+
+    @rule(index=INDEX, behind=st.integers(0, 2), position=st.integers(0, 2), lost=st.booleans())
+    def push(self, index: int, behind: int, position: int, lost: bool) -> None:
+        """Of this place mostly, or of another one; perhaps its answer gets lost, and it comes again."""
+        name, place = SAMPLERS[index], self.gradients.place
+        if behind:
+            place = Place(place.epoch or "epoch 0", max(0, place.iteration - behind + 1), position)
+        self.sequences[name] += 1
+        source = Source(name, str(self.lives[name]), self.sequences[name])
+        push = GradientPush(source, place, behind, torch.zeros(1), 1.0, 1, torch.zeros(0), {})
+        self.pushes[name].append(push)
+        self.pushed += 1
+        self.send(push)
+        if lost:
+            self.send(push)
+
+    @rule(index=INDEX)
+    def repeat(self, index: int) -> None:
+        if pushes := self.pushes[SAMPLERS[index]]:
+            self.send(pushes[-1])
+
+    @rule(index=INDEX)
+    def restart_a_sampler(self, index: int) -> None:
+        name = SAMPLERS[index]
+        self.lives[name] += 1
+        self.sequences[name] = 0
+        self.pushes[name].clear()
+        self.join(index)
+
+    @rule(index=INDEX)
+    def join(self, index: int) -> None:
+        self.calls.append(Call(self))
+        self.gradients.join(SAMPLERS[index], self.calls[-1])
+
+    @rule(seconds=st.sampled_from([0.5, DEADLINE, 20 * DEADLINE]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    @precondition(lambda self: not self.busy)
+    @rule(publish=st.booleans())
+    def update(self, publish: bool) -> None:
+        """As the learner does; what others do before the parameters are published comes in between."""
+        if not self.gradients.is_ready(NOW):
+            return
+        self.busy = True
+        taken = [push.source for push in self.take()]
+        assert not self.refused & set(taken), "it had been said that it was not used"
+        self.in_use = taken
+        self.applied.update(taken)
+        assert all(self.applied[source] == 1 for source in taken), "applied twice"
+        assert self.gradients.counts().applied >= len(taken)
+        if publish:
+            self.publish()
+
+    @precondition(lambda self: self.busy)
+    @rule()
+    def release(self) -> None:
+        self.publish()
+
+    @precondition(lambda self: not self.closed)
+    @rule(parted=st.booleans())
+    def restart(self, parted: bool) -> None:
+        if parted:
+            self.gradients.restart("")
+            self.publish()
+        else:
+            self.go_on_with_an_epoch()
+
+    @rule()
+    def keep_a_checkpoint(self) -> None:
+        self.state = self.gradients.get_state()
+
+    @precondition(lambda self: self.state is not None and not self.closed)
+    @rule()
+    def go_back(self) -> None:
+        assert self.state is not None
+        self.gradients.restart("")
+        self.publish()
+        self.gradients.set_state(self.state)
+        assert self.gradients.counts().applied == self.state["applied"]
+        self.go_on_with_an_epoch()
+
+    @rule(chance=st.integers(0, 9))
+    def close(self, chance: int) -> None:
+        if chance == 0:
+            self.closed, self.busy, self.in_use = True, False, []
+            self.gradients.close()
+
+    @invariant()
+    def all_gradients_are_accounted_for(self) -> None:
+        self.gradients.check_valid()
+        counts = self.gradients.counts()
+        assert counts.pushed == self.pushed
+        assert counts.stale <= counts.dropped
+
+    def teardown(self) -> None:
+        self.closed, self.busy, self.in_use = True, False, []
+        self.gradients.close()
+        self.all_gradients_are_accounted_for()
+        assert self.gradients.counts().queued == 0
+        assert [call.answers for call in self.calls] == [1] * len(self.calls), "somebody waits for ever"
+
+    def send(self, push: GradientPush) -> None:
+        self.calls.append(Call(self, push.source))
+        self.gradients.push(push, self.calls[-1])
+
+
+class QueueInAnyOrder(AnyOrder):
+    COUNT, CAPACITY, STALENESS = 2, 0, 5
+
+    def make(self) -> GradientQueue:
+        self.version = 0
+        return GradientQueue(
+            lambda: self.COUNT,
+            DEADLINE,
+            lambda: self.version,
+            capacity=self.CAPACITY,
+            max_staleness=self.STALENESS,
+            clock=self.clock,
+        )
+
+    def take(self) -> list[GradientPush]:
+        assert isinstance(self.gradients, GradientQueue)
+        taken = self.gradients.take()
+        assert 1 <= len(taken) <= self.COUNT
+        assert all(self.version - push.version <= self.STALENESS for push in taken), "too old"
+        return taken
+
+    def publish(self) -> None:
+        self.version += 1
+        super().publish()
+
+    def check_moment(self, call: Call) -> None:
+        assert call.source not in self.in_use, "its parameters are not published yet"
+        if self.CAPACITY == 0 and call.source is not None and not self.closed:
+            waiting = [entry.push.source for entry, _ in self.gradients._entries]  # type: ignore[attr-defined]
+            assert call.source not in waiting, (
+                "it is answered before it was applied, and there is no room for it"
+            )
+
+
+class QueueWithRoomInAnyOrder(QueueInAnyOrder):
+    CAPACITY = 2
+
+
+class InStepInAnyOrder(AnyOrder):
+    EXCHANGES, COUNT = 2, None
+
+    def make(self) -> GradientsInStep:
+        patience = Patience(lambda: set(SAMPLERS))
+        return GradientsInStep(self.EXCHANGES, patience, DEADLINE, count=self.COUNT, clock=self.clock)
+
+    def take(self) -> list[GradientPush]:
+        assert isinstance(self.gradients, GradientsInStep)
+        place, here = self.gradients.place, self.gradients.names()
+        wanted = here[:-1] if self.epochs % 3 == 0 else None  # what another holder has, too
+        taken = self.gradients.take(wanted)
+        assert {push.source.sender for push in taken} == set(here if wanted is None else wanted)
+        assert all(push.place == place for push in taken), "of other parameters"
+        if len(self.applied) % 3 == 2:
+            self.gradients.end_iteration()
+        return taken
+
+    def check_moment(self, call: Call) -> None:
+        assert not self.busy, "the parameters are being changed"
+        if call.source is not None and not self.closed:
+            entry = self.gradients._entries.get(call.source.sender)  # type: ignore[attr-defined]
+            assert entry is None or entry.push.source != call.source, "it is answered before it was applied"
+
+    @rule(index=INDEX, behind=st.booleans())
+    def add(self, index: int, behind: bool) -> None:
+        assert isinstance(self.gradients, GradientsInStep)
+        place = self.gradients.place
+        asked: list[None] = []
+        self.sums.append(asked)
+        answer = lambda total: asked.append(None)  # noqa: E731
+        place = place._replace(iteration=place.iteration - behind)
+        self.gradients.add(SAMPLERS[index], place, torch.ones(3), answer)
+
+    @invariant()
+    def no_sum_is_answered_twice(self) -> None:
+        assert all(len(asked) <= 1 for asked in self.sums)
+
+    def __init__(self) -> None:
+        self.sums: list[list[None]] = []
+        super().__init__()
+
+    def teardown(self) -> None:
+        super().teardown()
+        assert all(len(asked) == 1 for asked in self.sums), "somebody waits for a sum for ever"
+
+
+class BackupSamplersInAnyOrder(InStepInAnyOrder):
+    COUNT = 2
+
+
+def quickly(machine: type[AnyOrder]) -> type:
+    case = machine.TestCase
+    case.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+    return case
+
+
+TestQueue = quickly(QueueInAnyOrder)
+TestQueueWithRoom = quickly(QueueWithRoomInAnyOrder)
+TestInStep = quickly(InStepInAnyOrder)
+TestBackupSamplers = quickly(BackupSamplersInAnyOrder)

@@ -1,0 +1,263 @@
+"""The services "push", "pull" and "sum", called as the endpoint calls them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gradient_senders import NOW
+from rltraining_trainer.dataflow import ModelServer
+from rltraining_trainer.dataflow.gradients import (
+    GradientQueue,
+    GradientServer,
+    GradientsInStep,
+    Patience,
+    reduce_gradients,
+)
+from rltraining_trainer.transport import Parked
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "servers.json").read_text())
+SIZE = 3
+
+
+class Holder:
+    """A learner of three parameters that are 1, 2 and 3, with plain gradient descent of learning rate 1."""
+
+    def __init__(self, count: int = 1, max_staleness: int | None = None, size: int = SIZE) -> None:
+        self.models = ModelServer()
+        self.gradients = GradientQueue(
+            lambda: count, 2.0, lambda: self.models.version, max_staleness=max_staleness
+        )
+        self.server = GradientServer(self.gradients, self.models, size)
+        self.parameters = torch.arange(1.0, size + 1)
+        self.models.publish(self.parameters)
+        self.gradients.restart("x")
+        self.gradients.release()
+
+    def update(self, reduction: Any = "Sum") -> None:
+        if self.gradients.is_ready(NOW):
+            pushes = self.gradients.take()
+            weights = [push.weight for push in pushes]
+            self.parameters -= reduce_gradients([push.gradient for push in pushes], weights, reduction)
+            self.models.publish(self.parameters)
+        self.gradients.release()
+        self.gradients.check_valid()
+
+
+def make_push(**changes: Any) -> dict[str, Any]:
+    """A push that is in order, but for ``changes``; those that are ... are left out."""
+    push: dict[str, Any] = {
+        "incarnation": "a",
+        "sequence": 1,
+        "version": 1,
+        "place": ("x", 0, 0),
+        "gradient": torch.ones(SIZE),
+        "weight": 1.0,
+        "steps": 4,
+        "returns": torch.zeros(2),
+        "terms": {"loss": 0.5},
+    }
+    return {name: value for name, value in (push | changes).items() if value is not ...}
+
+
+def answers(parked: Parked) -> list[Any]:
+    found: list[Any] = []
+    parked.attach(lambda answer: found.append(answer[1]))
+    return found
+
+
+def test_a_push_is_answered_with_the_parameters_that_it_led_to() -> None:
+    holder = Holder()
+    answered = answers(holder.server.push("s", make_push()))
+    assert answered == []
+    holder.update()
+    (answer,) = answered
+    assert answer.pop("parameters").tolist() == [0, 1, 2]
+    assert answer == {"version": 2, "done": False, "place": ("x", 0, 0), "used": True}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((name, ...) for name in make_push()),
+        ("gradient", torch.ones(SIZE + 1)),
+        ("gradient", torch.ones(1, SIZE)),
+        ("gradient", torch.ones(SIZE, dtype=torch.float64)),
+        ("gradient", torch.ones(SIZE, dtype=torch.float16)),
+        ("gradient", [1.0] * SIZE),
+        ("version", "1"),
+        ("sequence", 1.0),
+        ("incarnation", 7),
+        ("place", ("x", 0)),
+        ("place", ["x", 0, 0]),
+        ("place", (0, "x", 0)),
+        ("weight", math.nan),
+        ("weight", math.inf),
+        ("weight", -1.0),
+        ("steps", -1),
+        ("steps", 1.5),
+        ("returns", torch.tensor(1.0)),
+        ("returns", torch.zeros(2, 2)),
+        ("terms", {"loss": "small"}),
+        ("terms", {"loss": torch.zeros(2)}),
+        ("terms", [0.5]),
+    ],
+)
+def test_a_malformed_push_is_refused_with_the_name_of_the_field(field: str, value: Any) -> None:
+    """It would otherwise end the learner's loop, and with it the run."""
+    holder = Holder()
+    with pytest.raises((TypeError, ValueError), match=f"the field {field} must be"):
+        holder.server.push("s", make_push(**{field: value}))
+    assert holder.gradients.counts().pushed == 0
+
+
+@pytest.mark.parametrize("payload", [None, 7, [], torch.zeros(3)])
+def test_what_is_no_push_at_all_is_refused(payload: Any) -> None:
+    holder = Holder()
+    with pytest.raises(TypeError, match="the field gradient must be"):
+        holder.server.push("s", payload)
+    with pytest.raises(TypeError, match="the field version must be"):
+        holder.server.pull("s", payload)
+
+
+def make_in_step() -> GradientServer:
+    models = ModelServer()
+    gradients = GradientsInStep(1, Patience(lambda: ["s"]), 2.0)
+    gradients.restart("x")
+    gradients.release()
+    return GradientServer(gradients, models, SIZE)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("place", ("x",)),
+        ("part", torch.zeros(3)),
+        ("part", torch.zeros(2, dtype=torch.float64)),
+        ("part", torch.tensor(0.0, dtype=torch.float64)),
+        ("part", 0.0),
+    ],
+)
+def test_a_malformed_part_of_a_sum_is_refused(field: str, value: Any) -> None:
+    part = {"place": ("x", 0, 0), "part": torch.zeros(3, dtype=torch.float64)}
+    with pytest.raises((TypeError, ValueError), match=f"the field {field} must be"):
+        make_in_step().sum("s", part | {field: value})
+
+
+def test_only_samplers_in_step_have_something_to_add_up() -> None:
+    assert set(make_in_step().services) == {"push", "pull", "sum"}
+    assert set(Holder().server.services) == {"push", "pull"}
+
+
+def test_a_pull_at_the_current_version_moves_no_bytes() -> None:
+    holder = Holder()
+    (answer,) = answers(holder.server.pull("s", {"version": holder.models.version}))
+    assert answer["parameters"] is None
+    assert holder.models.bytes_sent == 0
+    (answer,) = answers(holder.server.pull("s", {"version": 0}))
+    assert answer["parameters"].tolist() == [1, 2, 3]
+    assert holder.models.bytes_sent == 4 * SIZE
+
+
+def test_the_push_that_is_refused_brings_newer_parameters_and_the_next_one_is_used() -> None:
+    holder = Holder(max_staleness=0)
+    first = answers(holder.server.push("s", make_push(version=1)))
+    holder.update()
+    second = answers(holder.server.push("t", make_push(version=1)))
+    holder.update()
+    assert ([answer["used"] for answer in first + second], holder.gradients.counts().stale) == (
+        [True, False],
+        1,
+    )
+    assert second[0]["parameters"].tolist() == holder.parameters.tolist()
+    third = answers(holder.server.push("t", make_push(version=second[0]["version"], sequence=2)))
+    holder.update()
+    assert third[0]["used"]
+
+
+def test_versions_grow_strictly() -> None:
+    holder = Holder()
+    versions = []
+    for sequence in range(5):
+        answered = answers(holder.server.push("s", make_push(sequence=sequence)))
+        holder.update()
+        versions.append(answered[0]["version"])
+    assert versions == sorted(set(versions))
+
+
+def test_no_answer_has_a_later_place_than_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gradient would be applied that was computed with older ones. The update comes while an answer is made."""
+    models = ModelServer()
+    gradients = GradientsInStep(1, Patience(lambda: ["s"]), 2.0)
+    gradients.restart("x")
+    gradients.release()
+    server = GradientServer(gradients, models, SIZE)
+    models.publish(torch.zeros(SIZE))
+    push = answers(server.push("s", make_push()))
+    newer_than = models.newer_than
+
+    def update_meanwhile(version: int) -> tuple[int, torch.Tensor | None]:
+        monkeypatch.undo()
+        found = newer_than(version)
+        gradients.take()
+        models.publish(torch.ones(SIZE))
+        gradients.release()
+        return found
+
+    monkeypatch.setattr(models, "newer_than", update_meanwhile)
+    (answer,) = answers(server.pull("t", {"version": 0}))
+    assert (answer["place"], answer["parameters"].tolist()) == (("x", 0, 0), [0, 0, 0])
+    assert push[0]["place"] == ("x", 1, 0)
+
+
+def test_the_end_is_told_to_all() -> None:
+    holder = Holder()
+    waiting = answers(holder.server.push("s", make_push()))
+    holder.server.finish()
+    late = answers(holder.server.push("t", make_push())) + answers(holder.server.pull("u", {"version": 0}))
+    assert [(answer["done"], answer["used"]) for answer in waiting + late] == [(True, False)] * 3
+
+
+@pytest.mark.parametrize("reduction", ["Sum", "Mean"])
+def test_machins_servers_reduce_to_the_same(reduction: Any) -> None:
+    """Two workers push twice what a product of the weights 1, 2 and 3 has as its gradient."""
+    holder = Holder(count=4)
+    gradient = holder.parameters.prod() / holder.parameters
+    for worker in "ab":
+        for sequence in range(2):
+            holder.server.push(worker, make_push(gradient=gradient.clone(), sequence=sequence))
+    holder.update(reduction)
+    assert holder.parameters.tolist() == VECTORS["reduce"][reduction.lower()]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_the_mean_of_equal_gradients_is_that_gradient_and_their_sum_is_count_times_it(count: int) -> None:
+    gradient = torch.tensor([0.5, -2.0, 3.25])
+    gradients, weights = [gradient.clone() for _ in range(count)], [1.0] * count
+    torch.testing.assert_close(reduce_gradients(gradients, weights, "Mean"), gradient)
+    torch.testing.assert_close(reduce_gradients(gradients, weights, "Sum"), count * gradient)
+
+
+def test_a_mean_weighs_gradients_by_their_steps() -> None:
+    gradients = [torch.tensor([4.0]), torch.tensor([0.0]), torch.tensor([9.0])]
+    assert reduce_gradients(gradients, [1.0, 3.0, 0.0], "Mean").tolist() == [1.0]
+    assert reduce_gradients(gradients, [0.0, 0.0, 0.0], "Mean").tolist() == [0.0]
+    assert [gradient.item() for gradient in gradients] == [4, 0, 9], "the pushes are as they were"
+
+
+@pytest.mark.parametrize("reduction", ["Sum", "Mean"])
+def test_one_worker_is_a_local_loop_bit_for_bit(reduction: Any) -> None:
+    holder, generator = Holder(), torch.Generator().manual_seed(0)
+    local = holder.parameters.clone()
+    for sequence in range(20):
+        gradient = torch.randn(SIZE, generator=generator)
+        local -= gradient
+        answered = answers(
+            holder.server.push("s", make_push(gradient=gradient, sequence=sequence, weight=0.3))
+        )
+        holder.update(reduction)
+        assert torch.equal(answered[0]["parameters"], local)
