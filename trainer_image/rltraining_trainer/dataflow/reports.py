@@ -66,6 +66,33 @@ class _Waiting:
     until: float
 
 
+class Lived:
+    """What somebody who needs no parameters has to report: counts over a whole life, and returns once. One thread may add
+    while another takes."""
+
+    def __init__(self) -> None:
+        self.news = False
+        """Something was added since it was last taken."""
+        self._steps = self._episodes = 0
+        self._returns: list[Tensor] = []
+        self._lock = threading.Lock()
+
+    def add(self, steps: int, episodes: int, returns: Tensor) -> None:
+        with self._lock:
+            self.news = True
+            self._steps += steps
+            self._episodes += episodes
+            self._returns.append(returns)
+
+    def take(self) -> dict[str, Any]:
+        """A report, but for its ``incarnation`` and ``sequence``."""
+        with self._lock:
+            self.news = False
+            returns, self._returns = torch.cat([torch.zeros(0), *self._returns]), []
+            counts = {"steps": self._steps, "episodes": self._episodes, "returns": returns}
+        return {"version": WANTS_NONE, "shard": None, **counts}
+
+
 class SamplerReports:
     """Answers the services "report" and "pull". RPC threads call them; the learner's loop calls the rest.
 

@@ -15,22 +15,54 @@ from rltraining_trainer.roles.progress import Experience
 from rltraining_trainer.transport import Handler
 
 
-class Algorithm(Protocol):
+class Recordable(Protocol):
     """The state that an update changes, and that a checkpoint keeps."""
 
-    parameters: Tensor
-    """All parameters that samplers need, ``[N]``."""
     updates: int
     """Made so far, also before a restart."""
 
-    @property
-    def network(self) -> PolicyNetwork: ...
     def learning_rate(self, environment_steps: int) -> float: ...
     def get_state(self) -> dict[str, Any]: ...
     def set_state(self, state: dict[str, Any]) -> None: ...
 
 
-class Flow(Protocol):
+class Algorithm(Recordable, Protocol):
+    """The same of an algorithm that samplers take parameters of."""
+
+    parameters: Tensor
+    """All that samplers need of this learner, ``[N]``."""
+
+    @property
+    def network(self) -> PolicyNetwork: ...
+
+
+class Recorded(Protocol):
+    """What the record of a run asks of what learns."""
+
+    @property
+    def algorithm(self) -> Recordable: ...
+
+    @property
+    def shares_whole(self) -> bool:
+        """Whether each learner has the whole state; otherwise each has a part, and all go back to a checkpoint together."""
+
+    def experiences(self) -> list[Experience]:
+        """What has come since this was last asked."""
+
+    def metrics(self) -> dict[str, float | None]:
+        """Its accounts, for the curves."""
+
+    def replay(self) -> ReplayStatus | None:
+        """Its memory, for the status."""
+
+    def warnings(self) -> tuple[Warning, ...]:
+        """What users should know."""
+
+    def get_state(self) -> dict[str, Any]: ...
+    def set_state(self, state: dict[str, Any]) -> None: ...
+
+
+class Flow(Recorded, Protocol):
     """The learner's side of a dataflow, and the algorithm that it feeds."""
 
     @property
@@ -43,10 +75,6 @@ class Flow(Protocol):
     @property
     def services(self) -> Mapping[str, Handler]:
         """What samplers and other learners call."""
-
-    @property
-    def shares_whole(self) -> bool:
-        """Whether each learner has the whole state; otherwise each has a part, and all go back to a checkpoint together."""
 
     def start(self) -> None:
         """The process' endpoint is there."""
@@ -82,18 +110,6 @@ class Flow(Protocol):
     def get_common_state(self) -> dict[str, Any]: ...
     def set_common_state(self, state: dict[str, Any]) -> None: ...
 
-    def experiences(self) -> list[Experience]:
-        """What has come since this was last asked."""
-
-    def metrics(self) -> dict[str, float | None]:
-        """Its accounts, for the curves."""
-
-    def replay(self) -> ReplayStatus | None:
-        """Its memory, for the status."""
-
-    def warnings(self) -> tuple[Warning, ...]:
-        """What users should know."""
-
     def tend(self, now: float) -> None:
         """What is to be done now and then: called after each update and at least every quarter of a second."""
 
@@ -102,9 +118,6 @@ class Flow(Protocol):
 
     def close(self) -> None:
         """End what it has begun of its own."""
-
-    def get_state(self) -> dict[str, Any]: ...
-    def set_state(self, state: dict[str, Any]) -> None: ...
 
 
 A = TypeVar("A", bound=Algorithm)

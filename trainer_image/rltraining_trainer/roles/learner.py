@@ -18,13 +18,12 @@ from typing import Any, Literal
 
 import torch
 from rltraining_api.algorithms import A2c, A3c, DdpgApex, DqnApex, Impala, Ppo
-from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, ExitCode, LearnerReport, Warning
+from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, ExitCode, LearnerReport
 from torch import Tensor
 
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.environments import make_environments
 from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
-from rltraining_trainer.policy import export_policy
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.flow import Flow
 from rltraining_trainer.roles.gradient_flow import GradientFlow
@@ -90,7 +89,6 @@ class Learner:
         )
         self._state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
         self._batch: Any = None  # kept until there is an update, or all go back
-        self._policy_uri: str | None = None
         self._record: RunRecord | None = None
         if context.index == 0:
             self._record = RunRecord(context, self._flow, self._models, live, self._endpoint.incarnation)
@@ -132,15 +130,7 @@ class Learner:
     def finish(self) -> None:
         """Write everything that is to be left before anybody hears that the run is done."""
         if self._record is not None:
-            _LOG.info("%s", self._record.stop_reason)
-            self._policy_uri = export_policy(
-                f"{self._context.storage}/policy",
-                self._flow.algorithm.network,
-                self._context.job,
-                self._spaces,
-                self._record.counters(),
-            )
-            self._record.flush()
+            self._record.finish(self._flow.algorithm.network, self._spaces)
         self._state = "Finished"
         self._flow.finish()
         time.sleep(FAREWELL)
@@ -161,27 +151,8 @@ class Learner:
 
     def report(self) -> LearnerReport:
         """What this learner says of itself now. Called from the HTTP server's threads too."""
-        if (record := self._record) is None:
-            return LearnerReport(
-                state=self._state, incarnation=self._endpoint.incarnation, time=datetime.now(UTC)
-            )
-        return LearnerReport(
-            state=self._state,
-            incarnation=self._endpoint.incarnation,
-            progress=record.counters(),
-            replay=self._flow.replay(),
-            checkpoint=record.checkpoint,
-            policy_uri=self._policy_uri,
-            stop_reason=record.stop_reason,
-            conditions=record.conditions(),
-            warnings=record.warnings() + self._warnings(),
-            time=datetime.now(UTC),
-        )
-
-    def _warnings(self) -> tuple[Warning, ...]:
-        if not (trouble := self._group.trouble):
-            return ()
-        return (Warning(reason="LearnersApart", message=f"the learners do not stay together: {trouble}"),)
+        own = LearnerReport(state=self._state, incarnation=self._endpoint.incarnation, time=datetime.now(UTC))
+        return self._record.report(own, self._group.trouble) if self._record is not None else own
 
     def _form_group(self) -> None:
         self._group.form(self._context.stopping)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from rltraining_api.contract import ReportedCondition, Warning
-from rltraining_api.status import CheckpointStatus, Progress
+from gymnasium import spaces
+from rltraining_api.contract import LearnerReport, ReportedCondition, Warning
+from rltraining_api.status import Progress
 from torch import Tensor
 
 from rltraining_trainer.checkpoint import CheckpointStore, CheckpointWriter, restore_rng, rng_state, snapshot
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.metrics import MetricsWriter, WaitMeter
+from rltraining_trainer.networks import PolicyNetwork
+from rltraining_trainer.policy import export_policy
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.flow import Flow
+from rltraining_trainer.roles.flow import Recorded
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import ProgressTracker
 from rltraining_trainer.roles.start import find_start
@@ -35,10 +38,10 @@ class RunRecord:
     """
 
     def __init__(
-        self, context: Context, flow: Flow, models: ModelServer, live: LiveSpec, run_id: str
+        self, context: Context, flow: Recorded, models: ModelServer, live: LiveSpec, run_id: str
     ) -> None:
         spec = context.job.spec
-        self._flow, self._models = flow, models
+        self._context, self._flow, self._models = context, flow, models
         self.progress = ProgressTracker(spec.stop)
         self.waits = WaitMeter()
         self.stop_reason: str | None = None
@@ -56,6 +59,7 @@ class RunRecord:
         self._next_checkpoint = time.monotonic() + self._every_seconds
         self._next_metrics = 0.0
         self._ended = False  # the last checkpoint is written
+        self._policy_uri: str | None = None
 
     @property
     def begun(self) -> bool:
@@ -97,8 +101,12 @@ class RunRecord:
         self._times_back += 1
         self._metrics = self._open_metrics(self.progress.environment_steps)
 
-    def flush(self) -> None:
-        """Wait until the checkpoint is written."""
+    def finish(self, policy: PolicyNetwork | None, of: tuple[spaces.Space, spaces.Space]) -> None:
+        """Write everything that is to be left, before anybody hears that the run is done."""
+        _LOG.info("%s", self.stop_reason)
+        if policy is not None:
+            uri = f"{self._context.storage}/policy"
+            self._policy_uri = export_policy(uri, policy, self._context.job, of, self.counters())
         self._checkpoints.flush(timeout=60.0)
 
     def close(self) -> None:
@@ -109,11 +117,21 @@ class RunRecord:
     def counters(self) -> Progress:
         return self.progress.report(self._flow.algorithm.updates, self._models.version, time.monotonic())
 
-    @property
-    def checkpoint(self) -> CheckpointStatus | None:
-        return self._checkpoints.newest
+    def report(self, own: LearnerReport, trouble: str) -> LearnerReport:
+        """``own``, which says who reports, with what the record knows; ``trouble``: why the learners do not stay together."""
+        return own.model_copy(
+            update={
+                "progress": self.counters(),
+                "replay": self._flow.replay(),
+                "checkpoint": self._checkpoints.newest,
+                "policy_uri": self._policy_uri,
+                "stop_reason": self.stop_reason,
+                "conditions": self._conditions(),
+                "warnings": tuple(self._all_warnings(trouble)),
+            }
+        )
 
-    def conditions(self) -> tuple[ReportedCondition, ...]:
+    def _conditions(self) -> tuple[ReportedCondition, ...]:
         if self._checkpoints.failure:
             return (_checkpoint_condition("False", "CheckpointFailed", self._checkpoints.failure),)
         if self._checkpoints.newest:
@@ -121,10 +139,13 @@ class RunRecord:
             return (_checkpoint_condition("True", "CheckpointWritten", newest),)
         return ()
 
-    def warnings(self) -> tuple[Warning, ...]:
-        failure = self._metrics.failure
-        metrics = (Warning(reason="MetricsNotWritten", message=failure),) if failure else ()
-        return self._warnings + metrics + self._flow.warnings()
+    def _all_warnings(self, trouble: str) -> Iterator[Warning]:
+        yield from self._warnings
+        if self._metrics.failure:
+            yield Warning(reason="MetricsNotWritten", message=self._metrics.failure)
+        yield from self._flow.warnings()
+        if trouble:
+            yield Warning(reason="LearnersApart", message=f"the learners do not stay together: {trouble}")
 
     def _get_state(self) -> dict[str, Any]:
         """All that a checkpoint must hold: with it a new learner goes on as this one would have."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,14 +18,13 @@ from rltraining_trainer.algorithms.impala import ImpalaLearner
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.algorithms.unrolls import UnrollCollector
 from rltraining_trainer.dataflow import (
-    WANTS_NONE,
     ModelServer,
     Trajectory,
     TrajectoryQueue,
     TrajectoryServer,
     flatten_parameters,
 )
-from rltraining_trainer.dataflow.reports import SamplerReports
+from rltraining_trainer.dataflow.reports import Lived, SamplerReports
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
@@ -62,8 +59,8 @@ class TrajectoryFlow(WholeState[ImpalaLearner]):
         self._experiences: list[Experience] = []
         self._first = context.index == 0
         self._reports = SamplerReports(models)  # of the other learners
-        self._told = _Told()
-        self._follower = Follower(context, endpoint, "report", self._tell, lambda answer: None)
+        self._lived = Lived()  # of this learner, if another one keeps the record
+        self._follower = Follower(context, endpoint, "report", self._lived.take, lambda answer: None)
 
     @property
     def sends_large(self) -> bool:
@@ -91,7 +88,8 @@ class TrajectoryFlow(WholeState[ImpalaLearner]):
         if self._first:
             self._experiences += lived
         else:
-            self._told.add(lived)
+            for experience in lived:
+                self._lived.add(experience.steps, experience.episodes, experience.returns)
         return batch
 
     def normalizer(self, batch: list[Trajectory]) -> float:
@@ -141,36 +139,6 @@ class TrajectoryFlow(WholeState[ImpalaLearner]):
     def set_state(self, state: dict[str, Any]) -> None:
         self._queue.set_state(state["queue"])
         self._reports.set_state(state["reports"])
-
-    def _tell(self) -> dict[str, Any]:
-        """What the first learner is to know of this one, which keeps no record."""
-        with self._told.lock:
-            report = {
-                "version": WANTS_NONE,  # this learner counts versions of its own
-                "steps": self._told.steps,
-                "episodes": self._told.episodes,
-                "returns": torch.cat([torch.zeros(0), *self._told.returns]),
-                "shard": None,
-            }
-            self._told.returns = []
-        return report
-
-
-@dataclass
-class _Told:
-    """What a learner beyond the first has used: the loop adds, another thread tells."""
-
-    steps: int = 0
-    episodes: int = 0
-    returns: list[Tensor] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, experiences: list[Experience]) -> None:
-        with self.lock:
-            for experience in experiences:
-                self.steps += experience.steps
-                self.episodes += experience.episodes
-                self.returns.append(experience.returns)
 
 
 def sample_trajectories(context: Context, settings: Impala, environments: VectorEnv) -> None:

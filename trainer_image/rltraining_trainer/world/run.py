@@ -14,12 +14,11 @@ from gymnasium import spaces
 from rltraining_api.contract import LearnerReport, Warning
 from torch import Tensor
 
-from rltraining_trainer.dataflow import WANTS_NONE, ModelServer
-from rltraining_trainer.dataflow.reports import SamplerReports
+from rltraining_trainer.dataflow import ModelServer
+from rltraining_trainer.dataflow.reports import Lived, SamplerReports
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
 from rltraining_trainer.networks import PolicyNetwork
-from rltraining_trainer.policy import export_policy
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import Experience
@@ -69,10 +68,9 @@ class Run:
         self._flow = _OwnFlow(self._algorithm, SamplerReports(self._models))
         self._spaces: tuple[spaces.Space, spaces.Space] | None = None
         self._record: RunRecord | None = None
-        self._policy_uri: str | None = None
         self._looks = False  # not before there is a group, whose state may be newer than ours
         self._terms: dict[str, float] | None = None  # since the last look
-        self._told = _Told()
+        self._lived, self._sequence = Lived(), 0  # of this learner, if it is not the first
         self._telling: Pending | None = None
         self.group = self._make_group() if len(context.learners) > 1 else Alone()
         if context.index == 0:
@@ -94,9 +92,8 @@ class Run:
         self._algorithm.take(policy, state)
         self._spaces = of
         if self._context.index == 0:
-            flow: Any = self._flow  # it has what a record asks of one
             run_id = self._endpoint().incarnation
-            self._record = RunRecord(self._context, flow, self._models, self._live, run_id)
+            self._record = RunRecord(self._context, self._flow, self._models, self._live, run_id)
         self._state = "Waiting"
 
     def goes_on(self) -> bool:
@@ -144,38 +141,22 @@ class Run:
         if self._record is not None:
             self._flow.lived.append(experience)
         else:
-            self._told.add(experience)
+            self._lived.add(experience.steps, experience.episodes, experience.returns)
 
     def report(self) -> LearnerReport:
         """For the status: called from the HTTP server's threads."""
-        report = LearnerReport(
+        own = LearnerReport(
             state=self._state, incarnation=self._endpoint().incarnation, time=datetime.now(UTC)
         )
-        if (record := self._record) is None:
-            return report
-        return report.model_copy(
-            update={
-                "progress": record.counters(),
-                "checkpoint": record.checkpoint,
-                "policy_uri": self._policy_uri,
-                "stop_reason": record.stop_reason,
-                "conditions": record.conditions(),
-                "warnings": record.warnings() + self._warnings(),
-            }
-        )
+        return self._record.report(own, self.group.trouble) if self._record is not None else own
 
     def finish(self) -> None:
         """For the trainer: the function has returned. Writes everything that is to be left."""
         if (record := self._record) is not None:
             record.stop_reason = record.stop_reason or "learner(world) returned"
-            _LOG.info("%s", record.stop_reason)
             record.save()
-            if (policy := self._algorithm.network) is not None:
-                assert self._spaces is not None
-                job, storage = self._context.job, self._context.storage
-                counters = record.counters()
-                self._policy_uri = export_policy(f"{storage}/policy", policy, job, self._spaces, counters)
-            record.flush()
+            assert self._spaces is not None
+            record.finish(self._algorithm.network, self._spaces)
         self._state = "Finished"
 
     def save(self) -> None:
@@ -230,14 +211,11 @@ class Run:
 
     def _tell(self) -> None:
         """The first learner, what this one has done: one message at a time, each until it is answered."""
-        if self._told.news and (self._telling is None or self._telling.done()):
-            message = self._told.take() | {"incarnation": self._endpoint().incarnation}
+        if self._lived.news and (self._telling is None or self._telling.done()):
+            self._sequence += 1
+            origin = {"incarnation": self._endpoint().incarnation, "sequence": self._sequence}
+            message = origin | self._lived.take()
             self._telling = self._first().start(REPORT, message)
-
-    def _warnings(self) -> tuple[Warning, ...]:
-        if not (trouble := self.group.trouble):
-            return ()
-        return (Warning(reason="LearnersApart", message=f"the learners do not stay together: {trouble}"),)
 
 
 class _OwnAlgorithm:
@@ -273,8 +251,6 @@ class _OwnAlgorithm:
 class _OwnFlow:
     """What has been lived, as a record asks for it."""
 
-    shares_whole = True
-
     def __init__(self, algorithm: _OwnAlgorithm, reports: SamplerReports) -> None:
         self.algorithm = algorithm
         self.reports = reports
@@ -285,8 +261,15 @@ class _OwnFlow:
         lived, self.lived = self.lived, []
         return lived + [Experience(*news) for news in self.reports.take()]
 
+    @property
+    def shares_whole(self) -> bool:
+        return True
+
     def metrics(self) -> dict[str, float | None]:
         return {}
+
+    def replay(self) -> None:
+        return None
 
     def warnings(self) -> tuple[Warning, ...]:
         return ()
@@ -296,26 +279,3 @@ class _OwnFlow:
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.reports.set_state(state["reports"])
-
-
-class _Told:
-    """What another learner has done and tells the first: counts over its whole life, returns once."""
-
-    def __init__(self) -> None:
-        self._sequence = self._steps = self._episodes = 0
-        self._returns: list[Tensor] = []
-        self.news = False
-        """Something was added since it was last taken."""
-
-    def add(self, experience: Experience) -> None:
-        self.news = True
-        self._steps += experience.steps
-        self._episodes += experience.episodes
-        self._returns.append(experience.returns)
-
-    def take(self) -> dict[str, Any]:
-        """A report for `SamplerReports`, but for ``incarnation``."""
-        self._sequence, self.news = self._sequence + 1, False
-        returns, self._returns = torch.cat([torch.zeros(0), *self._returns]), []
-        counts = {"steps": self._steps, "episodes": self._episodes, "returns": returns}
-        return {"sequence": self._sequence, "version": WANTS_NONE, "shard": None, **counts}
