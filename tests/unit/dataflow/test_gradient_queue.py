@@ -290,3 +290,13 @@ def test_a_learner_that_begins_at_a_checkpoint_knows_what_came_before() -> None:
     assert counts(restored) == (2, 1, 1, 0)
     sender.push()
     assert counts(restored) == (3, 1, 1, 1)
+
+
+def test_a_checkpoint_before_the_update_does_not_know_what_was_taken_for_it() -> None:
+    gradients = make_queue()
+    Sender(gradients, "a").push()
+    assert len(gradients.take()) == 1
+
+    assert gradients.get_state()["applied"] == 0
+    gradients.release()
+    assert gradients.get_state()["applied"] == 1
