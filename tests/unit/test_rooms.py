@@ -49,17 +49,17 @@ ROOMS = (
 )
 
 TRAINER_NEVER = {
-    "transport": {"algorithms", "dataflow", "environments", "networks", "policy", "roles"},
-    "dataflow": {"algorithms", "environments", "networks", "policy", "roles"},
-    "group": {"algorithms", "dataflow", "environments", "networks", "checkpoint", "policy", "roles"},
-    "algorithms": {"transport", "roles"},
-    "networks": {"transport", "dataflow", "algorithms", "checkpoint", "roles"},
-    "environments": {"transport", "dataflow", "algorithms", "networks", "checkpoint", "roles"},
-    "checkpoint": {"transport", "dataflow", "algorithms", "environments", "networks", "roles"},
-    "metrics": {"transport", "dataflow", "algorithms", "environments", "networks", "roles"},
-    "policy": {"transport", "dataflow", "roles"},
+    "transport": {"algorithms", "dataflow", "environments", "networks", "policy", "roles", "world"},
+    "dataflow": {"algorithms", "environments", "networks", "policy", "roles", "world"},
+    "group": {"algorithms", "dataflow", "environments", "networks", "checkpoint", "policy", "roles", "world"},
+    "algorithms": {"transport", "roles", "world"},
+    "networks": {"transport", "dataflow", "algorithms", "checkpoint", "roles", "world"},
+    "environments": {"transport", "dataflow", "algorithms", "networks", "checkpoint", "roles", "world"},
+    "checkpoint": {"transport", "dataflow", "algorithms", "environments", "networks", "roles", "world"},
+    "metrics": {"transport", "dataflow", "algorithms", "environments", "networks", "roles", "world"},
+    "policy": {"transport", "dataflow", "roles", "world"},
 }
-"""Parts of the trainer that each part knows nothing of. Only `roles` knows all."""
+"""Parts of the trainer that each part knows nothing of. Only `roles` and `world` know all."""
 
 PLANNING_NEVER = {"asyncio", "time", "random", "os", "subprocess", "socket", "kopf", "kubernetes"}
 """Planning is pure: time, randomness and the world are handed in."""
