@@ -204,7 +204,13 @@ class GradientFlow:
             )
         exchanges = settings.epochs * settings.minibatches if isinstance(settings, Ppo) else 1
         patience = Patience(lambda: {pod_name(job, "sampler", index) for index in range(live.samplers)})
-        return GradientsInStep(exchanges, patience, aggregate.deadline_seconds, count=aggregate.count)
+        return GradientsInStep(
+            exchanges,
+            patience,
+            aggregate.deadline_seconds,
+            count=aggregate.count,
+            together=self._holders > 1,
+        )
 
     def _apply(self, pushes: Sequence[GradientPush], reduce: Reduce) -> Mapping[str, float]:
         """One update of these; returns their mean terms."""
@@ -253,7 +259,11 @@ class GradientFlow:
         here[list(numbers.values())] = 1.0
         reduce(here, 0.0)
         everywhere = set(torch.nonzero(here == self._holders).flatten().tolist())
-        return self._gradients.take([name for name, number in numbers.items() if number in everywhere])
+        common = [name for name, number in numbers.items() if number in everywhere]
+        pushes = self._gradients.take(common)
+        if not common:
+            self._gradients.end_iteration()  # nobody is here to go on with it, at least not at all holders
+        return pushes
 
     def _numbers(self) -> dict[str, int]:
         """The samplers whose gradients are here."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -128,8 +130,7 @@ class Holders:
         """Find all holders, however long it takes, and get their parameters."""
         if len(self._links) > 1:
             self._endpoint.start()
-        for link in self._links:
-            link.attach()
+        self._at_all(LearnerLink.attach)
         self._come_together()
 
     def exchange(self, gradient: Gradient, steps: int, returns: Tensor) -> bool:
@@ -159,5 +160,12 @@ class Holders:
     def _come_together(self) -> None:
         """A holder that was lost comes back with the others at an earlier time: take all slices anew until they agree."""
         while not self.done and len({link.answer["place"] for link in self._links}) > 1:
-            for link in self._links:
-                link.refresh()
+            self._at_all(LearnerLink.refresh)
+
+    def _at_all(self, act: Callable[[LearnerLink], None]) -> None:
+        """At once, so that no holder waits for one that another one holds back."""
+        if len(self._links) == 1:
+            act(self._links[0])
+            return
+        with ThreadPoolExecutor(len(self._links)) as threads:
+            list(threads.map(act, self._links))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from typing import Any
 
 import torch
@@ -52,6 +53,7 @@ class Link:
         self._alone = alone
         self._backoff = Backoff()
         self._peer: Peer | None = None
+        self._silent = False  # it does not answer, on a connection that is whole
         self._sequence = 0
         self._pending: tuple[dict[str, Any], Call] | None = None  # what is on its way
 
@@ -93,7 +95,8 @@ class Link:
                     self._endpoint.stop()
                     self._endpoint.start()
                 url = discover(self._url, self._context.token, stopping=stopping)["url"]
-                self._peer = self._endpoint.dial(url)
+                if not (self._silent and self._peer is not None and self._peer.url == url):
+                    self._peer = self._endpoint.dial(url)  # each takes descriptors, for as long as we live
             except PeerLost as error:
                 _LOG.debug("nobody at %s yet: %s", self._url, error)
             else:
@@ -169,8 +172,11 @@ class LearnerLink(Link):
         self.version = (
             self._unknown
         )  # the versions of another incarnation of the learner may be other parameters
-        if not self._take(peer.call("pull", {"version": self.version})):
+        until = time.monotonic() + SEND_TIMEOUT
+        if not self._take(peer.call("pull", {"version": self.version}, timeout=SEND_TIMEOUT)):
+            self._silent = not self._alone and time.monotonic() >= until
             return False
+        self._silent = False
         _LOG.info("attached to the learner at version %d", self.version)
         return True
 

@@ -29,6 +29,8 @@ class GradientsInStep(GradientSource):
         patience: who is waited for.
         deadline: seconds for which an update waits for the others after the first gradient has come.
         count: gradients that are enough; None: those of all who are waited for.
+        together: there are other holders, which must be at the same place: an iteration that nobody goes on with is not
+            ended here, but said to be ready.
         clock: seconds.
     """
 
@@ -39,11 +41,12 @@ class GradientsInStep(GradientSource):
         deadline: float,
         *,
         count: int | None = None,
+        together: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._exchanges, self._patience, self._deadline, self._count = exchanges, patience, deadline, count
-        self._clock = clock
+        self._together, self._clock = together, clock
         self._entries: dict[str, Entry] = {}  # of this place, by sender
         self._since: float | None = None  # when the first of them came
         self._awaited = patience.awaited(0)
@@ -86,9 +89,10 @@ class GradientsInStep(GradientSource):
             with self._changed:
                 now = self._clock()
                 sums = self._add_up(now)
-                if self._all_are_gone(now):
+                gone = self._all_are_gone(now)
+                if gone and not self._together:
                     sums = self._begin(self._following(over=True))
-                ready = self._is_complete(now)
+                ready = self._is_complete(now) or (gone and self._together)
                 over = ready or self._closed or until <= now
                 if not (over or sums or (self._answers and self._hands_out)):
                     self._changed.wait(max(0.0, min(until, *self._deadlines(until)) - now))
