@@ -152,7 +152,8 @@ class A3c(NStepActorCritic):
     """How losses of all steps of a rollout become one: Sum or Mean. With Mean the same learning rate makes steps smaller by
     the number of steps in the rollout (paper: Sum, gradients are accumulated over the rollout)."""
     advantage_normalization: bool = False
-    """Bring advantages to mean 0 and variance 1 within the rollout (paper: no)."""
+    """Bring advantages to mean 0 and variance 1: in mode Async within the rollout, in mode Sync over the rollouts of all
+    samplers (paper: no)."""
 
 
 class A2c(NStepActorCritic):
@@ -172,7 +173,8 @@ class A2c(NStepActorCritic):
     """How losses of all steps of a rollout become one: Sum or Mean. With Mean the same learning rate makes steps smaller by
     the number of steps in the rollout (baselines: Mean)."""
     advantage_normalization: bool = False
-    """Bring advantages to mean 0 and variance 1 within the rollout (baselines: no)."""
+    """Bring advantages to mean 0 and variance 1: in mode Sync over the rollouts of all samplers, in mode Async within the
+    rollout (baselines: no)."""
 
 
 class Ppo(ActorCritic):
