@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rltraining_trainer.group import GroupChanged, Round
 from rltraining_trainer.roles.context import Context, read_job
 from rltraining_trainer.roles.learner import Learner
+from rltraining_trainer.roles.progress import Experience
+from rltraining_trainer.transport import Stopped
 
 JOB = {
     "apiVersion": "rltraining.dev/v1alpha1",
@@ -32,12 +35,14 @@ class Rounds:
     def __init__(self, *rounds: Round | GroupChanged) -> None:
         self._rounds = iter(rounds)
         self.ready: list[bool] = []
+        self.asked: list[dict[str, bool]] = []
 
     def form(self, stopping: Any) -> None:
         """There is one."""
 
     def begin(self, normalizer: float, done: bool, *, update: bool, hold: bool, checkpoint: bool) -> Round:
         self.ready.append(update)
+        self.asked.append({"done": done, "hold": hold, "checkpoint": checkpoint})
         round_ = next(self._rounds)
         if isinstance(round_, GroupChanged):
             raise round_
@@ -47,9 +52,9 @@ class Rounds:
         return count
 
 
-def make_learner(tmp_path: Path, index: int) -> Learner:
+def make_learner(tmp_path: Path, index: int, job: dict[str, Any] = JOB) -> Learner:
     """One of two; closed."""
-    (tmp_path / "job.json").write_text(json.dumps(JOB))
+    (tmp_path / "job.json").write_text(json.dumps(job))
     context = Context(
         job=read_job(tmp_path / "job.json"),
         job_file=tmp_path / "job.json",
@@ -119,3 +124,157 @@ def test_learners_that_do_not_stay_together_are_a_warning(
     (warning,) = learner.report().warnings
     assert warning.reason == "LearnersApart"
     assert warning.message == "the learners do not stay together: connection refused"
+
+
+SAVE, IDLE, DONE = (
+    Round(0.0, done=False, update=False, checkpoint=True),
+    Round(0.0, done=False, update=False),
+    Round(0.0, done=True),
+)
+
+
+class Holder:
+    """A learner that keeps a slice of the parameters, and what it does in rounds."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: int) -> None:
+        spec = JOB["spec"] | {"algorithm": {"a2c": {}}, "checkpoint": {"everySeconds": 3600}}
+        self.learner = make_learner(tmp_path, index, JOB | {"spec": spec})
+        self.flow: Any = self.learner._flow
+        self.record: Any = self.learner._record
+        self.done: list[str] = []
+        self._set = monkeypatch.setattr
+        monkeypatch.setattr(self.flow, "next_batch", lambda timeout: None)
+        monkeypatch.setattr(self.flow, "collect", lambda reduce: self.done.append("collect"))
+        monkeypatch.setattr(self.flow, "part", lambda: self.done.append("part"))
+        monkeypatch.setattr(self.flow, "share", lambda rank, size: self.done.append("share"))
+        monkeypatch.setattr(self.flow, "learn", lambda *batch: self.done.append("learn") or {})
+        if self.record is not None:
+            save = self.record.save
+
+            def save_too() -> None:
+                self.done.append("save")
+                save()
+
+            monkeypatch.setattr(self.record, "save", save_too)
+            monkeypatch.setattr(self.record._checkpoints, "submit", lambda step, state: None)
+
+    def train(self, *rounds: Round | GroupChanged) -> list[str]:
+        """What it does; ``group.asked`` is what it asked for in each round."""
+        self.group = Rounds(*rounds)
+        self._set(self.learner, "_group", self.group)
+        self.learner.train()
+        return self.done
+
+    def live(self, steps: int) -> None:
+        """These come from samplers before the next look."""
+        self.flow._experiences.append(Experience(steps, torch.zeros(0), 0, 0))
+
+
+@pytest.fixture(params=[0, 1], ids=["the first", "the second"])
+def holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Holder:
+    return Holder(tmp_path, monkeypatch, request.param)
+
+
+@pytest.fixture
+def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Holder:
+    return Holder(tmp_path, monkeypatch, 0)
+
+
+def test_a_checkpoint_is_collected_by_all_and_then_saved_once_by_the_first(holder: Holder) -> None:
+    saved = ["save"] if holder.record is not None else []
+    assert holder.train(IDLE, SAVE, IDLE, DONE) == ["collect", *saved]
+
+
+def test_a_checkpoint_is_of_the_time_before_the_update_of_its_round(first: Holder) -> None:
+    both = SAVE._replace(update=True)
+    assert first.train(both, DONE) == ["collect", "save", "learn"]
+
+
+def test_the_first_asks_for_a_checkpoint_when_it_is_time_for_one(
+    first: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first.record, "_next_checkpoint", 0.0)
+    first.train(SAVE, IDLE, DONE)
+    assert [asked["checkpoint"] for asked in first.group.asked] == [True, False, False]
+
+
+def test_the_run_is_over_when_its_last_checkpoint_is_there(first: Holder) -> None:
+    """A holder that was lost before would otherwise take the end with it."""
+    first.live(100)
+    assert first.train(IDLE, SAVE, DONE) == ["collect", "save"]
+    assert first.group.asked[1:] == [
+        {"done": False, "hold": True, "checkpoint": True},
+        {"done": True, "hold": True, "checkpoint": False},
+    ]
+    assert first.record.stop_reason is not None
+
+
+def test_what_comes_after_the_last_checkpoint_does_not_count(first: Holder) -> None:
+    first.live(100)
+    assert first.record.counters().environment_steps == 0
+    first.flow.tend = lambda now: first.live(1)
+    first.train(IDLE, SAVE, DONE)
+    assert first.record.counters().environment_steps == first.record._newest["progress"]["environment_steps"]
+
+
+def test_a_holder_that_is_lost_with_the_last_checkpoint_takes_all_back_and_the_run_goes_on(
+    first: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(reduce: Any) -> None:
+        monkeypatch.setattr(first.flow, "collect", lambda reduce: first.done.append("collect"))
+        raise GroupChanged("one died")
+
+    monkeypatch.setattr(first.flow, "collect", lose)
+    first.live(100)
+    first.train(IDLE, SAVE, IDLE, DONE)
+    assert first.record.counters().environment_steps == 0
+    assert first.record.stop_reason is None
+    assert first.group.asked[2] == {"done": False, "hold": False, "checkpoint": False}
+    assert first.done == ["part", "share"]
+
+
+def test_whoever_is_told_to_end_asks_for_a_checkpoint_of_all_first(holder: Holder) -> None:
+    holder.learner._context.stopping.set()
+    with pytest.raises(Stopped, match="after a checkpoint of all"):
+        holder.train(SAVE)
+    assert holder.group.asked[0]["checkpoint"]
+    holder.learner.save()
+    assert holder.done == (["collect", "save"] if holder.record is not None else ["collect"])
+
+
+def test_whoever_is_told_to_end_while_another_is_lost_ends_without_a_checkpoint(holder: Holder) -> None:
+    holder.learner._context.stopping.set()
+    with pytest.raises(Stopped):
+        holder.train(GroupChanged("one died"))
+    assert holder.done == []
+
+
+def test_when_a_holder_is_lost_all_go_back_to_the_newest_checkpoint(first: Holder) -> None:
+    learner = first.learner
+    first.live(10)
+    first.train(IDLE, SAVE, DONE)
+    kept = learner._flow.algorithm.get_state()["parameters"].clone()
+    first.live(20)
+    first.train(IDLE, DONE)
+    assert first.record.counters().environment_steps == 30
+    learner._flow.algorithm.parameters.add_(1.0)
+    version = learner._models.version
+    before = first.done[:]
+
+    first.train(GroupChanged("one died"), DONE)
+    assert first.record.counters().environment_steps == 10
+    assert first.done == [*before, "part", "share"]
+    assert learner._models.version == version + 1, "versions never come twice"
+    _, published = learner._models.newer_than(0)
+    assert published is not None
+    assert torch.equal(published, kept[: len(published)])
+    assert torch.equal(learner._flow.algorithm.parameters, kept[: len(published)])
+
+
+def test_without_a_checkpoint_all_go_back_to_the_beginning(first: Holder) -> None:
+    first.live(20)
+    first.train(IDLE, DONE)
+    first.train(GroupChanged("one died"), DONE)
+    first.train(GroupChanged("and another"), DONE)
+    assert first.record.counters().environment_steps == 0
+    assert first.flow.metrics()["gradients/applied"] == 0
