@@ -33,13 +33,14 @@ class Call:
     def __call__(self, used: bool | None = None) -> None:
         machine = self.machine
         self.answers += 1
+        machine.answered.add(self.source)
         assert self.answers == 1, "answered twice"
         assert machine.gradients.place.epoch or machine.closed, "there are no parameters to answer with"
         machine.check_moment(self)
         if used is False:
             assert self.source not in machine.applied, "it was used"
             machine.refused.add(self.source)
-        elif used is True:
+        elif used is True and machine.lives_in(self.source):
             assert self.source not in machine.refused, "it had been said that it was not used"
 
 
@@ -55,6 +56,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.pushes: dict[str, list[GradientPush]] = {name: [] for name in SAMPLERS}
         self.lives, self.sequences = Counter[str](), Counter[str]()
         self.applied: Counter[Source] = Counter()
+        self.answered: set[Source | None] = set()
         self.refused: set[Source | None] = set()
         self.in_use: list[Source] = []
         self.busy = self.closed = False
@@ -72,6 +74,10 @@ class AnyOrder(RuleBasedStateMachine):
     def take(self) -> list[GradientPush]:
         raise NotImplementedError
 
+    def lives_in(self, source: Source | None) -> bool:
+        """Whether somebody hears the answers to it."""
+        return source is not None and source.incarnation == str(self.lives[source.sender])
+
     def go_on_with_an_epoch(self) -> None:
         self.epochs += 1
         self.gradients.restart(f"epoch {self.epochs}")
@@ -83,8 +89,11 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(index=INDEX, behind=st.integers(0, 2), position=st.integers(0, 2), lost=st.booleans())
     def push(self, index: int, behind: int, position: int, lost: bool) -> None:
-        """Of this place mostly, or of another one; perhaps its answer gets lost, and it comes again."""
+        """Of this place mostly, or of another one; perhaps its answer gets lost, and it comes again. Samplers wait for the
+        answer to one before they send the next."""
         name, place = SAMPLERS[index], self.gradients.place
+        if self.pushes[name] and self.pushes[name][-1].source not in self.answered:
+            return
         if behind:
             place = Place(place.epoch or "epoch 0", max(0, place.iteration - behind + 1), position)
         self.sequences[name] += 1

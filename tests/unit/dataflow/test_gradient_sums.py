@@ -82,3 +82,13 @@ def test_samplers_hear_of_a_new_life_of_the_learners() -> None:
     world.gradients.restart("")
     world.gradients.release()
     assert a.sums == [None]
+
+
+def test_a_sum_that_is_complete_when_its_iteration_is_given_up_is_answered() -> None:
+    """All who were waited for are late or gone; a newcomer waits for the next iteration."""
+    world = InStep("ab", exchanges=2)
+    world.iterate("a")
+    world.start("a", "second life").join()
+    b = add(world, "b", 2.0)
+    assert not world.ready
+    assert b.sums == [[2.0]]

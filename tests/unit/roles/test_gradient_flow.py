@@ -386,6 +386,21 @@ def test_an_iteration_of_ppo_ends_where_the_policy_has_moved_too_far(
     assert {answer["place"][1:] for sampler in samplers for answer in sampler.last} == {place}
 
 
+def test_holders_give_up_an_iteration_together_when_its_only_sampler_was_started_anew(tmp_path: Path) -> None:
+    """One by one they would be at different places, for ever."""
+    holders, (sampler,) = make(tmp_path, {"ppo": PPO}, samplers=1)
+    sampler.push(gradient_like(holders.parameters, 1))
+    holders.round()
+    parameters = holders.parameters
+    anew = Sampler(holders, 0)
+    anew.pull()
+    assert anew.answers == [[], []], "it has no rollout of this iteration"
+
+    assert holders.round()
+    assert [answer["place"][1:] for answer in anew.last] == [(1, 0), (1, 0)]
+    assert torch.equal(holders.parameters, parameters)
+
+
 def test_the_end_is_told_to_those_who_wait_at_any_holder(tmp_path: Path) -> None:
     holders, (first, _) = make(tmp_path, {"a2c": A2C})
     first.push(gradient_like(holders.parameters, 1))

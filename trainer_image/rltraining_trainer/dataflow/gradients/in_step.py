@@ -91,7 +91,7 @@ class GradientsInStep(GradientSource):
                 sums = self._add_up(now)
                 gone = self._all_are_gone(now)
                 if gone and not self._together:
-                    sums = self._begin(self._following(over=True))
+                    sums += self._begin(self._following(over=True))
                 ready = self._is_complete(now) or (gone and self._together)
                 over = ready or self._closed or until <= now
                 if not (over or sums or (self._answers and self._hands_out)):
