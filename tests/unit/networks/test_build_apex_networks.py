@@ -140,14 +140,14 @@ HALF_BOUNDED = spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 1], 
             MLP,
             ARM,
             r"spec\.algorithm\.dqnApex: it needs Discrete actions, but those of the environment are Box\(.*\); "
-            r"use ddpgApex or impala",
+            r"use ddpgApex, ppo or impala",
         ),
         (
             build_deterministic,
             MLP,
             THREE,
             r"spec\.algorithm\.ddpgApex: it needs actions in a Box of floats, but those of the environment are "
-            r"Discrete\(3, start=2\); use dqnApex or impala",
+            r"Discrete\(3, start=2\); use dqnApex, ppo or impala",
         ),
         (
             build_deterministic,
@@ -166,14 +166,14 @@ HALF_BOUNDED = spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 1], 
             MLP,
             HALF_BOUNDED,
             r"spec\.algorithm\.ddpgApex: it needs actions with bounds, but those of the environment are Box\(.*\); "
-            r"give its action space finite bounds, or use impala",
+            r"give its action space finite bounds, or use ppo or impala",
         ),
         (
             Q,
             RECURRENT,
             THREE,
             r"spec\.network\.lstm: dqnApex learns from single transitions, which have no recurrent state; "
-            r"leave lstm out, or use impala",
+            r"leave lstm out, or use ppo, a3c, a2c or impala",
         ),
         (build_deterministic, RECURRENT, ARM, r"spec\.network\.lstm: ddpgApex learns from .*"),
         (Q, NATURE, THREE, r"spec\.network\.natureCnn: it needs images, .*"),

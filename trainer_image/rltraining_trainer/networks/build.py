@@ -49,7 +49,7 @@ def build_q_network(
     if not isinstance(action_space, spaces.Discrete):
         raise BadConfiguration(
             "spec.algorithm.dqnApex: it needs Discrete actions, but those of the environment are "
-            f"{_shown(action_space)}; use ddpgApex or impala"
+            f"{_shown(action_space)}; use ddpgApex, ppo or impala"
         )
     _check_not_recurrent(network, "dqnApex")
     torso, features = _torso(network, observation_space)
@@ -68,12 +68,12 @@ def build_deterministic(
     if not isinstance(action_space, spaces.Box):
         raise BadConfiguration(
             "spec.algorithm.ddpgApex: it needs actions in a Box of floats, but those of the environment are "
-            f"{_shown(action_space)}; use dqnApex or impala"
+            f"{_shown(action_space)}; use dqnApex, ppo or impala"
         )
     if not np.isfinite(action_space.high.astype(np.float64) - action_space.low).all():
         raise BadConfiguration(
             f"spec.algorithm.ddpgApex: it needs actions with bounds, but those of the environment are "
-            f"{_shown(action_space)}; give its action space finite bounds, or use impala"
+            f"{_shown(action_space)}; give its action space finite bounds, or use ppo or impala"
         )
     _check_not_recurrent(network, "ddpgApex")
     actor_torso, actor_features = _torso(network, observation_space)
@@ -96,7 +96,7 @@ def _check_not_recurrent(network: Network, algorithm: str) -> None:
     if network.lstm is not None:
         raise BadConfiguration(
             f"spec.network.lstm: {algorithm} learns from single transitions, which have no recurrent state; "
-            "leave lstm out, or use impala"
+            "leave lstm out, or use ppo, a3c, a2c or impala"
         )
 
 
