@@ -42,6 +42,7 @@ class Sampler:
 
     def __init__(self, holders: Holders, index: int) -> None:
         self.holders, self.name = holders, f"pole-sampler-{index}"
+        self.incarnation = "a"
         self.answers: list[list[dict[str, Any]]] = [[] for _ in holders.flows]
         self._sequence = 0
 
@@ -60,7 +61,7 @@ class Sampler:
             if number in to:
                 last = self.answers[number][-1]
                 message = {
-                    "incarnation": "a",
+                    "incarnation": self.incarnation,
                     "sequence": self._sequence,
                     "version": last["version"],
                     "place": place or last["place"],
@@ -241,6 +242,21 @@ def test_a_gradient_that_has_reached_one_holder_only_is_left_out_at_both(tmp_pat
     assert [answer["used"] for answer in first.last] == [True, True]
     assert second.last[1]["used"] is False
     assert {answer["place"] for answer in (*first.last, second.last[1])} == {first.last[0]["place"]}
+
+
+def test_slices_of_two_lives_of_a_sampler_make_no_update(tmp_path: Path) -> None:
+    """It died when one holder had its gradient, and its next life has reached the other one only."""
+    holders, (first, second) = make(tmp_path, {"a2c": A2C})
+    before, gradient = holders.parameters, gradient_like(holders.parameters, 1) / 1e3
+    first.push(gradient)
+    second.push(gradient_like(before, 2), to=(0,))
+    second.incarnation = "another life"
+    second.push(gradient_like(before, 3), to=(1,))
+
+    assert holders.round(timeout=5)
+    rate = holders.flows[0].algorithm.learning_rate(0)
+    torch.testing.assert_close(holders.parameters, before - rate * gradient, rtol=1e-3, atol=1e-7)
+    assert (holders.counts("applied"), holders.counts("dropped")) == ([1, 1], [1, 1])
 
 
 def test_a_gradient_that_comes_after_the_holders_have_begun_to_agree_is_in_no_update(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from rltraining_api.status import ReplayStatus
 
 from rltraining_trainer.algorithms.holder import ParameterHolder
 from rltraining_trainer.algorithms.reduce import Reduce
-from rltraining_trainer.dataflow import ModelServer
+from rltraining_trainer.dataflow import ModelServer, Source
 from rltraining_trainer.dataflow.gradients import (
     GradientPush,
     GradientQueue,
@@ -97,7 +98,7 @@ class GradientFlow:
 
     def normalizer(self, batch: Sequence[GradientPush]) -> float:
         """In step, with several holders: one more than the highest number of a sampler whose gradient is here."""
-        return float(max(self._numbers().values(), default=-1) + 1) if self._agrees else 0.0
+        return float(max(self._sources(), default=-1) + 1) if self._agrees else 0.0
 
     def allows_update(self, batch: Sequence[GradientPush] | None) -> bool:
         return batch is not None
@@ -251,28 +252,37 @@ class GradientFlow:
         return terms
 
     def _agree(self, length: int, reduce: Reduce) -> Sequence[GradientPush]:
-        """The gradients of those samplers whose gradients every holder has."""
+        """The gradients that every holder has its part of."""
         assert isinstance(self._gradients, GradientsInStep)
         here = torch.zeros(length, device=self._device)
         # What has come since the length was agreed upon is late.
-        numbers = {name: number for name, number in self._numbers().items() if number < length}
-        here[list(numbers.values())] = 1.0
+        sources = {number: source for number, source in self._sources().items() if number < length}
+        for number, source in sources.items():
+            here[number] = _mark(source)
         reduce(here, 0.0)
-        everywhere = set(torch.nonzero(here == self._holders).flatten().tolist())
-        common = [name for name, number in numbers.items() if number in everywhere]
+        sums = here.tolist()
+        common = [
+            source for number, source in sources.items() if sums[number] == self._holders * _mark(source)
+        ]
         pushes = self._gradients.take(common)
         if not common:
             self._gradients.end_iteration()  # nobody is here to go on with it, at least not at all holders
         return pushes
 
-    def _numbers(self) -> dict[str, int]:
-        """The samplers whose gradients are here."""
+    def _sources(self) -> dict[int, Source]:
+        """Of the gradients that are here, by the number of their sampler."""
         assert isinstance(self._gradients, GradientsInStep)
-        members = {name: parse_pod_name(self._job, name) for name in self._gradients.names()}
-        return {name: member[1] for name, member in members.items() if member is not None}
+        members = {source: parse_pod_name(self._job, source.sender) for source in self._gradients.sources()}
+        return {member[1]: source for source, member in members.items() if member is not None}
 
     def _next_epoch(self) -> str:
         return f"{self._endpoint().incarnation}.{self._models.version}"
+
+
+def _mark(source: Source) -> float:
+    """What tells the lives of a sampler apart, of which it sends one gradient for a place; LEARNERS_MAX of them add up exactly
+    in float32."""
+    return float(1 + zlib.crc32(source.incarnation.encode()) % 2**17)
 
 
 def _nothing(gradient: torch.Tensor, count: float) -> float:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rltraining_trainer.dataflow.gradients.accounts import Answer, Entry, GradientPush, GradientSource, Place
 from rltraining_trainer.dataflow.gradients.patience import Patience
+from rltraining_trainer.dataflow.trajectory_queue import Source
 
 _ALL_GONE = 10
 """Deadlines after which an iteration that nobody sends anything of is given up, for those who wait for the next."""
@@ -102,17 +103,19 @@ class GradientsInStep(GradientSource):
             if over:
                 return ready
 
-    def names(self) -> list[str]:
-        """Whose gradients of this place are here."""
+    def sources(self) -> list[Source]:
+        """Of the gradients of this place that are here, one of each sender."""
         with self._changed:
-            return list(self._entries)
+            return [entry.push.source for entry in self._entries.values()]
 
-    def take(self, names: Collection[str] | None = None) -> list[GradientPush]:
-        """The gradients of this place, or those of ``names`` alone, in the order of the names: the others are refused. The
-        next place begins with ``release``."""
+    def take(self, sources: Collection[Source] | None = None) -> list[GradientPush]:
+        """The gradients of this place, or those of ``sources`` alone, in the order of their senders: the others are refused.
+        The next place begins with ``release``."""
         with self._changed:
             used = {
-                name: self._entries[name] for name in sorted(self._entries) if names is None or name in names
+                name: entry
+                for name, entry in sorted(self._entries.items())
+                if sources is None or entry.push.source in sources
             }
             if self._count is None or len(used) < self._count:
                 self._patience.came_late(self._awaited - used.keys(), self.place.iteration)
