@@ -204,6 +204,16 @@ def test_only_the_first_learner_speaks_for_the_job() -> None:
     assert world.status.progress.environment_steps == 10
 
 
+def test_the_loss_of_a_learner_may_set_back_the_steps_of_the_first_which_lives() -> None:
+    """A parameter holder: all go back to the newest checkpoint."""
+    world = with_learners().after(6).say(report(500))
+    world.settle()
+    world.crash(LEARNER_1, 137).after(6).say(report(400)).settle()
+    assert world.status.progress.environment_steps == 400
+    assert (world.counts, world.status.learner.restarts) == ((0, 1), 1)
+    assert (world.status.phase, world.status.learner.summary) == ("Running", "2/2")
+
+
 def test_a_job_is_done_when_its_first_learner_is() -> None:
     world = with_learners()
     finished(world, LEARNER).step()
