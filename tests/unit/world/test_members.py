@@ -99,6 +99,13 @@ def test_a_service_that_is_not_there_is_an_error_at_once(here: Here) -> None:
         here.member(0).call("play")
 
 
+def test_a_handler_may_call_others_however_many_wait_for_their_turn(here: Here) -> None:
+    asked, other = here.member(0), here.member(1)
+    here.services[asked.name].add_own("relay", lambda sender, payload: other.call("echo", payload, timeout=5))
+    calls = [asked.start("relay", number) for number in range(12)]  # more than there are RPC threads
+    assert [call.result(10) for call in calls] == [[other.name, number] for number in range(12)]
+
+
 @pytest.mark.parametrize("present", [True, False])
 def test_who_is_told_to_end_waits_no_longer(here: Here, present: bool) -> None:
     member = here.member(0, present=present)

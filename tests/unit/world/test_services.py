@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -23,32 +24,52 @@ def services(failures: list[TrainerError]) -> Services:
     return Services(ME, failures.append)
 
 
-def settled(answer: Any) -> list[Any]:
-    """What a parked answer came to; empty while it is owed."""
+def settled(answer: Any) -> tuple[str, Any]:
+    """What a parked answer comes to."""
+    found: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+    assert isinstance(answer, Parked)
+    answer.attach(found.put)
+    return found.get(timeout=10)
+
+
+def is_owed(services: Services, answer: Any) -> bool:
+    """Whether a parked answer is still owed when the service has taken up the next call, which ends it."""
     found: list[Any] = []
     assert isinstance(answer, Parked)
     answer.attach(found.append)
-    return found
+    settled(services.answer("pole-learner-0", (ME, "play", "next")))
+    return not found
 
 
 def test_a_handler_is_told_who_calls_and_its_answer_goes_back(services: Services) -> None:
     services.add_own("play", lambda sender, payload: [sender, payload])
-    assert services.answer("pole-learner-0", (ME, "play", 3)) == ["pole-learner-0", 3]
+    assert settled(services.answer("pole-learner-0", (ME, "play", 3))) == ("ok", ["pole-learner-0", 3])
+
+
+def test_what_a_handler_parks_goes_back_when_it_is_resolved(services: Services) -> None:
+    later = Parked()
+    services.add_own("play", lambda sender, payload: later if payload == 3 else None)
+    answer = services.answer("pole-learner-0", (ME, "play", 3))
+    assert is_owed(services, answer)
+    later.resolve(4)
+    assert settled(answer) == ("ok", 4)
 
 
 def test_a_call_to_somebody_else_is_lost_so_that_the_caller_looks_for_him(services: Services) -> None:
     services.add_own("play", lambda sender, payload: 1)
-    assert settled(services.answer("pole-learner-0", ("pole-sampler-0", "play", 3))) == [
-        ("lost", "pole-sampler-0 is not here any more")
-    ]
+    assert settled(services.answer("pole-learner-0", ("pole-sampler-0", "play", 3))) == (
+        "lost",
+        "pole-sampler-0 is not here any more",
+    )
 
 
 def test_a_service_that_is_not_there_is_told_with_those_that_are(services: Services) -> None:
     services.add_own("play", lambda sender, payload: 1)
     services.add("world/shared", lambda sender, payload: 1)
-    assert settled(services.answer("pole-learner-0", (ME, "pley", 3))) == [
-        ("error", "pole-sampler-1 has no service 'pley', only ['play']")
-    ]
+    assert settled(services.answer("pole-learner-0", (ME, "pley", 3))) == (
+        "error",
+        "pole-sampler-1 has no service 'pley', only ['play']",
+    )
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit("no")])
@@ -56,10 +77,11 @@ def test_a_handler_that_raises_ends_the_process_and_answers_nothing(
     services: Services, failures: list[TrainerError], error: BaseException
 ) -> None:
     def play(sender: str, payload: Any) -> Any:
-        raise error
+        if payload == 3:
+            raise error
 
     services.add_own("play", play)
-    assert settled(services.answer("pole-learner-0", (ME, "play", 3))) == []
+    assert is_owed(services, services.answer("pole-learner-0", (ME, "play", 3)))
     (failure,) = failures
     assert isinstance(failure, UserCodeError)
     assert str(failure).startswith(f"service 'play' raised {type(error).__name__}: no\nTraceback")
@@ -69,10 +91,11 @@ def test_a_handler_that_is_stopped_while_it_calls_others_is_no_failure(
     services: Services, failures: list[TrainerError]
 ) -> None:
     def play(sender: str, payload: Any) -> Any:
-        raise Stopped("told to end")
+        if payload == 3:
+            raise Stopped("told to end")
 
     services.add_own("play", play)
-    assert settled(services.answer("pole-learner-0", (ME, "play", 3))) == []
+    assert is_owed(services, services.answer("pole-learner-0", (ME, "play", 3)))
     assert failures == []
 
 
@@ -86,11 +109,8 @@ def test_calls_to_one_service_wait_for_each_other(services: Services) -> None:
         order.append(f"{payload} ends")
 
     services.add_own("play", play)
-    callers = [threading.Thread(target=services.answer, args=("caller", (ME, "play", n))) for n in (1, 2)]
-    callers[0].start()
+    first, second = (services.answer("caller", (ME, "play", number)) for number in (1, 2))
     assert inside.wait(10)
-    callers[1].start()
     leave.set()
-    for caller in callers:
-        caller.join(10)
+    assert (settled(first), settled(second)) == (("ok", None), ("ok", None))
     assert order == ["1 begins", "1 ends", "2 begins", "2 ends"]

@@ -90,6 +90,7 @@ class Directory:
         self._job = context.job.metadata.name
         self._registry = Registry() if context.pod == pod_name(self._job, "learner", 0) else None
         self._peers: dict[str, Peer] = {}
+        self._first_peer: Peer | None = None  # learner 0, as long as the connection is of use
         self._wanted: set[str] = set()
         self._changed = threading.Condition()
         self._closing = threading.Event()
@@ -164,14 +165,23 @@ class Directory:
         if samplers and self._registry is not None:
             urls |= {name: self._registry.urls[name] for name in samplers if name in self._registry.urls}
         elif samplers:
-            found: Any = self._first().call("find", samplers).result(self._closing)
-            urls |= found
+            urls |= self._find(samplers)
         return urls
+
+    def _find(self, samplers: list[str]) -> dict[str, str]:
+        first = self._first()
+        try:
+            found: Any = first.call("find", samplers).result(self._closing)
+        except PeerLost:
+            self._forget(first)
+            raise
+        return dict(found)
 
     def _announce(self) -> None:
         """Until the run is done. The death of learner 0 breaks the connection over which its answer is owed."""
         backoff = Backoff()
         while not self._closing.is_set():
+            first, known = None, False
             try:
                 first, url = self._first(), self._endpoint().url
                 if not url:
@@ -179,21 +189,34 @@ class Directory:
                 done: Any = first.call("announce", (url, False)).result(self._closing)
                 self.attached.set()
                 backoff.reset()
-                if not done:
+                if known := not done:
                     call = first.call("announce", (url, True), timeout=HOLD_SECONDS)
                     done = call.result(self._closing)
             except Stopped:
                 return
             except TransportError as error:
-                _LOG.debug("learner 0 is not there yet: %s", error)
-                backoff.wait(self._closing)
+                if not known:  # else it had nothing to tell, or is gone, which the next announcement shows
+                    _LOG.debug("learner 0 is not there yet: %s", error)
+                    self._forget(first)
+                    backoff.wait(self._closing)
                 continue
             if done:
                 self._on_done()
                 return
 
     def _first(self) -> Peer:
-        return self._endpoint().dial(self._discover(self._context.learners[0]))
+        """Learner 0, on the connection that there is: each takes descriptors here and there, as long as both live."""
+        url = self._discover(self._context.learners[0])
+        with self._changed:
+            if self._first_peer is None or self._first_peer.url != url:
+                self._first_peer = self._endpoint().dial(url)
+            return self._first_peer
+
+    def _forget(self, first: Peer | None) -> None:
+        """A call to learner 0 was lost: dial anew."""
+        with self._changed:
+            if self._first_peer is first:
+                self._first_peer = None
 
     def _discover(self, base: str) -> str:
         return str(discover(base, self._context.token, stopping=self._closing)["url"])

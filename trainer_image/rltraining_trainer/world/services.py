@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 from rltraining_trainer.errors import TrainerError, user_code_error
@@ -30,19 +31,23 @@ class Services:
         self._handlers[service] = handler
 
     def add_own(self, service: str, handler: Handler) -> None:
-        """One of the user's: called by one thread at a time, and what it raises ends the process."""
-        turn = threading.Lock()
+        """One of the user's: called in a thread of its own, one call after the other; what it raises ends the process.
 
-        def answer(sender: str, payload: Payload) -> Payload | Parked:
-            try:
-                with turn:
-                    return handler(sender, payload)
-            except Stopped:  # while it called another member
-                return Parked()
-            except (Exception, SystemExit) as error:
-                self._fail(user_code_error(f"service {service!r}", error))
-                return Parked()  # the process ends, and so callers hear that it is lost
+        Not in an RPC thread: these complete the calls that the handler itself makes, and so many of them may wait for
+        their turn that none is left.
+        """
+        calls: SimpleQueue[tuple[str, Payload, Parked]] = SimpleQueue()
 
+        def answer(sender: str, payload: Payload) -> Parked:
+            parked = Parked()
+            calls.put((sender, payload, parked))
+            return parked
+
+        def serve() -> None:
+            while True:
+                self._answer_own(service, handler, *calls.get())
+
+        threading.Thread(target=serve, name=f"service-{service}", daemon=True).start()
         self.add(service, answer)
 
     def answer(self, sender: str, message: Any) -> Payload | Parked:
@@ -55,6 +60,21 @@ class Services:
             own = sorted(name for name in self._handlers if not name.startswith(INNER))
             return _settled(ERROR, f"{self._name} has no service {service!r}, only {own}")
         return handler(sender, payload)
+
+    def _answer_own(
+        self, service: str, handler: Handler, sender: str, payload: Payload, parked: Parked
+    ) -> None:
+        try:
+            answer = handler(sender, payload)
+        except Stopped:  # while it called another member
+            return
+        except (Exception, SystemExit) as error:
+            self._fail(user_code_error(f"service {service!r}", error))
+            return  # the process ends, and so callers hear that it is lost
+        if isinstance(answer, Parked):
+            answer.attach(parked.settle)
+        else:
+            parked.resolve(answer)
 
 
 def _settled(status: str, text: str) -> Parked:

@@ -27,9 +27,6 @@ from rltraining_trainer.world.run import FAREWELL, Run, Stateful
 from rltraining_trainer.world.services import Services
 from rltraining_trainer.world.shared import SharedValues
 
-_THREADS = 8
-"""Of RPC: so many services may be busy at a time."""
-
 
 class World:
     """This member, and its way to all others.
@@ -70,7 +67,7 @@ class World:
             self._run = Run(*parts, lambda: self._endpoint, lambda: self.member(first))
         group = self._run.group.services if self._run is not None else {}
         services = {CALL: self._services.answer, **self._directory.services, **group}
-        self._endpoint = Endpoint(self.name, context.token, services, threads=_THREADS)
+        self._endpoint = Endpoint(self.name, context.token, services)
         self._shared = SharedValues(self._endpoint.incarnation)
         self._services.add(SHARED, self._shared.answer)
         documents = {}
@@ -103,10 +100,10 @@ class World:
     def register(self, service: str, handler: Handler) -> None:
         """Answer calls to ``service`` with ``handler(caller's name, payload)``; to be done before `start` or `run`.
 
-        The handler runs in a thread of its own, beside your function and other services; calls to one service wait for each
-        other. It returns tensors and plain values, or `Parked`, to be resolved later. If the caller dies meanwhile, nobody
-        hears the answer. If this member dies, its next incarnation is called again. If the handler raises, the job fails with
-        its traceback.
+        Each service has a thread of its own, beside your function: calls to one service wait for each other, and a handler
+        may call members itself. It returns tensors and plain values, or `Parked`, to be resolved later. If the caller dies
+        meanwhile, nobody hears the answer. If this member dies, its next incarnation is called again. If the handler raises,
+        the job fails with its traceback.
         """
         if self._started:
             raise RuntimeError(f"register {service!r} before world.start() or world.run()")

@@ -1,0 +1,92 @@
+"""How a member finds others, over real sockets: the process that it finds is this one itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from rltraining_api.contract import RENDEZVOUS_PATH
+from rltraining_trainer.transport import Endpoint, MemberServer, Peer
+from rltraining_trainer.world import directory
+from rltraining_trainer.world.directory import Directory, Registry
+from test_own_run import make_context
+
+
+class Counted(Endpoint):
+    """Counts how often it dials."""
+
+    dials = 0
+
+    def dial(self, url: str) -> Peer:
+        self.dials += 1
+        return super().dial(url)
+
+
+class Member:
+    """A sampler of the job whose learner 0 is this process, too."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.registry, self.asked = Registry(), SimpleQueue[str]()
+        services = {name: self._noted(name) for name in self.registry.services}
+        self.endpoint = Counted("pole-sampler-0", "secret", services)
+        self.endpoint.start()
+        documents = {RENDEZVOUS_PATH: lambda: {"url": self.endpoint.url}}
+        self.http = MemberServer(0, "secret", ready=lambda: True, documents=documents)
+        self.http.start()
+        context = make_context(tmp_path, "pole-sampler-0")
+        context = dataclasses.replace(context, learners=(f"http://127.0.0.1:{self.http.port}",))
+        self.done = SimpleQueue[bool]()
+        self.directory = Directory(context, lambda: self.endpoint, lambda: self.done.put(True))
+
+    def _noted(self, name: str) -> Any:
+        def answer(sender: str, payload: Any) -> Any:
+            self.asked.put(name)
+            return self.registry.services[name](sender, payload)
+
+        return answer
+
+    def close(self) -> None:
+        self.directory.close()
+        self.http.stop()
+        self.endpoint.stop()
+
+
+@pytest.fixture
+def member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Member]:
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    monkeypatch.setattr(directory, "HOLD_SECONDS", 0.02)
+    member = Member(tmp_path)
+    yield member
+    member.close()
+
+
+def test_who_waits_for_the_end_of_a_long_run_takes_one_connection(member: Member) -> None:
+    member.directory.start()
+    for _ in range(10):
+        assert member.asked.get(timeout=10) == "announce"
+    assert member.endpoint.dials == 1
+    member.registry.finish()
+    assert member.done.get(timeout=10)
+
+
+def test_who_looks_for_somebody_that_is_not_there_takes_one_connection(member: Member) -> None:
+    member.directory.start()
+    found = 0
+    while found < 4:
+        assert member.directory.peer("pole-sampler-1") is None
+        found += member.asked.get(timeout=10) == "find"
+    assert member.endpoint.dials == 1
+
+
+def test_when_the_connection_breaks_there_is_a_new_one(member: Member) -> None:
+    member.directory.start()
+    assert member.asked.get(timeout=10) == "announce"
+    member.endpoint.stop()
+    member.endpoint.start()
+    member.registry.finish()
+    assert member.done.get(timeout=10)
+    assert member.endpoint.dials >= 2
