@@ -101,7 +101,7 @@ class Collectives:
             self._reduce(total, c10d.ReduceOp.SUM)
             self._sum_by_nccl(flat)
             return total.item()
-        if self._buffer.numel() != flat.numel() + 1:
+        if self._buffer.numel() != flat.numel() + 1 or self._buffer.dtype != flat.dtype:
             self._buffer = torch.empty(flat.numel() + 1, dtype=flat.dtype, pin_memory=flat.is_cuda)
         self._buffer[:-1].copy_(flat)
         self._buffer[-1] = count
