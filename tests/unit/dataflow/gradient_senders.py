@@ -57,8 +57,8 @@ class Sender:
         self.gradients.push(self.last, self.answers.append)
         return self.answers
 
-    def join(self) -> int:
-        self.gradients.join(self.name, self._admitted)
+    def join(self, rollout: Place | None = None) -> int:
+        self.gradients.join(self.name, self._admitted, rollout)
         return self.joined
 
     def _admitted(self) -> None:

@@ -153,6 +153,14 @@ def test_only_samplers_in_step_have_something_to_add_up() -> None:
     assert set(Holder().server.services) == {"push", "pull"}
 
 
+def test_the_place_of_a_pull_is_one_of_a_rollout() -> None:
+    server = make_in_step()
+    (answer,) = answers(server.pull("s", {"version": 0, "place": ("x", 0, 0)}))
+    assert answer["place"][1:] == (0, 0)
+    with pytest.raises(TypeError, match="the field place must be"):
+        server.pull("s", {"version": 0, "place": ("x", 0)})
+
+
 def test_a_pull_at_the_current_version_moves_no_bytes() -> None:
     holder = Holder()
     (answer,) = answers(holder.server.pull("s", {"version": holder.models.version}))

@@ -135,6 +135,21 @@ def test_a_newcomer_waits_for_the_next_iteration_and_nobody_waits_for_it_until_t
     assert world.ready
 
 
+def test_who_comes_back_with_the_rollout_of_this_iteration_goes_on_with_it() -> None:
+    """The connection was lost, or the holder's endpoint opened anew: nobody else need wait for the next iteration."""
+    world = InStep("ab", EXCHANGES)
+    of_before = world.gradients.place
+    world.iterate("ab")
+    b = world.senders["b"]
+    assert b.join(rollout=of_before) == 2, "once when it began"
+    assert b.repeat() == [True, True]
+    world.push("a")
+    assert not world.ready, "it takes part as before"
+    world.push("b")
+    assert world.update() == ["a", "b"]
+    assert b.join(rollout=Place("another life")) == 2, "that one is over"
+
+
 def test_whoever_is_late_with_one_exchange_takes_part_in_the_next() -> None:
     world = InStep("ab", EXCHANGES)
     late = world.gradients.place

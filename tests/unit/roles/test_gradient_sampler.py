@@ -33,9 +33,9 @@ class FakeLink:
     script: list[list[Answer]]
 
     def __init__(
-        self, context: Any, url: str, endpoint: Any, service: str, parameters: torch.Tensor, *, alone: bool
+        self, context: Any, url: str, endpoint: Any, service: str, parameters: torch.Tensor, **options: Any
     ) -> None:
-        self.attached, self.version, self.done, self.alone = threading.Event(), 0, False, alone
+        self.attached, self.version, self.done, self.alone = threading.Event(), 0, False, options["alone"]
         self.answer: dict[str, Any] = {}
         self.sent: list[dict[str, Any]] = []
         self.refreshed = 0

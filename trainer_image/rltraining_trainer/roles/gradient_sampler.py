@@ -19,7 +19,7 @@ from rltraining_trainer.dataflow import flatten_parameters
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.link import LARGE_GRADIENT_BYTES, LearnerLink
+from rltraining_trainer.roles.link import LARGE_GRADIENT_BYTES, SEND_TIMEOUT, LearnerLink
 from rltraining_trainer.roles.seeds import sampler_seed
 from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
 
@@ -44,7 +44,9 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
         threads=2,
         direct=parameters.nbytes >= LARGE_GRADIENT_BYTES * len(context.learners),
     )
-    holders = Holders(context, endpoint, parameters.detach())
+    # A holder owes an answer for as long as an update waits for others.
+    timeout = SEND_TIMEOUT + settings.aggregate.deadline_seconds
+    holders = Holders(context, endpoint, parameters.detach(), timeout)
     MemberServer(context.http_port, context.token, ready=lambda: holders.attached, documents={}).start()
     holders.attach()
 
@@ -98,12 +100,15 @@ class Holders:
     After each call all slices are of one place: never of the lives of two groups of holders.
     """
 
-    def __init__(self, context: Context, endpoint: Endpoint, parameters: Tensor) -> None:
+    def __init__(
+        self, context: Context, endpoint: Endpoint, parameters: Tensor, timeout: float = SEND_TIMEOUT
+    ) -> None:
+        """``timeout``: seconds for one message."""
         count, size = len(context.learners), parameters.numel()
         self._endpoint = endpoint
         self._cuts = [slice(i * size // count, (i + 1) * size // count) for i in range(count)]
         self._links = [
-            LearnerLink(context, url, endpoint, "push", parameters[cut], alone=count == 1)
+            LearnerLink(context, url, endpoint, "push", parameters[cut], alone=count == 1, timeout=timeout)
             for url, cut in zip(context.learners, self._cuts, strict=True)
         ]
 

@@ -18,7 +18,7 @@ from rltraining_trainer.transport import Backoff, Call, Endpoint, Peer, PeerLost
 _LOG = logging.getLogger(__name__)
 
 SEND_TIMEOUT = 60.0
-"""Seconds for one message: it includes the time for which a busy receiver holds us back."""
+"""Seconds for one message: it includes the time for which a busy receiver holds us back, where the job does not say more."""
 
 LARGE_BYTES = 4096
 """An observation from which on it matters how messages travel, which hold many: an 84x84 frame has 7,056."""
@@ -44,13 +44,23 @@ class Link:
         service: what answers ``send``.
         alone: nobody else uses the endpoint, which is then begun anew when the member is lost: that frees what the broken
             connection held. Otherwise it must have been started.
+        timeout: seconds for one message.
     """
 
-    def __init__(self, context: Context, url: str, endpoint: Endpoint, service: str, *, alone: bool) -> None:
+    def __init__(
+        self,
+        context: Context,
+        url: str,
+        endpoint: Endpoint,
+        service: str,
+        *,
+        alone: bool,
+        timeout: float = SEND_TIMEOUT,
+    ) -> None:
         self.attached = threading.Event()
         self._context, self._url, self._endpoint = context, url, endpoint
         self._service = service
-        self._alone = alone
+        self._alone, self._timeout = alone, timeout
         self._backoff = Backoff()
         self._peer: Peer | None = None
         self._silent = False  # it does not answer, on a connection that is whole
@@ -115,7 +125,7 @@ class Link:
         """The member's answer to something that is asked once; None if it is gone."""
         assert self._peer is not None
         try:
-            return self._peer.call(service, payload, timeout=SEND_TIMEOUT).result(self._context.stopping)
+            return self._peer.call(service, payload, timeout=self._timeout).result(self._context.stopping)
         except PeerLost:
             return None
 
@@ -128,7 +138,7 @@ class Link:
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._peer is not None
-        self._pending = message, self._peer.call(self._service, message, timeout=SEND_TIMEOUT)
+        self._pending = message, self._peer.call(self._service, message, timeout=self._timeout)
 
     def _take(self, call: Call) -> bool:
         """Whether the member answered."""
@@ -156,8 +166,9 @@ class LearnerLink(Link):
         parameters: torch.Tensor | None,
         *,
         alone: bool,
+        timeout: float = SEND_TIMEOUT,
     ) -> None:
-        super().__init__(context, url, endpoint, service, alone=alone)
+        super().__init__(context, url, endpoint, service, alone=alone, timeout=timeout)
         self.version = self._unknown = 0 if parameters is not None else WANTS_NONE
         """Of the parameters as they are."""
         self.done = False
@@ -172,8 +183,11 @@ class LearnerLink(Link):
         self.version = (
             self._unknown
         )  # the versions of another incarnation of the learner may be other parameters
-        until = time.monotonic() + SEND_TIMEOUT
-        if not self._take(peer.call("pull", {"version": self.version}, timeout=SEND_TIMEOUT)):
+        pull = {"version": self.version}
+        if self._pending is not None and "place" in self.answer:
+            pull["place"] = self.answer["place"]  # what is on its way goes on from there
+        until = time.monotonic() + self._timeout
+        if not self._take(peer.call("pull", pull, timeout=self._timeout)):
             self._silent = not self._alone and time.monotonic() >= until
             return False
         self._silent = False

@@ -103,8 +103,9 @@ class GradientSource(ABC):
         """Take a gradient; never blocks. ``answer`` is called once, without a lock held, now or by a later ``release``."""
 
     @abstractmethod
-    def join(self, sender: str, answer: Callable[[], None]) -> None:
-        """Somebody wants parameters to begin with: ``answer`` is called when it may."""
+    def join(self, sender: str, answer: Callable[[], None], rollout: Place | None = None) -> None:
+        """Somebody wants parameters to begin with, or to go on with ``rollout``, which it made at that place, after the
+        connection was lost: ``answer`` is called when it may."""
 
     @abstractmethod
     def is_ready(self, timeout: float) -> bool:

@@ -65,9 +65,9 @@ class GradientsInStep(GradientSource):
             self._arrive(_Arrival(push.source.sender, take, gradients=int(news)))
         super().release()
 
-    def join(self, sender: str, answer: Callable[[], None]) -> None:
+    def join(self, sender: str, answer: Callable[[], None], rollout: Place | None = None) -> None:
         with self._changed:
-            self._arrive(_Arrival(sender, partial(self._admit, sender, answer)))
+            self._arrive(_Arrival(sender, partial(self._take_up, sender, answer, rollout)))
         super().release()
 
     def add(self, sender: str, place: Place, part: Tensor, answer: Callable[[Tensor | None], None]) -> None:
@@ -198,6 +198,10 @@ class GradientsInStep(GradientSource):
         else:
             used, catches_up = self._was_used(push.source), push.place[:2] == self.place[:2]
             self._admit(push.source.sender, partial(answer, used), anew=False, catches_up=catches_up)
+
+    def _take_up(self, sender: str, answer: Callable[[], None], rollout: Place | None) -> None:
+        catches_up = rollout is not None and rollout[:2] == self.place[:2]
+        self._admit(sender, answer, anew=not catches_up, catches_up=catches_up)
 
     def _admit(
         self, sender: str, answer: Callable[[], None], *, anew: bool = True, catches_up: bool = False

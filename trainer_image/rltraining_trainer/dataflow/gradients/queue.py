@@ -59,7 +59,7 @@ class GradientQueue(GradientSource):
         if used is not None:
             answer(used)
 
-    def join(self, sender: str, answer: Callable[[], None]) -> None:
+    def join(self, sender: str, answer: Callable[[], None], rollout: Place | None = None) -> None:
         with self._changed:
             if not self._hands_out:
                 self._answers.append(answer)

@@ -28,9 +28,10 @@ class GradientServer:
     """Answers the services "push", "pull" and, for samplers that learn in step, "sum".
 
     push: ``{"incarnation": str, "sequence": int, "version": int, "place": (epoch, iteration, position), "gradient": Tensor
-        [n], "weight": float, "steps": int, "returns": Tensor [K], "terms": {str: float}}``; pull: ``{"version": int}``.
-        Both are answered with ``{"version": int, "parameters": Tensor [n] | None, "done": bool, "place": (...),
-        "used": bool}``: parameters only when the sampler's version is not the current one; used: the gradient was.
+        [n], "weight": float, "steps": int, "returns": Tensor [K], "terms": {str: float}}``; pull: ``{"version": int}``,
+        and the "place" of the rollout that is to go on, if there is one. Both are answered with ``{"version": int,
+        "parameters": Tensor [n] | None, "done": bool, "place": (...), "used": bool}``: parameters only when the sampler's
+        version is not the current one; used: the gradient was.
     sum: ``{"place": (...), "part": Tensor float64 [3]}``, answered with the sum over all samplers of this iteration, or None.
     """
 
@@ -70,8 +71,9 @@ class GradientServer:
     def pull(self, sender: str, payload: Payload) -> Parked:
         """Raises TypeError, naming the field, if ``payload`` is not a pull."""
         version = field(payload, "version", int)
+        rollout = _place(payload) if isinstance(payload, dict) and "place" in payload else None
         parked = Parked()
-        self._gradients.join(sender, lambda: parked.resolve(self._answer(version, False)))
+        self._gradients.join(sender, lambda: parked.resolve(self._answer(version, False)), rollout)
         return parked
 
     def sum(self, sender: str, payload: Payload) -> Parked:
