@@ -74,6 +74,31 @@ def test_steps_are_those_of_a_synchronous_vector_environment_whatever_the_ending
         assert one.final is None
 
 
+class InPlace(CountingEnv):
+    """Returns the same array each time."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._array = np.zeros(2, np.float32)
+
+    def _observation(self) -> np.ndarray:
+        self._array[:] = super()._observation()
+        return self._array
+
+
+def test_what_a_step_told_is_the_caller_s_to_keep() -> None:
+    kept = [], []
+    for steps, environments in zip(
+        kept, (SingleEnvironment(InPlace()), SyncVectorEnv([InPlace])), strict=True
+    ):
+        stepper = Stepper(environments, "Counting")
+        stepper.reset(3)
+        steps += [stepper.step(np.zeros(1, np.int64)) for _ in range(20)]
+    for one, other in zip(*kept, strict=True):
+        for name in ("observation", "reward", "terminated", "truncated", "valid", "first"):
+            assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
+
+
 def test_a_reset_ends_an_episode_that_was_over() -> None:
     environment = CountingEnv(0)
     environments = SingleEnvironment(environment)
