@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from rltraining_api.algorithms import A2c, Aggregate
 from rltraining_trainer.algorithms.rollout_gradients import Gradient
 from rltraining_trainer.roles import gradient_sampler
-from rltraining_trainer.roles.gradient_sampler import Holders, send_at_once, send_in_step
+from rltraining_trainer.roles.gradient_sampler import Holders, answer_timeout, send_at_once, send_in_step
 
 SIZE = 5
 
@@ -170,6 +171,12 @@ def test_the_only_holder_is_begun_anew_when_it_is_lost_and_of_several_none(
     for count in (1, 2):
         _, _, links = make_holders(monkeypatch, [[Answer(1)]] * count)
         assert [link.alone for link in links] == [count == 1] * count
+
+
+def test_an_answer_may_come_as_late_as_the_deadline_of_an_update() -> None:
+    for seconds, most in ((2.0, 62.0), (600.0, 660.0), (1e9, 2**31 / 1000)):
+        timeout = answer_timeout(A2c(aggregate=Aggregate(deadline_seconds=seconds)))
+        assert min(seconds, 3600) < timeout <= most
 
 
 class Gradients:

@@ -25,6 +25,8 @@ from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
 
 Settings = A3c | A2c | Ppo
 
+_LONGEST_WAIT = 86_400.0
+"""Seconds for an answer: torch's timer counts milliseconds in 32 bits."""
 _NO_RETURNS = torch.zeros(0)
 
 
@@ -44,9 +46,7 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
         threads=2,
         direct=parameters.nbytes >= LARGE_GRADIENT_BYTES * len(context.learners),
     )
-    # A holder owes an answer for as long as an update waits for others.
-    timeout = SEND_TIMEOUT + settings.aggregate.deadline_seconds
-    holders = Holders(context, endpoint, parameters.detach(), timeout)
+    holders = Holders(context, endpoint, parameters.detach(), answer_timeout(settings))
     MemberServer(context.http_port, context.token, ready=lambda: holders.attached, documents={}).start()
     holders.attach()
 
@@ -71,6 +71,11 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
             send_at_once(unroll, gradients, holders)
         if context.stopping.is_set():
             raise Stopped("told to end")
+
+
+def answer_timeout(settings: Settings) -> float:
+    """Seconds in which a holder answers: it may owe that for as long as an update waits for others."""
+    return SEND_TIMEOUT + min(settings.aggregate.deadline_seconds, _LONGEST_WAIT)
 
 
 def send_at_once(unroll: Unroll, gradients: RolloutGradients, holders: Holders) -> None:
