@@ -59,6 +59,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
     here = Here()
     here.endpoint.start()
     yield here
+    for services in here.services.values():
+        services.close()
     here.endpoint.stop()
 
 

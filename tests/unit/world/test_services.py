@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -20,8 +21,10 @@ def failures() -> list[TrainerError]:
 
 
 @pytest.fixture
-def services(failures: list[TrainerError]) -> Services:
-    return Services(ME, failures.append)
+def services(failures: list[TrainerError]) -> Iterator[Services]:
+    services = Services(ME, failures.append)
+    yield services
+    services.close()
 
 
 def settled(answer: Any) -> tuple[str, Any]:
@@ -53,6 +56,26 @@ def test_what_a_handler_parks_goes_back_when_it_is_resolved(services: Services) 
     assert is_owed(services, answer)
     later.resolve(4)
     assert settled(answer) == ("ok", 4)
+
+
+def test_who_closes_waits_for_the_handler_that_is_busy_and_begins_no_other(services: Services) -> None:
+    inside, leave, ended = threading.Event(), threading.Event(), []
+
+    def play(sender: str, payload: Any) -> None:
+        inside.set()
+        assert leave.wait(10)
+        ended.append(payload)
+
+    services.add_own("play", play)
+    for number in (1, 2):
+        services.answer("pole-learner-0", (ME, "play", number))
+    assert inside.wait(10)
+    closing = threading.Thread(target=services.close)
+    closing.start()
+    leave.set()
+    closing.join(10)
+    assert ended in ([1], [1, 2]), "the second may have begun just before"
+    assert "service-play" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_call_to_somebody_else_is_lost_so_that_the_caller_looks_for_him(services: Services) -> None:

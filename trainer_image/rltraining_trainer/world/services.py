@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 from rltraining_trainer.errors import TrainerError, user_code_error
 from rltraining_trainer.transport import Handler, Parked, Payload, Stopped
@@ -13,6 +14,8 @@ from rltraining_trainer.transport.calls import ERROR, LOST
 
 INNER = "world/"
 """How the names of services begin that are not the user's."""
+CLOSE_SECONDS = 5.0
+"""In which a handler is to end that is busy when the process is to."""
 
 
 class Services:
@@ -26,6 +29,8 @@ class Services:
     def __init__(self, name: str, fail: Callable[[TrainerError], None]) -> None:
         self._name, self._fail = name, fail
         self._handlers: dict[str, Handler] = {}
+        self._own: list[tuple[threading.Thread, SimpleQueue[_Call | None]]] = []
+        self._closing = False
 
     def add(self, service: str, handler: Handler) -> None:
         self._handlers[service] = handler
@@ -36,19 +41,31 @@ class Services:
         Not in an RPC thread: these complete the calls that the handler itself makes, and so many of them may wait for
         their turn that none is left.
         """
-        calls: SimpleQueue[tuple[str, Payload, Parked]] = SimpleQueue()
+        calls: SimpleQueue[_Call | None] = SimpleQueue()
 
         def answer(sender: str, payload: Payload) -> Parked:
             parked = Parked()
-            calls.put((sender, payload, parked))
+            calls.put(_Call(sender, payload, parked))
             return parked
 
         def serve() -> None:
-            while True:
-                self._answer_own(service, handler, *calls.get())
+            while (call := calls.get()) is not None and not self._closing:
+                self._answer_own(service, handler, call)
 
-        threading.Thread(target=serve, name=f"service-{service}", daemon=True).start()
+        thread = threading.Thread(target=serve, name=f"service-{service}", daemon=True)
+        thread.start()
+        self._own.append((thread, calls))
         self.add(service, answer)
+
+    def close(self) -> None:
+        """Begin no call of the user's handlers any more, and wait for those that are under way, for a while: a thread that is
+        within torch when the interpreter ends aborts the process."""
+        self._closing = True
+        for _, calls in self._own:
+            calls.put(None)
+        until = time.monotonic() + CLOSE_SECONDS
+        for thread, _ in self._own:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def answer(self, sender: str, message: Any) -> Payload | Parked:
         """The one service of the endpoint: ``(receiver, service, payload)`` to the answer."""
@@ -61,20 +78,26 @@ class Services:
             return _settled(ERROR, f"{self._name} has no service {service!r}, only {own}")
         return handler(sender, payload)
 
-    def _answer_own(
-        self, service: str, handler: Handler, sender: str, payload: Payload, parked: Parked
-    ) -> None:
+    def _answer_own(self, service: str, handler: Handler, call: _Call) -> None:
         try:
-            answer = handler(sender, payload)
+            answer = handler(call.sender, call.payload)
         except Stopped:  # while it called another member
             return
         except (Exception, SystemExit) as error:
             self._fail(user_code_error(f"service {service!r}", error))
             return  # the process ends, and so callers hear that it is lost
         if isinstance(answer, Parked):
-            answer.attach(parked.settle)
+            answer.attach(call.parked.settle)
         else:
-            parked.resolve(answer)
+            call.parked.resolve(answer)
+
+
+class _Call(NamedTuple):
+    """Of one of the user's services."""
+
+    sender: str
+    payload: Payload
+    parked: Parked
 
 
 def _settled(status: str, text: str) -> Parked:

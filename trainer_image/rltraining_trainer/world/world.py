@@ -212,6 +212,8 @@ class World:
 
     def close(self) -> None:
         """For the trainer: end connections and threads."""
+        self.stopping.set()  # handlers that wait for others
+        self._services.close()
         self._directory.close()
         if self._run is not None:
             self._run.close()
