@@ -202,8 +202,8 @@ class Ppo(ActorCritic):
     clip_range: Positive = 0.1
     """ε: how far the probability ratio may go before its gradient stops (paper, table 5: .1)."""
     target_kl: Positive | None = None
-    """The epochs of a rollout end after the update whose mean approximate KL divergence exceeds 1.5 targetKl, as in OpenAI
-    Spinning Up and Stable-Baselines3. Without, they all happen (paper: all)."""
+    """The epochs of a rollout end with the first update whose mean approximate KL divergence exceeds 1.5 targetKl (OpenAI
+    Spinning Up, Stable-Baselines3: just before it). Without, they all happen (paper: all)."""
     advantage_normalization: bool = True
     """Bring advantages to mean 0 and variance 1 over the rollouts of all samplers (openai/baselines ppo2: yes, within the
     minibatch)."""

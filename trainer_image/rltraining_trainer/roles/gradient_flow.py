@@ -40,7 +40,7 @@ SPAN = 0.02
 HELD = 10
 """Deadlines for which a holder with gradients waits for one without: their samplers may have died between the two."""
 _KL_LIMIT = 1.5
-"""Times ``targetKl``, from which on no further update is made from a rollout (as in Stable-Baselines3)."""
+"""Times ``targetKl``, above which an update is the last from its rollout; Stable-Baselines3 leaves it out, too."""
 
 
 class GradientFlow:
