@@ -54,7 +54,8 @@ class RunRecord:
         self._checkpoints = CheckpointWriter(store)
         self._output, self._run_id, self._times_back = str(context.output), run_id, 0
         self._metrics = self._open_metrics(None if start.state is None else self.progress.environment_steps)
-        self._newest = start.state or snapshot(self._get_state())  # what all go back to
+        # What all go back to, where each learner has a part of the state.
+        self._newest = None if flow.shares_whole else start.state or snapshot(self._get_state())
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
         self._next_metrics = 0.0
@@ -95,6 +96,7 @@ class RunRecord:
 
     def go_back(self) -> None:
         """To the newest checkpoint, or to the beginning: a learner was lost that had a part of the state."""
+        assert self._newest is not None, "a learner that has the whole state goes on with it"
         self._set_state(self._newest, "in memory")
         self._ended, self.stop_reason = False, None
         self._metrics.close()
