@@ -219,6 +219,15 @@ def test_nobody_is_answered_while_there_are_no_parameters() -> None:
     assert counts(gradients) == (2, 0, 2, 0)
 
 
+def test_a_gradient_of_no_parameters_is_refused_while_there_are_none() -> None:
+    gradients = make_queue()
+    gradients.restart("")
+    gradients.release()
+    assert Sender(gradients, "a").push(Place("")) == []
+    assert not gradients.is_ready(NOW)
+    assert counts(gradients) == (1, 0, 1, 0)
+
+
 def test_closing_drops_what_waits_and_answers_everybody() -> None:
     gradients = make_queue()
     waits, used, late = (Sender(gradients, name) for name in "abc")

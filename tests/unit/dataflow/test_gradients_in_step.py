@@ -150,6 +150,15 @@ def test_who_comes_back_with_the_rollout_of_this_iteration_goes_on_with_it() -> 
     assert b.join(rollout=Place("another life")) == 2, "that one is over"
 
 
+def test_a_gradient_of_no_parameters_is_refused_while_there_are_none() -> None:
+    world = InStep("a")
+    world.gradients.restart("")
+    world.gradients.release()
+    assert world.senders["a"].push(Place("")) == []
+    assert not world.ready
+    assert world.gradients.counts() == (1, 0, 1, 0, 1)
+
+
 def test_whoever_is_late_with_one_exchange_takes_part_in_the_next() -> None:
     world = InStep("ab", EXCHANGES)
     late = world.gradients.place

@@ -175,6 +175,11 @@ class GradientSource(ABC):
         """Whether there are parameters to answer with."""
         return bool(self.place.epoch) or self._closed
 
+    def _knows(self, epoch: str) -> bool:
+        """Whether it is that of the parameters that are handed out. Who was just answered when they were taken back may send
+        gradients without an epoch, which are of none."""
+        return bool(epoch) and epoch == self.place.epoch
+
     def _is_news(self, source: Source) -> bool:
         """Whether this push did not come before; it is counted. Called with the lock held, like what follows."""
         incarnation, last = self._seen.get(source.sender, ("", -1))

@@ -180,7 +180,7 @@ class GradientsInStep(GradientSource):
 
     def _take_in(self, push: GradientPush, answer: Answer) -> None:
         sender = push.source.sender
-        if self._closed or push.place != self.place:
+        if self._closed or push.place != self.place or not self._knows(push.place.epoch):
             self._refuse(push.source, stale=not self._closed)
             catches_up = push.place[:2] == self.place[:2]
             self._admit(sender, partial(answer, False), anew=False, catches_up=catches_up)

@@ -46,7 +46,7 @@ class GradientQueue(GradientSource):
             used: bool | None = None  # it waits
             if not self._is_news(push.source):
                 used = None if self._wait_with(push, answer) else self._was_used(push.source)
-            elif self._closed or push.place.epoch != self.place.epoch:
+            elif self._closed or not self._knows(push.place.epoch):
                 self._refuse(push.source, stale=False)
                 used = False
             else:
