@@ -29,7 +29,7 @@ def plain_function(torso: nn.Module, head: nn.Linear) -> Function:
 
 
 def _functions(module: nn.Module) -> Iterator[Function]:
-    if isinstance(module, Mlp):
+    if type(module) is Mlp:
         for layer in module:
             yield _linear(layer) if isinstance(layer, nn.Linear) else layer.forward
     elif type(module) is nn.Sequential and not (module._forward_pre_hooks or module._forward_hooks):
