@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import accumulate
 from math import floor, inf
+
+_ROUNDING = 2.0**-50
+"""Relative error of a product and a quotient, with room."""
 
 
 def allot(masses: Sequence[float], count: int, offset: float) -> list[int]:
@@ -27,12 +31,18 @@ def allot(masses: Sequence[float], count: int, offset: float) -> list[int]:
     if not 0 < total < inf:
         raise ValueError("there is nothing to draw from: all masses are 0")
     # Points before the end of each piece; whoever shares the line's very end shares all of them.
-    before = [count if end == total else _points_before(end * count / total, offset) for end in ends]
+    before = [count if end == total else _points_before(end, count, total, offset) for end in ends]
     return [here - there for here, there in zip(before, [0, *before], strict=False)]
 
 
-def _points_before(place: float, offset: float) -> int:
-    """How many of the points j + offset lie before `place`: its whole part, and one more if its fraction is beyond the offset.
-    Both are exact, as `ceil(place - offset)` would not be."""
+def _points_before(end: float, count: int, total: float, offset: float) -> int:
+    """How many of the points j + offset lie before end·count/total: its whole part, and one more if its fraction is beyond the
+    offset. Where rounding could decide, which is seldom, it is reckoned exactly."""
+    place = end * count / total
     whole = floor(place)
-    return whole + (place - whole > offset)
+    fraction = place - whole
+    if min(abs(fraction - offset), fraction, 1 - fraction) > place * _ROUNDING:
+        return whole + (fraction > offset)
+    exact = Fraction(end) * count / Fraction(total)
+    whole = floor(exact)
+    return whole + (exact - whole > Fraction(offset))
