@@ -13,7 +13,9 @@ from troubles import NOWHERE, PLAIN
 pytestmark = pytest.mark.timeout(300)
 
 READY: dict[str, tuple[str, str]] = {
-    "nowhere": ("Unschedulable", "didn't match Pod's node affinity/selector"),
+    # The scheduler's own words, whatever they are: should it look while the node is tainted, as after the API server was away,
+    # it tells of the taint, and looks again only after minutes.
+    "nowhere": ("Unschedulable", "cannot be scheduled: 0/1 nodes are available: 1 node(s) "),
     "no-image": ("ImagePullFailed", "127.0.0.1:1/nothing/here:1"),
     "privileged": ("PodSecurityViolation", "allowPrivilegeEscalation"),
 }
