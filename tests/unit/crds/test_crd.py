@@ -13,7 +13,8 @@ from rltraining_api.crd import COLUMNS, FILE_NAME, crd, crd_yaml
 from rltraining_api.job import RLTrainingJob
 
 COMMITTED = Path(__file__).parents[3] / "crds" / FILE_NAME
-ROOT: dict[str, Any] = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+CRD = crd()
+ROOT: dict[str, Any] = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
 def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -48,7 +49,7 @@ def test_the_committed_file_is_current() -> None:
 
 def test_it_fits_into_the_annotation_of_client_side_apply() -> None:
     assert len(crd_yaml()) < 200_000
-    assert yaml.safe_load(crd_yaml()) == crd()
+    assert yaml.safe_load(crd_yaml()) == CRD
 
 
 def test_only_words_that_a_structural_schema_may_hold() -> None:
@@ -165,11 +166,11 @@ def test_columns_and_scale_point_at_fields() -> None:
     types = {"string": "string", "integer": "integer", "number": "number"}
     for name, kind, path, _ in COLUMNS:
         assert name == "Age" or known[path]["type"] == types[kind], name
-    scale = crd()["spec"]["versions"][0]["subresources"]["scale"]
+    scale = CRD["spec"]["versions"][0]["subresources"]["scale"]
     assert {known[path]["type"] for path in scale.values()} == {"integer", "string"}
 
 
 def test_names_agree() -> None:
-    names = crd()["spec"]["names"]
-    assert crd()["metadata"]["name"] == f"{names['plural']}.{crd()['spec']['group']}"
+    names = CRD["spec"]["names"]
+    assert CRD["metadata"]["name"] == f"{names['plural']}.{CRD['spec']['group']}"
     assert names["shortNames"] == ["rlj"]

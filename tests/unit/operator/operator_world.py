@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 from collections.abc import Callable
@@ -74,8 +73,8 @@ class World:
     # The operator's side.
 
     def observe(self) -> Observed:
-        raw = copy.deepcopy([*self.pods.values(), *self.others.values()])
-        observed = Observed.of(copy.deepcopy(self.job), raw, "ab" * 32)
+        job, raw = _as_told([self.job, [*self.pods.values(), *self.others.values()]])
+        observed = Observed.of(job, raw, "ab" * 32)
         first = observed.first_learner
         if first is None or self.unreachable:
             return observed
@@ -107,7 +106,7 @@ class World:
         """The events and the status of a plan."""
         self.events += [(event.reason, event.message) for event in made.events]
         if made.status is not None:
-            self.job["status"] = json.loads(json.dumps(made.status.to_dict()))
+            self.job["status"] = _as_told(made.status.to_dict())
             self.writes += 1
 
     def make(self, made: Plan) -> tuple[list[Refusal], list[str]]:
@@ -270,7 +269,7 @@ class World:
         return self.status.failures, self.status.disruptions
 
     def _create(self, child: Any) -> None:
-        made = json.loads(json.dumps(child))
+        made = _as_told(child)
         name = made["metadata"]["name"]
         made["metadata"] |= {"uid": next(self._uids), "creationTimestamp": self.now.isoformat()}
         if made["kind"] != "Pod":
@@ -304,6 +303,11 @@ def fill_in_defaults(made: dict[str, Any]) -> None:
             made["status"] = {"phase": "Bound"}
 
 
+def _as_told(value: Any) -> Any:
+    """As the API server has understood it: a copy, which can only hold what JSON can."""
+    return json.loads(json.dumps(value))
+
+
 def _condition(kind: str, holds: bool) -> dict[str, str]:
     return {"type": kind, "status": str(holds)}
 
@@ -311,4 +315,4 @@ def _condition(kind: str, holds: bool) -> dict[str, str]:
 def make_world(**spec: Any) -> World:
     metadata = {"name": "demo", "namespace": "default", "uid": "job-uid", "generation": 1}
     header = {"apiVersion": "rltraining.dev/v1alpha1", "kind": KIND, "metadata": metadata}
-    return World(header | {"spec": copy.deepcopy(SPEC) | spec, "status": {}})
+    return World(header | {"spec": _as_told(SPEC) | spec, "status": {}})

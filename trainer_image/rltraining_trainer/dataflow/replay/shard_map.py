@@ -130,13 +130,15 @@ class ShardMap:
         return replaced
 
     def holdings(self) -> Holdings:
-        shards = self._shards.values()
-        return Holdings(
-            self._ended.inserted + sum(shard.counts.inserted - shard.base.inserted for shard in shards),
-            self._ended.evicted + sum(shard.counts.evicted - shard.base.evicted for shard in shards),
-            sum(shard.size for shard in shards if shard.present),
-            self._ended.lost + sum(shard.size for shard in shards if not shard.present),
-        )
+        inserted, evicted, size, lost = self._ended.inserted, self._ended.evicted, 0, self._ended.lost
+        for shard in self._shards.values():
+            inserted += shard.counts.inserted - shard.base.inserted
+            evicted += shard.counts.evicted - shard.base.evicted
+            if shard.present:
+                size += shard.size
+            else:
+                lost += shard.size
+        return Holdings(inserted, evicted, size, lost)
 
     def entries(self) -> list[dict[str, Any]]:
         """The shards that are present, as plain values for another learner's `merge`."""
