@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rltraining_api import patterns
@@ -33,13 +33,21 @@ def empty_fields(data: Any, model: type[ApiModel], path: tuple[str | int, ...] =
             continue
         child, here = child_model(field.annotation), (*path, key)
         if data[key] is None and not allows_null(field):
-            remedy = (
-                "write {} for its defaults, or leave it out" if child else "give a value, or leave it out"
-            )
-            lines.append(f"{dotted(here)}: is empty: {remedy}")
+            remedy = "write {} for its defaults" if child and _has_defaults(child) else "give a value"
+            instead = "" if field.is_required() else ", or leave it out"
+            lines.append(f"{dotted(here)}: is empty: {remedy}{instead}")
         elif child is not None:
             lines += empty_fields(data[key], child, here)
     return lines
+
+
+def _has_defaults(model: type[BaseModel]) -> bool:
+    """Whether {} is one."""
+    try:
+        model.model_validate({})
+    except ValidationError:
+        return False
+    return True
 
 
 def suggestion(key: str, known: Iterable[str]) -> str:

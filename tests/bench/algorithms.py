@@ -26,10 +26,10 @@ class Task(NamedTuple):
 
 LAST_100 = ("stop.meanReturn.episodes=100",)
 TASKS = (
-    Task("cartpole-a3c", seconds=5.0, steps_per_second=150_000),
+    Task("cartpole-a3c", LAST_100, seconds=5.0, steps_per_second=150_000),
     Task("cartpole-a3c-published", seconds=20.0, steps_per_second=20_000),
-    Task("cartpole-two-holders"),
-    Task("cartpole-a2c"),
+    Task("cartpole-two-holders", LAST_100),
+    Task("cartpole-a2c", LAST_100),
     Task("cartpole-ppo", seconds=4.0),
     Task("cartpole-impala", LAST_100, seconds=5.0, steps_per_second=150_000),
     Task("cartpole-dqn-apex", seconds=30.0, steps_per_second=20_000),

@@ -35,6 +35,8 @@ PROBLEMS = {
         "spec.algorithm.impala: is empty: write {} for its defaults, or leave it out"
     ),
     ("replicas: 2", "replicas: "): "spec.sampler.replicas: is empty: give a value, or leave it out",
+    ("{impala: {}}", ""): "spec.algorithm: is empty: give a value",
+    ("impala: {}", "entryPoint: "): "spec.algorithm.entryPoint: is empty: give a value, or leave it out",
     # What is not known
     ("replicas: 2", "replica: 2"): "spec.sampler.replica: is not a known field: did you mean replicas?",
     ("impala: {}", "impala: {learning_rate: 1e-3}"): (

@@ -158,6 +158,21 @@ def test_a_gradient_that_comes_during_a_span_is_applied_and_answered_in_it(
     assert [answer["used"] for answer in (*first.last, *second.last)] == [True] * 4
 
 
+@pytest.mark.parametrize(("capacity", "before"), [(0, 1), (1, 2)])
+def test_an_update_never_waits_for_more_gradients_than_there_can_be(
+    tmp_path: Path, capacity: int, before: int
+) -> None:
+    """Of two samplers; those in the queue have been answered, so that their samplers go on and send another one."""
+    aggregate = A3C["aggregate"] | {"count": 5, "queueCapacity": capacity, "deadlineSeconds": 3600}
+    holders, (first, second) = make(tmp_path, {"a3c": A3C | {"aggregate": aggregate}}, count=1)
+    for number in range(before):
+        first.push(gradient_like(holders.parameters, number))
+    assert not holders.round()
+    second.push(gradient_like(holders.parameters, 7))
+    assert holders.round()
+    assert holders.counts("applied") == [before + 1]
+
+
 def test_a_checkpoint_of_all_holders_is_whole_and_all_go_back_to_it(tmp_path: Path) -> None:
     holders, samplers = make(tmp_path, {"a2c": A2C})
     for step in range(3):

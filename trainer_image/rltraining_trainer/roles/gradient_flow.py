@@ -197,7 +197,7 @@ class GradientFlow:
         aggregate = settings.aggregate
         if aggregate.mode == "Async":
             return GradientQueue(
-                lambda: aggregate.count or live.samplers,
+                self._most_gradients,
                 aggregate.deadline_seconds,
                 lambda: self._models.version,
                 capacity=aggregate.queue_capacity,
@@ -212,6 +212,11 @@ class GradientFlow:
             count=aggregate.count,
             together=self._holders > 1,
         )
+
+    def _most_gradients(self) -> int:
+        """Of an update in mode Async: no more than there can be at once, one of each sampler and those of the queue."""
+        aggregate, samplers = self._settings.aggregate, self._live.samplers
+        return min(aggregate.count or samplers, samplers + aggregate.queue_capacity)
 
     def _apply(self, pushes: Sequence[GradientPush], reduce: Reduce) -> Mapping[str, float]:
         """One update of these; returns their mean terms."""
