@@ -90,14 +90,21 @@ def remove(observed: Observed, pods: Iterable[Pod], now: datetime) -> Moves:
 
 
 def _waits_for_the_first(pod: Pod, observed: Observed) -> bool:
-    """Whether it is a learner for which training is over, while the first one still writes what is to be left. Should the
-    first begin anew instead, all are needed again."""
+    """Whether it is a learner for which training is over, while the first one still writes what is to be left.
+
+    The first one then reports why it stops. One that runs and does not is another incarnation, which goes on from a
+    checkpoint, and needs all others. While it is not asked, it is known for another if it began after the other's end.
+    """
     if pod.role != "learner" or not is_done(pod):
         return False
     first = observed.first_learner
     trainer = first.container(TRAINER_CONTAINER) if first else None
     began = trainer.started_at if trainer else None
-    return began is None or (pod.ended_at is not None and began < pod.ended_at)
+    if began is None:
+        return True
+    if observed.report is not None:
+        return observed.report.stop_reason is not None
+    return pod.ended_at is not None and began < pod.ended_at
 
 
 def _replace_at(pod: Pod) -> datetime | None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from rltraining_api.contract import STATUS_PATH, LearnerReport
+from rltraining_operator import http
 from rltraining_trainer.checkpoint import CheckpointStore
 from rltraining_trainer.policy import Policy
 from rltraining_trainer.transport import Endpoint, PeerLost, discover
@@ -17,6 +19,7 @@ from training import (
     LEARNER,
     SAMPLERS,
     SECONDS,
+    SMALL,
     Run,
     Train,
     code,
@@ -235,10 +238,47 @@ def test_two_holders_that_are_told_to_end_leave_a_checkpoint_of_that_moment(trai
     train(gradient_job("ppo", learner={"replicas": 2}, checkpoint={"everySeconds": 3600}), scenario)
 
 
+@pytest.mark.timeout(60)
+def test_a_holder_that_has_ended_is_there_again_when_the_first_has_begun_anew(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first dies as it takes its leave, and goes on where it is not over yet, before the other one has ended."""
+    monkeypatch.setattr("rltraining_operator.members.REMAKE_SECONDS", 0.1)
+
+    async def scenario(run: Run) -> None:
+        await until_learning(run)
+        await run.cluster.update_spec(run.key, {"stop": {"environmentSteps": max(1, run.steps)}})
+        async with asyncio.timeout(SECONDS):
+            while await state(run, OTHER) != "Finished":
+                pass
+        for name in LEARNERS:
+            run.kill(name, signal.SIGSTOP)
+        await run.cluster.update_spec(run.key, {"stop": SMALL["stop"]})
+        limit = str(SMALL["stop"]["environmentSteps"])
+        job = next((run.cluster.workdir / ".pods" / LEARNER).rglob("job.json"))
+        await eventually(lambda: limit in job.read_text())
+        run.kill(LEARNER)
+        await run.until(lambda job: job.status.learner.restarts == 1 and run.pod(LEARNER).ready)
+        run.kill(OTHER, signal.SIGCONT)
+        await run.until_ready()
+        await run.until_steps()
+        status = (await run.finish()).status
+        assert (status.failures, status.disruptions) == (0, 1)
+
+    train(gradient_job("a3c", learner={"replicas": 2}), scenario)
+
+
 def check_one_gradient_an_update(run: Run, algorithm: str) -> None:
     """Of A3C, however often it went back: what is applied is what the parameters show."""
     if algorithm == "a3c":
         assert all(point["gradients/applied"] == point["updates"] for point in run.points), run.points
+
+
+async def state(run: Run, learner: str) -> str:
+    """What it says of itself."""
+    headers = {"Authorization": f"Bearer {run.token}"}
+    answer = await http.get("127.0.0.1", run.cluster._ports.of(learner), STATUS_PATH, headers=headers)
+    return LearnerReport.model_validate_json(answer.body).state if answer is not None else ""
 
 
 async def until_newer_checkpoint(run: Run) -> None:

@@ -233,7 +233,7 @@ def test_a_learner_that_dies_at_the_very_end_does_not_hold_the_job() -> None:
 
 
 def test_a_learner_that_is_done_waits_while_the_first_writes_what_is_to_be_left() -> None:
-    world = with_learners().after(60)
+    world = with_learners().after(60).say(report(1000, stopReason="1000 steps are reached"))
     finished(world, LEARNER_1).settle()
     world.after(1000).settle()
     assert (world.status.phase, world.phase(LEARNER_1)) == ("Running", "Succeeded")
@@ -250,6 +250,40 @@ def test_learners_that_are_done_are_needed_again_when_the_first_begins_anew() ->
     assert (world.phase(LEARNER_1), world.status.phase) == ("Pending", "Restarting")
     world.run().settle()
     assert (world.status.phase, world.counts) == ("Running", (0, 1))
+
+
+def begun_anew_before_the_other_has_ended() -> World:
+    """The first learner dies when all know that training is over, and is back before the other one has taken its leave."""
+    world = with_learners().after(60).crash(LEARNER, 137).after(1)
+    finished(world, LEARNER_1)
+    return world
+
+
+@pytest.mark.parametrize("state", ["Waiting", "Training"])
+def test_a_learner_that_is_done_is_needed_again_by_a_first_one_that_does_not_stop(state: str) -> None:
+    world = begun_anew_before_the_other_has_ended()
+    world.say(report(400, state)).after(REMAKE_SECONDS).settle()
+    assert (world.phase(LEARNER_1), world.status.phase) == ("Pending", "Restarting")
+    world.run().settle()
+    assert (world.status.phase, world.counts) == ("Running", (0, 1))
+
+
+def test_a_learner_that_is_done_is_not_needed_by_a_first_one_that_stops_again() -> None:
+    world = begun_anew_before_the_other_has_ended()
+    world.say(report(1000, stopReason="1000 steps are reached")).after(1000).settle()
+    assert world.phase(LEARNER_1) == "Succeeded"
+    finished(world, LEARNER).settle()
+    assert world.condition("SuccessCriteriaMet") is not None
+
+
+def test_a_learner_that_is_done_waits_while_it_is_not_known_whether_the_first_stops() -> None:
+    world = begun_anew_before_the_other_has_ended()
+    world.unreachable = True
+    world.after(REMAKE_SECONDS).settle()
+    assert world.phase(LEARNER_1) == "Succeeded"
+    world.unreachable = False
+    world.settle()
+    assert world.phase(LEARNER_1) == "Pending"
 
 
 def test_any_learner_that_ends_for_good_fails_the_job() -> None:
