@@ -121,4 +121,6 @@ def test_a_disk_that_is_full_to_the_end_is_what_the_job_fails_of(train: Train, s
         assert job.status.message.endswith(": the disk is full")
 
     checkpoint = {"everySeconds": 1, "uri": f"file://{small_disk}"}
-    train(small_job(checkpoint=checkpoint, runPolicy={"backoffLimit": 0}), scenario)
+    container = {"name": "trainer", "env": [{"name": "TEST_LAST_WRITES_SECONDS", "value": "2"}]}
+    learner = {"template": {"spec": {"containers": [container]}}}
+    train(small_job(checkpoint=checkpoint, runPolicy={"backoffLimit": 6}, learner=learner), scenario)

@@ -1,6 +1,6 @@
 """Complete state, written atomically, read back only when it proves to be whole. Knows no algorithm."""
 
-from rltraining_trainer.checkpoint.errors import CheckpointError
+from rltraining_trainer.checkpoint.errors import CheckpointError, StorageRefused, may_pass
 from rltraining_trainer.checkpoint.state import restore_rng, rng_state, snapshot
 from rltraining_trainer.checkpoint.store import CheckpointStore, Loaded, load
 from rltraining_trainer.checkpoint.writer import CheckpointWriter
@@ -10,7 +10,9 @@ __all__ = [
     "CheckpointStore",
     "CheckpointWriter",
     "Loaded",
+    "StorageRefused",
     "load",
+    "may_pass",
     "restore_rng",
     "rng_state",
     "snapshot",

@@ -22,6 +22,8 @@ class CheckpointWriter:
     """The newest complete checkpoint."""
     failure: str | None = None
     """Why the last write failed, in one sentence; None after a success."""
+    error: Exception | None = None
+    """What it failed of."""
 
     def __init__(self, store: CheckpointStore) -> None:
         """Raises CheckpointError when the store's checkpoints cannot be listed."""
@@ -76,7 +78,7 @@ class CheckpointWriter:
             reason = (
                 str(error) if isinstance(error, CheckpointError) else f"checkpoint at step {step}: {error!r}"
             )
-            self.failure = f"{reason}; training goes on"
+            self.error, self.failure = error, f"{reason}; training goes on"
             _LOG.warning("%s", self.failure)
         else:
-            self.failure = None
+            self.error = self.failure = None

@@ -12,22 +12,35 @@ from rltraining_api.contract import LearnerReport, ReportedCondition, Warning
 from rltraining_api.status import Progress
 from torch import Tensor
 
-from rltraining_trainer.checkpoint import CheckpointStore, CheckpointWriter, restore_rng, rng_state, snapshot
+from rltraining_trainer.checkpoint import (
+    CheckpointStore,
+    CheckpointWriter,
+    StorageRefused,
+    may_pass,
+    restore_rng,
+    rng_state,
+    snapshot,
+)
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.metrics import MetricsWriter, WaitMeter
 from rltraining_trainer.networks import PolicyNetwork
-from rltraining_trainer.policy import export_policy
+from rltraining_trainer.policy import PolicyError, export_policy
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.flow import Recorded
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import ProgressTracker
 from rltraining_trainer.roles.start import find_start
+from rltraining_trainer.transport import Backoff, Stopped
 
 _LOG = logging.getLogger(__name__)
 
 METRICS_PERIOD = 0.2
 """Seconds between two points of the curves."""
+LAST_WRITES_SECONDS = 600.0
+"""For which storage that refuses what a run leaves is tried again: nobody else has it."""
+_LONGEST_PAUSE = 5.0
+"""Seconds between two such tries."""
 
 
 class RunRecord:
@@ -60,7 +73,9 @@ class RunRecord:
         self._next_checkpoint = time.monotonic() + self._every_seconds
         self._next_metrics = 0.0
         self._ended = False  # the last checkpoint is written
+        self._saved = self._moment() if self._checkpoints.newest else None
         self._policy_uri: str | None = None
+        self._refused = ""  # why what the run leaves is not written yet
 
     @property
     def begun(self) -> bool:
@@ -82,14 +97,15 @@ class RunRecord:
             self._write_metrics(terms or {}, now)
 
     def wants_checkpoint(self, now: float) -> bool:
-        """Whether it is time for one, or the run is over."""
-        return now >= self._next_checkpoint or (self.stop_reason is not None and not self._ended)
+        """Whether it is time for one, with anything in it that is not in the last, or the run is over."""
+        return self._is_due(now) or (self.stop_reason is not None and not self._ended)
 
     def save(self) -> None:
         """Have a checkpoint of this moment written, in the background."""
         self._next_checkpoint = time.monotonic() + self._every_seconds
         state = snapshot(self._get_state())
         self._checkpoints.submit(self.progress.environment_steps, state)
+        self._saved = self._moment()
         self._ended = self.stop_reason is not None
         if not self._flow.shares_whole:
             self._newest = state
@@ -104,12 +120,48 @@ class RunRecord:
         self._metrics = self._open_metrics(self.progress.environment_steps)
 
     def finish(self, policy: PolicyNetwork | None, of: tuple[spaces.Space, spaces.Space]) -> None:
-        """Write everything that is to be left, before anybody hears that the run is done."""
+        """Write everything that is to be left, before anybody hears that the run is done: only this process has it. While
+        storage refuses, it is tried again, and a warning says so.
+
+        Raises:
+            StorageRefused: for LAST_WRITES_SECONDS. PolicyError, CheckpointError: in a way that does not pass.
+            Stopped: the process was told to end meanwhile.
+        """
         _LOG.info("%s", self.stop_reason)
-        if policy is not None:
+        backoff, until = Backoff(cap=_LONGEST_PAUSE), time.monotonic() + LAST_WRITES_SECONDS
+        while (error := self._write_last(policy, of, until)) is not None:
+            if not may_pass(error.__cause__):
+                raise error
+            if time.monotonic() >= until:
+                raise StorageRefused(
+                    f"what the run leaves could not be written for {LAST_WRITES_SECONDS:g} s: {error}"
+                )
+            if self._refused != str(error):
+                self._refused = str(error)
+                _LOG.warning("%s; trying again for %g s", error, until - time.monotonic())
+            if backoff.wait(self._context.stopping):
+                raise Stopped("told to end, before storage took what the run leaves")
+            if self._checkpoints.error is not None:
+                self.save()
+        self._refused = ""
+
+    def _write_last(
+        self, policy: PolicyNetwork | None, of: tuple[spaces.Space, spaces.Space], until: float
+    ) -> Exception | None:
+        """One try; what storage refused, if it did."""
+        refused: Exception | None = None
+        if policy is not None and self._policy_uri is None:
             uri = f"{self._context.storage}/policy"
-            self._policy_uri = export_policy(uri, policy, self._context.job, of, self.counters())
-        self._checkpoints.flush(timeout=60.0)
+            try:
+                self._policy_uri = export_policy(uri, policy, self._context.job, of, self.counters())
+            except PolicyError as error:
+                refused = error
+        while not self._checkpoints.flush(timeout=0.25):
+            if self._context.stopping.is_set():
+                raise Stopped("told to end, while the last checkpoint was being written")
+            if time.monotonic() >= until:
+                raise StorageRefused(f"the last checkpoint was not written within {LAST_WRITES_SECONDS:g} s")
+        return refused or self._checkpoints.error
 
     def close(self) -> None:
         """What is being written is written to its end."""
@@ -134,8 +186,9 @@ class RunRecord:
         )
 
     def _conditions(self) -> tuple[ReportedCondition, ...]:
-        if self._checkpoints.failure:
-            return (_checkpoint_condition("False", "CheckpointFailed", self._checkpoints.failure),)
+        if failure := self._checkpoints.failure:
+            error = self._checkpoints.error if self._refused else None
+            return (_checkpoint_condition("False", "CheckpointFailed", str(error or failure)),)
         if self._checkpoints.newest:
             newest = f"the newest is of step {self._checkpoints.newest.step}"
             return (_checkpoint_condition("True", "CheckpointWritten", newest),)
@@ -145,9 +198,21 @@ class RunRecord:
         yield from self._warnings
         if self._metrics.failure:
             yield Warning(reason="MetricsNotWritten", message=self._metrics.failure)
+        if self._refused:
+            message = f"{self._refused}; the run is over, and this is tried again until it works"
+            yield Warning(reason="ResultsNotWritten", message=message)
         yield from self._flow.warnings()
         if trouble:
             yield Warning(reason="LearnersApart", message=f"the learners do not stay together: {trouble}")
+
+    def _is_due(self, now: float) -> bool:
+        """It is time for a checkpoint, and the last one is of another moment or was not written."""
+        stale = self._saved != self._moment() or self._checkpoints.failure is not None
+        return now >= self._next_checkpoint and stale
+
+    def _moment(self) -> tuple[int, int]:
+        """What grows whenever the state has changed."""
+        return self._flow.algorithm.updates, self.progress.environment_steps
 
     def _get_state(self) -> dict[str, Any]:
         """All that a checkpoint must hold: with it a new learner goes on as this one would have."""
