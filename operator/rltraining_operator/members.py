@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from rltraining_api.contract import TRAINER_CONTAINER, LearnerReport
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import ROLES, Role
+from rltraining_api.status import Status
 
-from rltraining_operator.failures import parse_termination_message
+from rltraining_operator.failures import parse_termination_message, silent_end
 from rltraining_operator.observed import Observed, Pod
 from rltraining_operator.settings import LOST_SECONDS, REMAKE_SECONDS
 
@@ -54,9 +55,9 @@ def report_of_first_learner(observed: Observed) -> LearnerReport | None:
     return observed.report or (last_words(pod) if pod else None)
 
 
-def is_done(pod: Pod) -> bool:
+def is_done(pod: Pod, status: Status) -> bool:
     """Whether a member has ended because training is over, not because somebody asked it to end."""
-    if not (pod.succeeded or pod.ended_well) or pod.deleting:
+    if not (pod.succeeded or pod.ended_well) or pod.deleting or silent_end(pod, status) is not None:
         return False
     report = last_words(pod)
     return report is None or report.state == "Finished"
@@ -76,7 +77,7 @@ def bring_to_size(job: RLTrainingJob, observed: Observed, now: datetime) -> Move
             pod = pods.get(index)
             if pod is None:
                 create.append((role, index))
-            elif not _waits_for_the_first(pod, observed) and (when := _replace_at(pod)) is not None:
+            elif (when := _replace_at(pod, observed)) is not None:
                 if when <= now:
                     delete.append(pod)
                 else:
@@ -95,7 +96,7 @@ def _waits_for_the_first(pod: Pod, observed: Observed) -> bool:
     The first one then reports why it stops. One that runs and does not is another incarnation, which goes on from a
     checkpoint, and needs all others. While it is not asked, it is known for another if it began after the other's end.
     """
-    if pod.role != "learner" or not is_done(pod):
+    if pod.role != "learner" or not is_done(pod, observed.status):
         return False
     first = observed.first_learner
     trainer = first.container(TRAINER_CONTAINER) if first else None
@@ -107,14 +108,16 @@ def _waits_for_the_first(pod: Pod, observed: Observed) -> bool:
     return pod.ended_at is not None and began < pod.ended_at
 
 
-def _replace_at(pod: Pod) -> datetime | None:
-    """When a pod that has ended is to be replaced; None: it has not."""
-    if pod.active:
+def _replace_at(pod: Pod, observed: Observed) -> datetime | None:
+    """When a pod that has ended is to be replaced; None: it has not, or is not to be."""
+    if pod.active and silent_end(pod, observed.status) is None:  # else a sidecar would go on for ever
+        return None
+    if _waits_for_the_first(pod, observed):
         return None
     created = pod.created or datetime.min.replace(tzinfo=UTC)
     ended = pod.ended_at or created
     pause = timedelta(seconds=REMAKE_SECONDS)
-    hasty = pod.succeeded or ended - created < pause
+    hasty = not pod.failed or ended - created < pause
     return ended + pause if hasty else ended
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, World, make_world
+from operator_world import LEARNER, SAMPLER_0, World, make_world, report, words
 from rltraining_operator.settings import Settings
 
 MEMBERS = {"matchLabels": {"rltraining.dev/job-name": "demo"}}
@@ -82,7 +82,7 @@ def test_a_learner_that_is_ready_is_not_evicted_while_its_job_runs() -> None:
 @pytest.mark.parametrize("code", [0, 64])
 def test_what_is_over_holds_up_no_drain(code: int, clean: str) -> None:
     world = make_world(runPolicy={"cleanPodPolicy": clean}).up()
-    world.die(LEARNER, code).step()
+    world.die(LEARNER, code, message=words("", "", report(1, "Finished"))).step()
     assert ("PodDisruptionBudget", "demo-learner") not in world.others
     assert ("NetworkPolicy", "demo") in world.others, "pods that are left are still guarded"
 
@@ -91,7 +91,7 @@ def test_a_budget_that_outlived_its_job_is_found() -> None:
     world = settled().run()
     world.settle()
     budget = world.others["PodDisruptionBudget", "demo-learner"]
-    world.die(LEARNER, 0).settle()
+    world.die(LEARNER, 0, message=words("Completed", "", report(1, "Finished"))).settle()
     world.after(100).settle()
     world.end_deleted().settle()
     assert world.status.phase == "Succeeded"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, make_world, words
+from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, make_world, report, words
 from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_operator.failures import Death, Verdict, judge
 from rltraining_operator.ledger import format_ranges, parse_ranges
@@ -205,6 +205,40 @@ def test_a_permanent_end_fails_the_job_at_once(world: World, message: str, reaso
     world.end_deleted().settle()
     assert (world.condition("Failed"), world.status.message) == (("True", reason), told)
     assert world.counts == (1, 0)
+
+
+@pytest.mark.parametrize("sidecar", [False, True])
+def test_a_learner_that_ends_with_0_and_says_nothing_has_failed(sidecar: bool) -> None:
+    world = make_world(runPolicy={"backoffLimit": 1}).up().after(60)
+    told = f"pod {LEARNER}, container trainer: exit code 0: it ended before training was over"
+
+    def end() -> None:
+        world.die(LEARNER, 0, "Completed")
+        if sidecar:
+            world.pods[LEARNER]["status"]["phase"] = "Running"
+            world.pods[LEARNER]["status"]["containerStatuses"].append(
+                {"name": "sidecar", "state": {"running": {}}}
+            )
+        world.settle()
+
+    end()
+    assert (world.status.phase, world.status.message, world.counts) == ("Restarting", told, (1, 0))
+    assert world.events[-1] == ("MemberFailed", told)
+    world.after(REMAKE_SECONDS).settle()
+    world.end_deleted().settle()
+    assert (world.phase(LEARNER), world.counts) == ("Pending", (1, 0))
+    world.run().settle()
+    assert world.status.phase == "Running"
+    end()
+    assert world.condition("FailureTarget") == ("True", "BackoffLimitExceeded")
+    assert world.status.message == f"2 failures are more than runPolicy.backoffLimit 1; {told}"
+
+
+def test_a_learner_whose_last_words_are_lost_after_it_has_told_of_the_policy_is_done(world: World) -> None:
+    world.up().after(60).say(report(1000, policyUri="file:///policy")).settle()
+    world.die(LEARNER, 0, "Completed").settle()
+    assert world.condition("SuccessCriteriaMet") == ("True", "LearnersSucceeded")
+    assert world.counts == (0, 0)
 
 
 def test_a_fail_job_rule_fails_the_job(world: World) -> None:

@@ -114,7 +114,13 @@ class Life(RuleBasedStateMachine):
     @rule(pick=PICK)
     def another_member_is_done(self, pick: int) -> None:
         if name := self.pick(pick, [name for name in self.running() if name != LEARNER]):
-            self.world.die(name, 0)
+            self.world.die(name, 0, "Completed", words("Completed", "done"))
+
+    @rule(pick=PICK)
+    def a_learner_ends_and_says_nothing(self, pick: int) -> None:
+        if name := self.pick(pick, [name for name in self.running() if "learner" in name]):
+            self.world.die(name, 0, "Completed")
+            self.count(name, True)
 
     @precondition(lambda self: not self.calm and LEARNER in self.running() and LEARNER not in self.touched)
     @rule()
