@@ -51,13 +51,13 @@ def _turns(old: Status, new: Status) -> Iterator[Event]:
             yield Event("Warning", condition.reason, new.message)
         elif condition.type == "ReplicaFailure" and condition.status == "True":
             yield Event("Warning", condition.reason, condition.message)
-        elif (was is None or was.status != condition.status) and (event := _turn(condition)):
+        elif (was is None or was.status != condition.status) and (event := _turn(condition, was)):
             yield event
     if new.phase == "Running" and old.phase != "Running":
         yield Event("Normal", "Running", members_in_words(new))
 
 
-def _turn(condition: Condition) -> Event | None:
+def _turn(condition: Condition, was: Condition | None) -> Event | None:
     match condition.type, condition.status:
         case "Suspended", "True":
             return Event("Normal", "Suspended", condition.message)
@@ -67,6 +67,10 @@ def _turn(condition: Condition) -> Event | None:
             return Event("Warning", "Stalled", condition.message)
         case "Progressing", "Unknown":
             return Event("Warning", condition.reason, condition.message)
+        case "CheckpointHealthy", "False":
+            return Event("Warning", condition.reason, condition.message)
+        case "CheckpointHealthy", "True" if was is not None:
+            return Event("Normal", condition.reason, f"checkpoints are written again: {condition.message}")
         case "Complete", "True":
             return Event("Normal", "Completed", condition.message)
         case "Failed", "True":

@@ -64,6 +64,22 @@ def test_warnings_become_events_once(world: World) -> None:
     assert told == [(skipped["reason"], skipped["message"]), (other["reason"], other["message"])]
 
 
+def test_checkpoints_that_fail_are_an_event_and_so_is_their_recovery(world: World) -> None:
+    def checkpoint(status: str, reason: str, message: str) -> None:
+        told = {"type": "CheckpointHealthy", "status": status, "reason": reason, "message": message}
+        world.after(6).say(report(1, conditions=[told])).settle()
+
+    begun = len(world.events)
+    checkpoint("True", "CheckpointWritten", "the newest is of step 1")
+    for step in (2, 3):
+        checkpoint("False", "CheckpointFailed", f"the checkpoint of step {step} could not be written")
+    checkpoint("True", "CheckpointWritten", "the newest is of step 4")
+    assert world.events[begun:] == [
+        ("CheckpointFailed", "the checkpoint of step 2 could not be written"),
+        ("CheckpointWritten", "checkpoints are written again: the newest is of step 4"),
+    ]
+
+
 def test_conditions_are_lifted_but_not_our_own(world: World) -> None:
     full = {"type": "CheckpointStored", "status": "False", "reason": "DiskFull", "message": "no space left"}
     fake = {"type": "Complete", "status": "True", "reason": "Fake", "message": ""}
