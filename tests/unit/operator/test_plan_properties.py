@@ -48,6 +48,8 @@ class Life(RuleBasedStateMachine):
         """Pods to which something has happened since the last pass; a second thing could hide the first."""
         self.rows: dict[str, int] = {}
         """Disruptions by pod: more than these are not in a row without progress."""
+        self.silent: set[str] = set()
+        """Pods that have ended with code 0 and said nothing."""
         self.last_phase = ""
         self.calm = calm
         """Passes before anything happens that ends the job."""
@@ -120,6 +122,7 @@ class Life(RuleBasedStateMachine):
     def a_learner_ends_and_says_nothing(self, pick: int) -> None:
         if name := self.pick(pick, [name for name in self.running() if "learner" in name]):
             self.world.die(name, 0, "Completed")
+            self.silent.add(self.world.pods[name]["metadata"]["uid"])
             self.count(name, True)
 
     @precondition(lambda self: not self.calm and LEARNER in self.running() and LEARNER not in self.touched)
@@ -240,7 +243,8 @@ class Life(RuleBasedStateMachine):
         """Whether the status knows that the pod is there and is to stay, and has not counted its end."""
         pod, status = Pod(self.world.pods[name]), self.world.status
         members = parse_ranges(status.of_role(pod.role).members)
-        return not pod.deleting and not pod.failed and pod.index in members
+        failed = pod.failed or pod.uid in self.silent
+        return not pod.deleting and not failed and pod.index in members
 
     @property
     def verdict(self) -> bool:
