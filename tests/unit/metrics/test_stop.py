@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from rltraining_api.lifecycle import Stop
 from rltraining_trainer.metrics import EpisodeReturns, SmoothedReturn, check_stop
@@ -29,7 +31,9 @@ SMOOTH = {"smoothedReturn": {"atLeast": 190, "times": 2}}
             100.0,
             "stop.meanReturn is met: the last 3 episodes returned 475 on average, at least 475 was asked for",
         ),
+        (MEAN, 100, 1.0, [500, math.nan, 500], None, None),
         (SMOOTH, 0, 1.0, [190, 189], None, None),
+        (SMOOTH, 0, 1.0, [math.nan, 500, 500], None, None),
         (
             SMOOTH,
             0,

@@ -42,7 +42,9 @@ def check_stop(
 
 def _mean_return(stop: Stop, returns: EpisodeReturns) -> str | None:
     rule = stop.mean_return
-    if rule is None or not returns.full or returns.mean is None or returns.mean < rule.at_least:
+    if rule is None or not returns.full or returns.mean is None:
+        return None
+    if not returns.mean >= rule.at_least:  # which NaN is not either
         return None
     return (
         f"stop.meanReturn is met: the last {returns.capacity} episodes returned {returns.mean:.6g} "
