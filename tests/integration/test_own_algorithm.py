@@ -253,6 +253,30 @@ def sampler(world):
             environments.step(environments.environments.action_space.sample())
     world.register("play", play)
 """,
+    "bad_answer": """
+import numpy as np
+def learner(world):
+    run = world.run()
+    while run.goes_on():
+        world.members("sampler").call("play")
+
+def sampler(world):
+    world.register("play", lambda caller, payload: {"gradient": np.zeros(3)})
+""",
+    "bad_count": """
+def learner(world):
+    run = world.run()
+    while run.goes_on():
+        run.update(-5)
+"""
+    + SAMPLER_ONLY,
+    "bad_return": """
+def learner(world):
+    run = world.run()
+    while run.goes_on():
+        run.update(10, [float("nan")])
+"""
+    + SAMPLER_ONLY,
     "bad_payload": """
 import numpy as np
 def learner(world):
@@ -266,7 +290,7 @@ CASES = {
     "no such module": Case(
         {"module": "labyrinth"},
         "UserCodeError",
-        f"{WHERE}importing 'labyrinth' raised ModuleNotFoundError: No module named 'labyrinth'\n",
+        f"{WHERE}module 'labyrinth' is not there: put it beside the manifest, in spec.code, or in the image",
     ),
     "no such function": Case(
         {"module": "no_function"},
@@ -288,8 +312,8 @@ CASES = {
     "no such service": Case(
         {"module": "no_service"},
         "UserCodeError",
-        "learner(world) of module 'no_service' raised RemoteError: ",
-        ["demo-sampler-0 has no service 'play', only []", "no_service.py"],
+        "learner(world) of module 'no_service' raised RemoteError: demo-sampler-0 has no service 'play', only []\n",
+        ["no_service.py"],
     ),
     "no run": Case(
         {"module": "no_run"},
@@ -302,6 +326,18 @@ CASES = {
         "environment 'mazes:Step-v0': step raised ValueError: the maze has no exit\n",
         ["mazes.py"],
     ),
+    "answer that cannot be sent": Case(
+        {"module": "bad_answer"},
+        "UserCodeError",
+        "the answer of service 'play' is refused: a ndarray cannot be sent: use tensors and plain values",
+    ),
+    "no count": Case(
+        {"module": "bad_count"},
+        "UserCodeError",
+        "learner(world) of module 'bad_count' raised ValueError: steps must be at least 0, not -5\n",
+        ["bad_count.py", "run.update(-5)"],
+    ),
+    "return is NaN": Case({"module": "bad_return"}, "Diverged", "a return is nan at update 1"),
     "what cannot be sent": Case(
         {"module": "bad_payload"},
         "UserCodeError",

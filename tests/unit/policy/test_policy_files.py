@@ -13,7 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from policies import JOBS, PROGRESS, trained
-from rltraining_trainer.errors import BadConfiguration, UserCodeError
+from rltraining_trainer.errors import BadConfiguration, Diverged, UserCodeError
 from rltraining_trainer.policy import Policy, PolicyError, export_policy
 from rltraining_trainer.policy.description import BoxSpace, describe_space, make_space
 
@@ -117,6 +117,15 @@ def test_a_full_disk_leaves_the_policy_that_was_there(tmp_path: Path, file_size_
         export_policy(tmp_path / "policy", network, *rest, PROGRESS)
     assert [path.name for path in tmp_path.iterdir()] == ["policy"]
     Policy.load(str(tmp_path / "policy"))
+
+
+def test_a_policy_that_is_not_finite_is_not_written(tmp_path: Path) -> None:
+    network, *rest = trained("discrete")
+    with torch.no_grad():
+        next(network.parameters())[0] = torch.inf
+    with pytest.raises(Diverged, match=r"^the policy's parameter \S+ is NaN or infinite in the end$"):
+        export_policy(tmp_path / "policy", network, *rest, PROGRESS)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_network_that_cannot_be_traced_is_written_without_a_program(

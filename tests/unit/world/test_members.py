@@ -117,6 +117,16 @@ def test_who_is_told_to_end_waits_no_longer(here: Here, present: bool) -> None:
         member.call("think")
 
 
+def test_what_a_member_refuses_begins_with_its_name(here: Here) -> None:
+    member, failed = here.member(0), Parked()
+    with pytest.raises(RemoteError, match=r"^pole-sampler-0 has no service 'pley', only \['echo'\]$"):
+        member.call("pley")
+    failed.fail("not now")
+    here.services[member.name].add("play", lambda sender, payload: failed)
+    with pytest.raises(RemoteError, match=r"^pole-sampler-0: not now$"):
+        member.call("play")
+
+
 def members(*of: Member) -> Members:
     return Members(lambda: len(of), lambda index: of[index])
 
@@ -147,9 +157,15 @@ def test_members_are_a_sequence_in_parts(here: Here) -> None:
     assert five.part(1, 2)[1].index == 3
     count = 6
     assert [member.index for member in five.part(1, 2)] == [1, 3, 5]
-    for wrong in (6, -1):
-        with pytest.raises(IndexError, match="there are 6 of them"):
+    for wrong in (6, -7):
+        with pytest.raises(IndexError, match=f"there are 6 of them: none has the index {wrong}"):
             five[wrong]
+    assert five[-1].index == 5
+    assert [member.index for member in reversed(five)] == [5, 4, 3, 2, 1, 0]
+    two = five[:2]
+    count = 1
+    assert isinstance(two, Members), "so they can be called"
+    assert [member.index for member in two] == [0, 1]
 
 
 def test_a_shared_value_comes_once_and_again_when_there_is_a_new_one(here: Here) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rltraining_trainer.environments import make_environments
@@ -160,13 +161,70 @@ def test_the_policy_is_written_in_the_end_and_the_reason_told(begin: Begin) -> N
     assert (begin.context.output / "policy" / "policy.json").exists()
 
 
-def test_a_term_that_is_not_finite_ends_the_run(begin: Begin) -> None:
+@pytest.mark.parametrize(
+    ("returns", "terms", "message"),
+    [
+        ([], {"loss": float("nan")}, "loss is nan at update 1"),
+        ([], {"loss": torch.tensor(-torch.inf)}, "loss is -inf at update 1"),
+        ([1.0, float("nan")], {}, "a return is nan at update 1"),
+        (torch.tensor([torch.inf, -torch.inf]), {"loss": 1.0}, "a return is inf at update 1"),
+    ],
+)
+def test_what_is_not_finite_ends_the_run(begin: Begin, returns: Any, terms: Any, message: str) -> None:
     run = begin()
     assert run.goes_on()
-    run.update(1, loss=float("nan"))
-    with pytest.raises(Diverged, match="loss is nan at update 1"):
-        run.goes_on()
+    with pytest.raises(Diverged, match=f"^{message}$"):
+        run.update(1, returns, **terms)
     run.close()
+
+
+@pytest.mark.parametrize(
+    ("counts", "error", "message"),
+    [
+        ({"steps": -5}, ValueError, "steps must be at least 0, not -5"),
+        ({"steps": 2.5}, TypeError, "steps must be an integer, not 2.5"),
+        ({"steps": torch.tensor(2.0)}, TypeError, r"steps must be an integer, not tensor\(2\.\)"),
+        ({"steps": 1, "episodes": -1}, ValueError, "episodes must be at least 0, not -1"),
+    ],
+)
+def test_what_is_no_count_is_refused_where_it_is_counted(
+    begin: Begin, counts: Any, error: type[Exception], message: str
+) -> None:
+    run = begin()
+    with pytest.raises(error, match=f"^{message}$"):
+        run.update(**counts)
+    assert run.updates == 0
+    run.close()
+
+
+def test_any_kind_of_integer_is_a_count(begin: Begin) -> None:
+    run = begin()
+    assert run.goes_on()
+    for steps in (np.int64(2), torch.tensor(3), True):
+        run.update(steps)
+    assert run.goes_on()
+    assert run.report().progress.environment_steps == 6
+    run.close()
+
+
+def test_a_policy_that_is_not_finite_is_neither_kept_nor_exported(begin: Begin) -> None:
+    policy = begin.policy()
+    run = begin(policy)
+    assert run.goes_on()
+    run.save()
+    with torch.no_grad():
+        policy.value_head.bias.fill_(torch.nan)
+    run.update(1)
+    for end in (run.save, run.finish):
+        with pytest.raises(
+            Diverged, match=r"^the policy's parameter value_head\.bias is NaN or infinite at update 1$"
+        ):
+            end()
+    run.close()
+    again = begin(begin.policy())
+    assert again.updates == 0, "the checkpoint before is whole"
+    again.close()
+    assert not (begin.context.output / "policy").exists()
 
 
 def test_a_learner_that_is_told_to_end_stops_at_the_head_of_its_loop(begin: Begin) -> None:
@@ -264,16 +322,34 @@ def test_services_are_registered_before_the_start(tmp_path: Path, monkeypatch: p
     [
         ("def learner(world): pass", "has no function sampler(world)"),
         ("sampler = learner = 3", "has no function learner(world)"),
+        (None, "module 'mine' is not there: put it beside the manifest, in spec.code, or in the image"),
         ("import nonsense", "importing 'mine' raised ModuleNotFoundError: No module named 'nonsense'"),
         ("raise SystemExit(3)", "importing 'mine' raised SystemExit: 3"),
     ],
 )
 def test_a_module_that_is_no_algorithm_is_told_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str | None, message: str
 ) -> None:
-    (tmp_path / "mine.py").write_text(module)
+    if module is not None:
+        (tmp_path / "mine.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     with pytest.raises(UserCodeError, match=r"^spec\.algorithm\.entryPoint: ") as error:
         find_functions("mine")
     assert message in str(error.value).splitlines()[0]
+    assert ("Traceback" in str(error.value)) == (" raised " in message)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_module_is_named_without_its_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    if there:
+        (tmp_path / "mine.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    with pytest.raises(UserCodeError) as error:
+        find_functions("mine.py")
+    assert str(error.value) == (
+        "spec.algorithm.entryPoint: module 'mine.py' is not there: write 'mine', without .py"
+    )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
 import pytest
 from rltraining_trainer.errors import TrainerError, UserCodeError
 from rltraining_trainer.transport import Parked, Stopped
@@ -108,6 +109,26 @@ def test_a_handler_that_raises_ends_the_process_and_answers_nothing(
     (failure,) = failures
     assert isinstance(failure, UserCodeError)
     assert str(failure).startswith(f"service 'play' raised {type(error).__name__}: no\nTraceback")
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_an_answer_that_cannot_be_sent_is_the_error_of_who_gives_it(
+    services: Services, failures: list[TrainerError], later: bool
+) -> None:
+    parked, wrong = Parked(), {"gradient": np.zeros(2)}
+
+    def play(sender: str, payload: Any) -> Any:
+        return None if payload == "next" else parked if later else wrong
+
+    services.add_own("play", play)
+    answer = services.answer("pole-learner-0", (ME, "play", 3))
+    parked.resolve(wrong)  # type: ignore[arg-type]
+    assert is_owed(services, answer)
+    (failure,) = failures
+    assert isinstance(failure, UserCodeError)
+    assert str(failure) == (
+        "the answer of service 'play' is refused: a ndarray cannot be sent: use tensors and plain values"
+    )
 
 
 def test_a_handler_that_is_stopped_while_it_calls_others_is_no_failure(

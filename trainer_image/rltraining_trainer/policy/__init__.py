@@ -1,7 +1,7 @@
 """The policy that a run leaves: written, loaded, evaluated, filmed. Needs no learner and no sampler."""
 
 from rltraining_trainer.policy.evaluate import Episode, Evaluation, evaluate
-from rltraining_trainer.policy.export import PolicyError, export_policy
+from rltraining_trainer.policy.export import PolicyError, check_finite, export_policy
 from rltraining_trainer.policy.film import Film, film
 from rltraining_trainer.policy.policy import Policy
 from rltraining_trainer.policy.program import ProgramError, to_exported_program, to_torchscript
@@ -13,6 +13,7 @@ __all__ = [
     "Policy",
     "PolicyError",
     "ProgramError",
+    "check_finite",
     "evaluate",
     "export_policy",
     "film",

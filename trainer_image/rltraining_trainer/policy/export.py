@@ -13,6 +13,7 @@ from rltraining_api.status import Progress
 
 from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.checkpoint.storage import open_storage
+from rltraining_trainer.errors import Diverged
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy.description import describe
 from rltraining_trainer.policy.policy import DESCRIPTION_FILE, WEIGHTS_FILE, Policy
@@ -47,7 +48,9 @@ def export_policy(
 
     Raises:
         PolicyError: storage refused.
+        Diverged: the policy is NaN or infinite somewhere.
     """
+    check_finite(network, "in the end")
     # The policy is made anew from what is written: if it could not be loaded, that is known now.
     weights = snapshot(network.state_dict())
     policy = Policy(describe(job, *environment_spaces, progress), weights)
@@ -71,6 +74,13 @@ def export_policy(
             f"the policy could not be written to {directory}: {storage_problem(error)}"
         ) from error
     return storage.uri(name)
+
+
+def check_finite(network: PolicyNetwork, when: str) -> None:
+    """Raises Diverged, one sentence that ends with ``when``, if a parameter is NaN or infinite somewhere."""
+    for name, parameter in network.named_parameters():
+        if not torch.isfinite(parameter).all():
+            raise Diverged(f"the policy's parameter {name} is NaN or infinite {when}")
 
 
 def _saved(weights: dict[str, torch.Tensor]) -> bytes:

@@ -53,10 +53,21 @@ def run_own_algorithm(context: Context, settings: UserAlgorithm) -> tuple[int, L
 
 
 def find_functions(name: str) -> dict[str, Callable[[World], Any]]:
-    """The functions of the user's module, by role. Raises UserCodeError: one sentence, if it lacks one."""
+    """The functions of the user's module, by role. Raises UserCodeError: one sentence, if there is no such module or it lacks
+    one."""
     where = f"spec.algorithm.entryPoint: module {name!r}"
     with user_code(f"spec.algorithm.entryPoint: importing {name!r}"):
-        module = importlib.import_module(name)
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # another one, that it imports
+            remedy = (
+                f"write {name.removesuffix('.py')!r}, without .py"
+                if name.endswith(".py")
+                else "put it beside the manifest, in spec.code, or in the image"
+            )
+            raise UserCodeError(f"{where} is not there: {remedy}") from None
     found = {role: getattr(module, role, None) for role in FUNCTIONS}
     for role, function in found.items():
         if not callable(function):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
 
 from rltraining_api.names import Role
 
@@ -90,7 +90,12 @@ class Pending:
                 raise PeerLost(f"{self._name} did not answer {self._service!r} within {timeout} s")
             self.wait(min(left, 1.0))
         assert self._call is not None
-        return self._call.result()
+        assert self._peer is not None
+        try:
+            return self._call.result()
+        except RemoteError as error:
+            text = str(error).removeprefix(f"{self._peer.url}: ")  # its name says more
+            raise RemoteError(text if text.startswith(self._name) else f"{self._name}: {text}") from None
 
 
 class Member:
@@ -152,7 +157,7 @@ class Member:
         return known
 
 
-class Members:
+class Members(Sequence[Member]):
     """All members of a role, dead or alive, by index: as many as the job asks for now. Samplers may become more or fewer."""
 
     def __init__(self, count: Callable[[], int], member: Callable[[int], Member]) -> None:
@@ -161,10 +166,20 @@ class Members:
     def __len__(self) -> int:
         return self._count()
 
-    def __getitem__(self, index: int) -> Member:
-        if not 0 <= index < len(self):
-            raise IndexError(f"there are {len(self)} of them, counted from 0: none has the index {index}")
-        return self._member(index)
+    @overload
+    def __getitem__(self, index: int) -> Member: ...
+    @overload
+    def __getitem__(self, index: slice) -> Members: ...
+    def __getitem__(self, index: int | slice) -> Member | Members:
+        """A slice is of those that there are now: however many they become, it stays as it is."""
+        places = range(len(self))
+        if isinstance(index, slice):
+            taken = places[index]
+            return Members(lambda: len(taken), lambda i: self._member(taken[i]))
+        try:
+            return self._member(places[index])
+        except IndexError:
+            raise IndexError(f"there are {len(places)} of them: none has the index {index}") from None
 
     def __iter__(self) -> Iterator[Member]:
         return map(self._member, range(len(self)))

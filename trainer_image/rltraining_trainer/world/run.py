@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from rltraining_trainer.dataflow.reports import Lived, SamplerReports
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
 from rltraining_trainer.networks import PolicyNetwork
+from rltraining_trainer.policy import check_finite
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import Experience
@@ -104,7 +106,7 @@ class Run:
 
         Raises:
             Stopped: this process is told to end. A checkpoint is written.
-            Diverged: a term of the last update's loss was NaN or infinite.
+            Diverged: the policy that a checkpoint is to hold is NaN or infinite somewhere.
         """
         if self._context.stopping.is_set():
             raise Stopped("told to end")
@@ -127,17 +129,25 @@ class Run:
         """Count an update. All learners make the same ones, each with what it was itself that brought the data.
 
         Args:
-            steps: environment steps that were learnt from.
+            steps: environment steps that were learnt from, from 0.
             returns: ``[K]`` undiscounted returns of the episodes that ended in them, which stop rules look at.
             episodes: how many episodes ended, if not all have a return here.
             lag: by how many versions the policy that acted was older than the newest.
             terms: what else the curves are to show, as ``loss/<name>``: numbers, or tensors ``[]``.
+
+        Raises:
+            Diverged: a return or a term is NaN or infinite.
+            TypeError, ValueError: ``steps`` or ``episodes`` is not a count.
         """
+        returns = torch.as_tensor(returns, dtype=torch.float32).detach().cpu().reshape(-1)
+        count = len(returns) if episodes is None else _counted("episodes", episodes)
+        experience = Experience(_counted("steps", steps), returns, count, lag)
         self._algorithm.updates += 1
         self._terms = {name: float(term) for name, term in terms.items()}
-        returns = torch.as_tensor(returns, dtype=torch.float32).detach().cpu().reshape(-1)
-        count = len(returns) if episodes is None else episodes
-        experience = Experience(int(steps), returns, count, lag)
+        wrong = returns[~torch.isfinite(returns)][:1].tolist()
+        for name, value in (*self._terms.items(), *(("a return", value) for value in wrong)):
+            if not math.isfinite(value):
+                raise Diverged(f"{name} is {value} at update {self.updates}")
         if self._record is not None:
             self._flow.lived.append(experience)
         else:
@@ -173,9 +183,6 @@ class Run:
     def _look(self) -> bool:
         """At what the last update has brought. Whether the run is over, as far as this learner knows."""
         terms, self._terms = self._terms, None
-        for name, term in (terms or {}).items():
-            if not math.isfinite(term):
-                raise Diverged(f"{name} is {term} at update {self.updates}")
         if (record := self._record) is None:
             self._tell()
             return False
@@ -218,6 +225,17 @@ class Run:
             self._telling = self._first().start(REPORT, message)
 
 
+def _counted(name: str, value: int) -> int:
+    """``value``, of any kind of integer, from 0. Raises TypeError or ValueError, which name it, for anything else."""
+    try:
+        count = operator.index(value)
+    except TypeError as error:
+        raise TypeError(f"{name} must be an integer, not {value!r}") from error
+    if count < 0:
+        raise ValueError(f"{name} must be at least 0, not {count}")
+    return count
+
+
 class _OwnAlgorithm:
     """What the user trains, as a record and a group take it."""
 
@@ -236,6 +254,9 @@ class _OwnAlgorithm:
         return float(next(rates, 0.0))
 
     def get_state(self) -> dict[str, Any]:
+        """Raises Diverged: the policy is of no use any more, and with it no checkpoint."""
+        if self.network is not None:
+            check_finite(self.network, f"at update {self.updates}")
         parts = {name: copied(part.state_dict()) for name, part in self._parts.items()}
         return {"updates": self.updates, "parts": parts}
 

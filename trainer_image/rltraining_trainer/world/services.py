@@ -8,9 +8,10 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from rltraining_trainer.errors import TrainerError, user_code_error
+from rltraining_trainer.errors import TrainerError, UserCodeError, user_code_error
 from rltraining_trainer.transport import Handler, Parked, Payload, Stopped
-from rltraining_trainer.transport.calls import ERROR, LOST
+from rltraining_trainer.transport.calls import ERROR, LOST, OK, Answer
+from rltraining_trainer.transport.payload import pack
 
 INNER = "world/"
 """How the names of services begin that are not the user's."""
@@ -86,10 +87,19 @@ class Services:
         except (Exception, SystemExit) as error:
             self._fail(user_code_error(f"service {service!r}", error))
             return  # the process ends, and so callers hear that it is lost
+
+        def settle(answer: Answer) -> None:
+            try:
+                pack(answer[1])
+            except TypeError as error:  # here, where it is known whose it is
+                self._fail(UserCodeError(f"the answer of service {service!r} is refused: {error}"))
+            else:
+                call.parked.settle(answer)
+
         if isinstance(answer, Parked):
-            answer.attach(call.parked.settle)
+            answer.attach(settle)
         else:
-            call.parked.resolve(answer)
+            settle((OK, answer))
 
 
 class _Call(NamedTuple):
