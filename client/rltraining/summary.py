@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from rltraining_api.status import ReplayStatus, Status
@@ -18,19 +19,34 @@ from rltraining.workdir import JOB_FILE, newest_checkpoint
 WIDTH = 11
 
 
+@dataclass(frozen=True)
+class Again:
+    """What a command that does the same once more has to repeat."""
+
+    changes: tuple[str, ...] = ()
+    """`path=value`, as given to --set."""
+    named: bool = False
+    """Whether the run's folder was named."""
+
+
 def failure(snapshot: Snapshot) -> str:
     """Why a job failed: a sentence, and for user code the end of its traceback."""
     failed = (c for c in snapshot.status.conditions if c.type == "Failed" and c.status == "True")
     return next((c.message for c in failed), "") or snapshot.status.message or "the job failed"
 
 
-def summary(snapshot: Snapshot, folder: Path, *, has_curve: bool) -> str:
+def summary(snapshot: Snapshot, folder: Path, *, has_curve: bool, again: Again | None = None) -> str:
     """The run in a few lines: how it ended, what came out, where it lies, what to do next."""
     step = newest_checkpoint(folder)
     rows = [*results(snapshot, step), *_places(folder, has_curve)]
     headline = f"Stopped by {snapshot.stopped_by}" if snapshot.stopped_by else snapshot.phase
     return "\n".join(
-        ["", *block(f"{headline}: {snapshot.title}", rows), "", *_advice(snapshot, folder, step)]
+        [
+            "",
+            *block(f"{headline}: {snapshot.title}", rows),
+            "",
+            *_advice(snapshot, folder, step, again or Again()),
+        ]
     ).rstrip()
 
 
@@ -65,8 +81,21 @@ def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str
         ("return", returns if progress.mean_return is not None else ""),
         ("replay", _replay(status.replay) if status.replay else ""),
         _restarts(status),
-        ("checkpoint", "" if stopped_at is None else f"written at step {count(stopped_at)}"),
+        *(_kept(status, stopped_at) if snapshot.stopped_by else ()),
     ]
+
+
+def _kept(status: Status, checkpoint: int | None) -> list[tuple[str, str]]:
+    """What a run that was stopped can go on from; where that is not all that it had learned, why."""
+    failing = (c.message for c in status.conditions if c.type == "CheckpointHealthy" and c.status == "False")
+    why = next(failing, "").removesuffix("; training goes on")
+    if checkpoint is None:
+        return [("checkpoint", f"none: {why}" if why else "")]
+    is_old = status.checkpoint is not None and checkpoint <= status.checkpoint.step
+    if checkpoint >= status.progress.environment_steps and not (why and is_old):
+        return [("checkpoint", f"written at step {count(checkpoint)}")]
+    newest = f"the newest is of step {count(checkpoint)}: --resume goes on from there"
+    return [("checkpoint", newest), ("", why)]
 
 
 def _replay(replay: ReplayStatus) -> str:
@@ -94,8 +123,8 @@ def _places(folder: Path, has_curve: bool) -> list[tuple[str, str]]:
     ]
 
 
-def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None) -> list[str]:
-    here, policy = shlex.quote(shown(folder)), shlex.quote(shown(folder / "policy"))
+def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None, again: Again) -> list[str]:
+    here = shlex.quote(shown(folder))
     resume = f"rltrain run {here} --resume"
     if snapshot.stopped_by:
         if checkpoint is None:
@@ -103,14 +132,17 @@ def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None) -> list[st
         return [f"Go on:  {resume}"]
     if snapshot.status.phase == "Failed":
         manifest = shlex.quote(shown(Path(origin))) if (origin := source_of(snapshot.job)) else "FILE"
+        changes = "".join(f" --set {shlex.quote(change)}" for change in again.changes)
         if snapshot.status.checkpoint is None and checkpoint is None:
-            return [f"Try again, once it is mended:  rltrain run {manifest}"]
-        edited = f"rltrain run {manifest} --workdir {here} --resume"
+            into = f" --workdir {here} --overwrite" if again.named else ""
+            return [f"Try again, once it is mended:  rltrain run {manifest}{into}{changes}"]
+        edited = f"rltrain run {manifest} --workdir {here} --resume{changes}"
         return [
             f"Go on from the newest checkpoint, once it is mended:  {resume}",
             f"(reads {shown(folder / JOB_FILE)}; to use an edited manifest: {edited})",
         ]
+    policy = shown(folder / "policy") if (folder / "policy").exists() else snapshot.status.policy_uri
     return [
-        f"Evaluate:     rltrain evaluate {policy}",
+        *([f"Evaluate:     rltrain evaluate {shlex.quote(policy)}"] if policy else []),
         f"Look closer:  tensorboard --logdir {here}",
     ]

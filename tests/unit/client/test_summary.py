@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from signal import SIGINT, SIGTERM
+from typing import Any
 
 import pytest
 from rltraining.jobfile import SOURCE_ANNOTATION
 from rltraining.snapshot import Point, Snapshot
-from rltraining.summary import failure, shown, summary
+from rltraining.summary import Again, failure, shown, summary
 from rltraining_api.job import Metadata
-from rltraining_api.status import Condition, ReplayStatus
+from rltraining_api.status import CheckpointStatus, Condition, ReplayStatus
 
 SnapshotMaker = Callable[..., Snapshot]
 PROGRESS = {"environment_steps": 412_160, "mean_return": 480.0, "steps_per_second": 251_412.0}
@@ -87,6 +89,69 @@ def test_a_stopped_run_says_who_stopped_it_what_was_kept_and_how_to_go_on(
     assert "curve" not in text
 
 
+FULL = "the checkpoint of step 412160 could not be written to file:///x: the disk is full"
+
+
+@pytest.mark.parametrize(
+    ("newest", "known", "failing", "rows"),
+    [
+        (415_000, 400_000, False, ["  checkpoint written at step 415,000"]),
+        (415_000, 400_000, True, ["  checkpoint written at step 415,000"]),
+        (
+            400_000,
+            400_000,
+            True,
+            [
+                "  checkpoint the newest is of step 400,000: --resume goes on from there",
+                f"             {FULL}",
+            ],
+        ),
+        (412_160, 412_160, True, ["  checkpoint the newest is of step 412,160: --resume goes on from there"]),
+        (400_000, None, False, ["  checkpoint the newest is of step 400,000: --resume goes on from there"]),
+        (None, None, True, [f"  checkpoint none: {FULL}"]),
+    ],
+    ids=["whole", "healed at the end", "failing", "failing now", "behind", "none"],
+)
+def test_a_stopped_run_says_from_where_it_can_go_on(
+    snapshot: SnapshotMaker,
+    folder: Path,
+    newest: int | None,
+    known: int | None,
+    failing: bool,
+    rows: list[str],
+) -> None:
+    if newest is not None:
+        (folder / "checkpoints" / f"step-{newest}").mkdir(parents=True)
+    now = datetime.now(UTC)
+    last = snapshot("Suspended", progress=PROGRESS, signal=SIGINT)
+    update: dict[str, Any] = {}
+    if known is not None:
+        update["checkpoint"] = CheckpointStatus(uri="file:///x", step=known, time=now)
+    if failing:
+        condition = Condition(
+            type="CheckpointHealthy",
+            status="False",
+            reason="CheckpointFailed",
+            message=f"{FULL}; training goes on",
+            last_transition_time=now,
+        )
+        update["conditions"] = (condition,)
+    status = last.status.model_copy(update=update)
+    last = replace(last, job=last.job.model_copy(update={"status": status}))
+    lines = summary(last, folder, has_curve=False).splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("  checkpoint"))
+    assert lines[begin : begin + len(rows)] == rows
+
+
+def test_a_policy_is_offered_only_where_there_is_one(snapshot: SnapshotMaker, folder: Path) -> None:
+    (folder / "policy").rmdir()
+    last = snapshot("Succeeded")
+    assert summary(last, folder, has_curve=False).endswith("\n\nLook closer:  tensorboard --logdir runs/x")
+    status = last.status.model_copy(update={"policy_uri": "file:///kept/policy"})
+    last = replace(last, job=last.job.model_copy(update={"status": status}))
+    assert "Evaluate:     rltrain evaluate file:///kept/policy\n" in summary(last, folder, has_curve=False)
+
+
 def test_a_run_stopped_before_its_first_checkpoint_begins_again(
     snapshot: SnapshotMaker, folder: Path
 ) -> None:
@@ -99,6 +164,10 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_again(
 def test_after_a_failure_without_a_checkpoint_one_begins_again(snapshot: SnapshotMaker, folder: Path) -> None:
     assert summary(snapshot("Failed"), folder, has_curve=False).endswith(
         "\n\nTry again, once it is mended:  rltrain run FILE"
+    )
+    again = Again(("seed=7", "environment.id=maze: v0"), named=True)
+    assert summary(snapshot("Failed"), folder, has_curve=False, again=again).endswith(
+        "  rltrain run FILE --workdir runs/x --overwrite --set seed=7 --set 'environment.id=maze: v0'"
     )
 
 
@@ -113,6 +182,9 @@ def test_after_a_failure_with_a_checkpoint_one_goes_on(snapshot: SnapshotMaker, 
         "\n\nGo on from the newest checkpoint, once it is mended:  rltrain run runs/x --resume\n"
         "(reads runs/x/job.yaml; "
         "to use an edited manifest: rltrain run 'my job.yaml' --workdir runs/x --resume)"
+    )
+    assert summary(last, folder, has_curve=False, again=Again(("seed=7",))).endswith(
+        "rltrain run 'my job.yaml' --workdir runs/x --resume --set seed=7)"
     )
 
 
