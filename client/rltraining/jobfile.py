@@ -40,9 +40,17 @@ class JobFile:
         return Path(origin).parent if origin else None
 
     def save(self, path: Path) -> None:
-        """Write the manifest as it is run, with all defaults filled in; `load` reads it again."""
+        """Write the manifest as it is run, with all defaults filled in; `load` reads it again.
+
+        Raises OSError; what was there before is left whole then.
+        """
         documents = yaml.safe_dump_all([manifest(self.job), *self.config_maps], sort_keys=False)
-        path.write_text(f"{SAVED_HEADER}\n{documents}", encoding="utf-8")
+        fresh = path.with_name(f".{path.name}.new")
+        try:
+            fresh.write_text(f"{SAVED_HEADER}\n{documents}", encoding="utf-8")
+            fresh.replace(path)
+        finally:
+            fresh.unlink(missing_ok=True)
 
 
 def source_of(job: RLTrainingJob) -> str | None:

@@ -16,6 +16,7 @@ from rltraining import curve, history, summary, workdir
 from rltraining.display import choose
 from rltraining.errors import Exit, UsageError
 from rltraining.jobfile import JobFile, load
+from rltraining.log_file import LogFile
 from rltraining.session import train
 from rltraining.snapshot import Snapshot
 from rltraining.workdir import Mode
@@ -47,17 +48,18 @@ def run(options: Options) -> int:
     with workdir.held(folder, mode):
         if mode == "resume":
             _check_goes_on(file, folder)
-        if mode == "overwrite":
-            workdir.clear(folder)
-        file.save(folder / workdir.JOB_FILE)
-        _log_to(folder / "logs" / "rltrain.log")
+        with workdir.written(folder):
+            if mode == "overwrite":
+                workdir.clear(folder)
+            file.save(folder / workdir.JOB_FILE)
+            _log_to(folder / "logs" / "rltrain.log")
         typer.echo(f"{'resuming' if options.resume else 'running'} {summary.shown(folder)}")
         display = choose(sys.stdout, plain=options.plain)
         try:
             last = asyncio.run(train(file, folder, display, history.read(folder)))
         finally:
             display.close()
-        return _finish(last, folder)
+        return _finish(last, folder, options)
 
 
 def _prepare(options: Options) -> tuple[Path, JobFile]:
@@ -84,9 +86,18 @@ def _prepare(options: Options) -> tuple[Path, JobFile]:
 
 
 def _check_goes_on(file: JobFile, folder: Path) -> None:
-    """A run that has reached its stop would load, and end at once. Raises UsageError."""
+    """Another algorithm cannot load what is there; a run that has reached its stop would load, and end at once. Raises
+    UsageError."""
     before = workdir.last_state(folder)
-    if before is None or before.status.phase != "Succeeded" or before.spec.stop != file.job.spec.stop:
+    if before is None:
+        return
+    begun, wanted = before.spec.algorithm.name, file.job.spec.algorithm.name
+    if begun != wanted:
+        raise UsageError(
+            f"--resume: {summary.shown(folder)} was begun with {begun}, and its checkpoints are of no use to {wanted}: "
+            "choose another --workdir"
+        )
+    if before.status.phase != "Succeeded" or before.spec.stop != file.job.spec.stop:
         return
     raise UsageError(
         f"this run has succeeded already ({before.status.message}); "
@@ -116,18 +127,22 @@ def _log_to(path: Path) -> None:
     """What the engine has to say goes to a file: the terminal belongs to the view."""
     path.parent.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(
-        filename=path, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        handlers=[LogFile(path)],
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
 
 
-def _finish(last: Snapshot, folder: Path) -> int:
+def _finish(last: Snapshot, folder: Path, options: Options) -> int:
     """Say how it went, then draw the curve: who pressed Ctrl-C should not have to wait for a picture."""
     points = history.read(folder)
     failed = last.status.phase == "Failed"
     if failed:
         typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
         typer.echo(summary.failure(last).rstrip(), err=True)
-    typer.echo(summary.summary(last, folder, has_curve=bool(points)))
+    named = options.resume or options.workdir is not None
+    again = summary.Again(options.changes, named)
+    typer.echo(summary.summary(last, folder, has_curve=bool(points), again=again))
     sys.stdout.flush()
     if points:
         goal = last.job.spec.stop.mean_return

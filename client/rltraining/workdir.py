@@ -87,17 +87,24 @@ def check(folder: Path, mode: Mode) -> None:
 
 
 @contextmanager
+def written(folder: Path) -> Iterator[None]:
+    """Around what is written into the folder before a run. Raises UsageError where it cannot be."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"--workdir {folder}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
 def held(folder: Path, mode: Mode) -> Iterator[None]:
     """Make the folder and hold it, so that two commands never work in one.
 
     Raises UsageError where the folder cannot be used in this way.
     """
     check(folder, mode)
-    try:
+    with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise UsageError(f"--workdir {folder}: cannot be written: {error.strerror}") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

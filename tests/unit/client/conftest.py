@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,18 @@ def snapshot() -> SnapshotMaker:
         return Snapshot(job=job, **{"elapsed": 3.2, **rest})
 
     return make
+
+
+@pytest.fixture
+def fill(small_disk: Path) -> Callable[[], None]:
+    """``fill()``: takes all room that is left on `small_disk`."""
+
+    def take() -> None:
+        with (small_disk / "filler").open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(b"x" * 4096)
+
+    return take
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,37 @@ def test_a_run_that_has_succeeded_does_not_go_on(file: Path, arguments: list[str
         "to train on, raise the rule with --set stop...\n"
     )
     assert (run / "job.yaml").read_text() == before
+
+
+def test_a_run_is_not_resumed_with_another_algorithm(file: Path, manifest: str) -> None:
+    run = file.parent / "run"
+    run.mkdir()
+    found = load(str(file))
+    found.save(run / "job.yaml")
+    (run / "status.json").write_text(json.dumps(found.job.to_dict()))
+    before = (run / "job.yaml").read_text()
+    file.write_text(manifest.replace("impala: {}", "ppo: {}"))
+    result = rltrain("run", file, "--workdir", run, "--resume")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"error: --resume: {run} was begun with impala, and its checkpoints are of no use to ppo: "
+        "choose another --workdir\n",
+    )
+    assert (run / "job.yaml").read_text() == before
+
+
+def test_a_run_on_a_full_disk_is_refused_in_a_sentence(
+    file: Path, small_disk: Path, fill: Callable[[], None]
+) -> None:
+    folder = small_disk / "run"
+    folder.mkdir()
+    fill()
+    result = rltrain("run", file, "--workdir", folder)
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"error: --workdir {folder}: cannot be written: No space left on device\n",
+    )
+    assert not (folder / "job.yaml").exists()
 
 
 def test_the_examples_are_right() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,19 @@ def test_what_is_saved_loads_again_as_it_was_wherever_it_lies(file: Path, tmp_pa
     first.save(copy)
     assert load(str(copy)) == first
     assert "status" not in copy.read_text()
+
+
+def test_a_manifest_for_which_there_is_no_room_leaves_the_one_before_whole(
+    file: Path, small_disk: Path, fill: Callable[[], None]
+) -> None:
+    saved = small_disk / "job.yaml"
+    load(str(file)).save(saved)
+    before = saved.read_text()
+    fill()
+    with pytest.raises(OSError, match="No space left"):
+        load(str(file), ["seed=7"]).save(saved)
+    assert saved.read_text() == before
+    assert sorted(path.name for path in small_disk.iterdir()) == ["filler", "job.yaml"]
 
 
 def test_standard_input(manifest: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from rltraining.log_file import LogFile
+
+
+def test_a_full_disk_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    handler = LogFile(Path("/dev/full"))
+    for number in range(3):
+        handler.handle(logging.makeLogRecord({"msg": f"line {number}"}))
+    with pytest.raises(OSError, match="No space left"):
+        handler.close()
+    assert capsys.readouterr().err == (
+        "warning: /dev/full cannot be written: No space left on device; the run goes on\n"
+    )
+
+
+def test_a_bug_is_still_told_in_full(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    handler = LogFile(tmp_path / "rltrain.log")
+    handler.handle(logging.makeLogRecord({"msg": "%d", "args": ("no number",)}))
+    handler.close()
+    assert "TypeError: %d format" in capsys.readouterr().err
