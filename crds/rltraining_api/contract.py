@@ -62,6 +62,8 @@ class ExitCode(IntEnum):
     """User code could not be imported, or raised."""
     DIVERGED = 66
     """NaN or infinity in the loss."""
+    STORAGE_REFUSED = 67
+    """Storage would not take what a finished run leaves."""
 
 
 PERMANENT_EXIT_CODES = range(64, 79)

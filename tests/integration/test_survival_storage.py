@@ -49,7 +49,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(train: Train)
         )
 
         first = next(point for point in run.points if point["run"] != incarnation)
-        assert step_of(older) < first["environmentSteps"]
+        assert step_of(older) <= first["environmentSteps"], "the first point may be one of waiting"
         await run.until_steps()
         assert (await run.finish()).status.failures == 0
 

@@ -107,7 +107,7 @@ def test_what_a_full_disk_refuses_is_told_and_written_as_soon_as_there_is_room(b
     assert warning.reason == "ResultsNotWritten"
     assert warning.message == (
         "the policy could not be written to full://run/pole/policy: the disk is full; "
-        "the run is over, and this is tried again until it works"
+        "the run is over, and this is tried again for 600 s"
     )
     (condition,) = report.conditions
     assert (condition.status, condition.reason) == ("False", "CheckpointFailed")

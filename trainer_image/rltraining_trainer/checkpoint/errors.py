@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 
+from rltraining_api.contract import ExitCode
+
 from rltraining_trainer.errors import TrainerError
 
 _LASTING = frozenset(
@@ -18,6 +20,7 @@ class CheckpointError(Exception):
 class StorageRefused(TrainerError):
     """Storage would not take what a finished run leaves, for as long as that was tried: one sentence."""
 
+    exit_code = ExitCode.STORAGE_REFUSED
     reason = "StorageRefused"
 
 

@@ -199,7 +199,9 @@ class RunRecord:
         if self._metrics.failure:
             yield Warning(reason="MetricsNotWritten", message=self._metrics.failure)
         if self._refused:
-            message = f"{self._refused}; the run is over, and this is tried again until it works"
+            message = (
+                f"{self._refused}; the run is over, and this is tried again for {LAST_WRITES_SECONDS:g} s"
+            )
             yield Warning(reason="ResultsNotWritten", message=message)
         yield from self._flow.warnings()
         if trouble:
