@@ -81,11 +81,12 @@ def test_points_reach_both_files(tmp_path: Path) -> None:
 
 
 def test_after_a_restart_the_curve_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
+    """Also where a later update was made at the same step, as with several of one rollout."""
     write(tmp_path, "a", None, *((step, {"loss": 1.0}) for step in (10, 20, 30, 40)))
     with (tmp_path / "progress.jsonl").open("a") as file:
         file.write('{"environmentSteps": 15, "lo')  # it died while writing
-    write(tmp_path, "b", 20, (25, {"loss": 2.0}), (35, {"loss": 2.0}))
-    expected = [(10, 1.0), (20, 1.0), (25, 2.0), (35, 2.0)]
+    write(tmp_path, "b", 30, (30, {"loss": 2.0}), (35, {"loss": 2.0}))
+    expected = [(10, 1.0), (20, 1.0), (30, 2.0), (35, 2.0)]
     assert [(point["environmentSteps"], point["loss"]) for point in lines(tmp_path)] == expected
     assert [point["run"] for point in lines(tmp_path)] == ["a", "a", "b", "b"]
     assert curve(tmp_path, "loss") == expected
@@ -129,7 +130,7 @@ def test_it_goes_on_when_there_is_room_again(
     tmp_path: Path, file_size_limit: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     write(tmp_path, "a", None, (1, {"loss": 1.0}))
-    writer = MetricsWriter(str(tmp_path), run_id="b", resume_step=1)
+    writer = MetricsWriter(str(tmp_path), run_id="b", resume_step=2)
     with file_size_limit((tmp_path / "progress.jsonl").stat().st_size + 10):
         writer.write(2, {"loss": 2.0}, 0.0)
         while writer.failure is None:

@@ -17,10 +17,10 @@ STEP = "environmentSteps"
 class ProgressFile:
     """Appends points to what an earlier process wrote, once that is cut to what is still valid."""
 
-    def __init__(self, path: Path, *, last_step: int) -> None:
-        """``last_step``: of what an earlier process wrote, later points are void."""
+    def __init__(self, path: Path, *, first_step: int) -> None:
+        """``first_step``: of what an earlier process wrote, points from it on are void."""
         self._path = path
-        self._last_step = last_step
+        self._first_step = first_step
         self._file = AppendFile(path)
         self._is_cut = False
 
@@ -31,7 +31,7 @@ class ProgressFile:
         """
         if not self._is_cut:
             with suppress(FileNotFoundError):
-                os.truncate(self._path, _valid_bytes(self._path.read_bytes(), self._last_step))
+                os.truncate(self._path, _valid_bytes(self._path.read_bytes(), self._first_step))
             self._is_cut = True
 
     def append(self, step: int, values: Mapping[str, float | str | None]) -> None:
@@ -48,17 +48,17 @@ def _finite(value: float | str | None) -> float | str | None:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _valid_bytes(content: bytes, last_step: int) -> int:
+def _valid_bytes(content: bytes, first_step: int) -> int:
     size = 0
     for line in content.splitlines(keepends=True):
-        if not _is_valid(line, last_step):
+        if not _is_valid(line, first_step):
             break
         size += len(line)
     return size
 
 
-def _is_valid(line: bytes, last_step: int) -> bool:
+def _is_valid(line: bytes, first_step: int) -> bool:
     try:
-        return line.endswith(b"\n") and json.loads(line)[STEP] <= last_step
+        return line.endswith(b"\n") and json.loads(line)[STEP] < first_step
     except (ValueError, KeyError, TypeError):
         return False

@@ -29,15 +29,14 @@ class MetricsWriter:
     """Why points are being dropped, in one sentence; None when the last one was written."""
 
     def __init__(self, output_dir: str, *, run_id: str, resume_step: int | None) -> None:
-        """``run_id`` tells the incarnations of a learner apart. What an earlier one wrote after
-        ``resume_step`` (everything, for None) is void: cut from progress.jsonl, purged by TensorBoard."""
+        """``run_id`` tells the incarnations of a learner apart. What an earlier one wrote from
+        ``resume_step`` on (everything, for None) is void: cut from progress.jsonl, purged by TensorBoard. At that step, too:
+        several updates may be of the same number of steps."""
         self._output = output = Path(output_dir)
         self._run_id = run_id
-        last = -1 if resume_step is None else resume_step
-        self._progress = ProgressFile(output / "progress.jsonl", last_step=last)
-        self._events = EventFile(
-            output / "tensorboard", name=run_id, wall_time=time.time(), first_step=last + 1
-        )
+        first = 0 if resume_step is None else resume_step
+        self._progress = ProgressFile(output / "progress.jsonl", first_step=first)
+        self._events = EventFile(output / "tensorboard", name=run_id, wall_time=time.time(), first_step=first)
         self._points: SimpleQueue[_Point | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="metrics-writer", daemon=True)
         self._thread.start()
