@@ -12,7 +12,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
+from contextlib import contextmanager
+from multiprocessing.synchronize import Barrier, Event
 from typing import Any
 
 import torch
@@ -25,7 +26,8 @@ from rltraining_trainer.transport import Endpoint
 from tests.bench.table import print_table
 
 TOKEN = "bench"
-SECONDS = 4.0
+WARM_UP, SECONDS = 25.0, 5.0
+"""Until glibc has the memory that it keeps, each new page of it costs more than what is measured."""
 SENDERS, UNDER_WAY = 2, 4
 SIZES = {"10 KB": (2_500, "5,000 pushes/s"), "20 MB": (5_000_000, "1.5 GB/s")}
 
@@ -36,15 +38,19 @@ def run(seeds: int) -> None:
     keep_memory()
     rows = []
     for name, (size, wanted) in SIZES.items():
-        for where, push in (("in process", _push_here), ("over RPC", _push_over_rpc)):
-            with _Holder(size) as holder:
-                before = time.process_time()
-                pushes, seconds = push(holder, size)
-                cpu = (time.process_time() - before) / pushes
+        for where, pushing in (("in process", _pushing_here), ("over RPC", _pushing_over_rpc)):
+            with _Holder(size) as holder, pushing(holder, size):
+                time.sleep(WARM_UP)
+                pushed, start, cpu = holder.pushed, time.monotonic(), time.process_time()
+                time.sleep(SECONDS)
+                cpu, seconds, pushes = (
+                    time.process_time() - cpu,
+                    time.monotonic() - start,
+                    holder.pushed - pushed,
+                )
             rate = pushes / seconds
-            rows.append(
-                (name, where, f"{rate:,.0f}", f"{rate * size * 4 / 1e9:.2f}", wanted, f"{cpu * 1e6:,.0f}")
-            )
+            gigabytes = f"{rate * size * 4 / 1e9:.2f}"
+            rows.append((name, where, f"{rate:,.0f}", gigabytes, wanted, f"{cpu / pushes * 1e6:,.0f}"))
     print_table(("a gradient", "", "pushes/s", "GB/s", "wanted", "CPU µs a push, this process"), rows)
 
 
@@ -60,6 +66,11 @@ class _Holder:
         self.endpoint = Endpoint("learner", TOKEN, self.server.services, direct=size * 4 >= 1 << 20)
         self._done = False
         self._thread = threading.Thread(target=self._run)
+
+    @property
+    def pushed(self) -> int:
+        """Gradients that were applied and answered."""
+        return self._gradients.counts().applied
 
     def __enter__(self) -> _Holder:
         self.models.publish(self._parameters)
@@ -102,51 +113,48 @@ def _messages(name: str, size: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _push_here(holder: _Holder, size: int) -> tuple[int, float]:
-    """(pushes, seconds) of threads of this process, each of which waits for its answers."""
-    counts = [0] * SENDERS
-    start = time.monotonic()
+@contextmanager
+def _pushing_here(holder: _Holder, size: int) -> Iterator[None]:
+    """Threads of this process push, each of which waits for its answers."""
+    done = threading.Event()
 
     def send(number: int) -> None:
         for message in _messages(str(number), size):
-            if time.monotonic() - start > SECONDS:
-                return
             answered = threading.Event()
             holder.server.push(str(number), message).attach(lambda answer: answered.set())  # noqa: B023
             answered.wait()
-            counts[number] += 1
+            if done.is_set():
+                return
 
     threads = [threading.Thread(target=send, args=(number,)) for number in range(SENDERS)]
     for thread in threads:
         thread.start()
+    yield
+    done.set()
     for thread in threads:
         thread.join()
-    return sum(counts), time.monotonic() - start
 
 
-def _push_over_rpc(holder: _Holder, size: int) -> tuple[int, float]:
-    """(pushes, seconds) of other processes."""
+@contextmanager
+def _pushing_over_rpc(holder: _Holder, size: int) -> Iterator[None]:
+    """Other processes push."""
     context = mp.get_context("spawn")
-    pipes, senders = [], []
-    for number in range(SENDERS):
-        here, there = mp.Pipe()
-        sender = context.Process(target=_send, args=(holder.endpoint.url, number, size, there))
+    done = context.Event()
+    connected = context.Barrier(SENDERS + 1)
+    senders = [
+        context.Process(target=_send, args=(holder.endpoint.url, number, size, connected, done))
+        for number in range(SENDERS)
+    ]
+    for sender in senders:
         sender.start()
-        pipes.append(here)
-        senders.append(sender)
-    for pipe in pipes:
-        pipe.recv()  # it is connected
-    start = time.monotonic()
-    for pipe in pipes:
-        pipe.send("go")
-    pushes = sum(pipe.recv() for pipe in pipes)
-    seconds = time.monotonic() - start
+    connected.wait()
+    yield
+    done.set()
     for sender in senders:
         sender.join()
-    return pushes, seconds
 
 
-def _send(url: str, number: int, size: int, pipe: Connection) -> None:
+def _send(url: str, number: int, size: int, connected: Barrier, done: Event) -> None:
     torch.set_num_threads(1)
     keep_memory()
     endpoint = Endpoint(str(number), TOKEN, threads=2, direct=size * 4 >= 1 << 20)
@@ -154,17 +162,12 @@ def _send(url: str, number: int, size: int, pipe: Connection) -> None:
     peer = endpoint.dial(url)
     messages = [_messages(f"{number}.{sender}", size) for sender in range(UNDER_WAY)]
     call: Callable[[int], Any] = lambda sender: peer.call("push", next(messages[sender]))  # noqa: E731
-    call(0).result()
-    pipe.send("ready")
-    pipe.recv()
+    connected.wait()
     under_way = deque((sender, call(sender)) for sender in range(UNDER_WAY))
-    pushes, start = 0, time.monotonic()
-    while time.monotonic() - start < SECONDS:
+    while not done.is_set():
         sender, pending = under_way.popleft()
         pending.result()
-        pushes += 1
         under_way.append((sender, call(sender)))
     for _, pending in under_way:
         pending.result()
-    pipe.send(pushes)
     endpoint.stop()
