@@ -115,7 +115,7 @@ def test_the_only_shard_is_promised_everything_however_often_it_asks() -> None:
 
 def test_many_shards_share_a_room_that_is_smaller_than_they_are_many() -> None:
     world = paced(1.0)
-    names = [f"shard-{number}" for number in range(200)]
+    names = [f"shard-{number}" for number in range(150)]
     for name in names:
         world.start(name)
     added, _ = run(world, names, 20, wish=3, updates=2)

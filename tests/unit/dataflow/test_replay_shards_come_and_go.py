@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -313,6 +315,16 @@ def test_other_learners_follow_the_first_ones_map() -> None:
     other.check_valid()
 
 
+@pytest.fixture
+def often_switched() -> Iterator[None]:
+    """Threads that never wait take turns so often that each sees the other in the middle of something."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("often_switched")
 def test_figures_are_of_one_moment() -> None:
     world = World()
     stop = threading.Event()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from operator_world import LEARNER, SAMPLER_0, World, make_world, report
-from rltraining_operator.disruptions import ROWS_MAX
+from rltraining_operator import disruptions
 from rltraining_operator.settings import DISRUPTIONS_MAX
 
 LAST_NOTE = f"disruption {DISRUPTIONS_MAX + 1} in a row without progress, counted as a failure"
@@ -78,15 +79,19 @@ def test_many_members_disrupted_at_once_are_no_row() -> None:
     assert world.status.ledger == (), "what progress has ended needs no place in the status"
 
 
-def test_a_status_has_room_for_a_mass_of_disruptions_and_still_ends_what_does_not_end() -> None:
-    world = make_world(sampler={"replicas": ROWS_MAX + 20}, runPolicy={"backoffLimit": 0}).up()
+def test_a_status_has_room_for_a_mass_of_disruptions_and_still_ends_what_does_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows, samplers = 20, 40
+    monkeypatch.setattr(disruptions, "ROWS_MAX", rows)
+    world = make_world(sampler={"replicas": samplers}, runPolicy={"backoffLimit": 0}).up()
     for times in range(1, DISRUPTIONS_MAX + 2):
-        for index in range(ROWS_MAX + 20):
+        for index in range(samplers):
             world.vanish(f"demo-sampler-{index}")
         world.step()
         world.run()
         world.step()
-        assert sum(entry.disruptions > 0 for entry in world.status.ledger) == ROWS_MAX
+        assert sum(entry.disruptions > 0 for entry in world.status.ledger) == rows
         assert (world.condition("FailureTarget") is not None) == (times > DISRUPTIONS_MAX)
 
 
