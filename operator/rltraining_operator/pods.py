@@ -122,7 +122,7 @@ def _trainer(
     defaults = {"OMP_NUM_THREADS": "1"}  # pods share a node's cores; many threads each would fight over them
     if job.spec.code:
         mounts.append({"name": "code", "mountPath": CODE_DIR, "readOnly": True})
-        defaults["PYTHONPATH"] = CODE_DIR
+        defaults[contract.ENV_CODE_DIR] = CODE_DIR
     ours: Manifest = {
         "name": contract.TRAINER_CONTAINER,
         "image": job.spec.image or settings.image,

@@ -12,6 +12,8 @@ import pytest
 import yaml
 from rltrain_command import MANIFEST, SECONDS_MAX, Ended, rltrain, started
 
+HIDING = ("queue", "random", "nt", "numpy")
+"""Modules of Python and others, as which somebody may have named files beside the manifest."""
 FOREVER = "stop.environmentSteps=1000000000"
 
 MAZE = """
@@ -60,6 +62,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """One run to its end, looked at by several tests."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "job.yaml").write_text(MANIFEST)
+    for module in HIDING:
+        (folder / f"{module}.py").write_text("raise ImportError('the wrong one')")
     changes = ("environment.numEnvs=8", "sampler.replicas=2", "runPolicy.ttlSecondsAfterFinished=0")
     arguments = (
         "--workdir",
@@ -78,6 +82,7 @@ def test_a_run_that_succeeds_leaves_everything_and_exits_with_0(finished: Finish
     assert finished.status["phase"] == "Succeeded"
     assert finished.status["progress"]["environmentSteps"] >= 10_000
     assert (run / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert all((finished.folder / f"{module}.py").exists() for module in HIDING)  # and it used none of them
     for name in (
         "logs/cartpole-learner-0.log",
         "logs/cartpole-sampler-1.log",

@@ -147,7 +147,10 @@ class _Template:
         ours, theirs = socket.socketpair()
         with theirs, log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-u", "-m", "rltraining_operator.local.warm", str(theirs.fileno()), entry),
+                sys.executable,
+                "-P",  # modules of the folder that somebody happens to be in are none of ours
+                "-u",
+                *("-m", "rltraining_operator.local.warm", str(theirs.fileno()), entry),
                 env={"OMP_NUM_THREADS": "1"}
                 | os.environ,  # libraries that start threads at import must not: it forks
                 stdin=asyncio.subprocess.DEVNULL,

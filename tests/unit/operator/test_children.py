@@ -128,9 +128,9 @@ def test_checkpoints_of_the_learner_lie_on_the_claim(
     assert made == (claim == "demo-checkpoints")
 
 
-def test_user_code_is_on_the_python_path() -> None:
+def test_user_code_is_mounted_and_named() -> None:
     made = pod(code={"configMap": {"name": "mine"}})
-    assert env(made)["PYTHONPATH"] == "/etc/rltraining-code"
+    assert env(made)["RLTRAINING_CODE_DIR"] == "/etc/rltraining-code"
     assert {"name": "code", "configMap": {"name": "mine"}} in made["spec"]["volumes"]
 
 
