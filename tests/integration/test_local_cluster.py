@@ -106,7 +106,8 @@ def test_a_finished_job_is_deleted_when_its_time_is_over(tmp_path: Path) -> None
 
 def test_user_code_comes_from_a_config_map_that_may_come_late(tmp_path: Path) -> None:
     job = make_job(
-        code={"configMap": {"name": "mine"}}, learner=trainer({"command": ["python3", "-c", "import mine"]})
+        code={"configMap": {"name": "mine"}},
+        learner=trainer({"command": ["sh", "-c", "python3 $RLTRAINING_CODE_DIR/mine.py"]}),
     )
     code = {"kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"mine.py": "raise SystemExit(7)"}}
 
