@@ -17,6 +17,8 @@ from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.roles.followers import Drawers
 from rltraining_trainer.roles.replay_sampler import REPORT_SECONDS, News
 from rltraining_trainer.roles.shards import KeptShard, make_buffer, transition_columns
+from rltraining_trainer.transport import Parked
+from torch import Tensor
 
 IMAGE = spaces.Box(0, 255, (4, 8, 8), np.uint8)
 VECTOR = spaces.Box(-1, 1, (3,), np.float64)
@@ -108,23 +110,43 @@ def test_a_memory_that_cannot_be_is_refused_in_a_sentence(
         make_buffer(Replay(**settings), columns, shards=2, seed=0)
 
 
-def keep(path: Path, inserted: int, capacity: int) -> int:
-    """A life of a shard that is saved after `inserted` more transitions; how many it has then."""
+OF = VECTOR, spaces.Discrete(2)
+
+
+def kept_shard(path: Path, **settings: Any) -> KeptShard:
     spec = SimpleNamespace(seed=0, checkpoint=SimpleNamespace(every_seconds=0.0))
     context: Any = SimpleNamespace(
         job=SimpleNamespace(spec=spec), index=0, storage=str(path), pod="pole-sampler-0"
     )
-    settings = Replay(capacity=capacity, minimum=1, checkpoint=True)
-    of = (VECTOR, spaces.Discrete(2))
-    kept = KeptShard(context, settings, of, 1)
-    columns = transition_columns(*of)
-    items = {
-        name: torch.zeros((inserted, *column.shape), dtype=column.dtype) for name, column in columns.items()
-    }
-    kept.shard.add(items, torch.ones(inserted))
+    return KeptShard(context, Replay(minimum=1, **settings), OF, 1)
+
+
+def transitions(count: int) -> dict[str, Tensor]:
+    columns = transition_columns(*OF).items()
+    return {name: torch.zeros((count, *column.shape), dtype=column.dtype) for name, column in columns}
+
+
+def keep(path: Path, inserted: int, capacity: int) -> int:
+    """A life of a shard that is saved after `inserted` more transitions; how many it has then."""
+    kept = kept_shard(path, capacity=capacity, checkpoint=True)
+    kept.shard.add(transitions(inserted), torch.ones(inserted))
     kept.tend(float("inf"))
     kept.close()
     return kept.shard.counts.inserted
+
+
+def test_samplers_that_find_a_shard_before_the_learner_does_wait_for_what_it_allows(tmp_path: Path) -> None:
+    kept = kept_shard(tmp_path)
+    answer = kept.shard.insert(
+        "pole-sampler-1",
+        {"incarnation": "a", "sequence": 1, "items": transitions(2), "priorities": torch.ones(2)},
+    )
+    assert isinstance(answer, Parked)
+    answered: list[Any] = []
+    answer.attach(answered.append)
+    assert not answered
+    kept.shard.set_limit(3)
+    assert len(answered) == 1
 
 
 def test_a_shard_that_is_saved_goes_on_also_after_its_size_changed(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class KeptShard:
         spec = context.job.spec
         seed = int(np.random.SeedSequence([spec.seed, context.index]).generate_state(1)[0])
         self.shard = ReplayShard(make_buffer(settings, transition_columns(*of), shards, seed))
+        self.shard.set_limit(0)  # until the learner says more: samplers may find the shard before it does
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
         self._checkpoints: CheckpointWriter | None = None
