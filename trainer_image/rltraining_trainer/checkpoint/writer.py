@@ -20,10 +20,8 @@ class CheckpointWriter:
 
     newest: CheckpointStatus | None
     """The newest complete checkpoint."""
-    failure: str | None = None
-    """Why the last write failed, in one sentence; None after a success."""
-    error: Exception | None = None
-    """What it failed of."""
+    error: CheckpointError | None = None
+    """What the last write failed of; None after a success."""
 
     def __init__(self, store: CheckpointStore) -> None:
         """Raises CheckpointError when the store's checkpoints cannot be listed."""
@@ -35,6 +33,12 @@ class CheckpointWriter:
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="checkpoint-writer", daemon=True)
         self._thread.start()
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last write failed, in one sentence; None after a success."""
+        error = self.error
+        return f"{error}; training goes on" if error else None
 
     def submit(self, step: int, state: dict[str, Any]) -> None:
         """Have ``state`` (a ``snapshot``: nobody changes it any more) written; returns at once."""
@@ -74,11 +78,16 @@ class CheckpointWriter:
     def _write(self, step: int, state: dict[str, Any]) -> None:
         try:
             self.newest = self._store.save(step, state)
-        except Exception as error:  # whatever it is, training goes on and the next checkpoint is tried
-            reason = (
-                str(error) if isinstance(error, CheckpointError) else f"checkpoint at step {step}: {error!r}"
-            )
-            self.error, self.failure = error, f"{reason}; training goes on"
+        except Exception as cause:  # whatever it is, training goes on and the next checkpoint is tried
+            self.error = _explained(cause, step)
             _LOG.warning("%s", self.failure)
         else:
-            self.error = self.failure = None
+            self.error = None
+
+
+def _explained(cause: Exception, step: int) -> CheckpointError:
+    if isinstance(cause, CheckpointError):
+        return cause
+    error = CheckpointError(f"checkpoint at step {step}: {cause!r}")
+    error.__cause__ = cause
+    return error
