@@ -222,29 +222,29 @@ def test_one_of_two_learners_is_killed_and_the_newest_state_lives_on(train: Trai
 
 
 SAMPLER_ONLY = "def sampler(world):\n    pass\n"
+
+
+def looping(line: str) -> str:
+    """A learner that does this until the run is over."""
+    return f"def learner(world):\n    run = world.run()\n    while run.goes_on():\n        {line}\n"
+
+
+ASKING = looping('world.members("sampler").call("play")')
 MISTAKES = {
     "missing": "",
     "no_function": SAMPLER_ONLY,
     "learner_raises": SAMPLER_ONLY
     + "def learner(world):\n    world.run()\n    raise ValueError('no gradient')\n",
-    "handler_raises": """
-def learner(world):
-    run = world.run()
-    while run.goes_on():
-        world.members("sampler").call("play")
-
+    "handler_raises": ASKING
+    + """
 def sampler(world):
     world.register("play", lambda caller, payload: payload["steps"])
 """,
     "no_service": "def learner(world):\n    world.run()\n    world.members('sampler')[0].call('play')\n"
     + SAMPLER_ONLY,
     "no_run": "def learner(world):\n    pass\n" + SAMPLER_ONLY,
-    "environment_raises": """
-def learner(world):
-    run = world.run()
-    while run.goes_on():
-        world.members("sampler").call("play", timeout=1.0)
-
+    "environment_raises": looping('world.members("sampler").call("play", timeout=1.0)')
+    + """
 def sampler(world):
     environments = world.environments()
     def play(caller, payload):
@@ -253,30 +253,14 @@ def sampler(world):
             environments.step(environments.environments.action_space.sample())
     world.register("play", play)
 """,
-    "bad_answer": """
+    "bad_answer": ASKING
+    + """
 import numpy as np
-def learner(world):
-    run = world.run()
-    while run.goes_on():
-        world.members("sampler").call("play")
-
 def sampler(world):
     world.register("play", lambda caller, payload: {"gradient": np.zeros(3)})
 """,
-    "bad_count": """
-def learner(world):
-    run = world.run()
-    while run.goes_on():
-        run.update(-5)
-"""
-    + SAMPLER_ONLY,
-    "bad_return": """
-def learner(world):
-    run = world.run()
-    while run.goes_on():
-        run.update(10, [float("nan")])
-"""
-    + SAMPLER_ONLY,
+    "bad_count": looping("run.update(-5)") + SAMPLER_ONLY,
+    "bad_return": looping('run.update(10, [float("nan")])') + SAMPLER_ONLY,
     "bad_payload": """
 import numpy as np
 def learner(world):
