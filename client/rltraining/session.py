@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rltraining_api.contract import ENV_CODE_DIR
+from rltraining_api.contract import ENV_MANIFEST_DIR
 from rltraining_api.job import RLTrainingJob
 from rltraining_operator.cluster import Key
 from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, WarmRuntime
@@ -33,7 +33,7 @@ async def train(file: JobFile, folder: Path, display: Display, curve: Sequence[P
     The first SIGINT, SIGTERM or SIGHUP suspends the job, as `runPolicy.suspend` does in a cluster; the second ends
     this process and all of its children at once.
     """
-    _name_code(file.code_folder)
+    _name_folder(file.code_folder)
     async with LocalCluster(folder, WarmRuntime(TRAINER)) as cluster:
         for document in file.config_maps:
             cluster.put(document)
@@ -93,7 +93,7 @@ def _without_expiry(job: RLTrainingJob) -> RLTrainingJob:
     return job.model_copy(update={"spec": job.spec.model_copy(update={"run_policy": policy})})
 
 
-def _name_code(folder: Path | None) -> None:
+def _name_folder(folder: Path | None) -> None:
     """Let the trainer's processes, which inherit this environment, find user modules that lie beside the manifest."""
     if folder is not None:
-        os.environ[ENV_CODE_DIR] = str(folder)
+        os.environ[ENV_MANIFEST_DIR] = str(folder)

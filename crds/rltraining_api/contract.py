@@ -29,8 +29,9 @@ ENV_TOKEN_FILE = "RLTRAINING_TOKEN_FILE"  # noqa: S105
 ENV_OUTPUT_DIR = "RLTRAINING_OUTPUT_DIR"
 """Where checkpoints/, tensorboard/ and policy/ go when no `checkpoint.uri` says otherwise."""
 ENV_CODE_DIR = "RLTRAINING_CODE_DIR"
-"""Where the user's modules lie, if the job has any: the last place where modules are looked for, so that none of them hides one
-of Python's or torch's own."""
+ENV_MANIFEST_DIR = "RLTRAINING_MANIFEST_DIR"
+"""Where the user's modules lie, those of `spec.code` and, in a local run, those beside the manifest: the last places where
+modules are looked for, so that none hides one of Python's or torch's own."""
 ENV_TERMINATION_LOG = "RLTRAINING_TERMINATION_LOG"
 """Path to which a dying process writes its TerminationMessage."""
 ENV_POD_NAME = "RLTRAINING_POD_NAME"

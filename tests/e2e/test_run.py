@@ -137,6 +137,22 @@ def test_user_code_that_raises_fails_the_run_with_its_traceback(folder: Path) ->
     assert status_of(folder / "run")["phase"] == "Failed"
 
 
+def test_modules_in_a_config_map_and_beside_the_manifest_are_found(folder: Path) -> None:
+    (folder / "maze.py").write_text(MAZE)
+    hall = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "code"},
+        "data": {"hall.py": "import maze"},
+    }
+    (folder / "job.yaml").write_text(
+        f"{MANIFEST}  code: {{configMap: {{name: code}}}}\n---\n{yaml.safe_dump(hall)}"
+    )
+    ended = rltrain(folder, "run", "job.yaml", "--set", "environment.id=hall:Maze-v0")
+    assert ended.code == 1
+    assert "step raised ValueError: the maze has no exit" in ended.err
+
+
 def test_a_manifest_that_is_wrong_starts_nothing(folder: Path) -> None:
     ended = rltrain(folder, "run", "job.yaml", "--set", "sampler.replicas=-1")
     assert (ended.code, ended.out) == (2, "")

@@ -202,5 +202,17 @@ def test_the_memory_may_lie_elsewhere_and_be_lost_there(train: Train, placement:
     train(replay_job(replay={"placement": placement}), scenario)
 
 
+def test_samplers_that_wait_for_a_replay_pod_hear_of_the_end_from_the_learner(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until(lambda job: job.status.phase == "Succeeded")
+        logs = sorted((run.cluster.workdir / "logs").glob("demo-sampler-*.log"))
+        assert len(logs) == 2
+        for log in logs:
+            assert " lost " not in log.read_text(), "the pod went before it had answered"
+
+    replay = {"placement": "Dedicated", "samplesPerInsert": 16}
+    train(replay_job(replay=replay, stop={"environmentSteps": 3_000}), scenario)
+
+
 def saved_shards(run: Run, pod: str) -> list[object]:
     return list(run.cluster.workdir.rglob(f"replay/{pod}/step-*/complete.json"))

@@ -15,7 +15,8 @@ from rltraining_trainer.algorithms.transitions import Block
 from rltraining_trainer.dataflow.replay import Column, ReplayStats
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.roles.followers import Drawers
-from rltraining_trainer.roles.replay_sampler import REPORT_SECONDS, News
+from rltraining_trainer.roles.link import REPORT_SECONDS
+from rltraining_trainer.roles.replay_sampler import News
 from rltraining_trainer.roles.shards import KeptShard, make_buffer, transition_columns
 from rltraining_trainer.transport import Parked
 from torch import Tensor

@@ -27,10 +27,10 @@ from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.flow import Flow
 from rltraining_trainer.roles.gradient_flow import GradientFlow
+from rltraining_trainer.roles.link import FAREWELL
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.record import RunRecord
 from rltraining_trainer.roles.replay_flow import ReplayFlow
-from rltraining_trainer.roles.replay_sampler import REPORT_SECONDS
 from rltraining_trainer.roles.trajectory_flow import TrajectoryFlow
 from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
 
@@ -38,9 +38,6 @@ _LOG = logging.getLogger(__name__)
 
 IDLE_PERIOD = 0.25
 """Seconds without data after which the learner looks at its clock and at the signal to stop."""
-FAREWELL = REPORT_SECONDS + 0.3
-"""Seconds for which samplers that call are told that the run is done: those that report once in a while have the time
-to finish a block and call. One that does not hear of it is ended by the operator, after seconds more."""
 
 
 def run_learner(context: Context) -> tuple[int, LearnerReport]:

@@ -20,6 +20,14 @@ _LOG = logging.getLogger(__name__)
 SEND_TIMEOUT = 60.0
 """Seconds for one message: it includes the time for which a busy receiver holds us back, where the job does not say more."""
 
+REPORT_SECONDS = 0.5
+"""Seconds after which a sampler reports that pushes nothing to the learner, however slow its environments are: whoever is
+silent is taken for lost."""
+
+FAREWELL = REPORT_SECONDS + 0.3
+"""Seconds for which members that call are still answered when the run is done: those that report once in a while have the time
+to finish a block and call. One that does not hear of it is ended by the operator, after seconds more."""
+
 LARGE_BYTES = 4096
 """An observation from which on it matters how messages travel, which hold many: an 84x84 frame has 7,056."""
 

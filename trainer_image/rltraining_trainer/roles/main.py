@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 from rltraining_api.algorithms import UserAlgorithm
-from rltraining_api.contract import ENV_CODE_DIR, ExitCode, LearnerReport
+from rltraining_api.contract import ENV_CODE_DIR, ENV_MANIFEST_DIR, ExitCode, LearnerReport
 
 from rltraining_trainer.errors import TrainerError, one_line
 from rltraining_trainer.roles.context import Context, read_context
@@ -47,8 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         force=True,
     )
-    if code_dir := os.environ.get(ENV_CODE_DIR):
-        sys.path.append(code_dir)
+    sys.path += filter(None, map(os.environ.get, (ENV_CODE_DIR, ENV_MANIFEST_DIR)))
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     keep_memory()
     report: LearnerReport | None = None

@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from rltraining_trainer.algorithms.transitions import Block, TransitionCollector
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.link import LearnerLink, Link, is_large
+from rltraining_trainer.roles.link import REPORT_SECONDS, LearnerLink, Link, is_large
 from rltraining_trainer.roles.replay_flow import Settings, make_actor
 from rltraining_trainer.roles.seeds import sampler_seed
 from rltraining_trainer.roles.shards import KeptShard
@@ -20,8 +20,6 @@ from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
 
 BLOCK_STEPS = 16
 """Steps of each environment after which transitions go into the memory, if parameters are not looked for more often."""
-REPORT_SECONDS = 0.5
-"""Seconds after which a sampler reports, however slow its environments are: whoever is silent is taken for lost."""
 
 
 def sample_into_replay(context: Context, settings: Settings, environments: VectorEnv) -> None:

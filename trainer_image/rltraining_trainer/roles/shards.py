@@ -20,7 +20,7 @@ from rltraining_trainer.dataflow.replay import Column, ReplayBuffer, ReplayShard
 from rltraining_trainer.environments import make_environments
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.link import LearnerLink, is_large
+from rltraining_trainer.roles.link import FAREWELL, LearnerLink, is_large
 from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
 
 _LOG = logging.getLogger(__name__)
@@ -108,6 +108,8 @@ def run_replay(context: Context) -> int:
         kept.tend(time.monotonic())
         if context.stopping.wait(REPORT_PERIOD):
             raise Stopped("told to end")
+    kept.shard.set_limit(None)  # samplers that wait are to hear of the end, too
+    context.stopping.wait(FAREWELL)
     kept.close()
     return ExitCode.DONE
 

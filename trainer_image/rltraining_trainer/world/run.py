@@ -33,8 +33,6 @@ from rltraining_trainer.world.shared import copied
 _LOG = logging.getLogger(__name__)
 
 REPORT = f"{INNER}report"
-FAREWELL = 0.8
-"""Seconds for which members that call are told that the run is done; those who wait for that hear it at once."""
 
 
 class Stateful(Protocol):

@@ -19,11 +19,12 @@ from rltraining_trainer.errors import TrainerError, UserCodeError
 from rltraining_trainer.group import Alone, LearnerGroup
 from rltraining_trainer.networks import ActorCritic, Distribution, PolicyNetwork, build_actor_critic
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.link import FAREWELL
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.transport import Endpoint, Handler, MemberServer, Payload, Stopped
 from rltraining_trainer.world.directory import Directory
 from rltraining_trainer.world.members import CALL, SHARED, Member, Members
-from rltraining_trainer.world.run import FAREWELL, Run, Stateful
+from rltraining_trainer.world.run import Run, Stateful
 from rltraining_trainer.world.services import Services
 from rltraining_trainer.world.shared import SharedValues
 
