@@ -119,9 +119,10 @@ def test_keys_that_raise_or_hang_hold_nobody_up(caplog: pytest.LogCaptureFixture
     assert "raises: no such thing (error 1 in a row; again in 0.0 s)" in caplog.text
 
 
-def test_success_forgets_errors() -> None:
+def test_success_forgets_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = iter([RuntimeError("x"), RuntimeError("x"), None, RuntimeError("x"), None])
     times = Log()
+    pauses: list[float] = []
 
     async def work(key: str) -> float | None:
         times.note()
@@ -130,11 +131,18 @@ def test_success_forgets_errors() -> None:
         return 0.0
 
     async def scenario(queue: KeyedQueue[str]) -> None:
+        add_after = queue.add_after
+
+        def noted(key: str, seconds: float) -> None:
+            pauses.append(seconds)
+            add_after(key, seconds)
+
+        monkeypatch.setattr(queue, "add_after", noted)
         queue.add("a")
         await times.reach(5)
 
     run(work, scenario)
-    assert times[4] - times[3] < 0.019, "the back-off began anew"
+    assert pauses[:4] == [0.01, 0.02, 0.0, 0.01], "the back-off began anew"
 
 
 def test_again_after_and_the_earliest_time_counts() -> None:
