@@ -28,14 +28,16 @@ class Identity:
 
 
 def identity(pid: int) -> Identity | None:
-    """None when it is not there, or dead and only not yet reaped."""
+    """None when it is not there, or dead and only not yet reaped. While threads of one that was killed are left, its files are
+    open and its ports taken."""
     try:
         with Path(f"/proc/{pid}/stat").open() as file:
             # The second field is the name in parentheses, and may itself hold any character.
             state, *fields = file.read().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if state in "ZX" else Identity(pid, int(fields[18]))
+    threads, started = int(fields[16]), int(fields[18])
+    return None if state in "ZX" and threads <= 1 else Identity(pid, started)
 
 
 def command_line(pid: int) -> list[str]:
