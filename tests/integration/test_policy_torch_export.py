@@ -50,6 +50,7 @@ def test_the_program_acts_as_the_policy(environment_id: str, network: dict, batc
         warnings.simplefilter("ignore")  # torch's own, on its way in
         program = torch.export.load(io.BytesIO(to_exported_program(policy))).module()
     state = policy.network.initial_state(batch)
+    policy.observation_space.seed(5)
     for _ in range(2):
         observation = np.stack([policy.observation_space.sample() for _ in range(batch)])
         action, _, *state = program(torch.from_numpy(observation), *state)

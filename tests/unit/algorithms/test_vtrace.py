@@ -74,7 +74,7 @@ def definition(
     return targets[:-1], advantages
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     length=st.integers(1, 8),
     batch=st.integers(1, 4),

@@ -251,7 +251,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from(["algorithm", "network", "stop", "runPolicy", "sampler"]), JSON))
 def test_whatever_is_written_ends_in_a_job_or_in_sentences(spec: dict[str, object]) -> None:
     data = {
@@ -271,7 +271,7 @@ def test_whatever_is_written_ends_in_a_job_or_in_sentences(spec: dict[str, objec
         assert "Input should" not in problem
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=40))
 def test_whatever_text_is_read_ends_in_sentences(text: str) -> None:
     with pytest.raises(ManifestError) as caught:

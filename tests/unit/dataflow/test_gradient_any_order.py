@@ -287,7 +287,7 @@ class BackupSamplersInAnyOrder(InStepInAnyOrder):
 
 def quickly(machine: type[AnyOrder]) -> type:
     case = machine.TestCase
-    case.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+    case.settings = settings(max_examples=60, stateful_step_count=30)
     return case
 
 

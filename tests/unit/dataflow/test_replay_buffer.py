@@ -144,7 +144,7 @@ class AnyOperations(RuleBasedStateMachine):
 
 
 TestAnyOperations = AnyOperations.TestCase
-TestAnyOperations.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestAnyOperations.settings = settings(max_examples=60, stateful_step_count=25)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0])

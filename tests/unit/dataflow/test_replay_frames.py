@@ -99,7 +99,7 @@ def add_all(buffer: ReplayBuffer, naive: NaiveReplay, items: list, sizes: list[i
         start, call = start + len(part), call + 1
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     stack=st.integers(2, 4),
     environments=st.integers(1, 3),

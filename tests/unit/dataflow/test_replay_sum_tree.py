@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rltraining_trainer.dataflow.replay.sum_tree import KERNEL, SumTree
 
@@ -59,7 +59,6 @@ changes = st.lists(
 
 
 @ENGINES
-@settings(deadline=None)
 @given(capacity=st.integers(1, 70), calls=st.lists(changes, max_size=5), seed=st.integers(0, 9))
 def test_it_is_the_naive_one(kernel, capacity: int, calls: list, seed: int) -> None:
     """Whole numbers, so that sums are exact in every order."""
@@ -82,7 +81,6 @@ def test_it_is_the_naive_one(kernel, capacity: int, calls: list, seed: int) -> N
 @pytest.mark.skipif(
     KERNEL is None, reason="the trainer was installed without a C compiler: no libsum_tree.so"
 )
-@settings(deadline=None)
 @given(capacity=st.integers(1, 3000), seed=st.integers(0, 1000))
 def test_compiled_or_not_it_is_the_same_to_the_bit(capacity: int, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -98,7 +96,6 @@ def test_compiled_or_not_it_is_the_same_to_the_bit(capacity: int, seed: int) -> 
 
 
 @ENGINES
-@settings(deadline=None)
 @given(
     leaves=st.lists(
         st.just(0.0) | st.floats(1e-6, 1e6) | st.sampled_from([5e-324, 1e-300, 1.0]), max_size=40

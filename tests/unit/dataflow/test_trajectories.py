@@ -133,7 +133,7 @@ def test_what_is_no_push_is_refused_by_field(payload: Any, field: str) -> None:
     assert learner.queue.pushed == 0
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     capacity=st.integers(0, 3),
     plans=st.lists(

@@ -266,7 +266,6 @@ class Life(RuleBasedStateMachine):
 Life.TestCase.settings = settings(
     max_examples=60,
     stateful_step_count=40,
-    deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
 TestLife = Life.TestCase

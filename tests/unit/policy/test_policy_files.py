@@ -28,6 +28,7 @@ def test_network_and_program_and_loaded_policy_agree(name: str, tmp_path: Path) 
     assert (policy.observation_space, policy.action_space) == environment_spaces
     network.eval()
     state = program_state = network.initial_state(5)
+    policy.observation_space.seed(5)
     for _ in range(3):
         observation = np.stack([np.asarray(policy.observation_space.sample()) for _ in range(5)])
         with torch.no_grad():
