@@ -12,11 +12,10 @@ import torch
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says how busy the machine is. Where CI is set, hypothesis takes the same examples each time.
-if settings.get_current_profile_name() != "ci":
-    settings.register_profile(
-        "untimed", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-    )
-    settings.load_profile("untimed")
+settings.register_profile(
+    "untimed", settings(), deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)
