@@ -46,6 +46,7 @@ NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     monkeypatch.setattr(record, "_LONGEST_PAUSE", 0.05)
     FullFileSystem.store.clear()
+    FullFileSystem.pseudo_dirs[:] = [""]
     FullFileSystem.tried = threading.Semaphore(0)
     yield Begin(make_context(tmp_path, checkpoint={"uri": "full://run"}))
     FullFileSystem.refuses = None
