@@ -23,8 +23,13 @@ from rltraining.track import Track
 Objects = Mapping[str, Json]
 
 
+class _Closed(Exception):
+    """Nobody looks any more."""
+
+
 class ClusterObserver:
-    """Knows a job as it is, and makes snapshots of it. Its threads end with the process."""
+    """Knows a job as it is, and makes snapshots of it. Once closed, its threads end with the next word or trouble of the
+    API server."""
 
     def __init__(self, jobs: Jobs, name: str) -> None:
         """Raises JobNotFoundError."""
@@ -34,6 +39,7 @@ class ClusterObserver:
         self._events: Iterable[Json] = ()
         self._troubles: dict[str, str] = {}
         self._error: ClientError | None = None
+        self._closed = threading.Event()
         self._track = Track()
         self._began = _start(
             self._job
@@ -41,6 +47,10 @@ class ClusterObserver:
         self._keep("job", jobs.watched(name), self._take_job, vital=True)
         self._keep("pods", jobs.watched_pods(name), self._take_pods)
         self._keep("events", jobs.watched_events(name), self._take_events)
+
+    def close(self) -> None:
+        """Watch no more; returns at once."""
+        self._closed.set()
 
     @property
     def is_over(self) -> bool:
@@ -61,12 +71,18 @@ class ClusterObserver:
         """Take each update, in a thread. What is not vital may be missing: a notice says so."""
 
         def trouble(sentence: str) -> None:
+            if self._closed.is_set():
+                raise _Closed
             self._troubles[what] = sentence and f"{sentence}; trying again"
 
         def follow() -> None:
             try:
                 for update in watched.updates():
+                    if self._closed.is_set():
+                        return
                     take(update.objects)
+            except _Closed:
+                return
             except (Refused, ClientError) as error:
                 told = (
                     self._jobs.sentence(error, self._job.metadata.name)

@@ -34,6 +34,7 @@ def watch(client: RLTrainingClient, name: str, *, plain: bool) -> int:
         typer.echo(f"the job goes on; look again with: rltrain watch {name}", err=True)
         return INTERRUPTED
     finally:
+        observer.close()
         display.close()
     return tell_end(last)
 

@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+_JITTER = random.Random()
+"""Its own: the global one belongs to the program, which may have seeded it."""
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -34,7 +37,7 @@ class Timing:
     def pause_after(self, failures: int) -> float:
         """Before the next try, after so many failures in a row: doubled each time, with jitter."""
         ceiling = min(self.longest_pause, self.first_pause * 2.0 ** (min(failures, 30) - 1))
-        return ceiling * random.uniform(0.5, 1.0)
+        return ceiling * _JITTER.uniform(0.5, 1.0)
 
 
 class Patience:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -81,13 +81,6 @@ def fill(small_disk: Path) -> Callable[[], None]:
     return take
 
 
-@pytest.fixture(scope="session", autouse=True)
-def always_set() -> None:
-    """Threads that watch end with the process only, and kubernetes reads all of the environment for each request: a test
-    that sets the variable gives it back then, and does not take it away under their eyes."""
-    os.environ.setdefault("KUBECONFIG", "")
-
-
 @pytest.fixture
 def api() -> Iterator[FakeApi]:
     """A fake API server that runs."""
@@ -117,11 +110,17 @@ def job(api: FakeApi, manifest: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def cluster(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster is known, and nobody waits longer than is needed."""
+def cluster(api: FakeApi, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A cluster is known, and nobody waits longer than is needed. No thread that watches it outlives the test."""
     monkeypatch.setattr("rltraining.sdk.client.DEFAULT_TIMING", FAST)
     monkeypatch.setattr(watch_command, "PERIOD", 0.01)
     monkeypatch.setattr(watch_command, "LAST_WORDS", 0.05)
+    yield
+    api.break_streams()
+    for thread in threading.enumerate():
+        if thread.name.startswith("watch-"):
+            thread.join(10)
+            assert not thread.is_alive(), f"{thread.name} still watches"
 
 
 def kubeconfig_for(server: str, **context: str) -> dict[str, Any]:
