@@ -28,8 +28,8 @@ class _Closed(Exception):
 
 
 class ClusterObserver:
-    """Knows a job as it is, and makes snapshots of it. Once closed, its threads end with the next word or trouble of the
-    API server."""
+    """Knows a job as it is, and makes snapshots of it. Once closed, each of its threads ends with the next change that it
+    hears of, or when its watch breaks or has to be begun anew."""
 
     def __init__(self, jobs: Jobs, name: str) -> None:
         """Raises JobNotFoundError."""

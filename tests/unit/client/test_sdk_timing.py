@@ -1,0 +1,22 @@
+"""Pauses between tries."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from rltraining.sdk.timing import Timing
+
+TIMING = Timing(first_pause=0.25, longest_pause=15.0)
+
+
+@pytest.mark.parametrize(("failures", "ceiling"), [(1, 0.25), (2, 0.5), (6, 8.0), (7, 15.0), (10_000, 15.0)])
+def test_a_pause_is_half_its_ceiling_or_more(failures: int, ceiling: float) -> None:
+    pauses = [TIMING.pause_after(failures) for _ in range(100)]
+    assert ceiling / 2 <= min(pauses) < max(pauses) <= ceiling
+
+
+def test_the_random_numbers_of_the_program_stay_its_own() -> None:
+    before = random.getstate()
+    TIMING.pause_after(3)
+    assert random.getstate() == before
