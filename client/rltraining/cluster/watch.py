@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 
 import typer
@@ -25,17 +26,16 @@ LAST_WORDS = 1.0
 
 def watch(client: RLTrainingClient, name: str, *, plain: bool) -> int:
     """Show a job until it is over. Returns the exit code."""
-    observer = ClusterObserver(client.jobs, name)
-    display = choose(sys.stdout, plain=plain)
-    try:
-        last = _show(observer, display)
-    except KeyboardInterrupt:
-        display.close()
-        typer.echo(f"the job goes on; look again with: rltrain watch {name}", err=True)
-        return INTERRUPTED
-    finally:
-        observer.close()
-        display.close()
+    with (
+        closing(ClusterObserver(client.jobs, name)) as observer,
+        closing(choose(sys.stdout, plain=plain)) as display,
+    ):
+        try:
+            last = _show(observer, display)
+        except KeyboardInterrupt:
+            display.close()
+            typer.echo(f"the job goes on; look again with: rltrain watch {name}", err=True)
+            return INTERRUPTED
     return tell_end(last)
 
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_JITTER = random.Random()
-"""Its own: the global one belongs to the program, which may have seeded it."""
+_JITTER = random.SystemRandom()
+"""Not the global one, which the program may have seeded; and forked processes do not go on in step."""
 
 
 @dataclass(frozen=True)

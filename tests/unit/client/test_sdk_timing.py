@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import pytest
 from rltraining.sdk.timing import Timing
@@ -20,3 +22,19 @@ def test_the_random_numbers_of_the_program_stay_its_own() -> None:
     before = random.getstate()
     TIMING.pause_after(3)
     assert random.getstate() == before
+
+
+def test_forked_processes_do_not_pause_in_step() -> None:
+    """As in a pool: each child prints its pauses."""
+    program = """
+import os
+from rltraining.sdk.timing import Timing
+for _ in range(2):
+    if os.fork() == 0:
+        print([Timing().pause_after(3) for _ in range(3)], flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    first, second = told.stdout.splitlines()
+    assert first != second
