@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 ROOMS  := crds operator trainer_image client
 READY  := $(VENV)/.ready
+EXTRAS := $(patsubst client,client[onnx],$(ROOMS))
 KERNEL := trainer_image/rltraining_trainer/dataflow/replay/sum_tree.c
 # One process more than cores: some tests wait.
 UNIT   := $(BIN)/python -m pytest tests/unit -n $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)') --dist worksteal
@@ -31,7 +32,7 @@ $(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml) tra
 	@echo "setting up $(VENV) (the first time downloads torch: about 3 GB)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say which with: make PYTHON=python3.12")'
 	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q -c constraints.txt uv; }
-	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -r tests/requirements.txt $(ROOMS:%=-e ./%)
+	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -r tests/requirements.txt $(EXTRAS:%=-e './%')
 	@touch $@
 
 demo: $(READY) ## train CartPole-v1 from a manifest, here, and show it

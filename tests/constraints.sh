@@ -10,5 +10,5 @@ for room in crds operator trainer_image client; do
 done
 echo "# Every version this project is built, tested and shipped with. Renew with: make constraints"
 echo "uv" | cat - tests/requirements.txt > "$work/requirements.in"
-"$uv" pip compile -q --no-header --no-annotate --no-emit-index-url --python-version 3.11 \
+"$uv" pip compile -q --no-header --no-annotate --no-emit-index-url --all-extras --python-version 3.11 \
   "$work"/*/pyproject.toml "$work/requirements.in"
