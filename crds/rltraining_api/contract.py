@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from rltraining_api.base import ApiModel
+from rltraining_api.curve import Curve
 from rltraining_api.status import CheckpointStatus, Progress, ReplayStatus, StoredUri
 
 TRAINER_CONTAINER = "trainer"
@@ -98,6 +99,8 @@ class LearnerReport(ApiModel):
     """Waiting: ready, but no sampler has sent anything yet."""
     incarnation: str = ""
     progress: Progress = Field(default_factory=Progress)
+    curve: Curve = ()
+    """In a termination message, thinned to what there is room for."""
     replay: ReplayStatus | None = None
     """Of an algorithm that learns from a replay memory."""
     checkpoint: CheckpointStatus | None = None

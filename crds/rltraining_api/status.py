@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from rltraining_api.base import ApiModel
+from rltraining_api.curve import Curve
 from rltraining_api.fields import ATOMIC_LIST, CountOrZero, Reason, ShortText, StepsOrZero, Text
 from rltraining_api.names import MEMBERS_MAX, Role
 
@@ -174,6 +175,8 @@ class Status(ApiModel):
     """Ends of pods and containers that came from outside and do not count."""
     progress: Progress = Field(default_factory=Progress)
     """How far training has come."""
+    curve: Curve = ()
+    """The learning curve from its beginning to now, thinned as it grows. As new as `progress`."""
     replay: ReplayStatus | None = None
     """The replay memory, of an algorithm that has one."""
     progress_time: datetime | None = None

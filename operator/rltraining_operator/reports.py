@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rltraining_api.contract import LearnerReport
+from rltraining_api.curve import joined
 from rltraining_api.status import Status
 
 from rltraining_operator.conditions import Conditions
@@ -56,7 +57,7 @@ def take_report(
     if report is None or (lives and not over and not is_report_due(observed.status, now, settings)):
         return Taken(status, conditions)
     lifted = conditions.lift(report.conditions)
-    update = {} if report.state == "Starting" else _fields(report, status)
+    update = {} if report.state == "Starting" else _fields(report, status, lives)
     news = lifted != conditions or any(getattr(status, name) != value for name, value in update.items())
     if lives and news:
         update["report_time"] = now
@@ -77,9 +78,11 @@ def is_unreachable(observed: Observed, now: datetime, settings: Settings) -> boo
     return now - last >= timedelta(seconds=UNREACHABLE_SECONDS)
 
 
-def _fields(report: LearnerReport, status: Status) -> dict[str, Any]:
+def _fields(report: LearnerReport, status: Status, lives: bool) -> dict[str, Any]:
+    curve = report.curve if lives else joined(status.curve, report.curve, _steps(report))
     return {
         "progress": report.progress,
+        "curve": curve,
         "replay": report.replay or status.replay,
         "checkpoint": report.checkpoint or status.checkpoint,
         "policy_uri": report.policy_uri or status.policy_uri,

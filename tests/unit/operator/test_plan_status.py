@@ -53,6 +53,40 @@ def test_the_last_words_of_a_learner_count(world: World) -> None:
     assert world.status.progress.environment_steps == 600
 
 
+def curve(*steps: int) -> list[dict[str, float]]:
+    return [{"environmentSteps": n, "seconds": n / 10, "meanReturn": n / 100} for n in steps]
+
+
+def curve_steps(world: World) -> list[int]:
+    return [point.environment_steps for point in world.status.curve]
+
+
+def test_the_curve_comes_with_progress_and_last_words_continue_it(world: World) -> None:
+    world.after(6).say(report(30, curve=curve(10, 20, 30))).settle()
+    assert curve_steps(world) == [10, 20, 30]
+    ended = report(60, "Finished", curve=curve(10, 60))
+    world.die(LEARNER, 0, message=words("Completed", "", ended)).after(6).settle()
+    assert curve_steps(world) == [10, 20, 30, 60]
+
+
+def test_a_learner_that_goes_back_takes_the_curve_back(world: World) -> None:
+    world.after(6).say(report(30, curve=curve(10, 20, 30))).settle()
+    world.crash(LEARNER, 137).after(6).say(report(0, "Starting")).settle()
+    assert curve_steps(world) == [10, 20, 30]
+    world.say(report(20, "Waiting", curve=curve(10, 20))).after(6).settle()
+    assert curve_steps(world) == [10, 20]
+
+
+def test_the_curve_alone_is_no_reason_to_write_more_often(world: World) -> None:
+    world.after(6).say(report(30, curve=curve(10, 30))).settle()
+    written = world.writes
+    for _ in range(4):
+        world.after(1).say(report(40, curve=curve(10, 40))).settle()
+    assert world.writes == written
+    world.after(1).settle()
+    assert (world.writes, curve_steps(world)) == (written + 1, [10, 40])
+
+
 def test_warnings_become_events_once(world: World) -> None:
     skipped = {"reason": "CheckpointSkipped", "message": "the newest is damaged: it is left out"}
     other = {"reason": "DiskFull", "message": "no checkpoint"}

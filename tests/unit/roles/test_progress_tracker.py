@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rltraining_api.curve import CurvePoint
 from rltraining_api.lifecycle import MeanReturn, SmoothedReturn, Stop
 from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.roles.progress import Experience, ProgressTracker
@@ -45,6 +46,18 @@ def test_it_counts_what_was_used() -> None:
     assert report.steps_per_second == pytest.approx(18.5)
     assert report.percent == pytest.approx(3.7)
     assert tracker.seconds(103.0) == 3.0, "from the first unroll on"
+
+
+def test_the_curve_ends_with_what_the_report_says() -> None:
+    tracker = ProgressTracker(STOP)
+    tracker.add([experience(1.0, 2.0)], now=100.0)
+    tracker.add([experience(6.0)], now=100.1)
+    tracker.add([experience(steps=0)], now=105.0)
+    assert tracker.curve.points == (
+        CurvePoint(environment_steps=10, seconds=0.0, mean_return=1.5),
+        CurvePoint(environment_steps=20, seconds=0.1, mean_return=3.0),
+    )
+    assert tracker.report(2, 2, now=106.0).mean_return == 3.0
 
 
 def test_before_the_first_unroll_nothing_is_known() -> None:
@@ -92,6 +105,10 @@ def test_a_restart_changes_nothing_but_the_clock(returns: list[list[int]], cut: 
         theirs.episodes,
         theirs.mean_return,
     )
+    ours_curve, theirs_curve = resumed.curve.points, straight.curve.points
+    assert [(p.environment_steps, p.mean_return) for p in ours_curve[-1:]] == [
+        (p.environment_steps, p.mean_return) for p in theirs_curve[-1:]
+    ]
     assert resumed.check(now + 1000.0).reason == straight.check(now).reason
 
 

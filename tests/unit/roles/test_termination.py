@@ -14,6 +14,7 @@ from rltraining_api.contract import (
     TerminationMessage,
     Warning,
 )
+from rltraining_api.curve import CURVE_POINTS_MAX, CurvePoint
 from rltraining_api.status import Progress
 from rltraining_trainer.roles.termination import LIMIT, termination_message, write_termination_message
 
@@ -85,6 +86,23 @@ def test_a_report_that_says_too_much_keeps_its_figures() -> None:
 
     assert message.message == "enough"
     assert message.report == REPORT
+
+
+def test_of_a_long_curve_the_report_keeps_points_of_all_parts() -> None:
+    points = tuple(
+        CurvePoint(environment_steps=10**9 * i, seconds=3600.0 * i, mean_return=-123.4567)
+        for i in range(CURVE_POINTS_MAX)
+    )
+    condition = ReportedCondition(type="CheckpointHealthy", status="True", reason="Written", message="y" * 99)
+    report = REPORT.model_copy(update={"curve": points, "conditions": (condition,)})
+
+    kept = read(termination_message("Completed", "enough " * 99, report)).report
+
+    assert kept is not None
+    assert kept.conditions == (condition,), "the curve gives way first"
+    assert 20 <= len(kept.curve) < CURVE_POINTS_MAX
+    assert (kept.curve[0], kept.curve[-1]) == (points[0], points[-1])
+    assert set(kept.curve) <= set(points)
 
 
 def test_a_report_of_any_size_comes_to_an_end() -> None:

@@ -1,5 +1,6 @@
 """How training goes: rates, returns, the stop rules, and files for curves."""
 
+from rltraining_trainer.metrics.learning_curve import LearningCurve
 from rltraining_trainer.metrics.rates import RateMeter
 from rltraining_trainer.metrics.returns import EpisodeReturns, SmoothedReturn
 from rltraining_trainer.metrics.stop import StopCheck, check_stop
@@ -8,6 +9,7 @@ from rltraining_trainer.metrics.writer import MetricsWriter
 
 __all__ = [
     "EpisodeReturns",
+    "LearningCurve",
     "MetricsWriter",
     "RateMeter",
     "SmoothedReturn",

@@ -9,7 +9,14 @@ from rltraining_api.lifecycle import Stop
 from rltraining_api.status import Progress
 from torch import Tensor
 
-from rltraining_trainer.metrics import EpisodeReturns, RateMeter, SmoothedReturn, StopCheck, check_stop
+from rltraining_trainer.metrics import (
+    EpisodeReturns,
+    LearningCurve,
+    RateMeter,
+    SmoothedReturn,
+    StopCheck,
+    check_stop,
+)
 
 
 class Experience(NamedTuple):
@@ -31,6 +38,7 @@ class ProgressTracker:
     def __init__(self, stop: Stop) -> None:
         self.environment_steps = 0
         self.episodes = 0
+        self.curve = LearningCurve()
         self._stop = stop
         self.returns, self._smoothed = _meters(stop)
         self._rate = RateMeter()
@@ -55,6 +63,7 @@ class ProgressTracker:
                 lag = float(max(0, experience.lag))
                 self._lag = lag if self._lag is None else 0.95 * self._lag + 0.05 * lag
         self._rate.update(self.environment_steps, now)
+        self.curve.add(self.environment_steps, self.seconds(now), self.returns.mean)
 
     def seconds(self, now: float) -> float:
         """Seconds of training over all restarts, from the first experience on."""
@@ -97,6 +106,7 @@ class ProgressTracker:
             "environment_steps": self.environment_steps,
             "episodes": self.episodes,
             "seconds": self.seconds(now),
+            "curve": self.curve.get_state(),
             **self._returns_state(),
         }
 
@@ -105,6 +115,7 @@ class ProgressTracker:
         self.episodes = state["episodes"]
         self._seconds_before, self._started = state["seconds"], None
         self._rate = RateMeter()
+        self.curve.set_state(state["curve"])
         self._set_returns_state(state)
 
     def _returns_state(self) -> dict[str, Any]:

@@ -176,6 +176,7 @@ class RunRecord:
         return own.model_copy(
             update={
                 "progress": self.counters(),
+                "curve": self.progress.curve.points,
                 "replay": self._flow.replay(),
                 "checkpoint": self._checkpoints.newest,
                 "policy_uri": self._policy_uri,

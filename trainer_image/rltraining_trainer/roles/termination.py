@@ -9,11 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rltraining_api.contract import ENV_TERMINATION_LOG, LearnerReport, TerminationMessage
+from rltraining_api.curve import thinned
 
 LIMIT = 4096
 """Bytes of a termination message that Kubernetes keeps."""
 _WORDS = 1024
 """Bytes that the report leaves to the message; the first line gets as many characters."""
+_CURVE_POINTS = 20
+"""Of the curve, where there is no room for all of it: less than half of what the report may take."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,8 +57,12 @@ def termination_message(reason: str, text: str, report: LearnerReport | None = N
 
 
 def _bearable(report: LearnerReport | None) -> LearnerReport | None:
-    """``report``, without the sentences that were served over HTTP before if they are too many."""
+    """``report``, with fewer points of the curve, or without the sentences that were served over HTTP before, if it is too
+    much."""
     if report is None or _fits(report):
+        return report
+    report = report.model_copy(update={"curve": thinned(report.curve, _CURVE_POINTS)})
+    if _fits(report):
         return report
     figures = report.model_copy(update={"conditions": (), "warnings": ()})
     return figures if _fits(figures) else None

@@ -1,0 +1,49 @@
+"""The learning curve as a status holds it: few points, spread over the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, TypeVar
+
+from pydantic import Field
+
+from rltraining_api.base import ApiModel
+from rltraining_api.fields import ATOMIC_LIST, StepsOrZero
+
+CURVE_POINTS_MAX = 100
+"""About 9 KB of JSON: a status of 1.5 MiB at most is patched with all of them."""
+
+T = TypeVar("T")
+
+
+class CurvePoint(ApiModel):
+    """How good training was at some moment."""
+
+    environment_steps: StepsOrZero
+    """Environment steps used by then."""
+    seconds: float
+    """Seconds of training by then, over all restarts."""
+    mean_return: float
+    """`progress.meanReturn` by then."""
+
+
+Curve = Annotated[
+    tuple[CurvePoint, ...],
+    Field(max_length=CURVE_POINTS_MAX, json_schema_extra=ATOMIC_LIST),
+]
+
+
+def thinned(points: Sequence[T], most: int) -> tuple[T, ...]:
+    """At most so many (two or more) of the points, evenly chosen, the first and the last among them."""
+    if len(points) <= most:
+        return tuple(points)
+    step = (len(points) - 1) / (most - 1)
+    return tuple(points[round(i * step)] for i in range(most))
+
+
+def joined(known: Sequence[CurvePoint], said: Sequence[CurvePoint], steps: int) -> tuple[CurvePoint, ...]:
+    """What is known, continued by what was said of a run that has come to `steps`: what is known beyond them is void."""
+    kept = [point for point in known if point.environment_steps <= steps]
+    end = kept[-1].environment_steps if kept else -1
+    kept += [point for point in said if point.environment_steps > end]
+    return thinned(kept, CURVE_POINTS_MAX)
