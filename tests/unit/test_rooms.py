@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,7 +127,9 @@ def _is_declared(top: str, declared: set[str]) -> bool:
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.folder)
 def test_a_room_imports_only_what_it_declares(room: Room) -> None:
-    declared = set(map(_normal, _project(room)["dependencies"]))
+    project = _project(room)
+    extras = chain.from_iterable(project.get("optional-dependencies", {}).values())
+    declared = set(map(_normal, [*project["dependencies"], *extras]))
     undeclared = [
         f"{found}: add it to {room.folder}/pyproject.toml with a word on why, or do without"
         for found in _room_imports(room)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -143,3 +145,28 @@ def test_of_user_code_that_is_not_found_the_remedy_is_told(policy: Path, tmp_pat
     assert "No module named 'client_test_nowhere': user code is found beside the manifest" in result.stderr
     assert "otherwise put it on PYTHONPATH" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_package_that_onnx_needs_and_is_not_installed_is_named(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    result = rltrain("export", policy, "--format", "onnx", "--output", tmp_path / "policy.onnx")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "error: ONNX needs the package onnxruntime, which is not installed: pip install 'rltraining[onnx]'\n",
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_was_exported_before_stays_when_the_disk_is_full(
+    policy: Path, tmp_path: Path, file_size_limit: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    (tmp_path / "policy.pt").write_text("what was before")
+    with file_size_limit(1000):
+        result = rltrain("export", policy, "--format", "torchscript", "--output", tmp_path / "policy.pt")
+    assert result.exit_code == 1
+    assert "policy.pt: cannot be written: " in result.stderr
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [
+        ("policy.pt", "what was before")
+    ]

@@ -65,8 +65,8 @@ def test_the_directory_describes_itself(tmp_path: Path) -> None:
     assert [output["name"] for output in said["program"]["outputs"]] == [
         "action",
         "policy",
-        "state_0",
-        "state_1",
+        "next_state_0",
+        "next_state_1",
     ]
     assert said["versions"]["torch"] == torch.__version__
     assert torch.load(tmp_path / "policy" / "weights.pt", weights_only=True).keys() >= {"policy_head.weight"}
@@ -142,7 +142,7 @@ def test_a_network_that_cannot_be_traced_is_written_without_a_program(
             break
     policy = Policy.load(str(tmp_path / "policy"))
     assert policy.description.program is None
-    assert "as a program the network gives other results" in caplog.text
+    assert "as TorchScript the network gives other results" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,11 @@ SpaceDescription = Annotated[
 ]
 
 
+BATCH = "batch"
+
+
 class TensorDescription(ApiModel):
-    """An input or output of the program; `shape` begins with "batch"."""
+    """An input or output of the program; `shape` begins with `BATCH`: any number."""
 
     name: str
     shape: tuple[int | str, ...]

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rltraining_trainer.policy.description import Program, TensorDescription
+from rltraining_trainer.errors import one_line
+from rltraining_trainer.policy.description import BATCH, Program, TensorDescription
 from rltraining_trainer.policy.policy import Policy
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+BATCHES = (1, 3)
+"""Sizes that a program is tried with; it is made from another one."""
 
 
 class ProgramError(Exception):
@@ -42,38 +51,46 @@ def to_torchscript(policy: Policy) -> bytes:
     """
     module, example = PolicyProgram(policy).eval(), example_inputs(policy, 2)
     with torch.no_grad(), warnings.catch_warnings():
-        # torch announces the end of TorchScript, and its tracer doubts what `_agree` then checks.
+        # torch announces the end of TorchScript, and its tracer doubts what `check_agrees` then does.
         warnings.simplefilter("ignore")
         try:
             traced = torch.jit.trace(module, example, check_trace=False)
-            _agree(module, traced, policy)
+            check_agrees(traced, policy, "TorchScript")
             buffer = io.BytesIO()
             torch.jit.save(traced, buffer)
         except ProgramError:
             raise
         except Exception as error:
-            raise ProgramError(_sentence(policy, "TorchScript", error)) from error
+            raise ProgramError(sentence(policy, "TorchScript", error)) from error
     return buffer.getvalue()
 
 
 def to_exported_program(policy: Policy) -> bytes:
     """The policy as a torch.export program (``torch.export.load(file).module()``). Raises ProgramError."""
-    from torch.export import Dim, export, save  # imports torch's compiler: 5 s that only this format costs
+    from torch.export import save
 
-    module, example = PolicyProgram(policy).eval(), example_inputs(policy, 2)
-    batch = {0: Dim("batch")}
+    program = exported_program(policy)
+    buffer = io.BytesIO()
+    save(program, buffer)
+    return buffer.getvalue()
+
+
+def exported_program(policy: Policy) -> ExportedProgram:
+    """What ``to_exported_program`` writes, and other formats are made from. Raises ProgramError."""
+    from torch.export import Dim, export  # imports torch's compiler: 5 s that only these formats cost
+
+    example = example_inputs(policy, 2)
+    batch = {0: Dim(BATCH)}
     shapes = (batch, (batch,) * (len(example) - 1)) if len(example) > 1 else (batch,)
     with torch.no_grad():
         try:
-            program = export(module, example, dynamic_shapes=shapes)
-            _agree(module, program.module(), policy)
-            buffer = io.BytesIO()
-            save(program, buffer)
+            program = export(PolicyProgram(policy).eval(), example, dynamic_shapes=shapes)
+            check_agrees(program.module(), policy, "a torch.export program")
         except ProgramError:
             raise
         except Exception as error:
-            raise ProgramError(_sentence(policy, "torch.export", error)) from error
-    return buffer.getvalue()
+            raise ProgramError(sentence(policy, "a torch.export program", error)) from error
+    return program
 
 
 def describe_program(policy: Policy, file: str) -> Program:
@@ -81,12 +98,18 @@ def describe_program(policy: Policy, file: str) -> Program:
     inputs = example_inputs(policy, 1)
     with torch.no_grad():
         outputs = PolicyProgram(policy)(*inputs)
-    states = [f"state_{i}" for i in range(len(inputs) - 1)]
+    input_names, output_names = names(policy)
     return Program(
         file=file,
-        inputs=_describe_tensors(("observation", *states), inputs),
-        outputs=_describe_tensors(("action", "policy", *states), outputs),
+        inputs=_describe_tensors(input_names, inputs),
+        outputs=_describe_tensors(output_names, outputs),
     )
+
+
+def names(policy: Policy) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of the program's inputs, and of its outputs."""
+    states = [f"state_{i}" for i in range(len(policy.network.initial_state(1)))]
+    return ("observation", *states), ("action", "policy", *(f"next_{state}" for state in states))
 
 
 def example_inputs(policy: Policy, batch: int) -> tuple[Tensor, ...]:
@@ -95,29 +118,32 @@ def example_inputs(policy: Policy, batch: int) -> tuple[Tensor, ...]:
     return (torch.from_numpy(observations), *policy.network.initial_state(batch))
 
 
-def _agree(module: PolicyProgram, program: nn.Module, policy: Policy) -> None:
-    """Raises ProgramError unless both say the same of other observations, of another batch size and a later state."""
-    inputs = example_inputs(policy, 3)
-    for _ in range(2):
-        expected, found = module(*inputs), program(*inputs)
-        for ours, theirs in zip(expected, found, strict=True):
-            if ours.shape != theirs.shape or not torch.allclose(ours.float(), theirs.float(), 1e-4, 1e-5):
-                raise ProgramError(
-                    f"spec.network.{policy.description.network.name}: as a program the network gives other results; "
-                    "its forward must not branch on values"
-                )
-        inputs = (example_inputs(policy, 3)[0], *expected[2:])
+def check_agrees(program: Callable[..., tuple[Tensor, ...]], policy: Policy, form: str) -> None:
+    """Raises ProgramError unless the program says what the policy does: of other observations than it was made with, in
+    batches of other sizes, at an episode's beginning and after it."""
+    module = PolicyProgram(policy).eval()
+    for batch in BATCHES:
+        inputs = example_inputs(policy, batch)
+        for _ in range(2):
+            expected, found = module(*inputs), program(*inputs)
+            for ours, theirs in zip(expected, found, strict=True):
+                if ours.shape != theirs.shape or not torch.allclose(ours.float(), theirs.float(), 1e-4, 1e-5):
+                    raise ProgramError(
+                        f"spec.network.{policy.description.network.name}: as {form} the network gives other results than "
+                        "in torch; its forward must not branch on values nor draw random numbers"
+                    )
+            inputs = (example_inputs(policy, batch)[0], *expected[2:])
 
 
 def _describe_tensors(names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> tuple[TensorDescription, ...]:
     return tuple(
         TensorDescription(
-            name=name, shape=("batch", *tensor.shape[1:]), dtype=str(tensor.dtype).removeprefix("torch.")
+            name=name, shape=(BATCH, *tensor.shape[1:]), dtype=str(tensor.dtype).removeprefix("torch.")
         )
         for name, tensor in zip(names, tensors, strict=True)
     )
 
 
-def _sentence(policy: Policy, form: str, error: Exception) -> str:
-    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return f"spec.network.{policy.description.network.name}: cannot be made into {form}: {first_line}"
+def sentence(policy: Policy, form: str, error: Exception) -> str:
+    """That the policy cannot be made into ``form``, and why."""
+    return f"spec.network.{policy.description.network.name}: cannot be made into {form}: {one_line(error)}"

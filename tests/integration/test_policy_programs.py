@@ -1,0 +1,172 @@
+"""Policies as programs of torch.export and ONNX. Not unit tests only because importing torch's compiler takes seconds."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from gymnasium import spaces
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.status import Progress
+from rltraining_trainer.environments import make_environments
+from rltraining_trainer.networks import build_actor_critic, build_deterministic, build_q_network
+from rltraining_trainer.policy import Policy, ProgramError, to_exported_program, to_onnx, to_torchscript
+from rltraining_trainer.policy.description import describe
+from rltraining_trainer.policy.program import describe_program
+
+IMAGE = f"{__name__}:Noise-v0"
+MLP, LSTM = {"mlp": {"hiddenSizes": [8]}}, {"mlp": {"hiddenSizes": [8]}, "lstm": {"hiddenSize": 8}}
+CASES: dict[str, tuple[str, dict, dict]] = {
+    "discrete": ("CartPole-v1", MLP, {"impala": {}}),
+    "discrete, recurrent": ("CartPole-v1", LSTM, {"ppo": {}}),
+    "continuous, recurrent": ("Pendulum-v1", LSTM, {"impala": {}}),
+    "deterministic": ("Pendulum-v1", MLP, {"ddpgApex": {}}),
+    "images, recurrent": (IMAGE, {"natureCnn": {"hiddenSize": 8}, "lstm": {"hiddenSize": 8}}, {"a3c": {}}),
+    "images, dueling": (IMAGE, {"impalaCnn": {"channels": [4], "hiddenSize": 8}}, {"dqnApex": {}}),
+    "user code": ("CartPole-v1", {"entryPoint": f"{__name__}:attentive"}, {"impala": {}}),
+}
+"""Environment, network, algorithm."""
+BUILDERS = {"dqnApex": partial(build_q_network, dueling=True), "ddpgApex": build_deterministic}
+
+
+class Noise(gym.Env):
+    """Images of noise; actions count from 3."""
+
+    observation_space, action_space = spaces.Box(0, 255, (36, 36, 2), np.uint8), spaces.Discrete(4, start=3)
+
+
+gym.register("Noise-v0", Noise)
+
+
+class Attentive(torch.nn.Module):
+    """A user's network, of less usual parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Linear(1, 8)
+        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+        self.norm = torch.nn.LayerNorm(8)
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        tokens = self.embed(observation.unsqueeze(-1))
+        attended, _ = self.attention(tokens, tokens, tokens, need_weights=False)
+        return self.norm(tokens + attended).flatten(1)
+
+
+class Branching(torch.nn.Module):
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        return observation if observation.sum() > 0 else -observation
+
+
+class Noisy(torch.nn.Module):
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        return observation + torch.randn_like(observation)
+
+
+def attentive(space: spaces.Space) -> torch.nn.Module:
+    return Attentive()
+
+
+def branching(space: spaces.Space) -> torch.nn.Module:
+    return Branching()
+
+
+def noisy(space: spaces.Space) -> torch.nn.Module:
+    return Noisy()
+
+
+def make_policy(environment_id: str, network: dict, algorithm: dict) -> Policy:
+    job = RLTrainingJob.model_validate(
+        {
+            "metadata": {"name": "exported"},
+            "spec": {
+                "algorithm": algorithm,
+                "environment": {"id": environment_id},
+                "network": network,
+                "stop": {"environmentSteps": 1000},
+            },
+        }
+    )
+    environment = make_environments(job.spec.environment, 1)
+    found = environment.single_observation_space, environment.single_action_space
+    environment.close()
+    torch.manual_seed(5)
+    built, _ = BUILDERS.get(job.spec.algorithm.name, build_actor_critic)(job.spec.network, *found)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    policy = Policy(describe(job, *found, Progress()), built.state_dict())
+    policy.observation_space.seed(5)
+    return policy
+
+
+def acts_alike(policy: Policy, program: Callable[..., Sequence[np.ndarray]], batch: int) -> None:
+    """For an episode's first three steps; `program` takes and gives arrays."""
+    state = [part.numpy() for part in policy.network.initial_state(batch)]
+    policy.reset()
+    for _ in range(3):
+        observation = np.stack([policy.observation_space.sample() for _ in range(batch)])
+        action, _, *state = program(observation, *state)
+        np.testing.assert_allclose(action, policy.act(observation), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_program_of_torch_export_acts_as_the_policy(case: tuple[str, dict, dict]) -> None:
+    policy = make_policy(*case)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, on its way in
+        program = torch.export.load(io.BytesIO(to_exported_program(policy))).module()
+
+    @torch.no_grad()
+    def run(*inputs: np.ndarray) -> list[np.ndarray]:
+        return [output.numpy() for output in program(*map(torch.from_numpy, inputs))]
+
+    for batch in (1, 5):
+        acts_alike(policy, run, batch)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_onnx_model_acts_as_the_policy(
+    case: tuple[str, dict, dict], capfd: pytest.CaptureFixture[str]
+) -> None:
+    policy = make_policy(*case)
+    content = to_onnx(policy)
+    assert capfd.readouterr() == ("", ""), "torch and ONNX Runtime keep quiet"
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(content, options)
+    said = describe_program(policy, "policy.onnx")
+    for described, found in ((said.inputs, session.get_inputs()), (said.outputs, session.get_outputs())):
+        assert [(t.name, list(t.shape)) for t in described] == [(t.name, t.shape) for t in found]
+    names = [tensor.name for tensor in said.inputs]
+    for batch in (1, 5):
+        acts_alike(policy, lambda *inputs: session.run(None, dict(zip(names, inputs, strict=True))), batch)
+
+
+@pytest.mark.parametrize("write", [to_exported_program, to_onnx])
+def test_a_network_that_branches_is_refused_in_a_sentence(write: Callable[[Policy], bytes]) -> None:
+    policy = make_policy("CartPole-v1", {"entryPoint": f"{__name__}:branching"}, {"impala": {}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(
+            ProgramError,
+            match=r"^spec\.network\.entryPoint: cannot be made into a torch\.export program: .*$",
+        ):
+            write(policy)
+
+
+@pytest.mark.parametrize("write", [to_exported_program, to_onnx, to_torchscript])
+def test_a_network_whose_program_gives_something_else_is_refused(write: Callable[[Policy], bytes]) -> None:
+    policy = make_policy("CartPole-v1", {"entryPoint": f"{__name__}:noisy"}, {"impala": {}})
+    with pytest.raises(
+        ProgramError, match=r"the network gives other results than in torch; its forward must"
+    ):
+        write(policy)

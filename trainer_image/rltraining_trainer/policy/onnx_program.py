@@ -1,0 +1,89 @@
+"""Policies as ONNX: for what runs networks without torch, in any language."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rltraining_trainer.policy.description import BATCH
+from rltraining_trainer.policy.policy import Policy
+from rltraining_trainer.policy.program import (
+    ProgramError,
+    check_agrees,
+    exported_program,
+    names,
+    sentence,
+)
+
+
+def to_onnx(policy: Policy) -> bytes:
+    """The policy as an ONNX model, made from its torch.export program: the same inputs, by name, and the same outputs.
+
+    Raises ProgramError, also where the packages that it takes are not installed.
+    """
+    _check_installed()
+    program = exported_program(policy)
+    input_names, output_names = names(policy)
+    with torch.no_grad(), _quiet():
+        try:
+            made = torch.onnx.export(
+                program, dynamo=True, input_names=input_names, output_names=output_names, verbose=False
+            )
+            assert made is not None
+            observation: Any = made.model.graph.inputs[0]
+            made.rename_axes({observation.shape[0]: BATCH})  # torch has numbered it
+            model = made.model_proto.SerializeToString()
+            check_agrees(_Session(model), policy, "ONNX")
+        except ProgramError:
+            raise
+        except Exception as error:
+            raise ProgramError(sentence(policy, "ONNX", error)) from error
+    return model
+
+
+class _Session:
+    """An ONNX model that takes and gives tensors, on one thread."""
+
+    def __init__(self, model: bytes) -> None:
+        from onnxruntime import InferenceSession, SessionOptions
+
+        options = SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        self._session = InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._inputs = [tensor.name for tensor in self._session.get_inputs()]
+
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        given = {name: tensor.numpy() for name, tensor in zip(self._inputs, inputs, strict=True)}
+        return tuple(torch.from_numpy(np.asarray(output)) for output in self._session.run(None, given))
+
+
+def _check_installed() -> None:
+    for package in ("onnxruntime", "onnxscript"):
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            raise ProgramError(
+                f"ONNX needs the package {package}, which is not installed: pip install 'rltraining[onnx]'"
+            ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch says on its way: deprecations of its own, and operators of packages that are not here."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
