@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rltraining.snapshot import Point
+from rltraining_api.curve import CurvePoint
+
 from rltraining.units import short
 
 TICKS = 4
@@ -14,13 +15,13 @@ CURVE_FILE = "learning_curve.png"
 COLOUR = "#1f6feb"
 
 
-def terminal(points: Sequence[Point], *, width: int, height: int) -> str:
+def terminal(points: Sequence[CurvePoint], *, width: int, height: int) -> str:
     """Return against steps as `height` lines of `width` characters; empty with fewer than two points."""
     if len(points) < 2:
         return ""
     import plotext  # half a second, which only who looks at a terminal pays for
 
-    steps, returns = [point.steps for point in points], [point.mean_return for point in points]
+    steps, returns = [point.environment_steps for point in points], [point.mean_return for point in points]
     figure = plotext.figure
     figure.clear()
     figure.theme("colorless")
@@ -37,7 +38,7 @@ def _ticks(low: float, high: float) -> list[float]:
     return [low + (high - low) * i / (TICKS - 1) for i in range(TICKS)] if high > low else [low]
 
 
-def png(points: Sequence[Point], path: Path, *, title: str, goal: float | None = None) -> None:
+def png(points: Sequence[CurvePoint], path: Path, *, title: str, goal: float | None = None) -> None:
     """Mean return against environment steps and against seconds, side by side; `goal` is drawn as a line."""
     from matplotlib.figure import Figure  # seconds: only at the end of a run
 
@@ -45,7 +46,7 @@ def png(points: Sequence[Point], path: Path, *, title: str, goal: float | None =
     figure.suptitle(title)
     axes = figure.subplots(1, 2, sharey=True)
     returns = [point.mean_return for point in points]
-    _panel(axes[0], [point.steps for point in points], returns, "environment steps", goal)
+    _panel(axes[0], [point.environment_steps for point in points], returns, "environment steps", goal)
     _panel(axes[1], [point.seconds for point in points], returns, "seconds of training", goal)
     axes[0].xaxis.set_major_formatter(lambda value, _: short(value))
     axes[0].set_ylabel("mean return of training episodes")

@@ -98,7 +98,7 @@ class Picture:
         height = min(CURVE_HEIGHT, free)
         if height < CURVE_HEIGHT_MIN or not self._console.encoding.startswith("utf"):
             return ""
-        return terminal(snapshot.curve, width=min(CURVE_WIDTH, self._console.width - 1), height=height)
+        return terminal(snapshot.status.curve, width=min(CURVE_WIDTH, self._console.width - 1), height=height)
 
 
 def choose(out: TextIO, *, plain: bool) -> Display:

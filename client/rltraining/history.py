@@ -1,33 +1,72 @@
-"""The learning curve's points, from `progress.jsonl` in a run's folder."""
+"""What a run's folder tells of its course: `progress.jsonl`, of a long run only some of it."""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rltraining.snapshot import Point
+from rltraining_api.curve import CurvePoint, thinned
 
 PROGRESS_FILE = "progress.jsonl"
+ROWS_MAX = 2000
+"""More cannot be told apart in a picture."""
+
+Row = Mapping[str, Any]
 
 
-def read(folder: Path) -> tuple[Point, ...]:
-    """All points of the run that have a return, oldest first; none when there is no such file yet."""
+def read(folder: Path) -> tuple[Row, ...]:
+    """At most ROWS_MAX points of all that was measured, evenly chosen, oldest first, the newest among them; none when there
+    is no such file yet."""
     try:
-        lines = (folder / PROGRESS_FILE).read_text(encoding="utf-8").splitlines()
+        with (folder / PROGRESS_FILE).open("rb") as file:
+            lines = _some(file)
     except FileNotFoundError:
         return ()
+    return thinned([row for line in lines if (row := _parse(line))], ROWS_MAX)
+
+
+def curve(rows: Iterable[Row]) -> tuple[CurvePoint, ...]:
+    """The learning curve: those that have a return."""
     return tuple(
-        Point(row["environmentSteps"], row["seconds"], row["meanReturn"])
-        for row in map(_parse, lines)
-        if row.get("meanReturn") is not None
+        CurvePoint(
+            environment_steps=row["environmentSteps"], seconds=row["seconds"], mean_return=row["meanReturn"]
+        )
+        for row in rows
+        if number(row, "meanReturn") is not None
     )
 
 
-def _parse(line: str) -> dict[str, Any]:
-    """Empty for a line that a crash has torn."""
+def number(row: Row, name: str) -> float | None:
+    """A measurement; None where there was none, or it was no number that can be drawn."""
+    value = row.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
+
+
+def _some(lines: Iterable[bytes]) -> list[bytes]:
+    """Between one and two times ROWS_MAX of them, or all, and always the last: of files of any size a bounded amount."""
+    kept: list[bytes] = []
+    stride, last = 1, b""
+    for i, line in enumerate(lines):
+        if not line.endswith(b"\n"):
+            break  # torn by a crash, or half written
+        last = line
+        if i % stride == 0:
+            kept.append(line)
+            if len(kept) > 2 * ROWS_MAX:
+                kept, stride = kept[::2], 2 * stride
+    return kept if kept[-1:] == [last] else [*kept, last]
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    """Empty for what is no point."""
     try:
         row = json.loads(line)
     except ValueError:
         return {}
-    return row if isinstance(row, dict) else {}
+    is_point = isinstance(row, dict) and None not in (number(row, "environmentSteps"), number(row, "seconds"))
+    return row if is_point else {}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 from rltraining_operator.cluster import Key
 from rltraining_operator.local import LocalCluster
 
-from rltraining.snapshot import EventRow, Point, Snapshot
+from rltraining.snapshot import EventRow, Snapshot
 from rltraining.track import Track
 
 STOPPING = "Stopping: the learner writes a last checkpoint. Once more, and everything ends at once."
@@ -19,14 +18,11 @@ SUSPENDED = "Suspended"
 class Observer:
     """Makes snapshots of a job."""
 
-    def __init__(
-        self, cluster: LocalCluster, key: Key, started: datetime, curve: Iterable[Point] = ()
-    ) -> None:
-        """`curve`: what was learned before this run was started."""
+    def __init__(self, cluster: LocalCluster, key: Key, started: datetime) -> None:
         self._cluster = cluster
         self._key = key
         self._started = started
-        self._track = Track(curve)
+        self._track = Track()
 
     def snapshot(self, now: datetime, signal: int | None = None) -> Snapshot:
         """The job as it is. `signal`: has asked the run to stop."""

@@ -56,7 +56,7 @@ def run(options: Options) -> int:
         typer.echo(f"{'resuming' if options.resume else 'running'} {summary.shown(folder)}")
         display = choose(sys.stdout, plain=options.plain)
         try:
-            last = asyncio.run(train(file, folder, display, history.read(folder)))
+            last = asyncio.run(train(file, folder, display))
         finally:
             display.close()
         return _finish(last, folder, options)
@@ -135,7 +135,7 @@ def _log_to(path: Path) -> None:
 
 def _finish(last: Snapshot, folder: Path, options: Options) -> int:
     """Say how it went, then draw the curve: who pressed Ctrl-C should not have to wait for a picture."""
-    points = history.read(folder)
+    points = history.curve(history.read(folder))
     failed = last.status.phase == "Failed"
     if failed:
         typer.secho("error: ", fg="red", bold=True, nl=False, err=True)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, Warm
 from rltraining.display import Display
 from rltraining.jobfile import JobFile
 from rltraining.observer import Observer
-from rltraining.snapshot import Point, Snapshot
+from rltraining.snapshot import Snapshot
 
 TRAINER = "rltraining_trainer.roles.main:main"
 """Named, never imported here: it brings torch, and this process has to start fast and stay light."""
@@ -27,8 +26,8 @@ PERIOD = 0.25
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-async def train(file: JobFile, folder: Path, display: Display, curve: Sequence[Point]) -> Snapshot:
-    """Run a job until it is over, or stopped in order; its last snapshot. `curve`: what it has learned before.
+async def train(file: JobFile, folder: Path, display: Display) -> Snapshot:
+    """Run a job until it is over, or stopped in order; its last snapshot.
 
     The first SIGINT, SIGTERM or SIGHUP suspends the job, as `runPolicy.suspend` does in a cluster; the second ends
     this process and all of its children at once.
@@ -38,7 +37,7 @@ async def train(file: JobFile, folder: Path, display: Display, curve: Sequence[P
         for document in file.config_maps:
             cluster.put(document)
         key = await cluster.submit(_without_expiry(file.job))
-        observer = Observer(cluster, key, datetime.now(UTC), curve)
+        observer = Observer(cluster, key, datetime.now(UTC))
         interrupt = _Interrupt(cluster, key, display)
         engine = Engine(cluster, settings=LOCAL_SETTINGS)
         cluster.subscribe(engine.mark)

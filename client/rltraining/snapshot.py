@@ -39,16 +39,6 @@ class EventRow:
 
 
 @dataclass(frozen=True)
-class Point:
-    """A point of the learning curve."""
-
-    steps: int
-    seconds: float
-    """Of training, over all restarts."""
-    mean_return: float
-
-
-@dataclass(frozen=True)
 class Snapshot:
     """A run at one moment."""
 
@@ -58,7 +48,6 @@ class Snapshot:
     pods: tuple[PodRow, ...] = ()
     events: tuple[EventRow, ...] = ()
     """Oldest first."""
-    curve: tuple[Point, ...] = ()
     eta_seconds: float | None = None
     notice: str = ""
     """What the run is busy with besides training: `Stopping: …`."""

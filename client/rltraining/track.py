@@ -8,20 +8,14 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_operator.failures import last_words
 from rltraining_operator.observed import Pod
 
-from rltraining.snapshot import Eta, EventRow, PodRow, Point, Snapshot
-
-CURVE_POINTS_MAX = 2000
-"""Of a long run every second point is dropped when there are more."""
+from rltraining.snapshot import Eta, EventRow, PodRow, Snapshot
 
 
 class Track:
-    """Remembers what only the sequence of snapshots tells: the curve and the time left."""
+    """Remembers what only the sequence of snapshots tells: the time left."""
 
-    def __init__(self, curve: Iterable[Point] = ()) -> None:
-        """`curve`: what was learned before this run was started."""
+    def __init__(self) -> None:
         self._eta = Eta()
-        self._curve = list(curve)
-        self._seconds_before = self._curve[-1].seconds if self._curve else 0.0
 
     def snapshot(
         self,
@@ -33,30 +27,15 @@ class Track:
         signal: int | None = None,
     ) -> Snapshot:
         """The job as it is, `elapsed` seconds after it was started. `signal`: has asked a local run to stop."""
-        progress = job.status.progress
-        if progress.mean_return is not None:
-            self._extend(
-                Point(progress.environment_steps, self._seconds_before + elapsed, progress.mean_return)
-            )
         return Snapshot(
             job=job,
             elapsed=elapsed,
             pods=tuple(map(pod_row, pods)),
             events=events,
-            curve=tuple(self._curve),
-            eta_seconds=self._eta.update(elapsed, progress.percent),
+            eta_seconds=self._eta.update(elapsed, job.status.progress.percent),
             notice=notice,
             signal=signal,
         )
-
-    def _extend(self, point: Point) -> None:
-        """Add a point; those that a learner has lost with its predecessor go."""
-        while self._curve and self._curve[-1].steps > point.steps:
-            self._curve.pop()
-        if not self._curve or self._curve[-1].steps < point.steps:
-            self._curve.append(point)
-        if len(self._curve) > CURVE_POINTS_MAX:
-            del self._curve[1:-1:2]
 
 
 def pod_row(pod: Pod) -> PodRow:

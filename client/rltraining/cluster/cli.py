@@ -116,7 +116,7 @@ def watch(
     name: Annotated[str, NAME],
     plain: Annotated[bool, PLAIN] = False,
 ) -> None:
-    """Look at a job live until it is over: progress, return, pods and events.
+    """Look at a job live until it is over: progress, the learning curve from its beginning, pods and events.
 
     What is shown comes from the job's status, its pods and its Events; a connection that breaks is made again.
 

@@ -16,6 +16,7 @@ from rltraining import RLTrainingClient
 from rltraining.cluster import watch as watch_command
 from rltraining.sdk.timing import Timing
 from rltraining.snapshot import Snapshot
+from rltraining_api.curve import CurvePoint
 from rltraining_api.manifest import load_manifest
 from rltraining_api.status import Progress, ReplayStatus, Status
 
@@ -58,10 +59,16 @@ def snapshot() -> SnapshotMaker:
         restarts: int = 0,
         progress: Mapping[str, Any] = {},
         replay: ReplayStatus | None = None,
+        curve: tuple[CurvePoint, ...] = (),
         **rest: Any,
     ) -> Snapshot:
         status = Status(
-            phase=phase, message=message, restarts=restarts, progress=Progress(**progress), replay=replay
+            phase=phase,
+            message=message,
+            restarts=restarts,
+            progress=Progress(**progress),
+            replay=replay,
+            curve=curve,
         )
         job = load_manifest(MANIFEST).model_copy(update={"status": status})
         return Snapshot(job=job, **{"elapsed": 3.2, **rest})

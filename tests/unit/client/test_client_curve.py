@@ -1,28 +1,15 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from rltraining import curve, history
-from rltraining.snapshot import Point
+from rltraining import curve
+from rltraining_api.curve import CurvePoint
 
-POINTS = [Point(i * 1000, i / 10, 500 * i / 100) for i in range(101)]
-
-
-def test_points_are_read_but_for_those_without_a_return_and_a_torn_line(tmp_path: Path) -> None:
-    rows = [
-        {"environmentSteps": 10, "seconds": 0.5, "meanReturn": None, "loss/loss": 1.0},
-        {"environmentSteps": 20, "seconds": 1.0, "meanReturn": 5.0},
-        {"environmentSteps": 30, "seconds": 2.0, "meanReturn": 6.0, "episodes": 3},
-    ]
-    lines = [*map(json.dumps, rows), '{"environmentSteps": 40, "sec']
-    (tmp_path / history.PROGRESS_FILE).write_text("\n".join(lines))
-    assert history.read(tmp_path) == (Point(20, 1.0, 5.0), Point(30, 2.0, 6.0))
-
-
-def test_no_file_no_points(tmp_path: Path) -> None:
-    assert history.read(tmp_path) == ()
+POINTS = [
+    CurvePoint(environment_steps=i * 1000, seconds=i / 10, mean_return=500 * i / 100) for i in range(101)
+]
+FLAT = [CurvePoint(environment_steps=steps, seconds=1, mean_return=9.0) for steps in (0, 10)]
 
 
 def test_the_curve_in_the_terminal_has_the_size_asked_for_and_both_ends_as_labels() -> None:
@@ -35,12 +22,12 @@ def test_the_curve_in_the_terminal_has_the_size_asked_for_and_both_ends_as_label
 
 
 @pytest.mark.parametrize("points", [[], POINTS[:1]])
-def test_too_few_points_make_no_curve(points: list[Point]) -> None:
+def test_too_few_points_make_no_curve(points: list[CurvePoint]) -> None:
     assert curve.terminal(points, width=70, height=9) == ""
 
 
 def test_a_flat_curve_can_be_drawn() -> None:
-    assert curve.terminal([Point(0, 0, 9.0), Point(10, 1, 9.0)], width=70, height=9)
+    assert curve.terminal(FLAT, width=70, height=9)
 
 
 def test_the_png_is_a_picture(tmp_path: Path) -> None:

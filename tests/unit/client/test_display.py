@@ -6,8 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from signal import SIGINT
 
-from rltraining.display import Plain, choose
+import pytest
+from rltraining.display import Picture, Plain, choose
 from rltraining.snapshot import EventRow, PodRow, Snapshot
+from rltraining_api.curve import CurvePoint
 
 SnapshotMaker = Callable[..., Snapshot]
 STEPS = {"environment_steps": 1000, "mean_return": 20.0, "policy_lag": 1.0, "updates": 5}
@@ -89,3 +91,16 @@ def test_a_job_that_was_over_before_it_could_be_stopped_is_not_called_stopped(
 
 def test_what_is_no_terminal_gets_lines() -> None:
     assert isinstance(choose(io.StringIO(), plain=False), Plain)
+
+
+def test_whoever_looks_late_sees_the_whole_curve_at_once(
+    snapshot: SnapshotMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = (0, 500_000, 900_000)
+    curve = tuple(CurvePoint(environment_steps=n, seconds=n / 1e5, mean_return=n / 2e3) for n in points)
+    picture = Picture()
+    picture.show(snapshot(progress=STEPS, curve=curve))
+    picture.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("450┤") for line in lines)
+    assert lines[-1].split() == ["0", "300k", "600k", "900k"]

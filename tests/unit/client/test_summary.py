@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 from rltraining.jobfile import SOURCE_ANNOTATION
-from rltraining.snapshot import Point, Snapshot
+from rltraining.snapshot import Snapshot
 from rltraining.summary import Again, failure, shown, summary
+from rltraining_api.curve import CurvePoint
 from rltraining_api.job import Metadata
 from rltraining_api.status import CheckpointStatus, Condition, ReplayStatus
 
 SnapshotMaker = Callable[..., Snapshot]
 PROGRESS = {"environment_steps": 412_160, "mean_return": 480.0, "steps_per_second": 251_412.0}
+
+
+def point(steps: int, mean_return: float) -> CurvePoint:
+    return CurvePoint(environment_steps=steps, seconds=steps, mean_return=mean_return)
 
 
 @pytest.fixture
@@ -31,7 +36,7 @@ def test_a_success_says_what_came_out_and_what_to_do_with_it(snapshot: SnapshotM
         "Succeeded",
         message="stop.meanReturn is met",
         progress=PROGRESS,
-        curve=(Point(1, 1, 490.04), Point(2, 2, 480.0)),
+        curve=(point(1, 490.04), point(2, 480.0)),
         elapsed=61,
     )
     assert summary(last, folder, has_curve=True) == (
