@@ -20,8 +20,11 @@ IMAGE_PREFIX ?=
 TAG          ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' operator/pyproject.toml)
 BUILD_ARGS   ?=
 
+# Its theme else says of MkDocs' future, at each build, what is of no use here.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration e2e cluster lint format bench curves crd constraints images cluster-up cluster-down clean
+.PHONY: help setup demo test unit integration e2e cluster lint format bench curves docs docs-serve crd constraints images cluster-up cluster-down clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +75,12 @@ bench: $(READY) ## print the tables of every measured claim
 curves: $(READY) ## train the examples and draw docs/images/
 	$(BIN)/python docs/curves.py
 
+docs: $(READY) ## build the documentation's site into site/; a link that leads nowhere is an error
+	$(MKDOCS) build --quiet
+
+docs-serve: $(READY) ## show the site while its pages are written: http://127.0.0.1:8000
+	$(MKDOCS) serve --watch crds --watch client
+
 crd: $(READY) ## write crds/rltraining.dev_rltrainingjobs.yaml and the chart's copy from the models
 	$(BIN)/rltrain crd > crds/rltraining.dev_rltrainingjobs.yaml
 	cp crds/rltraining.dev_rltrainingjobs.yaml charts/rltraining-operator/files/crd.yaml
@@ -93,5 +102,5 @@ images: ## build the images of operator and trainer: IMAGE_PREFIX=registry.examp
 	done
 
 clean: ## remove what these commands made
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

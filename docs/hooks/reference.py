@@ -1,0 +1,124 @@
+"""Parts of the reference that are made from the software itself. A page asks for them with a comment:
+
+<!-- fields: spec.algorithm.impala -->    a table of the fields there, and of those below them
+<!-- commands -->                         the help of every command of rltrain
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import typer
+import typer.main
+import yaml
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page
+from rltraining.cli import app
+from rltraining_api.crd import crd
+
+MARK = re.compile(r"^<!-- (fields|commands)(?:: ([\w.]+))? -->$", re.MULTILINE)
+BOUNDS = (
+    ("minimum", "≥ {}"),
+    ("maximum", "≤ {}"),
+    ("minItems", "at least {} items"),
+    ("maxItems", "at most {} items"),
+    ("maxLength", "at most {} characters"),
+)
+COLUMNS = 100
+"""Width of a command's help."""
+ELSEWHERE = {"spec.algorithm": "algorithms.md#spec.algorithm"}
+"""Objects with a page of their own."""
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    return MARK.sub(
+        lambda match: fields_at(match[2]) if match[1] == "fields" else "\n".join(_commands()), markdown
+    )
+
+
+def fields_at(path: str) -> str:
+    """A heading and a table for the object at a path of an RLTrainingJob, and for each object in it."""
+    schema = _schema()
+    for key in path.split("."):
+        schema = schema["properties"][key]
+    return "\n".join(_objects(path, schema))
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return dict(crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+
+
+def _objects(path: str, schema: dict[str, Any]) -> Iterator[str]:
+    yield f"\n### `{path}` {{ #{path} }}\n"
+    if text := schema.get("description"):
+        yield f"{_cell(text)}\n"
+    yield "| field | type | default | |"
+    yield "|---|---|---|---|"
+    inner = []
+    for key, field in schema["properties"].items():
+        item = field.get("items", {})
+        below = field if "properties" in field else item if "properties" in item else None
+        name, where = f"`{key}`", f"{path}.{key}"
+        if where in ELSEWHERE:
+            name = f"[{name}]({ELSEWHERE[where]})"
+        elif below is not None:
+            name, inner = f"[{name}](#{where})", [*inner, (where, below)]
+        needed = " (required)" if key in schema.get("required", ()) else ""
+        yield f"| {name}{needed} | {_type(field)} | {_default(field)} | {_cell(field.get('description', ''))} |"
+    rules = [rule["message"] for rule in schema.get("x-kubernetes-validations", ())]
+    yield ""
+    yield from (
+        f"- {_cell(rule)}" for rule in rules if "is immutable" not in rule
+    )  # each field says so itself
+    for where, below in inner:
+        yield from _objects(where, below)
+
+
+def _type(field: dict[str, Any]) -> str:
+    kind = field.get("type", "integer or string" if field.get("x-kubernetes-int-or-string") else "any")
+    if kind == "array":
+        kind = f"list of {field['items'].get('type', 'any')}"
+    if values := field.get("enum"):
+        kind = ", ".join(f"`{value}`" for value in values if value is not None)
+    bounds = [
+        ("> {}" if word == "minimum" and field.get("exclusiveMinimum") else form).format(_number(field[word]))
+        for word, form in BOUNDS
+        if word in field
+    ]
+    return "; ".join([kind, *bounds, *(["may be null"] if field.get("nullable") else [])])
+
+
+def _default(field: dict[str, Any]) -> str:
+    if "default" not in field or field["default"] in ({}, []):
+        return ""
+    value = field["default"]
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
+    return f"`{text.removesuffix(chr(10)).removesuffix('...').strip()}`"
+
+
+def _number(value: float) -> str:
+    return f"{value:,}".replace(",", " ") if isinstance(value, int) else f"{value:g}".replace("e+0", "e")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _commands() -> Iterator[str]:
+    root = typer.main.get_command(app)
+    top = typer.Context(root, info_name="rltrain", max_content_width=COLUMNS, terminal_width=COLUMNS)
+    yield from _help("rltrain", root, top)
+    for name, command in root.commands.items():
+        below = typer.Context(
+            command, info_name=name, parent=top, max_content_width=COLUMNS, terminal_width=COLUMNS
+        )
+        yield from _help(f"rltrain {name}", command, below)
+
+
+def _help(name: str, command: typer.main.TyperCommand, context: typer.Context) -> Iterator[str]:
+    yield f"\n## {name}\n\n```text\n{command.get_help(context).strip()}\n```"
