@@ -53,6 +53,8 @@ RENDEZVOUS_PATH = "/v1/rendezvous"
 """Learner and replay pod, bearer token: how to reach its RPC endpoint."""
 STATUS_PATH = "/v1/status"
 """Learner, bearer token: its LearnerReport."""
+METRICS_PATH = "/metrics"
+"""Of every member, for Prometheus: numbers, open to whoever reaches the port."""
 
 
 class ExitCode(IntEnum):

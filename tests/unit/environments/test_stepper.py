@@ -80,6 +80,19 @@ def test_every_step_is_told_once_with_what_truly_followed(
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("make", MAKERS)
+def test_steps_and_episodes_are_counted_and_resets_are_no_steps(
+    make: Callable[[int, AutoresetMode], VectorEnv], mode: AutoresetMode
+) -> None:
+    stepper = Stepper(make(B, mode), "Counting")
+    stepper.reset(0)
+    steps = [stepper.step(np.zeros(B, np.int64)) for _ in range(20)]
+    assert stepper.steps == sum(int(step.valid.sum()) for step in steps)
+    assert stepper.episodes == sum(int((step.terminated | step.truncated).sum()) for step in steps)
+    assert stepper.seconds > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("make", MAKERS)
 def test_types_are_always_the_same(
     make: Callable[[int, AutoresetMode], VectorEnv], mode: AutoresetMode
 ) -> None:

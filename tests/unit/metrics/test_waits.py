@@ -1,4 +1,4 @@
-"""The longest wait between two points of the curves."""
+"""The longest wait between two points of the curves, and the sum of all."""
 
 from __future__ import annotations
 
@@ -23,3 +23,14 @@ def test_a_wait_that_goes_on_counts_from_its_beginning_when_it_ends() -> None:
     waits.end(4.0)
     waits.end(9.0)
     assert waits.take() == 3.0
+
+
+def test_the_total_of_all_waits_holds_the_one_that_is_under_way() -> None:
+    waits = WaitMeter()
+    assert waits.total(1.0) == 0.0
+    waits.begin(1.0)
+    assert waits.total(3.0) == 2.0
+    waits.end(5.0)
+    waits.begin(7.0)
+    assert waits.take() == 4.0, "what was told of the longest changes nothing"
+    assert waits.total(7.5) == 4.5

@@ -73,3 +73,5 @@ def test_what_was_on_its_way_is_sent_again_after_telling_the_place_that_it_goes_
     asked = [learner.asked.get(timeout=10) for _ in range(2)]
     assert asked == [("pull", ("x", 0, 0)), ("push", 1)]
     assert learner.link.answer["place"] == ("x", 0, 1)
+    assert learner.link.reconnects == 1
+    assert learner.link.wait_seconds > 0

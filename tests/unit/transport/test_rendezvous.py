@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from rltraining_api.contract import HEALTH_PATH, READY_PATH, RENDEZVOUS_PATH, STATUS_PATH
+from rltraining_api.contract import HEALTH_PATH, METRICS_PATH, READY_PATH, RENDEZVOUS_PATH, STATUS_PATH
 from rltraining_trainer.transport import MemberServer, PeerLost, Refused, Stopped, discover
 
 RENDEZVOUS = {"url": "uv://10.0.0.1:3000", "incarnation": "a1", "modelVersion": 7}
@@ -29,7 +29,7 @@ def ready() -> threading.Event:
 @pytest.fixture
 def server(ready: threading.Event) -> Iterator[MemberServer]:
     documents = {RENDEZVOUS_PATH: lambda: RENDEZVOUS if ready.is_set() else None, STATUS_PATH: broken}
-    server = MemberServer(0, "secret", ready=ready.is_set, documents=documents)
+    server = MemberServer(0, "secret", ready=ready.is_set, documents=documents, metrics=lambda: b"up 1\n")
     server.start()
     yield server
     server.stop()
@@ -54,6 +54,8 @@ def get(port: int, path: str, authorization: str | None = None, method: str = "G
         (HEALTH_PATH, None, 200),
         (HEALTH_PATH + "?verbose", None, 200),
         (READY_PATH, None, 200),
+        (METRICS_PATH, None, 200),
+        (METRICS_PATH, "Bearer wrong", 200),
         (RENDEZVOUS_PATH, None, 401),
         (RENDEZVOUS_PATH, "Bearer wrong", 401),
         (RENDEZVOUS_PATH, "secret", 401),
@@ -71,6 +73,15 @@ def test_paths_and_credentials(
     ready.set()
 
     assert get(server.port, path, authorization)[0] == status
+
+
+def test_metrics_are_text_of_the_type_that_prometheus_asks_for(server: MemberServer) -> None:
+    connection = http.client.HTTPConnection("localhost", server.port, timeout=5)
+    connection.request("GET", METRICS_PATH)
+    response = connection.getresponse()
+    assert response.read() == b"up 1\n"
+    assert response.getheader("Content-Type") == "text/plain; version=0.0.4; charset=utf-8"
+    connection.close()
 
 
 def test_what_is_not_ready_says_so(server: MemberServer) -> None:

@@ -16,6 +16,7 @@ and ``final`` holds the last observations that are not in the stream.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,13 +68,18 @@ class Stepper:
         self._all = np.ones(environments.num_envs, bool)
         self._none = np.zeros(environments.num_envs, bool)
         self._ended = self._none
+        self._resting = 0  # environments whose next step only resets them
+        self.steps = self.episodes = 0
+        """Environment steps that were taken, and episodes that ended in them."""
+        self.seconds = 0.0
+        """For which the environments were stepped."""
 
     def reset(self, seed: int | None) -> np.ndarray:
         """First observations ``[B, ...]``; each environment gets a seed of its own from ``seed``."""
         with user_code(f"environment {self.name!r}: reset"):
             observation, _ = self.environments.reset(seed=seed)
             observation = np.asarray(observation, self._dtype)
-        self._ended = self._none
+        self._ended, self._resting = self._none, 0
         expected = (self.environments.num_envs, *(self.environments.single_observation_space.shape or ()))
         if observation.shape != expected:
             raise UserCodeError(
@@ -84,6 +90,7 @@ class Stepper:
 
     def step(self, action: np.ndarray) -> Step:
         """Take ``action[b]`` in environment b. Raises UserCodeError with the environment's own traceback."""
+        began = time.perf_counter()
         try:
             observation, reward, terminated, truncated, info = self.environments.step(action)
             # Views where the types are right already; a vector environment of the user's may return others.
@@ -99,7 +106,14 @@ class Stepper:
                     observation, final = self._final(observation, ended, info)
         except (Exception, SystemExit) as error:
             raise user_code_error(f"environment {self.name!r}: step", error) from error
+        self._count(int(np.count_nonzero(ended)), time.perf_counter() - began)
         return Step(observation, reward, terminated, truncated, valid, first, final)
+
+    def _count(self, ended: int, seconds: float) -> None:
+        self.steps += self.environments.num_envs - self._resting
+        self._resting = ended if self.shows_last_observation else 0
+        self.episodes += ended
+        self.seconds += seconds
 
     def _final(
         self, observation: np.ndarray, ended: np.ndarray, info: dict[str, Any]

@@ -1,5 +1,6 @@
 """How training goes: rates, returns, the stop rules, and files for curves."""
 
+from rltraining_trainer.metrics.exposition import Numbers, exposition
 from rltraining_trainer.metrics.learning_curve import LearningCurve
 from rltraining_trainer.metrics.rates import RateMeter
 from rltraining_trainer.metrics.returns import EpisodeReturns, SmoothedReturn
@@ -11,9 +12,11 @@ __all__ = [
     "EpisodeReturns",
     "LearningCurve",
     "MetricsWriter",
+    "Numbers",
     "RateMeter",
     "SmoothedReturn",
     "StopCheck",
     "WaitMeter",
     "check_stop",
+    "exposition",
 ]

@@ -20,8 +20,9 @@ from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import LARGE_GRADIENT_BYTES, SEND_TIMEOUT, LearnerLink
+from rltraining_trainer.roles.scrape import serve_sampler
 from rltraining_trainer.roles.seeds import sampler_seed
-from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
+from rltraining_trainer.transport import Endpoint, Stopped
 
 Settings = A3c | A2c | Ppo
 
@@ -47,7 +48,8 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
         direct=parameters.nbytes >= LARGE_GRADIENT_BYTES * len(context.learners),
     )
     holders = Holders(context, endpoint, parameters.detach(), answer_timeout(settings))
-    MemberServer(context.http_port, context.token, ready=lambda: holders.attached, documents={}).start()
+    stepper = Stepper(environments, spec.environment.id)
+    serve_sampler(context, lambda: holders.attached, stepper, holders.links)
     holders.attach()
 
     seed = sampler_seed(spec.seed, context.index, holders.version)
@@ -55,7 +57,7 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
     collector = UnrollCollector(
         network,
         distribution,
-        Stepper(environments, spec.environment.id),
+        stepper,
         length=settings.rollout_length,
         discount=settings.discount,
         reward_clip=settings.reward_clip,
@@ -112,33 +114,33 @@ class Holders:
         count, size = len(context.learners), parameters.numel()
         self._endpoint = endpoint
         self._cuts = [slice(i * size // count, (i + 1) * size // count) for i in range(count)]
-        self._links = [
+        self.links = [
             LearnerLink(context, url, endpoint, "push", parameters[cut], alone=count == 1, timeout=timeout)
             for url, cut in zip(context.learners, self._cuts, strict=True)
         ]
 
     @property
     def attached(self) -> bool:
-        return all(link.attached.is_set() for link in self._links)
+        return all(link.attached.is_set() for link in self.links)
 
     @property
     def done(self) -> bool:
-        return any(link.done for link in self._links)
+        return any(link.done for link in self.links)
 
     @property
     def version(self) -> int:
         """Of the first slice."""
-        return self._links[0].version
+        return self.links[0].version
 
     @property
     def place(self) -> tuple[str, int, int]:
         """(epoch, iteration, position) of the parameters: see ``dataflow.gradients``."""
-        epoch, iteration, position = self._links[0].answer["place"]
+        epoch, iteration, position = self.links[0].answer["place"]
         return epoch, iteration, position
 
     def attach(self) -> None:
         """Find all holders, however long it takes, and get their parameters."""
-        if len(self._links) > 1:
+        if len(self.links) > 1:
             self._endpoint.start()
         self._at_all(LearnerLink.attach)
         self._come_together()
@@ -147,35 +149,35 @@ class Holders:
         """Send a gradient, with the environment steps and the returns ``[K]`` of episodes that are behind it, and get newer
         parameters. Whether it was used."""
         place: Any = self.place
-        for link, cut in zip(self._links, self._cuts, strict=True):
+        for link, cut in zip(self.links, self._cuts, strict=True):
             link.send(
                 place=place,
                 gradient=gradient.values[cut],
                 weight=gradient.weight,
                 steps=steps,
-                returns=returns if link is self._links[0] else _NO_RETURNS,
+                returns=returns if link is self.links[0] else _NO_RETURNS,
                 terms=gradient.terms,
             )
-        for link in self._links:
+        for link in self.links:
             link.settle()
-        used = bool(self._links[0].answer["used"])
+        used = bool(self.links[0].answer["used"])
         self._come_together()
         return used
 
     def add_up(self, part: Tensor) -> Tensor:
         """The sum of ``part`` over all samplers of this iteration; ``part`` alone, if the holder is gone or further."""
-        total = self._links[0].ask("sum", {"place": self.place, "part": part})
+        total = self.links[0].ask("sum", {"place": self.place, "part": part})
         return total if isinstance(total, Tensor) else part
 
     def _come_together(self) -> None:
         """A holder that was lost comes back with the others at an earlier time: take all slices anew until they agree."""
-        while not self.done and len({link.answer["place"] for link in self._links}) > 1:
+        while not self.done and len({link.answer["place"] for link in self.links}) > 1:
             self._at_all(LearnerLink.refresh)
 
     def _at_all(self, act: Callable[[LearnerLink], None]) -> None:
         """At once, so that no holder waits for one that another one holds back."""
-        if len(self._links) == 1:
-            act(self._links[0])
+        if len(self.links) == 1:
+            act(self.links[0])
             return
-        with ThreadPoolExecutor(len(self._links)) as threads:
-            list(threads.map(act, self._links))
+        with ThreadPoolExecutor(len(self.links)) as threads:
+            list(threads.map(act, self.links))

@@ -24,6 +24,7 @@ from torch import Tensor
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.environments import make_environments
 from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
+from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.flow import Flow
 from rltraining_trainer.roles.gradient_flow import GradientFlow
@@ -31,6 +32,7 @@ from rltraining_trainer.roles.link import FAREWELL
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.record import RunRecord
 from rltraining_trainer.roles.replay_flow import ReplayFlow
+from rltraining_trainer.roles.scrape import published, scraped
 from rltraining_trainer.roles.trajectory_flow import TrajectoryFlow
 from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
 
@@ -83,6 +85,7 @@ class Learner:
             context.token,
             ready=lambda: self._state != "Starting",
             documents={RENDEZVOUS_PATH: self._rendezvous, STATUS_PATH: lambda: self.report().to_dict()},
+            metrics=scraped(context, "learner", self._numbers),
         )
         self._state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
         self._batch: Any = None  # kept until there is an update, or all go back
@@ -150,6 +153,17 @@ class Learner:
         """What this learner says of itself now. Called from the HTTP server's threads too."""
         own = LearnerReport(state=self._state, incarnation=self._endpoint.incarnation, time=datetime.now(UTC))
         return self._record.report(own, self._group.trouble) if self._record is not None else own
+
+    def _numbers(self) -> Numbers:
+        """For Prometheus; called from the HTTP server's threads."""
+        numbers = {
+            **self._flow.metrics(),
+            **published(self._models),
+            "updates": self._flow.algorithm.updates,
+        }
+        if (record := self._record) is None:
+            return numbers
+        return {**record.point, **numbers, "learner/waitSeconds": record.waits.total(time.monotonic())}
 
     def _form_group(self) -> None:
         self._group.form(self._context.stopping)

@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 
 from rltraining_trainer.dataflow import WANTS_NONE, load_flat
+from rltraining_trainer.metrics import WaitMeter
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.transport import Backoff, Call, Endpoint, Peer, PeerLost, discover
 
@@ -74,6 +75,18 @@ class Link:
         self._silent = False  # it does not answer, on a connection that is whole
         self._sequence = 0
         self._pending: tuple[dict[str, Any], Call] | None = None  # what is on its way
+        self._attachments = 0
+        self._waits = WaitMeter()
+
+    @property
+    def wait_seconds(self) -> float:
+        """For which the member was waited for, once it had been found. Any thread may ask, also for `reconnects`."""
+        return self._waits.total(time.monotonic())
+
+    @property
+    def reconnects(self) -> int:
+        """How often the member was found anew."""
+        return max(0, self._attachments - 1)
 
     @property
     def idle(self) -> bool:
@@ -95,6 +108,9 @@ class Link:
 
     def settle(self) -> None:
         """Wait for the answer to what is on its way."""
+        if self._pending is None:
+            return
+        self._waits.begin(time.monotonic())
         while self._pending is not None:
             message, call = self._pending
             if self._take(call):
@@ -102,6 +118,7 @@ class Link:
             else:
                 self.attach()
                 self._send(message)
+        self._waits.end(time.monotonic())
 
     def attach(self) -> None:
         """Find the member, however long it takes."""
@@ -122,6 +139,7 @@ class Link:
                     break
             self._backoff.wait(stopping)
         self._backoff.reset()
+        self._attachments += 1
         self.attached.set()
 
     def refresh(self) -> None:
@@ -132,10 +150,13 @@ class Link:
     def ask(self, service: str, payload: Any) -> Any:
         """The member's answer to something that is asked once; None if it is gone."""
         assert self._peer is not None
+        self._waits.begin(time.monotonic())
         try:
             return self._peer.call(service, payload, timeout=self._timeout).result(self._context.stopping)
         except PeerLost:
             return None
+        finally:
+            self._waits.end(time.monotonic())
 
     def _greet(self, peer: Peer) -> bool:
         """The first words to a member that was found; whether it answers."""

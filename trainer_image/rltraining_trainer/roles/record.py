@@ -23,7 +23,7 @@ from rltraining_trainer.checkpoint import (
 )
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.errors import BadConfiguration
-from rltraining_trainer.metrics import MetricsWriter, WaitMeter
+from rltraining_trainer.metrics import MetricsWriter, Numbers, WaitMeter
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy import PolicyError, export_policy
 from rltraining_trainer.roles.context import Context
@@ -72,6 +72,8 @@ class RunRecord:
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
         self._next_metrics = 0.0
+        self.point: Numbers = {}
+        """Of the curves, the newest, with the newest terms of the loss; empty until samplers have sent something."""
         self._ended = False  # the last checkpoint is written
         self._saved = self._moment() if self._checkpoints.newest else None
         self._policy_uri: str | None = None
@@ -258,6 +260,7 @@ class RunRecord:
             "learner/longestWait": self.waits.take(),
             "parameters/bytesSent": self._models.bytes_sent,
         }
+        self.point = {**self.point, **values}
         self._metrics.write(progress.environment_steps, values, time.time())
 
 

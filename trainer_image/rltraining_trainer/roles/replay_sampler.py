@@ -14,9 +14,10 @@ from rltraining_trainer.environments import Stepper
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import REPORT_SECONDS, LearnerLink, Link, is_large
 from rltraining_trainer.roles.replay_flow import Settings, make_actor
+from rltraining_trainer.roles.scrape import serve_sampler
 from rltraining_trainer.roles.seeds import sampler_seed
 from rltraining_trainer.roles.shards import KeptShard
-from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
+from rltraining_trainer.transport import Endpoint, Stopped
 
 BLOCK_STEPS = 16
 """Steps of each environment after which transitions go into the memory, if parameters are not looked for more often."""
@@ -35,17 +36,18 @@ def sample_into_replay(context: Context, settings: Settings, environments: Vecto
     endpoint = Endpoint(context.pod, context.token, services, direct=is_large(of[0]))
     actor, parameters = make_actor(settings, context, of)
     learner = LearnerLink(context, context.learners[0], endpoint, "report", parameters, alone=False)
-    MemberServer(context.http_port, context.token, ready=learner.attached.is_set, documents={}).start()
+    stepper, links = Stepper(environments, spec.environment.id), list[Link]([learner])
+    serve_sampler(context, learner.attached.is_set, stepper, links, kept.shard if kept else None)
     endpoint.start()
     learner.attach()
-    memory: Memory = OwnMemory(kept, endpoint) if kept else OtherMemory(context, settings, endpoint)
+    memory: Memory = OwnMemory(kept, endpoint) if kept else OtherMemory(context, settings, endpoint, links)
 
     seed = sampler_seed(spec.seed, context.index, learner.version)
     torch.manual_seed(seed)
     samplers = learner.answer["samplers"]
     collector = TransitionCollector(
         actor,
-        Stepper(environments, spec.environment.id),
+        stepper,
         length=min(BLOCK_STEPS, settings.parameter_refresh_steps),
         n_step=settings.n_step,
         discount=settings.discount,
@@ -112,10 +114,12 @@ class OwnMemory:
 class OtherMemory:
     """A shard that the first learner keeps, or a pod of its own; its answer waits while it may not take more."""
 
-    def __init__(self, context: Context, settings: Settings, endpoint: Endpoint) -> None:
+    def __init__(self, context: Context, settings: Settings, endpoint: Endpoint, links: list[Link]) -> None:
+        """``links``: those of this sampler, of which this is one more."""
         dedicated = settings.replay.placement == "Dedicated"
         keepers = context.replays if dedicated else context.learners[:1]
         self._link = Link(context, keepers[context.index % len(keepers)], endpoint, "insert", alone=False)
+        links.append(self._link)
         self._link.attach()
 
     def add(self, block: Block) -> None:

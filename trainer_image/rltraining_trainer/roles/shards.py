@@ -21,6 +21,7 @@ from rltraining_trainer.environments import make_environments
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import FAREWELL, LearnerLink, is_large
+from rltraining_trainer.roles.scrape import kept_numbers, scraped
 from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
 
 _LOG = logging.getLogger(__name__)
@@ -96,6 +97,7 @@ def run_replay(context: Context) -> int:
         documents={
             RENDEZVOUS_PATH: lambda: {"url": endpoint.url, "incarnation": endpoint.incarnation},
         },
+        metrics=scraped(context, "replay", lambda: kept_numbers(kept.shard)),
     )
     endpoint.start()
     http.start()

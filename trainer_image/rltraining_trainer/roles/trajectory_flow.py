@@ -32,8 +32,9 @@ from rltraining_trainer.roles.flow import WholeState
 from rltraining_trainer.roles.followers import Follower
 from rltraining_trainer.roles.link import LearnerLink, is_large
 from rltraining_trainer.roles.progress import Experience
+from rltraining_trainer.roles.scrape import serve_sampler
 from rltraining_trainer.roles.seeds import sampler_seed
-from rltraining_trainer.transport import Endpoint, Handler, MemberServer, Stopped
+from rltraining_trainer.transport import Endpoint, Handler, Stopped
 
 
 class TrajectoryFlow(WholeState[ImpalaLearner]):
@@ -150,7 +151,8 @@ def sample_trajectories(context: Context, settings: Impala, environments: Vector
     learner = LearnerLink(
         context, context.own_learner, endpoint, "push", flatten_parameters(network), alone=True
     )
-    MemberServer(context.http_port, context.token, ready=learner.attached.is_set, documents={}).start()
+    stepper = Stepper(environments, spec.environment.id)
+    serve_sampler(context, learner.attached.is_set, stepper, [learner])
 
     learner.attach()
     seed = sampler_seed(spec.seed, context.index, learner.version)
@@ -158,7 +160,7 @@ def sample_trajectories(context: Context, settings: Impala, environments: Vector
     collector = UnrollCollector(
         network,
         distribution,
-        Stepper(environments, spec.environment.id),
+        stepper,
         length=settings.unroll_length,
         discount=settings.discount,
         reward_clip=settings.reward_clip,

@@ -1,4 +1,5 @@
-"""HTTP on a member's fixed port: probes for the kubelet, and documents for those who know the job's token.
+"""HTTP on a member's fixed port: probes for the kubelet, numbers for Prometheus, and documents for those who know the job's
+token.
 
 RPC ports move (see endpoint.py) and must not be probed; this port is known in advance and takes anything.
 """
@@ -18,7 +19,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from rltraining_api.contract import HEALTH_PATH, READY_PATH, RENDEZVOUS_PATH
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from rltraining_api.contract import HEALTH_PATH, METRICS_PATH, READY_PATH, RENDEZVOUS_PATH
 
 from rltraining_trainer.transport.errors import PeerLost, Refused
 from rltraining_trainer.transport.waiting import Latch
@@ -35,16 +37,23 @@ _log = logging.getLogger(__name__)
 class MemberServer:
     """Serves a member's HTTP port from daemon threads, from `start` to `stop`.
 
-    HEALTH_PATH: 200. READY_PATH: 200 or 503. The documents: 200, 401 without the bearer token, 503 while
-        there is none, 500 if making it raised. Slow and silent clients are cut off after 5 s, and earlier
+    HEALTH_PATH: 200. READY_PATH: 200 or 503. METRICS_PATH: 200. The documents: 200, 401 without the bearer token, 503 while
+        there is none. 500 if making an answer raised. Slow and silent clients are cut off after 5 s, and earlier
         when others want their place.
     """
 
     def __init__(
-        self, port: int, token: str, *, ready: Callable[[], bool], documents: Mapping[str, Document]
+        self,
+        port: int,
+        token: str,
+        *,
+        ready: Callable[[], bool],
+        documents: Mapping[str, Document],
+        metrics: Callable[[], bytes] = bytes,
     ) -> None:
-        """Binds `port` on all interfaces (0: any free one). Raises OSError if it is taken."""
-        self._server = _Server(port, _Routes(token, ready, documents))
+        """Binds `port` on all interfaces (0: any free one). ``metrics``: in Prometheus' text format, made when it is asked for.
+        Raises OSError if the port is taken."""
+        self._server = _Server(port, _Routes(token, ready, documents, metrics))
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.1,), name="http", daemon=True
         )
@@ -120,18 +129,27 @@ def _document(base_url: str, status: int, body: bytes) -> dict[str, Any]:
 
 
 class _Routes:
-    """From a path and the presented credentials to a status and a JSON body. Knows no sockets."""
+    """From a path and the presented credentials to a status and a body: JSON, or bytes for Prometheus. Knows no sockets."""
 
-    def __init__(self, token: str, ready: Callable[[], bool], documents: Mapping[str, Document]) -> None:
+    def __init__(
+        self,
+        token: str,
+        ready: Callable[[], bool],
+        documents: Mapping[str, Document],
+        metrics: Callable[[], bytes],
+    ) -> None:
         self._credentials = f"Bearer {token}".encode()
         self._ready = ready
         self._documents = dict(documents)
+        self._metrics = metrics
 
-    def answer(self, path: str, credentials: str) -> tuple[int, Mapping[str, Any]]:
+    def answer(self, path: str, credentials: str) -> tuple[int, Mapping[str, Any] | bytes]:
         if path == HEALTH_PATH:
             return 200, {}
         if path == READY_PATH:
             return (200 if self._ready() else 503), {}
+        if path == METRICS_PATH:
+            return 200, self._metrics()
         if path not in self._documents:
             return 404, {"error": "there is nothing at this path"}
         if not hmac.compare_digest(credentials.encode("utf-8", "replace"), self._credentials):
@@ -205,13 +223,16 @@ class _RequestHandler(BaseHTTPRequestHandler):
         except Exception:
             _log.exception("GET %s failed", self.path)
             status, body = 500, {"error": "the document could not be made; see the log"}
-        self._send(status, json.dumps(body).encode())
+        if isinstance(body, bytes):
+            self._send(status, CONTENT_TYPE_PLAIN_0_0_4, body)
+        else:
+            self._send(status, "application/json", json.dumps(body).encode())
 
-    def _send(self, status: int, content: bytes) -> None:
+    def _send(self, status: int, kind: str, content: bytes) -> None:
         self.send_response(status)
         if status == 401:
             self.send_header("WWW-Authenticate", "Bearer")
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)

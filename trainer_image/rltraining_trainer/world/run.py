@@ -19,6 +19,7 @@ from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.dataflow.reports import Lived, SamplerReports
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
+from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy import check_finite
 from rltraining_trainer.roles.context import Context
@@ -157,6 +158,11 @@ class Run:
             state=self._state, incarnation=self._endpoint().incarnation, time=datetime.now(UTC)
         )
         return self._record.report(own, self.group.trouble) if self._record is not None else own
+
+    def numbers(self) -> Numbers:
+        """For Prometheus: called from the HTTP server's threads."""
+        recorded = self._record.point if self._record is not None else {}
+        return {**recorded, "updates": self.updates}
 
     def finish(self) -> None:
         """For the trainer: the function has returned. Writes everything that is to be left."""

@@ -17,10 +17,12 @@ from rltraining_api.names import ROLES, Role, parse_pod_name, pod_name
 from rltraining_trainer.environments import Stepper, make_environments
 from rltraining_trainer.errors import TrainerError, UserCodeError
 from rltraining_trainer.group import Alone, LearnerGroup
+from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.networks import ActorCritic, Distribution, PolicyNetwork, build_actor_critic
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import FAREWELL
 from rltraining_trainer.roles.live_spec import LiveSpec
+from rltraining_trainer.roles.scrape import scraped, stepped
 from rltraining_trainer.transport import Endpoint, Handler, MemberServer, Payload, Stopped
 from rltraining_trainer.world.directory import Directory
 from rltraining_trainer.world.members import CALL, SHARED, Member, Members
@@ -74,8 +76,13 @@ class World:
         documents = {}
         if (run := self._run) is not None:
             documents = {RENDEZVOUS_PATH: self._rendezvous, STATUS_PATH: lambda: run.report().to_dict()}
+        self._steppers: list[Stepper] = []
         self._http = MemberServer(
-            context.http_port, context.token, ready=self._directory.attached.is_set, documents=documents
+            context.http_port,
+            context.token,
+            ready=self._directory.attached.is_set,
+            documents=documents,
+            metrics=scraped(context, self.role, self._numbers),
         )
 
     def members(self, role: Role) -> Members:
@@ -124,7 +131,9 @@ class World:
         What they raise ends the job, as UserCodeError with its traceback.
         """
         environment = self.spec.environment
-        return Stepper(make_environments(environment, count or environment.num_envs), environment.id)
+        stepper = Stepper(make_environments(environment, count or environment.num_envs), environment.id)
+        self._steppers.append(stepper)
+        return stepper
 
     @cached_property
     def spaces(self) -> tuple[spaces.Space, spaces.Space]:
@@ -224,6 +233,10 @@ class World:
     def _end(self) -> None:
         self._done = True
         self.stopping.set()
+
+    def _numbers(self) -> Numbers:
+        """For Prometheus; called from the HTTP server's threads."""
+        return self._run.numbers() if self._run is not None else stepped(tuple(self._steppers))
 
     def _rendezvous(self) -> dict[str, Any]:
         return {"url": self._endpoint.url, "incarnation": self._endpoint.incarnation}
