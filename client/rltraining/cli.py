@@ -60,6 +60,10 @@ def rltrain(
       rltrain run examples/cartpole-impala.yaml --workdir runs/first
       rltrain evaluate runs/first/policy
 
+    With an environment of your own:
+
+      rltrain init maze
+
     The same in a cluster (submit, get, watch, logs, suspend, resume, scale and delete are for clusters):
 
       rltrain submit examples/cartpole-impala.yaml
@@ -126,6 +130,30 @@ def run(
             file, workdir, tuple(changes), resume=resume, overwrite=overwrite, plain=plain
         )
         raise typer.Exit(command.run(options))
+
+
+@_command
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is new or empty.")],
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the job and its modules. Default: the folder's.", show_default=False),
+    ] = None,
+) -> None:
+    """Start a project with an environment and a network of your own.
+
+    It learns at once, and every part is there to be replaced: job.yaml, an environment after gymnasium's rules, a network
+    in torch, tests, a Dockerfile, and a README.md with all commands.
+
+    Examples:
+
+      rltrain init maze && cd maze && rltrain run job.yaml
+      rltrain init . --name maze
+    """
+    with refusals():
+        from rltraining import init as command
+
+        command.init(folder, name)
 
 
 @_command

@@ -15,7 +15,7 @@ from rltraining_api.crd import crd_yaml
 from rltraining_api.manifest import load_manifest
 from rltraining_api.status import Status
 
-COMMANDS = ("run", "validate", "crd", "evaluate", "export")
+COMMANDS = ("run", "init", "validate", "crd", "evaluate", "export")
 
 
 def test_help_names_every_command_and_a_first_run() -> None:
