@@ -167,6 +167,7 @@ EVERYTHING: Values = {
     "extraArgs": ["--log-level=debug"],
     "metrics": {
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
         "grafanaDashboard": {"enabled": True, "annotations": {"folder": "Learning"}},
     },

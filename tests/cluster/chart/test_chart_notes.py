@@ -25,6 +25,7 @@ from helm import CHART, ROOT, Helm, Values
         ({"watchNamespaces": ["a", "b"]}, ["in a, b", "kubectl -n a apply -f -"]),
         ({"crds": {"install": False}}, ["is not part of this release"]),
         ({"jobs": {"networkPolicy": {"enabled": False}}}, ["WARNING: jobs.networkPolicy.enabled is false"]),
+        ({"metrics": {"podMonitor": {"enabled": True}}}, ["WARNING: metrics.podMonitor.enabled is true"]),
         ({"replicaCount": 2}, ["podDisruptionBudget.enabled=true"]),
     ],
 )

@@ -15,7 +15,7 @@ from openapi import write_schemas
 
 from tests.cluster.api import ClusterError
 
-MONITORING = {"ServiceMonitor", "PrometheusRule"}
+MONITORING = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
 """Kinds of prometheus-operator: Kubernetes itself does not know them."""
 
 VARIANTS: dict[str, Values] = {

@@ -140,6 +140,7 @@ def test_everything_installs_where_the_kinds_of_monitoring_are_known(
         releases.namespace(name)
     releases.install("rl", "full", {**EVERYTHING, "watchNamespaces": ["team-x", "team-y"]})
     assert kubectl.names("servicemonitors,prometheusrules", "-n", "full") == {"rl-rltraining-operator"}
+    assert kubectl.names("podmonitors", "-n", "full") == {"rl-rltraining-operator-jobs"}
 
 
 def test_the_operator_may_not_look_around(releases: Releases, kubectl: Kubectl) -> None:
@@ -195,7 +196,8 @@ def _columns(kubectl: Kubectl) -> set[str]:
 @pytest.fixture
 def monitoring(kubectl: Kubectl) -> Iterator[None]:
     """The kinds of prometheus-operator, without their schemas."""
-    made = [_stub("servicemonitors", "ServiceMonitor"), _stub("prometheusrules", "PrometheusRule")]
+    kinds = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
+    made = [_stub(f"{kind.lower()}s", kind) for kind in kinds]
     kubectl.run("create", "-f", "-", objects=made)
     names = [f"crd/{each['metadata']['name']}" for each in made]
     kubectl.run("wait", "--for=condition=Established", *names, "--timeout=60s")

@@ -33,7 +33,7 @@ def test_nothing_but_the_necessary_is_installed_by_default(defaults: Rendered) -
 
 
 def test_everything_can_be_turned_on(everything: Rendered) -> None:
-    extra = {"NetworkPolicy", "PodDisruptionBudget", "PrometheusRule", "ServiceMonitor"}
+    extra = {"NetworkPolicy", "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "ServiceMonitor"}
     assert everything.kinds() == ALWAYS - {"ClusterRoleBinding"} | extra
 
 
@@ -278,6 +278,11 @@ def test_prometheus_and_grafana_get_what_they_look_for(everything: Rendered) -> 
     )
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint == {"port": "http", "path": "/metrics", "interval": "30s", "honorLabels": True}
+    pods = everything.one("PodMonitor")
+    assert pods["metadata"]["labels"]["release"] == "prometheus"
+    assert pods["spec"]["namespaceSelector"] == {"matchNames": ["team-a", "team-b"]}
+    (endpoint,) = pods["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["path"], endpoint["interval"]) == ("http", "/metrics", "30s")
     board = everything.one("ConfigMap", f"{RELEASE}-dashboard")
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert board["metadata"]["annotations"] == {"folder": "Learning"}
@@ -286,11 +291,17 @@ def test_prometheus_and_grafana_get_what_they_look_for(everything: Rendered) -> 
     )
 
 
+def test_pods_of_all_namespaces_are_scraped_where_the_jobs_of_all_are_run(helm: Helm) -> None:
+    monitor = helm.render({"metrics": {"podMonitor": {"enabled": True}}}).one("PodMonitor")
+    assert monitor["spec"]["namespaceSelector"] == {"any": True}
+
+
 def test_alerts_ask_for_the_job_that_prometheus_makes_of_the_service(helm: Helm) -> None:
     rendered = helm.render({"metrics": {"prometheusRule": {"enabled": True}}}, release="learning")
     rules = [rule for group in rendered.one("PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
     service = rendered.one("Service")["metadata"]["name"]
-    source = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"][0]["rules"]
+    groups = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+    source = [rule for group in groups for rule in group["rules"]]
     assert len(rules) == len(source)
     for rule, written in zip(rules, source, strict=True):
         assert rule["expr"] == written["expr"].replace('job="rltraining-operator"', f'job="{service}"')

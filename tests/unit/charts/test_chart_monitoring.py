@@ -1,4 +1,4 @@
-"""Alerts and the dashboard speak of metrics that exist, with the labels they have."""
+"""Alerts and the dashboard speak of metrics that exist, with the labels they have. They are run in tests/integration."""
 
 from __future__ import annotations
 
@@ -7,42 +7,14 @@ import re
 
 import pytest
 from chart_files import alerts, dashboard, panels, queries
-from rltraining_api.names import KIND, LABEL_ROLE
-from rltraining_operator.cluster import Ref
-from rltraining_operator.kube.metrics import Metrics, StateCollector
-from rltraining_operator.kube.store import Store
+from exported_metrics import of_members, of_the_operator
 
 HISTOGRAM = ("_bucket", "_sum", "_count")
 
-
-def exported() -> dict[str, set[str]]:
-    """Names and labels of what an operator that has seen one of everything shows to Prometheus."""
-    metrics, store = Metrics(), Store()
-    metadata = {"name": "a", "namespace": "b", "uid": "c", "resourceVersion": "1"}
-    store.put(KIND, {"metadata": metadata, "status": {"phase": "Running"}})
-    metrics.registry.register(StateCollector(store, (), lambda: 0))
-    metrics.request("GET", "pods", "200", 0.1)
-    metrics.waited(0.1)
-    metrics.passed(0.1, ValueError())
-    metrics.created({"kind": "Pod", "metadata": {"labels": {LABEL_ROLE: "learner"}}})
-    metrics.deleted(Ref("Pod", "a-learner-0"))
-    ended = {
-        "failures": 1,
-        "disruptions": 1,
-        "completionTime": "now",
-        "phase": "Failed",
-        "algorithm": "impala",
-    }
-    metrics.status_written({}, ended)
-    found: dict[str, set[str]] = {}
-    for sample in (sample for metric in metrics.registry.collect() for sample in metric.samples):
-        found.setdefault(sample.name, set()).update(sample.labels)
-    return found
-
-
-METRICS = exported() | {"up": set()}
-TARGET_LABELS = {"job", "pod", "instance"}
-"""What Prometheus adds to each."""
+METRICS = of_the_operator() | of_members() | {"up": set()}
+TARGET_LABELS = {"job", "namespace", "pod", "instance", "training_job"}
+"""What Prometheus adds to each: `training_job` to those of members."""
+OF_A_RUN = 'namespace=~"$namespace",training_job="$run"'
 
 QUERIES = queries()
 
@@ -51,7 +23,7 @@ QUERIES = queries()
 def test_queries_use_known_metrics_and_labels(where: str, query: str) -> None:
     names = set(re.findall(r"\b(?:rltraining|process)_\w+|\bup\b", query))
     assert names, f"{where} asks for no metric"
-    assert names <= set(METRICS), f"{where}: the operator does not export {sorted(names - set(METRICS))}"
+    assert names <= set(METRICS), f"{where}: nobody exports {sorted(names - set(METRICS))}"
     for name, matchers in re.findall(r"([a-z_]+)\{([^}]*)\}", query):
         used = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
         assert used <= METRICS[name] | TARGET_LABELS, f"{where}: {name} has no label {used - METRICS[name]}"
@@ -62,10 +34,14 @@ def test_queries_use_known_metrics_and_labels(where: str, query: str) -> None:
 
 
 @pytest.mark.parametrize(("where", "query"), QUERIES, ids=[where for where, _ in QUERIES])
-def test_queries_are_of_this_operator_alone(where: str, query: str) -> None:
-    selector = 'job="$job"' if where.startswith("panel") else 'job="rltraining-operator"'
-    metrics = re.findall(r"\b(?:rltraining|process)_\w+|\bup\b", query)
-    assert query.count(selector) == len(metrics), f"{where}: each metric needs {selector}"
+def test_queries_are_of_this_operator_or_of_one_run_alone(where: str, query: str) -> None:
+    drawn = where.startswith("panel")
+    for name, matchers in re.findall(r"\b((?:rltraining|process)_\w+|up\b)(?:\{([^}]*)\})?", query):
+        if name in of_members():
+            assert not drawn or matchers == OF_A_RUN, f"{where}: {name} needs {OF_A_RUN}"
+        elif not (drawn and name.startswith("process_") and matchers == OF_A_RUN):
+            selector = 'job="$job"' if drawn else 'job="rltraining-operator"'
+            assert selector in matchers.split(","), f"{where}: {name} needs {selector}"
 
 
 @pytest.mark.parametrize(("where", "query"), QUERIES, ids=[where for where, _ in QUERIES])
