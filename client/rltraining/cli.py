@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rltraining.cluster import cli as cluster
-from rltraining.commands import F, Overrides, Seed, command, reflow, refusals
+from rltraining.commands import F, Overrides, Seed, Seeds, Sweep, command, reflow, refusals
 from rltraining.errors import UsageError
 from rltraining.export import Format
 
@@ -101,6 +101,9 @@ def run(
     plain: Annotated[
         bool, typer.Option("--plain", help="Lines of text, as when the output is not a terminal.")
     ] = False,
+    sweep: Sweep = None,
+    seeds: Seeds = None,
+    parallel: Annotated[int, typer.Option(min=1, help="How many runs of a sweep go at once.")] = 1,
 ) -> None:
     """Train from a manifest, on this machine.
 
@@ -112,22 +115,35 @@ def run(
 
     Ctrl-C ends in order: a checkpoint is written, and --resume goes on from there. A second Ctrl-C ends at once.
 
-    Exit code: 0 when the job succeeded, 1 when it failed, 2 when the manifest or the command is not right,
-    130 after Ctrl-C (143 after SIGTERM).
+    With --sweep or --seeds it is a sweep: a run for each value, combination of values, and seed, one after another, and
+    in the end one table and one picture of all. A run that fails does not end it; after Ctrl-C, --resume runs the rest.
+
+    Exit code: 0 when the job succeeded, 1 when it failed, or a run of a sweep did, 2 when the manifest or the command is
+    not right, 130 after Ctrl-C (143 after SIGTERM).
 
     Examples:
 
       rltrain run examples/cartpole-impala.yaml
       rltrain run job.yaml --seed 7 --set sampler.replicas=4 --set stop.environmentSteps=1e6
+      rltrain run job.yaml --sweep algorithm.impala.learningRate=1e-4,3e-4 --seeds 3
+      rltrain run job.yaml --sweep 'network.mlp.hiddenSizes=[64],[64,64]' --sweep sampler.replicas=1,2 --parallel 2
       rltrain run runs/cartpole-20261121-014300 --resume
       kubectl get rlj/cartpole -o yaml | rltrain run - --plain
     """
     with refusals():
         from rltraining import run as command
+        from rltraining.sweep.plan import Request
 
         changes = [*(overrides or ()), *(() if seed is None else (f"seed={seed}",))]
         options = command.Options(
-            file, workdir, tuple(changes), resume=resume, overwrite=overwrite, plain=plain
+            file,
+            workdir,
+            tuple(changes),
+            resume=resume,
+            overwrite=overwrite,
+            plain=plain,
+            sweep=Request(tuple(sweep or ()), seeds),
+            parallel=parallel,
         )
         raise typer.Exit(command.run(options))
 

@@ -20,6 +20,19 @@ Overrides = Annotated[
     ),
 ]
 Seed = Annotated[int | None, typer.Option(help="Short for --set seed=N.", show_default=False)]
+Sweep = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sweep",
+        metavar="PATH=A,B,...",
+        help="A job for each value of a field. Given repeatedly, for each combination. Commas within [], {} or quotes "
+        "belong to a value.",
+    ),
+]
+Seeds = Annotated[
+    int | None,
+    typer.Option(help="Each job with so many seeds: spec.seed, spec.seed + 1, ...", show_default=False),
+]
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""

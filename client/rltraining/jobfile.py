@@ -65,7 +65,11 @@ def source(file: str) -> Path | str:
 
 def load(file: str, overrides: Iterable[str] = ()) -> JobFile:
     """The one job of a file (`-`: standard input). Raises UsageError with a sentence per problem."""
-    origin = source(file)
+    return load_from(source(file), overrides)
+
+
+def load_from(origin: Path | str, overrides: Iterable[str] = ()) -> JobFile:
+    """As `load`, from what `source` gives. Raises UsageError."""
     try:
         job = load_manifest(origin, overrides)
     except ManifestError as error:

@@ -4,11 +4,36 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import typer
 
 from rltraining.summary import shown
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_current: ContextVar[Path | None] = ContextVar("log file of the run that this task works for", default=None)
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """What the engine says meanwhile, in this task and those that it starts, goes to a file: the terminal belongs to the
+    view. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = LogFile(path)
+    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.addFilter(lambda _: _current.get() == path)
+    root, token = logging.getLogger(), _current.set(path)
+    root.setLevel(logging.INFO)
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+        _current.reset(token)
 
 
 class LogFile(logging.FileHandler):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from rltraining import curve, history, summary, workdir
 from rltraining.display import choose
 from rltraining.errors import Exit, UsageError
 from rltraining.jobfile import JobFile, load
-from rltraining.log_file import LogFile
+from rltraining.log_file import logging_to
 from rltraining.session import train
 from rltraining.snapshot import Snapshot
+from rltraining.sweep.plan import Request
 from rltraining.workdir import Mode
 
 
@@ -33,6 +34,9 @@ class Options:
     resume: bool
     overwrite: bool
     plain: bool
+    sweep: Request = field(default_factory=Request)
+    parallel: int = 1
+    """Runs of a sweep at once."""
 
     @property
     def mode(self) -> Mode:
@@ -42,17 +46,23 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Train. Returns the exit code. Raises UsageError before anything was started or changed."""
+    """Train, or sweep. Returns the exit code. Raises UsageError before anything was started or changed."""
     mode = options.mode
+    if options.sweep or _resumes_sweep(options):
+        from rltraining.sweep import command
+
+        return command.run(options)
+    if options.parallel != 1:
+        raise UsageError("--parallel: is for sweeps: add --sweep or --seeds")
     folder, file = _prepare(options)
-    with workdir.held(folder, mode):
+    with workdir.held(folder, mode), ExitStack() as logged:
         if mode == "resume":
             _check_goes_on(file, folder)
         with workdir.written(folder):
             if mode == "overwrite":
                 workdir.clear(folder)
             file.save(folder / workdir.JOB_FILE)
-            _log_to(folder / "logs" / "rltrain.log")
+            logged.enter_context(logging_to(folder / "logs" / "rltrain.log"))
         typer.echo(f"{'resuming' if options.resume else 'running'} {summary.shown(folder)}")
         display = choose(sys.stdout, plain=options.plain)
         try:
@@ -62,21 +72,38 @@ def run(options: Options) -> int:
         return _finish(last, folder, options)
 
 
+def _resumes_sweep(options: Options) -> bool:
+    folder = resumed_folder(options)
+    return folder is not None and workdir.holds_sweep(folder)
+
+
+def resumed_folder(options: Options) -> Path | None:
+    """The folder that is to be gone on with, as far as that can be told without the manifest. Raises UsageError."""
+    if not options.resume:
+        return None
+    if options.workdir is not None:
+        return options.workdir
+    if options.file is None:
+        return workdir.newest(None)
+    return Path(options.file) if Path(options.file).is_dir() else None
+
+
 def _prepare(options: Options) -> tuple[Path, JobFile]:
     """Which folder and which job. Raises UsageError."""
     folder, file = options.workdir, options.file
     if options.resume and folder is None and file is not None and Path(file).is_dir():
         folder, file = Path(file), None
-    if file is not None and workdir.holds_run(Path(file)):
-        raise UsageError(f"{file}: is the folder of a run: to go on with this run add --resume")
+    if file is not None and (workdir.holds_run(Path(file)) or workdir.holds_sweep(Path(file))):
+        what = "run" if workdir.holds_run(Path(file)) else "sweep"
+        raise UsageError(f"{file}: is the folder of a {what}: to go on with this {what} add --resume")
     if file is None:
-        if not options.resume:
+        folder = folder or resumed_folder(options)
+        if folder is None or not options.resume:
             raise UsageError("FILE is missing: name a manifest, or continue a run with --resume")
-        folder = folder or workdir.newest(None)
         workdir.check(folder, options.mode)
         file = str(folder / workdir.JOB_FILE)
     loaded = load(file, options.changes)
-    _check_runs_here(loaded)
+    check_runs_here(loaded)
     name = loaded.job.metadata.name
     if folder is None:
         folder = (
@@ -105,7 +132,7 @@ def _check_goes_on(file: JobFile, folder: Path) -> None:
     )
 
 
-def _check_runs_here(file: JobFile) -> None:
+def check_runs_here(file: JobFile) -> None:
     """What in a cluster would wait for somebody else would here wait for ever. Raises UsageError."""
     policy, code = file.job.spec.run_policy, file.job.spec.code
     if policy.suspend:
@@ -123,35 +150,29 @@ def _check_runs_here(file: JobFile) -> None:
         )
 
 
-def _log_to(path: Path) -> None:
-    """What the engine has to say goes to a file: the terminal belongs to the view."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    logging.basicConfig(
-        handlers=[LogFile(path)],
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-
-
 def _finish(last: Snapshot, folder: Path, options: Options) -> int:
     """Say how it went, then draw the curve: who pressed Ctrl-C should not have to wait for a picture."""
-    points = history.curve(history.read(folder))
+    has_curve = bool(history.curve(history.read(folder)))
     failed = last.status.phase == "Failed"
     if failed:
         typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
         typer.echo(summary.failure(last).rstrip(), err=True)
     named = options.resume or options.workdir is not None
     again = summary.Again(options.changes, named)
-    typer.echo(summary.summary(last, folder, has_curve=bool(points), again=again))
+    typer.echo(summary.summary(last, folder, has_curve=has_curve, again=again))
     sys.stdout.flush()
-    if points:
-        goal = last.job.spec.stop.mean_return
-        try:
-            curve.png(
-                points, folder / curve.CURVE_FILE, title=last.title, goal=goal.at_least if goal else None
-            )
-        except OSError as error:  # a full disk does not undo what the job has done
-            typer.echo(f"the curve could not be written: {error.strerror}", err=True)
+    draw(last, folder)
     if last.stopped_by and last.signal is not None:
         return 128 + last.signal
     return Exit.FAILED if failed else Exit.OK
+
+
+def draw(last: Snapshot, folder: Path) -> None:
+    """The learning curve, beside what it was drawn from."""
+    if not (points := history.curve(history.read(folder))):
+        return
+    goal = last.job.spec.stop.mean_return
+    try:
+        curve.png(points, folder / curve.CURVE_FILE, title=last.title, goal=goal.at_least if goal else None)
+    except OSError as error:  # a full disk does not undo what the job has done
+        typer.echo(f"the curve could not be written: {error.strerror}", err=True)

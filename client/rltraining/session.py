@@ -6,13 +6,14 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rltraining_api.contract import ENV_MANIFEST_DIR
 from rltraining_api.job import RLTrainingJob
 from rltraining_operator.cluster import Key
-from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, WarmRuntime
+from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, Runtime, WarmRuntime
 
 from rltraining.display import Display
 from rltraining.jobfile import JobFile
@@ -27,43 +28,53 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def train(file: JobFile, folder: Path, display: Display) -> Snapshot:
-    """Run a job until it is over, or stopped in order; its last snapshot.
+    """Run a job until it is over, or stopped in order; its last snapshot."""
+    return await train_on(WarmRuntime(TRAINER), Interrupt(display.close), file, folder, display.show)
 
-    The first SIGINT, SIGTERM or SIGHUP suspends the job, as `runPolicy.suspend` does in a cluster; the second ends
-    this process and all of its children at once.
-    """
+
+async def train_on(
+    runtime: Runtime,
+    interrupt: Interrupt,
+    file: JobFile,
+    folder: Path,
+    show: Callable[[Snapshot], None],
+) -> Snapshot:
+    """As `train`, with processes of this runtime, until it is over or interrupted; several may run at once."""
     _name_folder(file.code_folder)
-    async with LocalCluster(folder, WarmRuntime(TRAINER)) as cluster:
+    async with LocalCluster(folder, runtime) as cluster:
         for document in file.config_maps:
             cluster.put(document)
         key = await cluster.submit(_without_expiry(file.job))
         observer = Observer(cluster, key, datetime.now(UTC))
-        interrupt = _Interrupt(cluster, key, display)
         engine = Engine(cluster, settings=LOCAL_SETTINGS)
         cluster.subscribe(engine.mark)
         working = asyncio.create_task(engine.run())
         over = asyncio.create_task(cluster.until(key, lambda job: _is_over(job, cluster, key)))
+        suspending = asyncio.create_task(_suspend(cluster, key, interrupt))
         while not over.done():
-            display.show(observer.snapshot(datetime.now(UTC), interrupt.number))
+            show(observer.snapshot(datetime.now(UTC), interrupt.number))
             await asyncio.wait([over, working], timeout=PERIOD, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 working.result()
         over.result()
+        suspending.cancel()
         last = observer.snapshot(datetime.now(UTC), interrupt.number)
-        display.show(last)
+        show(last)
         engine.stop()
         await working
         return last
 
 
-class _Interrupt:
-    """What signals do."""
+class Interrupt:
+    """What signals do: the first SIGINT, SIGTERM or SIGHUP asks all that runs to stop in order, the second ends this
+    process and all of its children at once."""
 
-    def __init__(self, cluster: LocalCluster, key: Key, display: Display) -> None:
+    def __init__(self, leave: Callable[[], None]) -> None:
+        """`leave` gives the terminal back."""
         self.number: int | None = None
-        self._cluster = cluster
-        self._key = key
-        self._display = display
+        """The first signal."""
+        self.asked = asyncio.Event()
+        self._leave = leave
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
@@ -71,13 +82,17 @@ class _Interrupt:
 
     def _handle(self, number: int) -> None:
         if self.number is not None:
-            self._display.close()
+            self._leave()
             sys.stdout.flush()
             os._exit(128 + number)  # the processes' template sees this process gone, and takes them with it
         self.number = number
-        self._suspending = asyncio.create_task(
-            self._cluster.update_spec(self._key, {"runPolicy": {"suspend": True}})
-        )
+        self.asked.set()
+
+
+async def _suspend(cluster: LocalCluster, key: Key, interrupt: Interrupt) -> None:
+    """When a signal asks for it, suspend the job, as `runPolicy.suspend` does in a cluster."""
+    await interrupt.asked.wait()
+    await cluster.update_spec(key, {"runPolicy": {"suspend": True}})
 
 
 def _is_over(job: RLTrainingJob, cluster: LocalCluster, key: Key) -> bool:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from rltraining.jobfile import SAVED_HEADER
 RUNS = Path("runs")
 JOB_FILE = "job.yaml"
 STATUS_FILE = "status.json"
+SWEEP_FILE = "sweep.json"
 LOCK_FILE = ".lock"
 OURS = (
     *(JOB_FILE, STATUS_FILE, "progress.jsonl", "learning_curve.png"),
@@ -38,6 +39,11 @@ def holds_run(folder: Path) -> bool:
         return (folder / JOB_FILE).read_text(encoding="utf-8").startswith(SAVED_HEADER)
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def holds_sweep(folder: Path) -> bool:
+    """Whether the runs of a sweep lie in this folder (see `sweep.folder`)."""
+    return (folder / SWEEP_FILE).is_file()
 
 
 def last_state(folder: Path) -> RLTrainingJob | None:
@@ -60,19 +66,33 @@ def default(job_name: str, now: datetime) -> Path:
 
 
 def newest(job_name: str | None) -> Path:
-    """The run in `runs/` that was started last, of this job or of any. Raises UsageError when there is none."""
+    """The run in `runs/` that was started last, of this job or of any, when the newest may be a sweep.
+
+    Raises UsageError when there is none.
+    """
     digit = "[0-9]"  # of the time in `default`: the job `cart` must not find a run of `cart-large`
     pattern = f"{job_name or '*'}-{digit * 8}-{digit * 6}"
-    runs = [folder for folder in RUNS.glob(pattern) if holds_run(folder)]
+    runs = [folder for folder in RUNS.glob(pattern) if holds_run(folder) or holds_sweep(folder)]
     if not runs:
         raise UsageError(f"there is no run to resume in {RUNS}/: name its folder with --workdir")
-    return max(runs, key=lambda folder: (folder / JOB_FILE).stat().st_mtime)
+    return max(runs, key=_started)
+
+
+def _started(folder: Path) -> float:
+    return (folder / (JOB_FILE if holds_run(folder) else SWEEP_FILE)).stat().st_mtime
+
+
+def check_is_folder(folder: Path) -> None:
+    """Raises UsageError where something else is in its place."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--workdir {folder}: is a file, a folder is needed")
 
 
 def check(folder: Path, mode: Mode) -> None:
     """Raises UsageError where the folder cannot be used in this way."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"--workdir {folder}: is a file, a folder is needed")
+    check_is_folder(folder)
+    if holds_sweep(folder):
+        raise UsageError(f"--workdir {folder}: holds a sweep: name another folder")
     if mode == "new" and holds_run(folder):
         raise UsageError(
             f"--workdir {folder}: holds a run already: continue it with --resume, replace it with --overwrite, "
@@ -102,6 +122,14 @@ def held(folder: Path, mode: Mode) -> Iterator[None]:
     Raises UsageError where the folder cannot be used in this way.
     """
     check(folder, mode)
+    with locked(folder):
+        check(folder, mode)  # another may have used it between the first look and the lock
+        yield
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make the folder, and keep other commands out. Raises UsageError where one is in it, or it cannot be written."""
     with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -110,7 +138,6 @@ def held(folder: Path, mode: Mode) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(f"--workdir {folder}: another rltrain is running in it") from None
-        check(folder, mode)  # another may have used it between the first look and the lock
         yield
     finally:
         os.close(lock)
@@ -118,8 +145,12 @@ def held(folder: Path, mode: Mode) -> Iterator[None]:
 
 def clear(folder: Path) -> None:
     """Delete what an earlier run left; files that are not a run's stay."""
-    for name in OURS:
-        path = folder / name
+    remove(folder / name for name in OURS)
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Delete files and folders; those that are not there are no trouble."""
+    for path in paths:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

@@ -41,20 +41,24 @@ def _parse(assignment: str) -> tuple[list[str | int], Any]:
     text, equals, value = assignment.partition("=")
     if not equals:
         raise ManifestError([f"--set {assignment}: must be path=value, as in environment.numEnvs=4"])
-    path: list[str | int] = []
-    for part in text.strip().split("."):
-        step = _STEP.fullmatch(part)
-        if step is None:
-            raise ManifestError(
-                [f"--set {assignment}: {text!r} is not a path, as in spec.environment.numEnvs"]
-            )
-        path += [step[1], *(int(index) for index in re.findall(r"\d+", step[2]))]
-    if path[0] not in _ROOTS:
-        path.insert(0, "spec")
+    path = parse_path(text, f"--set {assignment}")
     try:
         return path, yaml_text.value(value)
     except yaml_text.YamlError as error:
         raise ManifestError([f"--set {assignment}: {error}"]) from None
+
+
+def parse_path(text: str, option: str) -> list[str | int]:
+    """`algorithm.impala` → `["spec", "algorithm", "impala"]`. Raises ManifestError, which names the option."""
+    path: list[str | int] = []
+    for part in text.strip().split("."):
+        step = _STEP.fullmatch(part)
+        if step is None:
+            raise ManifestError([f"{option}: {text!r} is not a path, as in spec.environment.numEnvs"])
+        path += [step[1], *(int(index) for index in re.findall(r"\d+", step[2]))]
+    if path[0] not in _ROOTS:
+        path.insert(0, "spec")
+    return path
 
 
 def _assign(data: dict[str, Any], path: list[str | int], value: Any) -> None:

@@ -109,6 +109,23 @@ class WarmRuntime:
             return self._template
 
 
+class SharedRuntime:
+    """A runtime for several clusters, one after another or at once: who made it opens and closes the one behind it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def open(self, log: Path) -> None:
+        """It is open."""
+
+    async def start(self, command: Command) -> Process:
+        """Raises `StartError`."""
+        return await self._runtime.start(command)
+
+    async def close(self) -> None:
+        """A cluster has ended its own processes before."""
+
+
 @dataclass
 class _WarmProcess:
     """A fork of a template."""

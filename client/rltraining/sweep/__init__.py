@@ -1,0 +1,1 @@
+"""Sweeps: one manifest, several values of some fields, several seeds."""

@@ -1,0 +1,93 @@
+"""A sweep at one moment: a row for each run. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rltraining_api.job import RLTrainingJob
+
+from rltraining.snapshot import Snapshot
+from rltraining.summary import failure
+from rltraining.sweep.names import short_paths, text
+from rltraining.sweep.plan import values_of
+from rltraining.units import plural
+
+WAITING = "Waiting"
+OVER = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run."""
+
+    name: str
+    point: Mapping[str, str]
+    """Its values as text, by the ends of their paths, and the seed."""
+    phase: str = WAITING
+    steps: int = 0
+    mean_return: float | None = None
+    seconds: float | None = None
+    """How long it has run."""
+    why: str = ""
+    """What went wrong, or keeps it from running."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """All runs."""
+
+    title: str
+    rows: tuple[Row, ...]
+    elapsed: float
+    notice: str = ""
+
+    @property
+    def counts(self) -> str:
+        """`2 of 6 runs over (1 failed), 1 running`"""
+        phases = Counter(row.phase for row in self.rows)
+        over = sum(phases[phase] for phase in OVER)
+        failed = f" ({phases['Failed']} failed)" if phases["Failed"] else ""
+        running = len(self.rows) - over - phases[WAITING] - phases["Stopped"]
+        return f"{over} of {plural(len(self.rows), 'run')} over{failed}" + (
+            f", {running} running" if running else ""
+        )
+
+
+def point_of(job: RLTrainingJob) -> dict[str, str]:
+    """`{"learningRate": "0.0001", "seed": "0"}`"""
+    values = values_of(job) or {}
+    short = short_paths(list(values))
+    return {**{short[path]: text(value) for path, value in values.items()}, "seed": str(job.spec.seed)}
+
+
+def row_of(name: str, snapshot: Snapshot) -> Row:
+    """Of a run that runs, or has run just now."""
+    progress = snapshot.status.progress
+    return Row(
+        name,
+        point_of(snapshot.job),
+        snapshot.phase,
+        progress.environment_steps,
+        progress.mean_return,
+        snapshot.elapsed,
+        _first_line(failure(snapshot) if snapshot.phase == "Failed" else ""),
+    )
+
+
+def stored_row(name: str, job: RLTrainingJob) -> Row:
+    """Of a run that does not run: over, or waiting for its turn."""
+    status = job.status
+    if status.completion_time is None:
+        return Row(name, point_of(job), steps=status.progress.environment_steps)
+    started = status.start_time or status.completion_time
+    return row_of(name, Snapshot(job, (status.completion_time - started).total_seconds()))
+
+
+def is_over(rows: Iterable[Row]) -> bool:
+    return all(row.phase in OVER for row in rows)
+
+
+def _first_line(message: str) -> str:
+    return message.strip().split("\n")[0]

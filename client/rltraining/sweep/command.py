@@ -1,0 +1,83 @@
+"""`rltrain run --sweep`: prepare the folder, run all, compare."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+
+import typer
+
+from rltraining import run as single
+from rltraining import workdir
+from rltraining.errors import Exit, UsageError
+from rltraining.summary import shown
+from rltraining.sweep import folder as sweep_folder
+from rltraining.sweep.display import choose
+from rltraining.sweep.execute import Execution
+from rltraining.sweep.plan import Plan, plan
+from rltraining.units import plural
+
+
+def run(options: single.Options) -> int:
+    """Run a sweep, or go on with one. Returns the exit code. Raises UsageError before anything was started."""
+    planned: Plan | None = None
+    if options.resume:
+        folder = _resumed(options)
+    else:
+        planned = _planned(options)
+        folder = options.workdir or sweep_folder.default(planned.name, datetime.now().astimezone())
+        sweep_folder.check(folder, options.mode, planned)
+    with workdir.locked(folder):
+        if planned is not None:
+            sweep_folder.check(folder, options.mode, planned)
+            with workdir.written(folder):
+                sweep_folder.clear(folder)
+                sweep_folder.write(folder, planned)
+        return _execute(folder, options)
+
+
+def _planned(options: single.Options) -> Plan:
+    if options.file is None:
+        raise UsageError("FILE is missing: name the manifest to sweep")
+    if workdir.holds_run(Path(options.file)) or workdir.holds_sweep(Path(options.file)):
+        raise UsageError(f"{options.file}: is the folder of a run or a sweep: name the manifest to sweep")
+    planned = plan(options.file, options.changes, options.sweep)
+    for planned_run in planned.runs:
+        single.check_runs_here(planned_run.file)
+    return planned
+
+
+def _resumed(options: single.Options) -> Path:
+    folder = single.resumed_folder(options)
+    if options.sweep or folder is None or not workdir.holds_sweep(folder):
+        raise UsageError(
+            "--resume: a sweep goes on with the runs that it was begun with: rltrain run FOLDER --resume"
+        )
+    if options.changes:
+        raise UsageError(
+            "--set and --seed: a sweep goes on with the jobs that it was begun with: leave them out"
+        )
+    if options.workdir is not None and options.file is not None:
+        raise UsageError("FILE: a sweep goes on with the jobs that it was begun with: leave it out")
+    return folder
+
+
+def _execute(folder: Path, options: single.Options) -> int:
+    with closing(choose(sys.stdout, plain=options.plain)) as display:
+        execution = Execution(folder, display)
+        rows = execution.board.rows
+        doing = "resuming" if options.resume else "running"
+        at_once = f", {options.parallel} at once" if options.parallel > 1 else ""
+        typer.echo(f"{doing} {shown(folder)}: {plural(len(rows), 'run')}{at_once}")
+        asyncio.run(execution.run(options.parallel))
+    board = execution.board
+    for path, last in execution.ended:
+        single.draw(last, path)
+    if execution.signal is not None and not all(row.phase in ("Succeeded", "Failed") for row in board.rows):
+        typer.echo(f"\nStopped: {board.counts}. Go on:  rltrain run {shlex.quote(shown(folder))} --resume")
+        return 128 + execution.signal
+    return Exit.FAILED if any(row.phase == "Failed" for row in board.rows) else Exit.OK

@@ -1,0 +1,147 @@
+"""Where boards go while a sweep runs: a live table on a terminal, lines of text elsewhere."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Protocol, TextIO
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rltraining.sweep.board import OVER, WAITING, Board, Row
+from rltraining.units import clock, count, decimal
+from rltraining.view import PHASE_STYLES
+
+REFRESH_SECONDS = 0.25
+LINE_SECONDS = 10.0
+"""Between two lines about a run's progress."""
+OTHER_LINES = 6
+"""Of the picture, besides rows."""
+
+
+class SweepDisplay(Protocol):
+    """Shows a sweep. `show` may be called often."""
+
+    def show(self, board: Board) -> None: ...
+
+    def close(self) -> None:
+        """Leave the output in order; the last picture stays."""
+
+
+class Lines:
+    """A line when a run's phase changes, and now and then about its progress."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._phases: dict[str, str] = {}
+        self._next: dict[str, float] = {}
+        self._notice = ""
+
+    def show(self, board: Board) -> None:
+        if board.notice != self._notice:
+            self._notice = board.notice
+            self._print(board.notice)
+        for row in board.rows:
+            changed = self._phases.setdefault(row.name, WAITING) != row.phase
+            due = row.phase == "Running" and board.elapsed >= self._next.get(row.name, 0.0)
+            if changed or due:
+                self._phases[row.name] = row.phase
+                self._next[row.name] = board.elapsed + LINE_SECONDS
+                self._print(line(row, board.elapsed))
+
+    def close(self) -> None:
+        pass
+
+    def _print(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
+
+
+class Live:
+    """The table, redrawn in place."""
+
+    def __init__(self) -> None:
+        from rich import live
+        from rich.console import Console
+
+        self._console = Console()
+        self._live = live.Live(console=self._console, auto_refresh=False)
+        self._live.start()
+        self._next = 0.0
+        self._last: Board | None = None
+
+    def show(self, board: Board) -> None:
+        self._last = board
+        if (now := time.monotonic()) >= self._next:
+            self._next = now + REFRESH_SECONDS
+            self._draw()
+
+    def close(self) -> None:
+        self._draw()
+        self._live.stop()
+
+    def _draw(self) -> None:
+        if self._last is not None:
+            rows_max = max(3, self._console.height - OTHER_LINES)
+            self._live.update(render(self._last, rows_max), refresh=True)
+
+
+def choose(out: TextIO, *, plain: bool) -> SweepDisplay:
+    """The table on a terminal that can show it, else lines."""
+    if plain or not out.isatty() or os.environ.get("TERM") == "dumb":
+        return Lines(out)
+    return Live()
+
+
+def line(row: Row, elapsed: float) -> str:
+    """`00:12  learningRate=0.0001,seed=0  Running    412,160 steps  return 213.4`"""
+    parts = [clock(elapsed), row.name, f"{row.phase:<9}"]
+    if row.steps:
+        parts += [f"{count(row.steps)} steps", f"return {decimal(row.mean_return)}"]
+    return "  ".join([*parts, row.why]).rstrip()
+
+
+def render(board: Board, rows_max: int) -> Group:
+    """The whole picture, with at most so many rows."""
+    head = Text(board.title, style="bold", no_wrap=True, overflow="ellipsis")
+    head.append(f"  {board.counts}  {clock(board.elapsed)}", style="not bold")
+    parts: list[RenderableType] = [head, "", _table(board, rows_max)]
+    if board.notice:
+        parts += ["", Text(board.notice, style="bold yellow")]
+    return Group(*parts)
+
+
+def _table(board: Board, rows_max: int) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    names = list(board.rows[0].point)
+    for name in names:
+        table.add_column(name, no_wrap=True)
+    table.add_column("PHASE", no_wrap=True)
+    for name in ("STEPS", "RETURN", "TIME"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("WHY", no_wrap=True, overflow="ellipsis")
+    shown = _worth_showing(board.rows, rows_max)
+    for row in shown:
+        waits = row.phase == WAITING
+        table.add_row(
+            *(row.point.get(name, "") for name in names),
+            Text(row.phase, style=PHASE_STYLES.get(row.phase, "dim" if waits else "")),
+            count(row.steps) if row.steps else "-",
+            decimal(row.mean_return),
+            "-" if row.seconds is None else clock(row.seconds),
+            row.why,
+            style="dim" if waits else "",
+        )
+    if hidden := len(board.rows) - len(shown):
+        table.add_row(f"and {hidden} more", style="dim")
+    return table
+
+
+def _worth_showing(rows: tuple[Row, ...], rows_max: int) -> tuple[Row, ...]:
+    """All, or, of many, a stretch of them that begins a little before the first that is not over."""
+    if len(rows) <= rows_max:
+        return rows
+    first = next((i for i, row in enumerate(rows) if row.phase not in OVER), len(rows))
+    begin = max(0, min(first - rows_max // 2, len(rows) - rows_max))
+    return rows[begin : begin + rows_max]

@@ -1,0 +1,80 @@
+"""The folder of a sweep: `sweep.json`, and a folder for each run, which is that of any run."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from rltraining import workdir
+from rltraining.errors import UsageError
+from rltraining.sweep.grid import SEED
+from rltraining.sweep.plan import Plan, values_of
+from rltraining.workdir import JOB_FILE, RUNS, STATUS_FILE, SWEEP_FILE, Mode
+
+COMPARISON = ("comparison.json", "comparison.png")
+RUNTIME_LOG = "runtime.log"
+
+
+def default(job_name: str, now: datetime) -> Path:
+    """`runs/cartpole-sweep-20261121-014300`"""
+    return RUNS / f"{job_name}-sweep-{now:%Y%m%d-%H%M%S}"
+
+
+def run_names(folder: Path) -> list[str]:
+    """Of a sweep's runs, in their order. Raises UsageError where that cannot be read."""
+    try:
+        runs = json.loads((folder / SWEEP_FILE).read_bytes())["runs"]
+        names = [str(run["name"]) for run in runs]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(f"{folder / SWEEP_FILE}: cannot be read: begin the sweep anew") from None
+    if any(Path(name).name != name for name in names):
+        raise UsageError(f"{folder / SWEEP_FILE}: a run's name must be that of a folder beside it")
+    return names
+
+
+def check(folder: Path, mode: Mode, plan: Plan) -> None:
+    """Raises UsageError where a new sweep cannot be written there."""
+    workdir.check_is_folder(folder)
+    if workdir.holds_run(folder):
+        raise UsageError(f"--workdir {folder}: holds a run: name another folder")
+    if workdir.holds_sweep(folder):
+        if mode == "new":
+            raise UsageError(
+                f"--workdir {folder}: holds a sweep already: continue it with --resume, replace it with --overwrite, "
+                "or name another folder"
+            )
+        return
+    for run in plan.runs:
+        if (folder / run.name / STATUS_FILE).exists():
+            raise UsageError(f"--workdir {folder}: holds the run {run.name} already: name another folder")
+
+
+def write(folder: Path, plan: Plan) -> None:
+    """A folder with its manifest for each run, then `sweep.json`, which makes them a sweep. Raises OSError."""
+    for run in plan.runs:
+        (folder / run.name).mkdir(parents=True, exist_ok=True)
+        run.file.save(folder / run.name / JOB_FILE)
+    runs = [
+        {
+            "name": run.name,
+            "values": {**(values_of(run.file.job) or {}), SEED: run.file.job.spec.seed},
+        }
+        for run in plan.runs
+    ]
+    text = json.dumps({"name": plan.name, "runs": runs}, indent=1)
+    (folder / SWEEP_FILE).write_text(f"{text}\n", encoding="utf-8")
+
+
+def clear(folder: Path) -> None:
+    """Delete what an earlier sweep left; files that are not its own stay. Raises OSError."""
+    if not workdir.holds_sweep(folder):
+        return
+    for name in run_names(folder):
+        with workdir.locked(folder / name):
+            workdir.clear(folder / name)
+        (folder / name / workdir.LOCK_FILE).unlink(missing_ok=True)
+        with suppress(OSError):  # something of the user's lies in it
+            (folder / name).rmdir()
+    workdir.remove(folder / name for name in (*COMPARISON, RUNTIME_LOG, SWEEP_FILE))

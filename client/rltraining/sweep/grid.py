@@ -1,0 +1,146 @@
+"""`--sweep PATH=A,B` and `--seeds N`: which points there are. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rltraining_api import yaml_text
+from rltraining_api.errors import ManifestError
+from rltraining_api.introspect import dotted
+from rltraining_api.overrides import parse_path
+
+from rltraining.errors import UsageError
+from rltraining.units import plural
+
+RUNS_MAX = 256
+SEED = "spec.seed"
+_OPENING, _CLOSING = "[{", "]}"
+_TOKEN = re.compile(
+    r"""(?<![^\s,:\[{])(?:"(?:[^"\\]|\\.)*"|'[^']*'|(?P<open>["']))|.""",
+    re.DOTALL,
+)
+"""A quoted text, a quote that does not close, or a character. Within a word a quote is a character."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A field and the values it takes."""
+
+    path: str
+    """From the manifest's root: `spec.algorithm.impala.learningRate`."""
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one job of a sweep has."""
+
+    seed: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """By path, without the seed."""
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """`path=value`, as given to --set. JSON is YAML."""
+        return (
+            *(f"{path}={json.dumps(value)}" for path, value in self.values.items()),
+            f"{SEED}={self.seed}",
+        )
+
+
+def parse_axes(sweeps: Sequence[str]) -> tuple[Axis, ...]:
+    """Of each --sweep. Raises UsageError."""
+    axes = tuple(_axis(text) for text in sweeps)
+    paths = [axis.path for axis in axes]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise UsageError(
+                f"--sweep {path}: is given twice: give all its values at once, with commas between"
+            )
+    return axes
+
+
+def points(axes: Sequence[Axis], seeds: int | None, first_seed: int) -> tuple[Point, ...]:
+    """The grid of all axes; of each of its points the seeds come one after another.
+
+    A sweep of `spec.seed` names the seeds; otherwise they are `seeds` from `first_seed` on. Raises UsageError.
+    """
+    named = next((axis.values for axis in axes if axis.path == SEED), None)
+    if named is not None and seeds is not None:
+        raise UsageError(f"--seeds and --sweep {SEED} exclude each other: leave one out")
+    if seeds is not None and seeds < 1:
+        raise UsageError(f"--seeds: must be at least 1, got {seeds}")
+    drawn = range(first_seed, first_seed + (seeds or 1)) if named is None else named
+    others = [axis for axis in axes if axis.path != SEED]
+    number = len(drawn)
+    for axis in others:
+        number *= len(axis.values)
+    if number > RUNS_MAX:
+        raise UsageError(f"the sweep makes {plural(number, 'run')}, more than {RUNS_MAX}: leave values out")
+    paths = [axis.path for axis in others]
+    return tuple(
+        Point(seed, dict(zip(paths, values, strict=True)))
+        for values in itertools.product(*(axis.values for axis in others))
+        for seed in drawn
+    )
+
+
+def split(text: str) -> list[str]:
+    """At commas that stand neither in brackets nor in quotes.
+
+    Raises ValueError where brackets or quotes do not close.
+    """
+    parts, depth = [""], 0
+    for found in _TOKEN.finditer(text):
+        piece = found[0]
+        if found["open"]:
+            raise ValueError("a quote does not close")
+        depth += (piece in _OPENING) - (piece in _CLOSING)
+        if depth < 0:
+            raise ValueError(f"{piece!r} closes nothing")
+        if piece == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    if depth:
+        raise ValueError("a bracket does not close")
+    return [part.strip() for part in parts]
+
+
+def _axis(text: str) -> Axis:
+    option = f"--sweep {text}"
+    name, equals, listed = text.partition("=")
+    if not equals:
+        raise UsageError(f"{option}: must be path=value,value, as in algorithm.impala.learningRate=1e-4,3e-4")
+    try:
+        path = parse_path(name, option)
+        values = tuple(_values(listed))
+    except ManifestError as error:
+        raise UsageError(*error.problems) from None
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+    if path[0] != "spec":
+        raise UsageError(f"{option}: only fields of spec can be swept")
+    if len(values) == 1:
+        raise UsageError(f"{option}: one value is no sweep: give several with commas between, or use --set")
+    if dotted(path) == SEED and not all(type(value) is int for value in values):
+        raise UsageError(f"{option}: seeds must be whole numbers")
+    return Axis(dotted(path), values)
+
+
+def _values(listed: str) -> Iterator[Any]:
+    seen: set[str] = set()
+    for part in split(listed):
+        if not part:
+            raise ValueError("a value is missing: null removes a field, '' is empty text")
+        value = yaml_text.value(part)
+        canonical = json.dumps(value, sort_keys=True)
+        if canonical in seen:
+            raise ValueError(f"{part} stands twice among the values")
+        seen.add(canonical)
+        yield value

@@ -1,0 +1,60 @@
+"""What the points of a sweep are called: `learningRate=0.0001,seed=0`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rltraining.sweep.grid import Point
+
+NAME_MAX = 150
+"""Characters of a folder's name; file systems allow 255 bytes."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+=,-]+")
+
+
+def short_paths(paths: Sequence[str]) -> dict[str, str]:
+    """The end of each path, as long as is needed to tell it from the others: `learningRate`, `sampler.replicas`."""
+    return {path: _short(path, paths) for path in paths}
+
+
+def text(value: Any) -> str:
+    """A value as people write it: `0.0001`, `relu`, `[64,64]`; the algorithm `{impala: {}}` is `impala`."""
+    if isinstance(value, dict) and len(value) == 1 and not next(iter(value.values())):
+        return str(next(iter(value)))
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def titled(values: Mapping[str, Any]) -> str:
+    """`learningRate=0.0001,replicas=2`"""
+    short = short_paths(list(values))
+    return ",".join(f"{short[path]}={text(value)}" for path, value in values.items())
+
+
+def folder_names(points: Sequence[Point]) -> list[str]:
+    """A folder's name for each point, no two alike even where the file system ignores case."""
+    names: list[str] = []
+    taken: set[str] = set()
+    for point in points:
+        name = _safe(titled({**point.values, "seed": point.seed}))
+        alternatives = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+        names.append(next(other for other in alternatives if other.lower() not in taken))
+        taken.add(names[-1].lower())
+    return names
+
+
+def _safe(name: str) -> str:
+    """Only characters that neither file systems nor shells mind; the list `[64,64]` is `64-64`."""
+    lists_joined = re.sub(r"\[([^\[\]]*)\]", lambda found: found[1].replace(",", "-"), name)
+    return _UNSAFE.sub("-", lists_joined)[:NAME_MAX].strip("-.")
+
+
+def _short(path: str, paths: Sequence[str]) -> str:
+    steps = path.split(".")
+    others = [other.split(".") for other in paths if other != path]
+    for length in range(1, len(steps)):
+        if all(other[-length:] != steps[-length:] for other in others):
+            return ".".join(steps[-length:])
+    return path

@@ -1,0 +1,109 @@
+"""From a manifest and the options of a sweep to its jobs, all of them checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import ANNOTATION_POINT, LABEL_SWEEP
+
+from rltraining import jobfile
+from rltraining.errors import UsageError
+from rltraining.jobfile import JobFile
+from rltraining.sweep.grid import Point, parse_axes, points
+from rltraining.sweep.names import folder_names
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line says about a sweep."""
+
+    sweeps: tuple[str, ...] = ()
+    """`path=value,value`, as given to --sweep."""
+    seeds: int | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.sweeps) or self.seeds is not None
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One job of a sweep."""
+
+    name: str
+    """`learningRate=0.0001,seed=0`"""
+    file: JobFile
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep."""
+
+    name: str
+    """The manifest's job."""
+    runs: tuple[PlannedRun, ...]
+
+
+def plan(file: str, changes: Sequence[str], request: Request) -> Plan:
+    """All jobs of a sweep. Raises UsageError with all that is wrong with any of them, a sentence each."""
+    axes = parse_axes(request.sweeps)
+    origin = jobfile.source(file)
+    base = _base(origin, changes, {axis.path: axis.values[0] for axis in axes})
+    grid = points(axes, request.seeds, base.job.spec.seed)
+    names = folder_names(grid)
+    files: list[JobFile] = []
+    problems: dict[str, list[str]] = {}
+    for point, name in zip(grid, names, strict=True):
+        try:
+            loaded = jobfile.load_from(origin, [*changes, *point.changes])
+        except UsageError as error:
+            for problem in error.problems:
+                problems.setdefault(problem, []).append(name)
+        else:
+            files.append(_marked(loaded, base.job.metadata.name, point))
+    if problems:
+        raise UsageError(*(_told(problem, of, len(grid)) for problem, of in problems.items()))
+    runs = tuple(PlannedRun(name, file) for name, file in zip(names, files, strict=True))
+    return Plan(base.job.metadata.name, runs)
+
+
+def values_of(job: RLTrainingJob) -> Mapping[str, Any] | None:
+    """The values, by path, that make a job a point of its sweep; None where it is of none."""
+    annotations = job.metadata.annotations or {}
+    try:
+        values = json.loads(annotations[ANNOTATION_POINT])
+    except (KeyError, ValueError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def _base(origin: Any, changes: Sequence[str], first: Mapping[str, Any]) -> JobFile:
+    """The manifest without the sweep; where it is whole only with a value of each axis, with the first."""
+    try:
+        return jobfile.load_from(origin, changes)
+    except UsageError:
+        point = Point(0, first)
+        return jobfile.load_from(origin, [*changes, *point.changes[:-1]])
+
+
+def _marked(file: JobFile, sweep: str, point: Point) -> JobFile:
+    metadata = file.job.metadata
+    marks = {ANNOTATION_POINT: json.dumps(dict(point.values))}
+    marked = metadata.model_copy(
+        update={
+            "labels": {**(metadata.labels or {}), LABEL_SWEEP: sweep},
+            "annotations": {**(metadata.annotations or {}), **marks},
+        }
+    )
+    return replace(file, job=file.job.model_copy(update={"metadata": marked}))
+
+
+def _told(problem: str, names: Sequence[str], total: int) -> str:
+    """Of which points it is told, unless of all."""
+    if len(names) == total:
+        return problem
+    more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    return f"{names[0]}{more}: {problem}"
