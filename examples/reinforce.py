@@ -46,7 +46,7 @@ def sampler(world: World) -> None:
             log_probs.append(distribution.log_prob(output, action))
             rewards.append(torch.from_numpy(step.reward * alive))
             lived.append(torch.from_numpy(alive))
-            observation, alive = step.observation, alive & ~(step.terminated | step.truncated)
+            observation, alive = step.observation, alive & ~step.over
         to_go = [*accumulate(reversed(rewards), lambda later, reward: reward + discount * later)]
         value, mask = torch.stack(to_go).flip(0), torch.stack(lived)  # [T, B]
         advantage = (value - value[mask].mean()) / (value[mask].std() + 1e-6)

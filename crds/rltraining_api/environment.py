@@ -2,43 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+import re
+from typing import Annotated, ClassVar, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 
 from rltraining_api import patterns
 from rltraining_api.base import ApiModel, Rule, refusal
-from rltraining_api.fields import Count, CountOrZero, FreeForm
+from rltraining_api.fields import Count, CountOrZero, Fraction, FreeForm
 
 EnvironmentId = Annotated[str, Field(max_length=253, pattern=patterns.ENVIRONMENT_ID)]
 
 
 class Atari(ApiModel):
-    """The preprocessing of Atari frames that is usual in publications (Machado et al. 2018, arXiv 1709.06009,
-    and Mnih et al. 2015)."""
+    """How games of the Arcade Learning Environment are preprocessed. The defaults are those of Machado et al. 2018
+    (arXiv 1709.06009), with the no-ops of Mnih et al. 2015. Rewards are clipped by the algorithm's `rewardClip`."""
 
-    frame_skip: Count = 4
+    frame_skip: Annotated[int, Field(ge=1, le=1000)] = 4
     """Frames for which an action is repeated; the last two are merged by maximum (published: 4)."""
-    frame_stack: Count = 4
+    frame_stack: Annotated[int, Field(ge=1, le=1000)] = 4
     """Newest frames that make one observation (published: 4)."""
-    screen_size: Count = 84
+    screen_size: Annotated[int, Field(ge=8, le=1000)] = 84
     """Width and height of a frame (published: 84)."""
     grayscale: bool = True
     """Luminance only (published: yes)."""
     noop_max: CountOrZero = 30
-    """An episode starts with up to so many no-ops (published: 30)."""
+    """An episode starts with fewer than so many no-ops, after one FIRE in games that have it (published: 30)."""
+    sticky_actions: Fraction = 0.25
+    """How likely the emulator repeats the previous action, in each frame (Machado et al.: .25; Mnih et al. and IMPALA: 0)."""
+    full_action_space: bool = False
+    """All 18 actions, instead of those that the game uses (Machado et al. and IMPALA: yes; Mnih et al.: no)."""
     life_loss_ends_episode: bool = False
-    """Let the loss of a life end the episode for learning (Mnih et al. and IMPALA: yes; Machado et al.: no)."""
+    """Let the loss of a life end the episode for learning; the game goes on, and returns are of whole games
+    (Mnih et al. and IMPALA: yes; Machado et al.: no)."""
 
 
-ATARI_NOT_BUILT = "is not built yet: leave it out, or preprocess in an environment of your own"
+ATARI_NEEDS_A_GAME = "atari is for games of the Arcade Learning Environment: environment.id ALE/<Game>-v5"
+_INSTEAD_OF_KWARGS = {
+    "autoreset_mode": None,
+    "batch_size": None,
+    "episodic_life": "atari.lifeLossEndsEpisode",
+    "frame_skip": "atari.frameSkip",
+    "frameskip": "atari.frameSkip",
+    "full_action_space": "atari.fullActionSpace",
+    "grayscale": "atari.grayscale",
+    "img_height": "atari.screenSize",
+    "img_width": "atari.screenSize",
+    "life_loss_info": "atari.lifeLossEndsEpisode",
+    "max_num_frames_per_episode": "maxEpisodeSteps",
+    "noop_max": "atari.noopMax",
+    "obs_type": "atari.grayscale",
+    "repeat_action_probability": "atari.stickyActions",
+    "reward_clipping": "the algorithm's rewardClip",
+    "stack_num": "atari.frameStack",
+    "stack_size": "atari.frameStack",
+}
+"""By keyword of ALE's constructors: the field that says it here."""
 
 
 class Environment(ApiModel):
     """What is trained on: a gymnasium environment, from a package in the image or from user code."""
 
     id: EnvironmentId
-    """A gymnasium id (`CartPole-v1`), or `module:Id`, where importing `module` registers the environment."""
+    """A gymnasium id (`CartPole-v1`), or `module:Id`, where importing `module` registers the environment. Games of the Arcade
+    Learning Environment (`ALE/Pong-v5`) are preprocessed as `atari` says."""
     kwargs: FreeForm = Field(default_factory=dict)
     """Keyword arguments for the environment's constructor."""
     num_envs: Annotated[int, Field(ge=1, le=65_536)] = 16
@@ -46,13 +73,28 @@ class Environment(ApiModel):
     max_episode_steps: Count | None = None
     """Truncate episodes here, instead of where the environment's registration says."""
     atari: Atari | None = None
-    """Preprocess Atari frames."""
+    """Preprocessing of a game of the Arcade Learning Environment; without, as published."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (Rule("!has(self.atari)", f"atari {ATARI_NOT_BUILT}"),)
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(f"!has(self.atari) || self.id.matches('{patterns.ATARI_ID}')", ATARI_NEEDS_A_GAME),
+    )
 
-    @field_validator("atari", mode="after")
-    @classmethod
-    def _available(cls, atari: Atari | None) -> Atari | None:
-        if atari is not None:
-            raise refusal(ATARI_NOT_BUILT)
-        return atari
+    @property
+    def preprocessing(self) -> Atari | None:
+        """How frames are preprocessed, if this is a game of the Arcade Learning Environment."""
+        return (self.atari or Atari()) if re.match(patterns.ATARI_ID, self.id) else None
+
+    @model_validator(mode="after")
+    def _atari_is_of_a_game(self) -> Self:
+        if self.preprocessing is None:
+            if self.atari is not None:
+                raise refusal(f"{ATARI_NEEDS_A_GAME}, got {self.id}")
+            return self
+        for keyword in self.kwargs:
+            if keyword in _INSTEAD_OF_KWARGS:
+                field = _INSTEAD_OF_KWARGS[keyword]
+                raise refusal(
+                    f"kwargs.{keyword} is not for {self.id}: "
+                    + (f"set {field} instead" if field else "leave it out")
+                )
+        return self

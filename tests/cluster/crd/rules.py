@@ -55,7 +55,9 @@ def cases() -> Iterator[RuleCase]:
     yield from _unions()
     yield from _of_algorithms()
     yield from _of_gradients()
-    yield RuleCase("spec.environment", "atari is not built yet", spec(), _atari())
+    yield RuleCase(
+        "spec.environment", "atari is for games", _atari("ALE/Pong-v5"), _atari("PongNoFrameskip-v4")
+    )
     two = {"replicas": 2}
     yield RuleCase("spec", "replay is for", job(DEDICATED | {"replay": two}), spec(replay=two))
     yield RuleCase(
@@ -170,5 +172,5 @@ def _of_minibatches() -> Iterator[RuleCase]:
     )
 
 
-def _atari() -> Json:
-    return spec(environment=SHORTEST["environment"] | {"atari": {}})
+def _atari(id: str) -> Json:
+    return spec(environment={"id": id, "atari": {}})

@@ -64,6 +64,8 @@ class Node:
     def _start(self) -> Json:
         """A spec in which the field may have all its values."""
         match self.path:
+            case ("spec", "environment", "atari", *_):
+                return SHORTEST | {"environment": {"id": "ALE/Pong-v5"}}
             case ("spec", "replay", *_):
                 return DEDICATED
             case ("spec", "algorithm", algorithm, "aggregate", str(field)):

@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 NOT_CHECKED = "some validation rules were not checked because the object was invalid"
 """Beside other complaints the API server adds this one, which says nothing of the manifest."""
-OF_A_WHOLE = ("not built yet", "ppo needs aggregate.mode Sync")
+OF_A_WHOLE = ("ppo needs aggregate.mode Sync",)
 """In the refusal of something as a whole, whatever is in it: everything else about it is judged all the same."""
 AT_ONCE = 8
 CONTENT_TYPES = {

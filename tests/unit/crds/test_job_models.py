@@ -23,6 +23,7 @@ from rltraining_api.algorithms import (
     UserAlgorithm,
 )
 from rltraining_api.algorithms.gradients import A3cAggregate
+from rltraining_api.environment import Atari
 from rltraining_api.introspect import child_model
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import LEARNERS_MAX, NAME_MAX, ROLES, SAMPLERS_MAX, parse_pod_name, pod_name
@@ -182,7 +183,19 @@ def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
             {"algorithm": {"ddpgApex": {"batchSize": 20_000}}},
             "replay.minimum must be at least batchSize (20000), got 10000",
         ),
-        ({"environment": {"id": "ALE/Pong-v5", "atari": {}}}, "is not built yet"),
+        (
+            {"environment": {"id": "PongNoFrameskip-v4", "atari": {}}},
+            "atari is for games of the Arcade Learning Environment: environment.id ALE/<Game>-v5, got PongNo",
+        ),
+        ({"environment": {"id": "ale_py:ALE/Pong-v5", "atari": {}}}, "atari is for games of"),
+        (
+            {"environment": {"id": "ALE/Pong-v5", "kwargs": {"frameskip": 4}}},
+            "kwargs.frameskip is not for ALE/Pong-v5: set atari.frameSkip instead",
+        ),
+        (
+            {"environment": {"id": "ALE/Pong-v5", "atari": {}, "kwargs": {"batch_size": 4}}},
+            "kwargs.batch_size is not for ALE/Pong-v5: leave it out",
+        ),
         ({"stop": {}}, "at least one rule is needed"),
         ({"checkpoint": {"uri": "s3://b/p", "volume": {"claimName": "c"}}}, "exclude each other"),
         ({"checkpoint": {"volume": {}}}, "exactly one claim is needed"),
@@ -207,6 +220,20 @@ def test_rules_between_fields(spec: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError) as caught:
         job(**spec)
     assert sentence in str(caught.value)
+
+
+def test_games_are_preprocessed_as_published_unless_atari_says_otherwise() -> None:
+    def preprocessing(**environment: Any) -> Atari | None:
+        return job(environment=environment).spec.environment.preprocessing
+
+    published = preprocessing(id="ALE/Pong-v5")
+    assert published == Atari()
+    assert (published.frame_skip, published.frame_stack, published.screen_size) == (4, 4, 84)
+    assert (published.sticky_actions, published.noop_max) == (0.25, 30)
+    changed = preprocessing(id="ALE/MsPacman-v5", atari={"stickyActions": 0}, kwargs={"num_threads": 2})
+    assert changed == Atari(sticky_actions=0)
+    for id in ("CartPole-v1", "PongNoFrameskip-v4", "ale_py:ALE/Pong-v5"):
+        assert preprocessing(id=id, kwargs={"frameskip": 4}) is None
 
 
 @pytest.mark.parametrize(

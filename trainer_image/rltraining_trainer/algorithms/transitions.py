@@ -150,9 +150,8 @@ class TransitionCollector:
         Raises:
             Diverged: an observation, a reward or a value is NaN or infinite.
         """
-        new, rewards = self._steps()
-        ended = new.terminated | new.truncated
-        returns, lengths = self._episodes.add(rewards, ended, new.valid, self._greedier)
+        new, rewards, over = self._steps()
+        returns, lengths = self._episodes.add(rewards, over, new.valid, self._greedier)
         rows = new if self._carried is None else _join(self._carried, new)
         complete = max(0, len(rows.valid) - self.n_step)
         transitions, priorities = self._transitions(rows, complete)
@@ -162,13 +161,13 @@ class TransitionCollector:
             priorities=priorities,
             steps=int(new.valid.sum()),
             pending=int(self._carried.valid.sum()),
-            episodes=int(ended.sum()),
+            episodes=int(over.sum()),
             episode_return=torch.from_numpy(returns),
             episode_length=torch.from_numpy(lengths),
         )
 
-    def _steps(self) -> tuple[_Rows, np.ndarray]:
-        """The next T rows, and the rewards ``[T, B]`` as the environments gave them."""
+    def _steps(self) -> tuple[_Rows, np.ndarray, np.ndarray]:
+        """The next T rows; the rewards ``[T, B]`` as the environments gave them; ``[T, B]`` where episodes ended."""
         length, observation, first = self.length, self._observation, self._first
         shape = (length, len(observation))
         observations, firsts = (
@@ -176,7 +175,7 @@ class TransitionCollector:
             np.empty(shape, bool),
         )
         rewards = np.empty(shape, np.float32)
-        terminated, truncated, valid = (np.empty(shape, bool) for _ in range(3))
+        terminated, truncated, over, valid = (np.empty(shape, bool) for _ in range(4))
         final, finals, final_values = np.full(shape, -1), [observation[:0]], [np.zeros(0, np.float32)]
         observation_rows, first_rows = (torch.from_numpy(array).unbind() for array in (observations, firsts))
         acted: list[Acted] = []
@@ -185,10 +184,10 @@ class TransitionCollector:
             observations[t], firsts[t] = observation, first
             acted.append(self.actor.act(observation_rows[t], first_rows[t]))
             step = self.stepper.step(self.actor.to_environment(acted[t].action))
-            rewards[t], valid[t] = step.reward, step.valid
+            rewards[t], valid[t], over[t] = step.reward, step.valid, step.over
             terminated[t], truncated[t] = step.terminated, step.truncated
             if step.final is not None:
-                (ended,) = np.nonzero(step.terminated | step.truncated)
+                (ended,) = np.nonzero(step.over)
                 final[t, ended] = sum(map(len, finals)) + np.arange(len(ended))
                 finals.append(step.final[ended])
                 final_values.append(self._values(finals[-1], goes_on=~step.terminated[ended]))
@@ -213,7 +212,7 @@ class TransitionCollector:
             finals=np.concatenate(finals),
             final_values=np.concatenate(final_values),
         )
-        return rows, rewards
+        return rows, rewards, over
 
     def _check_finite(self, name: str, seen: np.ndarray, suspect: np.ndarray) -> None:
         """Raises Diverged if something in ``seen`` is not finite, for which ``suspect`` may be the reason."""

@@ -98,7 +98,7 @@ class UnrollCollector:
         observations = np.empty((length + 1, *observation.shape), observation.dtype)
         firsts = np.empty((length + 1, batch), bool)
         rewards = np.empty((length, batch), np.float32)
-        terminated, truncated, valid = (np.empty((length, batch), bool) for _ in range(3))
+        terminated, truncated, over, valid = (np.empty((length, batch), bool) for _ in range(4))
         bootstraps = np.zeros((length, batch), np.float32)
         # The network sees a step's row as a tensor on the same memory, whatever kind of array the environment gave;
         # of a beginning only if there is a state to be forgotten.
@@ -114,7 +114,7 @@ class UnrollCollector:
             step = self.stepper.step(distribution.to_environment(action))
             policies.append(policy)
             actions.append(action)
-            rewards[t], valid[t] = step.reward, step.valid
+            rewards[t], valid[t], over[t] = step.reward, step.valid, step.over
             terminated[t], truncated[t] = step.terminated, step.truncated
             if step.final is not None and step.truncated.any():
                 value = self.network.value(torch.from_numpy(step.final), state).numpy()
@@ -123,8 +123,7 @@ class UnrollCollector:
 
         observations[length], firsts[length] = observation, first
         self._observation, self._first, self._state = observation, first, state
-        ended = terminated | truncated
-        returns, lengths = self._episodes.add(rewards, ended, valid)
+        returns, lengths = self._episodes.add(rewards, over, valid)
         if self.reward_clip is not None:
             rewards = rewards.clip(-self.reward_clip, self.reward_clip)
         action, policy = torch.stack(actions), torch.stack(policies)
@@ -133,7 +132,9 @@ class UnrollCollector:
             action=action,
             log_prob=distribution.log_prob(policy, action),
             reward=torch.from_numpy(rewards * np.float32(self.reward_scale) + bootstraps),
-            ended=torch.from_numpy(terminated if self.stepper.shows_last_observation else ended),
+            ended=torch.from_numpy(
+                terminated if self.stepper.shows_last_observation else terminated | truncated
+            ),
             valid=torch.from_numpy(valid),
             first=torch.from_numpy(firsts),
             state=initial_state,

@@ -18,13 +18,20 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
 
     Uses the environment's own ``vector_entry_point`` where it has one (the whole batch is then one computation), else
     gymnasium's ``SyncVectorEnv``. A single environment is no batch: it is made by its ``entry_point`` (``SingleEnvironment``),
-    unless what that makes has other spaces than the ``vector_entry_point``'s, or takes other keywords.
+    unless what that makes has other spaces than the ``vector_entry_point``'s, or takes other keywords. Games of the Arcade
+    Learning Environment are ``AtariGames``.
     ``kwargs`` (such as ``render_mode``) come on top of ``spec.kwargs``.
 
     Raises:
         BadConfiguration: no environment of that id.
         UserCodeError: its module or its constructor raised.
     """
+    atari = spec.preprocessing
+    if atari is not None:
+        from rltraining_trainer.environments.atari import (
+            AtariGames,
+        )  # a tenth of a second that only games cost
+
     id = _import_and_strip_module(spec.id)
     try:
         registered = gym.spec(id)
@@ -37,6 +44,8 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
         options["max_episode_steps"] = spec.max_episode_steps
     vectorised = registered.vector_entry_point is not None and not registered.additional_wrappers
     try:
+        if atari is not None:
+            return AtariGames(registered.kwargs["game"], num_envs, atari, **options)
         if vectorised:
             batch = gym.make_vec(id, num_envs=num_envs, vectorization_mode="vector_entry_point", **options)
             return batch if num_envs > 1 else _single_like(batch, id, options) or batch

@@ -12,6 +12,9 @@ Disabled    the episode's last          (the caller resets)                     
 
 A ``Step`` says it once for all: ``valid`` tells which rows were real steps, ``first`` which observations begin an episode,
 and ``final`` holds the last observations that are not in the stream.
+
+Infos may have ``life_lost`` ``[B]`` bool: what is learnt from ends there, with a terminal state, and begins anew with the same
+observation, while the episode goes on.
 """
 
 from __future__ import annotations
@@ -33,10 +36,11 @@ class Step:
     Attributes:
         observation: ``[B, ...]``, what to act on next: float32 if it is of floats, else as the observation space says.
         reward: ``[B]`` float32.
-        terminated: ``[B]`` bool, the episode reached a terminal state: nothing follows.
+        terminated: ``[B]`` bool, a terminal state was reached: nothing follows that is to be learnt from.
         truncated: ``[B]`` bool, the episode was cut off: its value goes on.
+        over: ``[B]`` bool, the episode ended; a life that was lost terminates without ending it.
         valid: ``[B]`` bool, False where the environment only reset itself and the action was ignored.
-        first: ``[B]`` bool, ``observation`` begins an episode.
+        first: ``[B]`` bool, ``observation`` begins an episode, or a life.
         final: ``[B, ...]`` or None, the last observation of episodes that ended here, where ``observation`` is not it.
     """
 
@@ -44,6 +48,7 @@ class Step:
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
+    over: np.ndarray
     valid: np.ndarray
     first: np.ndarray
     final: np.ndarray | None
@@ -67,7 +72,7 @@ class Stepper:
         self._dtype = np.dtype(np.float32) if dtype is None or np.issubdtype(dtype, np.floating) else dtype
         self._all = np.ones(environments.num_envs, bool)
         self._none = np.zeros(environments.num_envs, bool)
-        self._ended = self._none
+        self._over = self._none
         self._resting = 0  # environments whose next step only resets them
         self.steps = self.episodes = 0
         """Environment steps that were taken, and episodes that ended in them."""
@@ -79,7 +84,7 @@ class Stepper:
         with user_code(f"environment {self.name!r}: reset"):
             observation, _ = self.environments.reset(seed=seed)
             observation = np.asarray(observation, self._dtype)
-        self._ended, self._resting = self._none, 0
+        self._over, self._resting = self._none, 0
         expected = (self.environments.num_envs, *(self.environments.single_observation_space.shape or ()))
         if observation.shape != expected:
             raise UserCodeError(
@@ -96,18 +101,20 @@ class Stepper:
             # Views where the types are right already; a vector environment of the user's may return others.
             observation, reward = np.asarray(observation, self._dtype), np.asarray(reward, np.float32)
             terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
-            ended = terminated | truncated
+            over = terminated | truncated
             if self.shows_last_observation:
-                valid, first, final = ~self._ended, self._ended, None
-                self._ended = ended
+                valid, first, final = ~self._over, self._over, None
+                self._over = over
             else:
-                valid, first, final = self._all, ended, None
-                if ended.any():
-                    observation, final = self._final(observation, ended, info)
+                valid, first, final = self._all, over, None
+                if over.any():
+                    observation, final = self._final(observation, over, info)
+            if "life_lost" in info:
+                terminated, first = terminated | info["life_lost"], first | info["life_lost"]
         except (Exception, SystemExit) as error:
             raise user_code_error(f"environment {self.name!r}: step", error) from error
-        self._count(int(np.count_nonzero(ended)), time.perf_counter() - began)
-        return Step(observation, reward, terminated, truncated, valid, first, final)
+        self._count(int(np.count_nonzero(over)), time.perf_counter() - began)
+        return Step(observation, reward, terminated, truncated, over, valid, first, final)
 
     def _count(self, ended: int, seconds: float) -> None:
         self.steps += self.environments.num_envs - self._resting
@@ -116,14 +123,14 @@ class Stepper:
         self.seconds += seconds
 
     def _final(
-        self, observation: np.ndarray, ended: np.ndarray, info: dict[str, Any]
+        self, observation: np.ndarray, over: np.ndarray, info: dict[str, Any]
     ) -> tuple[np.ndarray, np.ndarray]:
         """(observations to go on with, last observations of the ended episodes)."""
         final = observation.copy()
         if self._mode is AutoresetMode.DISABLED:
-            observation, _ = self.environments.reset(options={"reset_mask": ended})
+            observation, _ = self.environments.reset(options={"reset_mask": over})
             return np.asarray(observation, self._dtype), final
-        final[ended] = np.stack(list(info["final_obs"][ended]))
+        final[over] = np.stack(list(info["final_obs"][over]))
         return observation, final
 
     def close(self) -> None:

@@ -107,7 +107,7 @@ def play(
             observation, first = step.observation, step.first
             returns += step.reward
             lengths += step.valid
-            (ended,) = np.nonzero(step.terminated | step.truncated)
+            (ended,) = np.nonzero(step.over)
             yield [(int(i), Episode(float(returns[i]), int(lengths[i]))) for i in ended]
             returns[ended], lengths[ended] = 0.0, 0
     finally:

@@ -1,0 +1,301 @@
+"""Games of the Arcade Learning Environment: what is seen of them, and where they end."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import ale_py
+import numpy as np
+import pytest
+import torch
+from ale_py.roms import get_rom_path
+from rltraining_api.environment import Environment
+from rltraining_api.network import Network
+from rltraining_trainer.algorithms.transitions import Acted, TransitionCollector
+from rltraining_trainer.algorithms.unrolls import UnrollCollector
+from rltraining_trainer.environments import EpisodeTracker, Step, Stepper, make_environments
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.networks import build_actor_critic
+
+B, DISCOUNT = 2, 0.9
+FIRE = 1
+LUMINANCE = np.array([0.299, 0.587, 0.114])
+
+
+def games(
+    game: str = "Breakout", count: int = B, *, max_episode_steps: int | None = None, **atari: Any
+) -> Stepper:
+    """``atari``: fields in camelCase; actions do not stick unless they say so."""
+    spec = Environment.model_validate(
+        {"id": f"ALE/{game}-v5", "maxEpisodeSteps": max_episode_steps, "atari": {"stickyActions": 0} | atari}
+    )
+    return Stepper(make_environments(spec, count), spec.id)
+
+
+def play(stepper: Stepper, actions: np.ndarray, seed: int = 0) -> list[Step]:
+    """``actions`` ``[T, B]``."""
+    stepper.reset(seed)
+    return [stepper.step(action) for action in actions]
+
+
+def random_actions(steps: int, count: int = B, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 4, (steps, count))
+
+
+def fire(steps: int) -> np.ndarray:
+    """Breakout by somebody who does not move: a life is lost every 25 steps or so."""
+    return np.full((steps, B), FIRE)
+
+
+class Naive:
+    """One game, preprocessed as the papers say, a frame after the other."""
+
+    def __init__(self, game: str, *, colours: bool) -> None:
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self.ale = ale_py.ALEInterface()
+        self.ale.setFloat("repeat_action_probability", 0.0)
+        self.ale.loadROM(get_rom_path(game))
+        self.actions = self.ale.getMinimalActionSet()
+        self.colours = colours
+        self.stack = [np.zeros((84, 84, 3) if colours else (84, 84))] * 4
+
+    def reset(self) -> None:
+        self.ale.reset_game()
+        if ale_py.Action.FIRE in self.actions:
+            self.ale.act(ale_py.Action.FIRE)
+        self._see([self._screen()])
+
+    def step(self, action: int) -> float:
+        reward, screens = 0.0, []
+        for _ in range(4):
+            reward += self.ale.act(self.actions[action])
+            screens.append(self._screen())
+        self._see(screens[-2:])
+        return reward
+
+    def _screen(self) -> np.ndarray:
+        return self.ale.getScreenRGB() if self.colours else self.ale.getScreenGrayscale()
+
+    def _see(self, screens: list[np.ndarray]) -> None:
+        self.stack = [*self.stack[1:], shrunk(np.max(screens, 0), 84)]
+
+    def observation(self) -> np.ndarray:
+        stack = np.stack(self.stack)
+        return np.moveaxis(stack, -1, 1).reshape(12, 84, 84) if self.colours else stack
+
+
+def shrunk(screen: np.ndarray, size: int) -> np.ndarray:
+    """``[H, W, ...]`` as ``[size, size, ...]``: each pixel is the mean of the area that it covers."""
+    rows, columns = (_areas(length, size) for length in screen.shape[:2])
+    return np.einsum("ih,jw,hw...->ij...", rows, columns, screen.astype(float), optimize=True)
+
+
+def _areas(length: int, size: int) -> np.ndarray:
+    """``[size, length]``: the share that each old pixel has in each new one."""
+    borders = np.linspace(0, length, size + 1)
+    pixel = np.arange(length)
+    overlap = np.minimum(borders[1:, None], pixel + 1) - np.maximum(borders[:-1, None], pixel)
+    return overlap.clip(0) * size / length
+
+
+@pytest.mark.parametrize("grayscale", [True, False])
+@pytest.mark.parametrize("game", ["MsPacman", "SpaceInvaders"])  # which has no FIRE, and which has
+def test_a_game_is_seen_as_published(game: str, grayscale: bool) -> None:
+    stepper = games(game, 1, noopMax=0, grayscale=grayscale)
+    naive = Naive(re.sub("(?<=.)(?=[A-Z])", "_", game).lower(), colours=not grayscale)
+    naive.reset()
+    observation = stepper.reset(0)
+    assert observation.dtype == np.uint8
+    assert observation.shape == (1, *stepper.environments.single_observation_space.shape)
+    rewards = 0.0
+    for action in random_actions(90, 1):
+        assert np.abs(observation[0] - naive.observation()).max() < 1.01  # rounding
+        step = stepper.step(action)
+        reward, observation = naive.step(action[0]), step.observation
+        assert step.reward == reward
+        rewards += reward
+    assert rewards > 0
+
+
+def test_what_the_preprocessing_says_is_the_shape() -> None:
+    environments = games("Pong", 2, frameStack=3, screenSize=40, fullActionSpace=True).environments
+    assert environments.single_observation_space.shape == (3, 40, 40)
+    assert environments.single_action_space.n == 18
+    assert games("Pong", 2).environments.single_action_space.n == 6
+
+
+def test_a_game_without_atari_is_preprocessed_with_the_defaults() -> None:
+    environments = make_environments(Environment(id="ALE/Pong-v5"), 2)
+    assert environments.single_observation_space.shape == (4, 84, 84)
+
+
+def test_episodes_begin_with_fewer_no_ops_than_noop_max() -> None:
+    _, info = games(count=8, noopMax=8).environments.reset(seed=0)
+    frames = set(info["episode_frame_number"].tolist())
+    assert frames <= set(range(1, 8))
+    assert len(frames) > 2
+
+
+def test_the_same_seed_plays_the_same_games_and_each_environment_another() -> None:
+    def observations(seed: int) -> np.ndarray:
+        return np.stack([step.observation for step in play(games(stickyActions=0.5), actions, seed)])
+
+    actions = random_actions(40, 1).repeat(B, 1)
+    first = observations(2**31 - 1)
+    assert np.array_equal(first, observations(2**31 - 1))
+    assert not np.array_equal(first, observations(1))
+    assert not np.array_equal(first[:, 0], first[:, 1])
+
+
+def test_sticky_actions_are_of_the_emulator() -> None:
+    actions = random_actions(40, 1).repeat(B, 1)
+    plain, sticky = (play(games(noopMax=0, stickyActions=p), actions) for p in (0, 0.25))
+    assert all((step.observation == step.observation[0]).all() for step in plain)
+    assert not all((step.observation == step.observation[0]).all() for step in sticky)
+
+
+@pytest.fixture(scope="module")
+def plain() -> list[Step]:
+    return play(games(), fire(160))
+
+
+@pytest.fixture(scope="module")
+def lives() -> list[Step]:
+    """The same games."""
+    return play(games(lifeLossEndsEpisode=True), fire(160))
+
+
+def test_a_lost_life_is_terminal_for_learning_and_the_game_goes_on(
+    plain: list[Step], lives: list[Step]
+) -> None:
+    for before, step in zip(plain, lives, strict=True):
+        assert np.array_equal(step.observation, before.observation)
+        assert np.array_equal(step.reward, before.reward)
+        assert np.array_equal(step.over, before.over)
+        assert np.array_equal(step.valid, before.valid)
+        assert np.array_equal(before.over, before.terminated)
+        lost = step.terminated & ~step.over
+        assert np.array_equal(step.first, before.first | lost)
+        assert step.valid[lost].all()
+    for b in range(B):
+        ends = [bool(step.over[b]) for step in lives if step.terminated[b]]
+        assert ends[:5] == [False] * 4 + [True], "five lives a game"
+
+
+def test_a_game_that_is_over_is_shown_and_then_reset(plain: list[Step]) -> None:
+    for b in range(B):
+        (end,) = [t for t, step in enumerate(plain) if step.over[b]][:1]
+        assert plain[end].valid[b]
+        assert not plain[end].first[b]
+        after = plain[end + 1]
+        assert after.first[b]
+        assert not any((after.valid[b], after.over[b], after.terminated[b]))
+        assert after.observation[b][:3].max() == 0, "frames before a game are black"
+        assert plain[end + 2].valid[b]
+
+
+def test_max_episode_steps_truncates_a_game() -> None:
+    steps = play(games(max_episode_steps=7), random_actions(8))
+    assert [step.truncated.all() for step in steps] == [False] * 6 + [True, False]
+    assert not any(step.terminated.any() for step in steps)
+
+
+def test_returns_are_those_of_whole_games_though_lives_and_clipped_rewards_are_learnt_from() -> None:
+    stepper = games("SpaceInvaders", lifeLossEndsEpisode=True, max_episode_steps=400)
+    spaces = stepper.environments.single_observation_space, stepper.environments.single_action_space
+    network, distribution = build_actor_critic(
+        Network.model_validate({"natureCnn": {"hiddenSize": 8}}), *spaces
+    )
+    collector = UnrollCollector(network, distribution, stepper, 410, DISCOUNT, 1.0, 1.0, seed=0)
+    torch.manual_seed(0)
+    unroll = collector.collect()
+    ended, valid, first = (unroll[name].numpy() for name in ("ended", "valid", "first"))
+
+    again = play(games("SpaceInvaders", max_episode_steps=400), unroll["action"].numpy())
+    rewards, over, really = (
+        np.stack([getattr(step, name) for step in again]) for name in ("reward", "over", "valid")
+    )
+    assert rewards.max() > 1
+    assert np.array_equal(unroll["reward"], rewards.clip(-1, 1))
+    assert np.array_equal(valid, really)
+    returns, lengths = EpisodeTracker(B).add(rewards, over, really)
+    assert len(returns) >= B
+    assert unroll["episode_return"].tolist() == returns.tolist()
+    assert unroll["episode_length"].tolist() == lengths.tolist()
+    assert ended.sum() > over.sum(), "lives were lost"
+    assert first[1:][ended & ~over].all()
+
+
+class Still:
+    """An actor that fires, and thinks that all is worth 1."""
+
+    def place(self, environments: range, total: int) -> None:
+        pass
+
+    def act(self, observation: torch.Tensor, first: torch.Tensor) -> Acted:
+        ones = torch.ones(len(observation))
+        return Acted(ones.long(), ones, ones)
+
+    def value(self, observation: torch.Tensor) -> torch.Tensor:
+        return torch.ones(len(observation))
+
+    def to_environment(self, action: torch.Tensor) -> np.ndarray:
+        return action.numpy()
+
+
+def test_transitions_end_with_a_life_and_episodes_with_the_game(lives: list[Step]) -> None:
+    stepper = games(lifeLossEndsEpisode=True)
+    told = range(B), 1  # all of them are in the greedier half
+    collector = TransitionCollector(Still(), stepper, 160, 3, DISCOUNT, 1.0, 1.0, 0, *told)
+    block = collector.collect()
+    lost = [t for t, step in enumerate(lives) for _ in range(step.terminated.sum())]
+    over = sum(int(step.over.sum()) for step in lives)
+
+    begun = [start for t in lost for start in (t - 2, t - 1, t) if start < 160 - 3]
+    assert int((block.transitions["discount"] == 0).sum()) == len(begun)
+    assert block.episodes == len(block.episode_return) == over
+    assert len(lost) > 4 * over > 0
+
+
+def test_a_game_is_shown_in_colours_as_it_is_played() -> None:
+    spec = Environment.model_validate(
+        {"id": "ALE/Breakout-v5", "atari": {"stickyActions": 0.25, "noopMax": 30}}
+    )
+    stepper = Stepper(make_environments(spec, B, render_mode="rgb_array"), spec.id)
+    environments = stepper.environments
+    assert environments.metadata["render_fps"] == 15
+    stepper.reset(0)
+    resets = 0
+    for t, action in enumerate(fire(160)):
+        step = stepper.step(action)
+        resets += int((~step.valid).sum())
+        if t % 10 == 0 or step.over.any():
+            for observed, shown in zip(step.observation, environments.render(), strict=True):
+                assert shown.shape == (210, 160, 3)
+                difference = np.abs(shrunk(shown @ LUMINANCE, 84) - observed[-1])
+                assert difference.max() < 10  # the maximum of two frames is taken of colours, or of greys
+    assert resets > 0
+
+
+@pytest.mark.parametrize(
+    ("id", "kwargs", "sentence"),
+    [
+        (
+            "ALE/Pnog-v5",
+            {},
+            r"spec\.environment\.id: there is no environment 'ALE/Pnog-v5': .*Did you mean: `Pong`.*",
+        ),
+        (
+            "ALE/Pong-v5",
+            {"mode": 1},
+            r"spec\.environment\.kwargs: 'ALE/Pong-v5' does not take them: .*'mode'.*",
+        ),
+    ],
+)
+def test_what_is_no_game_or_no_keyword_is_one_sentence(
+    id: str, kwargs: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(BadConfiguration) as caught:
+        make_environments(Environment(id=id, kwargs=kwargs), 2)
+    assert re.fullmatch(sentence, str(caught.value)), str(caught.value)

@@ -1,0 +1,109 @@
+"""Games of the Arcade Learning Environment, preprocessed as published, many stepped together by its own threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from rltraining_api.environment import Atari
+
+FRAMES_PER_SECOND = 60
+MAX_FRAMES = 108_000
+"""Half an hour of play, after which episodes are truncated (Machado et al. 2018, and the registration of the -v5 games)."""
+MOST_FRAMES = 2**30  # ALE counts them in 32 bits
+SCREEN: dict[str, Any] = {"img_height": 210, "img_width": 160, "grayscale": False, "stack_num": 1}
+
+
+class AtariGames(AtariVectorEnv):
+    """B games: observations ``[B, stack, H, W]`` uint8, or with colours ``[B, stack * 3, H, W]``; rewards are the game's own.
+
+    At most ``torch.get_num_threads()`` threads step them, as acting in them does: cores that this process was given. With
+    ``life_loss_ends_episode`` infos have ``life_lost`` ``[B]`` bool: a life was lost and the game goes on.
+    """
+
+    def __init__(
+        self,
+        game: str,
+        num_envs: int,
+        atari: Atari,
+        *,
+        max_episode_steps: int | None = None,
+        render_mode: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """``game``: name of the ROM, such as ``space_invaders``. ``kwargs`` go to ALE's constructor."""
+        frames = MAX_FRAMES if max_episode_steps is None else max_episode_steps * atari.frame_skip
+        options: dict[str, Any] = {
+            "num_threads": min(num_envs, torch.get_num_threads()),
+            "autoreset_mode": AutoresetMode.NEXT_STEP,
+            "frameskip": atari.frame_skip,
+            "noop_max": atari.noop_max,
+            "repeat_action_probability": atari.sticky_actions,
+            "full_action_space": atari.full_action_space,
+            "max_num_frames_per_episode": min(frames, MOST_FRAMES),
+            "reward_clipping": False,
+            **kwargs,
+        }
+        super().__init__(
+            game,
+            num_envs,
+            img_height=atari.screen_size,
+            img_width=atari.screen_size,
+            grayscale=atari.grayscale,
+            stack_num=atari.frame_stack,
+            **options,
+        )
+        self.metadata = {
+            "autoreset_mode": AutoresetMode.NEXT_STEP,
+            "render_modes": ["rgb_array"],
+            "render_fps": FRAMES_PER_SECOND / atari.frame_skip,
+        }
+        self.render_mode = render_mode
+        # The emulators show nobody their screens: the same games are played beside these, with colours and uncut.
+        self._screens = AtariVectorEnv(game, num_envs, **options, **SCREEN) if render_mode else None
+        self._shown: np.ndarray | None = None
+        self._lives = np.zeros(num_envs, np.int32) if atari.life_loss_ends_episode else None
+        if not atari.grayscale:
+            channels = atari.frame_stack * 3
+            shape = (channels, atari.screen_size, atari.screen_size)
+            self.single_observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
+            self.observation_space = batch_space(self.single_observation_space, num_envs)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """``seed``: an int or None."""
+        seeds: Any = None
+        if seed is not None or self._screens is not None:
+            seeds = np.random.SeedSequence(seed).generate_state(self.num_envs) >> 1  # ALE takes 31 bits
+        if self._screens is not None:
+            frames, _ = self._screens.reset(seed=seeds, options=options)
+            self._shown = frames[:, 0]
+        observation, info = super().reset(seed=seeds, options=options)
+        if self._lives is not None:
+            self._lives = info["lives"]
+        return self._channels_first(observation), info
+
+    def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        if self._screens is not None:
+            frames, *_ = self._screens.step(actions)
+            self._shown = frames[:, 0]
+        observation, reward, terminated, truncated, info = super().step(actions)
+        if self._lives is not None:
+            # Without lives some games (Q*bert) go on for a few frames until they are over.
+            info["life_lost"] = (info["lives"] < self._lives) & (info["lives"] > 0) & ~terminated
+            self._lives = info["lives"]
+        return self._channels_first(observation), reward, terminated, truncated, info
+
+    def render(self) -> tuple[np.ndarray, ...] | None:
+        """What each game shows, ``[210, 160, 3]`` uint8, if ``render_mode`` asks for it."""
+        return None if self._shown is None else tuple(self._shown)
+
+    def _channels_first(self, observation: np.ndarray) -> np.ndarray:
+        """Stacks of colour frames ``[B, stack, H, W, 3]`` as networks take them."""
+        if self.grayscale:
+            return observation
+        return np.moveaxis(observation, -1, 2).reshape(self.observation_space.shape)
