@@ -102,7 +102,7 @@ def _default(field: dict[str, Any]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,}".replace(",", " ") if isinstance(value, int) else f"{value:g}".replace("e+0", "e")
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}".replace("e+0", "e")
 
 
 def _cell(text: str) -> str:

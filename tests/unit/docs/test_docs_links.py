@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from pages import DOCS, LINK, ROOT, anchors, pages, prose
+from docs_pages import DOCS, LINK, ROOT, anchors, pages, prose
 
 MADE = re.compile(r"<!-- (?:fields|commands)")
 """A page with parts that are made when the site is built: `make docs` checks the anchors in these."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from pages import ROOT, Block, blocks
+from docs_pages import ROOT, Block, blocks
 from rltraining_api.errors import ManifestError
 from rltraining_api.manifest import load_manifest, parse_job
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
-from pages import DOCS, ROOT
+from docs_pages import DOCS, ROOT
 
 RUNBOOK = (DOCS / "operations" / "runbook.md").read_text()
 WORD = re.compile(r"[A-Z][a-z]+[A-Za-z]*|OOMKilled")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 ENTRANCES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "tests/cluster/README.md")
 """Pages outside docs/."""
@@ -29,6 +31,32 @@ class Block:
         return f"{self.page}:{self.line}"
 
 
+@dataclass(frozen=True)
+class Command:
+    """What a page tells people to type."""
+
+    page: str
+    line: int
+    text: str
+    """Without the comment that follows it; lines that go on are one."""
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line} {self.text[:50]}"
+
+    def simple(self) -> Iterator[list[str]]:
+        """The words of each command in it: of both sides of a pipe, of what a loop repeats."""
+        shell = shlex.shlex(self.text, posix=True, punctuation_chars=";|&")
+        shell.whitespace_split = True
+        words: list[str] = []
+        for token in [*shell, ";"]:
+            if set(token) <= set(";|&"):
+                if words:
+                    yield words
+                words = []
+            elif token not in ("do", "done"):
+                words.append(token)
+
+
 @cache
 def pages() -> dict[str, str]:
     """Texts by path in the repository."""
@@ -44,6 +72,22 @@ def blocks(language: str) -> list[Block]:
         for match in FENCE.finditer(text)
         if match[3] == language
     ]
+
+
+def commands() -> list[Command]:
+    """Of all blocks ```console: what follows a `$ `."""
+    found = []
+    for block in blocks("console"):
+        lines = block.text.splitlines()
+        for number, line in enumerate(lines, block.line + 1):
+            if not line.startswith("$ "):
+                continue
+            following = iter(lines[number - block.line :])
+            text = line[2:]
+            while text.endswith("\\"):
+                text = text[:-1] + next(following).strip()
+            found.append(Command(block.page, number, re.sub(r"\s+#\s.*$", "", text).strip()))
+    return found
 
 
 def prose(text: str) -> str:
