@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from tests.cluster.errors import ClusterError
@@ -38,6 +39,23 @@ def install() -> None:
             _apt("install", "-y", "--no-install-recommends", *packages)
 
 
+def unpack(package: str, folder: Path) -> None:
+    """A package's files into a folder: nothing is installed, no service begins, and no root is needed. Raises ClusterError."""
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise ClusterError(f"there is no apt-get here to have Debian's package {package} of")
+    with step(f"unpack {package}", slow="seconds"), tempfile.TemporaryDirectory() as download:
+        try:
+            _apt("download", package, folder=download)
+        except ClusterError:
+            if os.geteuid() != 0:
+                raise
+            _apt("update")  # its lists are old, or were never there
+            _apt("download", package, folder=download)
+        (archive,) = Path(download).glob("*.deb")
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["dpkg-deb", "-x", archive, folder], check=True)
+
+
 def _there(program: str) -> bool:
     # /usr/sbin is where some of them are, and not on everybody's PATH.
     return (
@@ -46,10 +64,11 @@ def _there(program: str) -> bool:
     )
 
 
-def _apt(*arguments: str) -> None:
+def _apt(*arguments: str, folder: str | None = None) -> None:
     done = subprocess.run(
         ["apt-get", "-qq", *arguments],
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,

@@ -1,0 +1,143 @@
+"""A Prometheus of Debian's, which scrapes what it is told to and answers queries."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import pytest
+
+from tests.cluster.debian import unpack
+from tests.cluster.errors import ClusterError
+from tests.cluster.locks import alone
+from tests.cluster.places import Places
+
+SECONDS = 30.0
+"""How long anything may take; nothing does."""
+INTERVAL = "250ms"
+OPERATOR, PODS = "rltraining-operator", "rltraining-jobs"
+"""What is scraped."""
+
+
+class Programs(NamedTuple):
+    prometheus: Path
+    promtool: Path
+
+
+def programs() -> Programs:
+    """Those of this machine, or of Debian's package, which is unpacked once. Skips the test where there are none."""
+    found = [shutil.which(name) for name in Programs._fields]
+    if all(found):
+        return Programs(*map(Path, filter(None, found)))
+    places = Places()
+    folder = places.cache / "prometheus"
+    unpacked = Programs(*(folder / "usr" / "bin" / name for name in Programs._fields))
+    with alone(places, "prometheus"):
+        if not all(program.exists() for program in unpacked):
+            try:
+                unpack("prometheus", folder)
+            except ClusterError as error:
+                pytest.skip(f"no Prometheus: put `prometheus` and `promtool` on PATH; {error}")
+    return unpacked
+
+
+class Prometheus:
+    """A running one. Targets come and go."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._url, self._folder = url, folder
+
+    def scrape(self, job: str, ports: Mapping[str, int], **labels: str) -> None:
+        """From now on these pods of this host, and no others, with such labels as discovery gives them."""
+        found = [
+            {"targets": [f"127.0.0.1:{port}"], "labels": {"pod": pod, **labels}}
+            for pod, port in ports.items()
+        ]
+        new = self._folder / "new"
+        new.write_text(json.dumps(found))
+        new.rename(self._folder / f"{job}.json")
+
+    def query(self, expression: str, at: float) -> list[dict[str, Any]]:
+        """What an instant query finds. AssertionError: Prometheus refuses it."""
+        return list(self.get(f"query?{urlencode({'query': expression, 'time': at})}")["result"])
+
+    def within(self, expression: str, start: float, end: float) -> set[float]:
+        """The moments of these, a quarter of a second apart, at which a query finds something, as a panel would draw it."""
+        arguments = {"query": expression, "start": start, "end": end, "step": 0.25}
+        result = self.get(f"query_range?{urlencode(arguments)}")["result"]
+        return {moment for series in result for moment, _ in series["values"]}
+
+    def get(self, path: str) -> Any:
+        """`data` of the HTTP API's answer."""
+        try:
+            with urlopen(f"{self._url}/api/v1/{path}", timeout=SECONDS) as answer:
+                return json.load(answer)["data"]
+        except HTTPError as error:
+            raise AssertionError(f"{path}: {error.read().decode()}") from error
+
+    def until(self, expression: str) -> float:
+        """Wait until a query finds something; the moment at which it did."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            now = time.time()
+            if self.query(expression, now):
+                return now
+            assert time.monotonic() < deadline, (
+                f"nothing within {SECONDS} s: {expression}: {self.get('targets')}"
+            )
+            time.sleep(0.05)
+
+
+@contextmanager
+def prometheus(folder: Path, rules: Path) -> Iterator[Prometheus]:
+    """One that scrapes an operator, as the chart's ServiceMonitor says, and pods of jobs, and loads these rules."""
+    jobs = ({"job_name": OPERATOR, "honor_labels": True}, {"job_name": PODS})
+    configuration = {
+        "global": {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": "1s"},
+        "rule_files": [str(rules)],
+        "scrape_configs": [
+            job | {"file_sd_configs": [{"files": [f"{folder}/{job['job_name']}.json"]}]} for job in jobs
+        ],
+    }
+    (folder / "prometheus.yml").write_text(json.dumps(configuration))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [
+        str(programs().prometheus),
+        f"--config.file={folder}/prometheus.yml",
+        f"--web.listen-address={address}",
+        f"--storage.tsdb.path={folder}/data",
+    ]
+    log = folder / "prometheus.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, "GOMAXPROCS": "1"})
+    try:
+        server = Prometheus(f"http://{address}", folder)
+        deadline = time.monotonic() + SECONDS
+        while not _ready(address):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _ready(address: str) -> bool:
+    try:
+        with urlopen(f"http://{address}/-/ready", timeout=SECONDS):
+            return True
+    except URLError:
+        return False

@@ -1,0 +1,181 @@
+"""A real Prometheus scrapes the operator and runs of each dataflow: every query of the dashboard finds something."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from operator_process import Operator, operating
+from prometheus_server import OPERATOR, PODS, Prometheus, programs, prometheus
+from rltraining_trainer.metrics.exposition import LOSS_PREFIX, METRICS
+from training import KeptWarm, gradient_job, replay_job, small_job, training
+
+from tests.unit.charts.chart_files import CHART, alerts, queries
+from tests.unit.operator.kube.fake_api_server import Fault
+
+RULES = CHART / "files" / "alerts.yaml"
+RUNS = {
+    "unrolls": small_job(sampler={"replicas": 2}),
+    "replay": replay_job(replay={"minimum": 100}),
+    "gradients": gradient_job("a3c"),
+}
+LATELY = 1.0
+"""Seconds; members were scraped for as long."""
+NOT_TOLD = {"time", "run", "learner/longestWait"}
+"""What points of the curves hold that is no number of a run, or is told as a sum: the longest wait since the last point."""
+
+
+@dataclass
+class Seen:
+    """What Prometheus has scraped, and when each run was in the middle of it."""
+
+    server: Prometheus
+    moments: dict[str, float] = field(default_factory=dict)
+    points: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The last of each run's curve."""
+
+    def finds(self, query: str) -> bool:
+        """Whether a query of the dashboard finds anything in any of the runs, lately as they were in the middle of it."""
+        for run, moment in self.moments.items():
+            asked = {
+                "$__rate_interval": "30s",
+                "$job": OPERATOR,
+                "$namespace": "default",
+                "$run": run,
+            }
+            expression = query
+            for variable, value in asked.items():
+                expression = expression.replace(variable, value)
+            if self.server.within(expression, moment - LATELY, moment):
+                return True
+        return False
+
+
+@pytest.fixture(scope="module")
+def seen(warm: tuple[asyncio.Runner, KeptWarm], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    runner, runtime = warm
+    folder = tmp_path_factory.mktemp("scraped")
+    with prometheus(folder, RULES) as server:
+        seen = Seen(server)
+
+        async def happen() -> None:
+            async with operating(folder) as operator:
+                server.scrape(OPERATOR, {"rltraining-operator-0": operator.port})
+                await _go_through_everything(operator)
+                for name, job in RUNS.items():
+                    async with training(folder / name, runtime, job) as run:
+                        await run.until_ready()
+                        ports = {
+                            pod.name: run.cluster._ports.of(pod.name) for pod in run.cluster.pods(run.key)
+                        }
+                        server.scrape(PODS, ports, namespace="default", training_job=name)
+                        seen.moments[name] = await asyncio.to_thread(server.until, _in_full_swing(name))
+                        seen.points[name] = run.points[-1]
+
+        runner.run(happen())
+        yield seen
+
+
+async def _go_through_everything(operator: Operator) -> None:
+    """Of what the operator counts: a job runs, one fails, a request too."""
+    operator.server.faults.append(Fault("POST", "/pods", status=500))
+    for job in ("runs", "fails"):
+        await operator.submit(job)
+        for role in ("learner", "sampler"):
+            await operator.tell(
+                f"{job}-{role}-0", {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, ready=True
+            )
+    await operator.until(lambda: operator.phase("runs") == operator.phase("fails") == "Running")
+    ended = {"exitCode": 64, "reason": "Error", "message": "no such environment"}
+    await operator.tell("fails-learner-0", {"terminated": ended}, ready=False)
+    await operator.until(lambda: operator.phase("fails") == "Failed")
+
+
+def _in_full_swing(run: str) -> str:
+    """A query that finds something once every member was scraped twice while the run learns."""
+    members = f'count(count_over_time(rltraining_member_info{{training_job="{run}"}}[1m]) > 2) == 3'
+    learns = f'rate(rltraining_learner_updates_total{{training_job="{run}"}}[1m]) > 0'
+    return f"({members}) and on () ({learns})"
+
+
+def test_every_query_of_the_dashboard_finds_something(seen: Seen) -> None:
+    drawn = {(where, query) for where, query in queries() if where.startswith("panel")}
+    empty = {where: query for where, query in sorted(drawn) if not seen.finds(query)}
+    assert not empty, json.dumps(empty, indent=1)
+
+
+def test_every_choice_of_the_dashboard_has_something_to_choose_from(seen: Seen) -> None:
+    assert seen.server.get("label/training_job/values") == sorted(RUNS)
+    assert seen.finds('rltraining_leader{job="$job"}')
+    assert seen.finds('rltraining_jobs{job="$job"}')
+
+
+def test_no_alert_goes_off_but_of_the_job_whose_pods_are_only_said_to_run(seen: Seen) -> None:
+    rules = [rule for group in seen.server.get("rules")["groups"] for rule in group["rules"]]
+    assert {rule["name"] for rule in rules} == {rule["alert"] for rule in alerts()}
+    assert {rule["health"] for rule in rules} == {"ok"}, [rule.get("lastError") for rule in rules]
+    whole = int(LATELY / 0.25) + 1
+    lasting = {
+        rule["alert"]
+        for rule in alerts()
+        for moment in seen.moments.values()
+        if len(seen.server.within(rule["expr"], moment - LATELY, moment))
+        == whole  # not for one scrape that was late
+    }
+    assert lasting == {"RLTrainingJobsStalled"}
+
+
+def test_every_number_of_the_curves_is_told_to_prometheus(seen: Seen) -> None:
+    for run, point in seen.points.items():
+        numbers = {number for number in point if not number.startswith(LOSS_PREFIX)} - NOT_TOLD
+        assert numbers <= set(METRICS), run
+
+
+def test_accounts_add_up_in_every_scrape(seen: Seen) -> None:
+    parts = "".join(f" - rltraining_dataflow_{part}" for part in ("used_total", "dropped_total", "queued"))
+    account = f"rltraining_dataflow_pushed_total{parts}"
+    for item in ("unrolls", "gradients"):
+        found = seen.server.query(f"max_over_time(abs({account})[1m:250ms])", seen.moments[item])
+        assert (item, "0") in [(each["metric"]["item"], each["value"][1]) for each in found], found
+
+
+def test_the_alert_of_a_run_that_learns_nothing_goes_off_for_it_alone(tmp_path: Path) -> None:
+    def learner(job: str, steps: str) -> list[dict[str, str]]:
+        labels = f'namespace="team",training_job="{job}"'
+        info = f'rltraining_member_info{{{labels},role="learner",algorithm="impala"}}'
+        counted = f"rltraining_learner_environment_steps_total{{{labels}}}"
+        return [{"series": info, "values": "1x60"}, {"series": counted, "values": steps}]
+
+    stalled = {"severity": "warning", "namespace": "team", "training_job": "stalled"}
+    expected = [{"exp_labels": stalled}]
+    rule = next(rule for rule in alerts() if rule["alert"] == "RLTrainingRunStalled")
+    for each in expected:
+        each["exp_annotations"] = {
+            key: text.replace("{{ $labels.training_job }}", "stalled").replace(
+                "{{ $labels.namespace }}", "team"
+            )
+            for key, text in rule["annotations"].items()
+        }
+    series = learner("learns", "0+100x60") + learner("stalled", "0+100x10 1000x50")
+    asked = [
+        {"eval_time": "20m", "alertname": rule["alert"], "exp_alerts": []},
+        {"eval_time": "50m", "alertname": rule["alert"], "exp_alerts": expected},
+    ]
+    test = {
+        "rule_files": [str(RULES)],
+        "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": asked}],
+    }
+    (tmp_path / "test.yml").write_text(json.dumps(test))
+    done = subprocess.run(
+        [programs().promtool, "test", "rules", tmp_path / "test.yml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
