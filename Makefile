@@ -24,7 +24,7 @@ BUILD_ARGS   ?=
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration e2e cluster lint format bench curves docs docs-serve crd constraints images cluster-up cluster-down clean
+.PHONY: help setup demo test unit integration e2e cluster lint format bench curves pictures docs docs-serve crd constraints images cluster-up cluster-down clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench: $(READY) ## print the tables of every measured claim
 
 curves: $(READY) ## train the examples and draw docs/images/
 	$(BIN)/python docs/curves.py
+
+pictures: curves ## make every picture of docs/images/ that shows this software; the curves take minutes
+	$(BIN)/python docs/pictures.py
 
 docs: $(READY) ## build the documentation's site into site/; a link that leads nowhere is an error
 	$(MKDOCS) build --quiet

@@ -1,0 +1,113 @@
+"""Pictures of the software in docs/images/, made by running it: ``make pictures`` (with the curves), or some of them:
+
+python docs/pictures.py [run evaluate]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pty
+import re
+import shlex
+import struct
+import subprocess
+import sys
+import tempfile
+from fcntl import ioctl
+from io import StringIO
+from pathlib import Path
+from termios import TIOCSWINSZ
+
+from rich.console import Console
+from rich.text import Text
+
+HERE = Path(__file__).parent
+WIDTH, HEIGHT = 100, 40
+TERMINALS = {
+    "run": "rltrain run examples/cartpole-impala.yaml --workdir runs/first",
+    "evaluate": "rltrain evaluate runs/first/policy --episodes 100",
+}
+"""Commands by the name of their picture, in the order in which they need each other."""
+CONTROL = re.compile(r"\x1b\[(?P<number>\d*)(?P<code>[AK])|\x1b\[\?\d+[hl]|\r|(?P<newline>\n)")
+"""What moves or erases, of all that a live view writes; colours are text to us."""
+FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""Rich's pictures fetch a font from elsewhere: a reader's own will do."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("picture", nargs="*", choices=[*TERMINALS, []], help="all if none is named")
+    wanted = parser.parse_args().picture or list(TERMINALS)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "examples").symlink_to(HERE.parent / "examples")
+        for name, command in TERMINALS.items():
+            shown = screen(output(command, Path(folder)))
+            if name in wanted:
+                path = HERE / "images" / f"terminal-{name}.svg"
+                path.write_text(picture(name, command, shown))
+                print(path.relative_to(HERE.parent), flush=True)
+
+
+def output(command: str, folder: Path) -> str:
+    """All that a command writes to a terminal. It must succeed."""
+    programs = str(Path(sys.executable).parent)
+    environment = os.environ | {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "TERM": "xterm-256color",
+        "COLUMNS": str(WIDTH),
+        "LINES": str(HEIGHT),
+    }
+    ours, theirs = pty.openpty()
+    ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
+    process = subprocess.Popen(  # noqa: S603 - our own program and arguments
+        shlex.split(command), cwd=folder, env=environment, stdout=theirs, stderr=theirs, stdin=theirs
+    )
+    os.close(theirs)
+    written = bytearray()
+    while True:
+        try:
+            written += (read := os.read(ours, 65536))
+        except OSError:  # all writers have closed it
+            break
+        if not read:
+            break
+    os.close(ours)
+    if process.wait() != 0:
+        raise SystemExit(f"{command} ended with {process.returncode}:\n{written.decode()}")
+    return written.decode()
+
+
+def screen(written: str) -> str:
+    """The lines that stay on a terminal, with their colours, after everything was drawn and drawn over. A live view erases
+    whole lines before it writes them anew, so a line is what was written since it was erased."""
+    lines, row, at = [""], 0, 0
+    for control in CONTROL.finditer(written):
+        lines[row] += written[at : control.start()]
+        at = control.end()
+        if control["newline"]:
+            row += 1
+            if row == len(lines):
+                lines.append("")
+        elif control["code"] == "A":
+            row = max(0, row - int(control["number"] or 1))
+        elif control["code"] == "K":
+            lines[row] = ""
+    lines[row] += written[at:]
+    return "\n".join(lines).rstrip()
+
+
+def picture(name: str, command: str, shown: str) -> str:
+    """An SVG of a terminal with the command and what it has shown."""
+    console = Console(
+        record=True, width=WIDTH, file=StringIO(), force_terminal=True, color_system="truecolor"
+    )
+    console.print(Text.assemble(("$ ", "dim"), (command, "bold")))
+    console.print(Text.from_ansi(shown))
+    return FONT.sub("", console.export_svg(title="rltrain", unique_id=f"rltrain-{name}")) + "\n"
+
+
+if __name__ == "__main__":
+    main()
