@@ -46,6 +46,11 @@ def test_a_sweep_is_interrupted_and_gone_on_with(folder: Path) -> None:
     assert [phase_of(sweep / name) for name in NAMES] == ["Succeeded"] * 4
     assert (sweep / NAMES[2] / "policy" / "policy.json").is_file()
     assert (sweep / NAMES[2] / "logs" / "rltrain.log").is_file()
+    assert "learningRate   RUNS   FAILED" in ended.out
+    points = json.loads((sweep / "comparison.json").read_text())["points"]
+    assert [(len(point["runs"]), point["succeeded"]) for point in points] == [(2, 2)] * 2
+    assert all(run["steps"] >= 20_000 for point in points for run in point["runs"])
+    assert (sweep / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_run_that_fails_does_not_end_the_sweep(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -236,6 +237,43 @@ def delete(
         from rltraining.cluster import change as action
 
         action.delete(place.client(), name, wait=wait)
+
+
+@_command
+@with_place
+def compare(
+    place: Place,
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Folders of sweeps and runs; names of sweeps in a cluster."),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with every run.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="A line for each point.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.png",
+            help="Also draw the learning curves; .svg and .pdf work too.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Put what came of several runs side by side: a row for each point of a sweep, over its seeds, the best first.
+
+    A figure is the mean over the seeds ± their standard deviation; failed runs are counted, and are in no other figure.
+    Where a stop rule asks for a return, the best is who reaches it in more of the runs, then in fewer steps; otherwise
+    who has the higher return in the end. Runs of no sweep have a row each, unless they differ in nothing but the seed.
+
+    Examples:
+
+      rltrain compare runs/cartpole-sweep-20261121-014300 --output comparison.png
+      rltrain compare runs/first runs/second --json
+      rltrain compare cartpole --namespace team
+    """
+    with refusals():
+        from rltraining.compare import command as action
+
+        action.compare(action.Options(tuple(names), as_json, as_csv, output), place.client)
 
 
 NAMES = tuple(str(info.callback.__name__) for info in app.registered_commands if info.callback)

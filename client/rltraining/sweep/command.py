@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -13,9 +14,14 @@ import typer
 
 from rltraining import run as single
 from rltraining import workdir
+from rltraining.compare.picture import draw
+from rltraining.compare.result import of_folder
+from rltraining.compare.row import Row, rows
+from rltraining.compare.table import as_json, table
 from rltraining.errors import Exit, UsageError
 from rltraining.summary import shown
 from rltraining.sweep import folder as sweep_folder
+from rltraining.sweep.board import is_over
 from rltraining.sweep.display import choose
 from rltraining.sweep.execute import Execution
 from rltraining.sweep.plan import Plan, plan
@@ -69,15 +75,32 @@ def _resumed(options: single.Options) -> Path:
 def _execute(folder: Path, options: single.Options) -> int:
     with closing(choose(sys.stdout, plain=options.plain)) as display:
         execution = Execution(folder, display)
-        rows = execution.board.rows
+        number = len(execution.board.rows)
         doing = "resuming" if options.resume else "running"
         at_once = f", {options.parallel} at once" if options.parallel > 1 else ""
-        typer.echo(f"{doing} {shown(folder)}: {plural(len(rows), 'run')}{at_once}")
+        typer.echo(f"{doing} {shown(folder)}: {plural(number, 'run')}{at_once}")
         asyncio.run(execution.run(options.parallel))
     board = execution.board
-    for path, last in execution.ended:
-        single.draw(last, path)
-    if execution.signal is not None and not all(row.phase in ("Succeeded", "Failed") for row in board.rows):
+    over = is_over(board.rows)
+    compared = rows(of_folder(folder)) if any(row.steps for row in board.rows) else ()
+    if compared:
+        typer.echo(f"\n{table(compared)}")
+    if execution.signal is not None and not over:
         typer.echo(f"\nStopped: {board.counts}. Go on:  rltrain run {shlex.quote(shown(folder))} --resume")
+    sys.stdout.flush()
+    with workdir.written(folder):
+        for path, last in execution.ended:
+            single.draw(last, path)
+        if compared:
+            _keep(folder, compared)
+    if execution.signal is not None and not over:
         return 128 + execution.signal
     return Exit.FAILED if any(row.phase == "Failed" for row in board.rows) else Exit.OK
+
+
+def _keep(folder: Path, compared: Sequence[Row]) -> None:
+    """The comparison, beside the runs."""
+    figures, drawing = (folder / name for name in sweep_folder.COMPARISON)
+    figures.write_text(as_json(compared), encoding="utf-8")
+    drawn = draw(compared, drawing)
+    typer.echo(f"\n{' and '.join(shown(path) for path in ([figures, drawing] if drawn else [figures]))}")

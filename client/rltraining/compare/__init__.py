@@ -1,0 +1,1 @@
+"""What came of several runs, side by side."""

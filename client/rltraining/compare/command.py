@@ -1,0 +1,76 @@
+"""`rltrain compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rltraining_api.names import LABEL_SWEEP
+
+from rltraining.compare import picture
+from rltraining.compare.result import Result, of_folder, of_job
+from rltraining.compare.row import Row, rows
+from rltraining.compare.table import as_csv, as_json, table
+from rltraining.errors import ClientError, UsageError
+from rltraining.summary import shown
+
+if TYPE_CHECKING:
+    from rltraining.sdk.client import RLTrainingClient
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    names: tuple[str, ...]
+    """Folders of runs and sweeps, and names of sweeps in a cluster."""
+    as_json: bool
+    as_csv: bool
+    output: Path | None
+
+
+def compare(options: Options, client: Callable[[], RLTrainingClient]) -> None:
+    """Print the table, and draw the picture if that is wanted. `client` is called where a name is no folder."""
+    if options.as_json and options.as_csv:
+        raise UsageError("--json and --csv exclude each other: leave one out")
+    if options.output is not None:
+        picture.check_format(options.output)
+    found = [result for name in dict.fromkeys(options.names) for result in _results(name, client)]
+    compared = rows(found)
+    typer.echo(text(compared, options), nl=False)
+    if options.output is None:
+        return
+    try:
+        drawn = picture.draw(compared, options.output)
+    except OSError as error:
+        raise UsageError(f"--output {options.output}: cannot be written: {error.strerror}") from None
+    typer.echo(shown(options.output) if drawn else "no run has a return yet: nothing was drawn", err=True)
+
+
+def text(compared: Sequence[Row], options: Options) -> str:
+    """In the form that is wanted."""
+    if options.as_json:
+        return as_json(compared)
+    return as_csv(compared) if options.as_csv else f"{table(compared)}\n"
+
+
+def _results(name: str, client: Callable[[], RLTrainingClient]) -> list[Result]:
+    if Path(name).exists():
+        return of_folder(Path(name))
+    if "/" in name or "." in name:
+        raise UsageError(f"{name}: there is no such folder")
+    try:
+        there = client()
+    except ClientError as error:
+        raise UsageError(
+            f"{name}: there is no such folder; as the name of a sweep in a cluster: {error}"
+        ) from None
+    jobs = there.list(f"{LABEL_SWEEP}={name}")
+    if not jobs:
+        raise UsageError(
+            f"{name}: there is neither such a folder nor, in namespace {there.namespace}, a sweep of this name"
+        )
+    return [of_job(job, name, job.metadata.name) for job in jobs]

@@ -1,0 +1,110 @@
+"""What came of one run, from its folder or from a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rltraining_api.curve import CurvePoint
+from rltraining_api.job import RLTrainingJob
+
+from rltraining import history, workdir
+from rltraining.errors import UsageError
+from rltraining.jobfile import load, manifest
+from rltraining.snapshot import Snapshot
+from rltraining.summary import shown
+from rltraining.sweep.folder import run_names
+from rltraining.sweep.plan import values_of
+from rltraining.workdir import JOB_FILE
+
+GOAL_MET = ("stop.meanReturn is met", "stop.smoothedReturn is met")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run."""
+
+    source: str
+    """The sweep that it belongs to; of one that belongs to none its own name."""
+    name: str
+    title: str
+    """`cartpole: impala on CartPole-v1`"""
+    seed: int
+    phase: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What makes it a point of its sweep, by path, without the seed."""
+    alike: object = None
+    """Runs that differ in nothing but the seed have this and `values` in common."""
+    mean_return: float | None = None
+    """At its end, or as far as it has come."""
+    has_goal: bool = False
+    """A stop rule asks for a return."""
+    reached: bool = False
+    """And that rule has ended the run."""
+    curve: tuple[CurvePoint, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        return self.phase == "Failed"
+
+    @property
+    def steps(self) -> int | None:
+        """Environment steps until now; None before the first."""
+        return self.curve[-1].environment_steps if self.curve else None
+
+    @property
+    def seconds(self) -> float | None:
+        """Of training."""
+        return self.curve[-1].seconds if self.curve else None
+
+    @property
+    def rate(self) -> float | None:
+        """Environment steps a second, over the whole run; None where there are too few points to tell."""
+        if len(self.curve) < 2:
+            return None
+        first, last = self.curve[0], self.curve[-1]
+        seconds = last.seconds - first.seconds
+        return (last.environment_steps - first.environment_steps) / seconds if seconds > 0 else None
+
+
+def of_folder(folder: Path) -> list[Result]:
+    """Of a run's folder, or all of a sweep's. Raises UsageError where it is neither."""
+    if workdir.holds_sweep(folder):
+        return [_of_run(folder / name, shown(folder), name) for name in run_names(folder)]
+    if workdir.holds_run(folder):
+        return [_of_run(folder, "", shown(folder))]
+    raise UsageError(f"{folder}: holds neither a run nor a sweep: name the folder that rltrain run has made")
+
+
+def of_job(job: RLTrainingJob, source: str, name: str, curve: Sequence[CurvePoint] | None = None) -> Result:
+    """`source`: its sweep, empty for a run of none. `curve`: where more of it is known than the status holds."""
+    status, stop = job.status, job.spec.stop
+    has_goal = stop.mean_return is not None or stop.smoothed_return is not None
+    points = tuple(status.curve if curve is None else curve)
+    progress = status.progress.mean_return
+    return Result(
+        source=source or name,
+        name=name,
+        title=Snapshot(job, 0).title,
+        seed=job.spec.seed,
+        phase=status.phase,
+        values=(values_of(job) or {}) if source else {},
+        alike=source or _without_seed(job),
+        mean_return=points[-1].mean_return if progress is None and points else progress,
+        has_goal=has_goal,
+        reached=status.phase == "Succeeded" and status.message.startswith(GOAL_MET),
+        curve=points,
+    )
+
+
+def _of_run(folder: Path, source: str, name: str) -> Result:
+    job = workdir.last_state(folder) or load(str(folder / JOB_FILE)).job
+    return of_job(job, source, name, history.curve(history.read(folder)))
+
+
+def _without_seed(job: RLTrainingJob) -> str:
+    spec = dict(manifest(job)["spec"])
+    spec.pop("seed", None)
+    return repr(spec)

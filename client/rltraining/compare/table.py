@@ -1,0 +1,132 @@
+"""Rows as a table for people, as CSV and as JSON. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rltraining.compare.result import Result
+from rltraining.compare.row import Row, Spread
+from rltraining.sweep.names import short_paths, text
+from rltraining.units import short
+
+GAP = "   "
+Format = Callable[[float], str]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Aligned text; a figure is `mean ± standard deviation`, without the latter where there is one run."""
+    has_goal = any(row.has_goal for row in rows)
+    names, cells = _points(rows)
+    header = [*names, "RUNS", "FAILED", *(["GOAL"] if has_goal else []), "RETURN"]
+    header += ["STEPS TO GOAL" if has_goal else "STEPS", "SECONDS", "STEPS/S"]
+    lines = [header]
+    for row, point in zip(rows, cells, strict=True):
+        total = len(row.runs)
+        lines.append(
+            [
+                *point,
+                str(total)
+                if row.succeeded + row.failed == total
+                else f"{row.succeeded + row.failed} of {total}",
+                str(row.failed or "-"),
+                *([f"{row.reached} of {total}" if row.has_goal else "-"] if has_goal else []),
+                _figure(row.mean_return, lambda number: f"{number:.1f}"),
+                _figure(row.steps, short),
+                _figure(row.seconds, lambda number: f"{number:.1f}"),
+                _figure(row.rate, short),
+            ]
+        )
+    return _aligned(lines, left=len(names))
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """One line for each point."""
+    names, cells = _points(rows)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    figures = ("return", "steps", "seconds", "stepsPerSecond")
+    spreads = [f"{name}{part}" for name in figures for part in ("Mean", "Std")]
+    writer.writerow([*(name.lower() if name == NAME else name for name in names),
+                     "runs", "succeeded", "failed", "reached", *spreads])  # fmt: skip
+    for row, point in zip(rows, cells, strict=True):
+        numbers = [
+            number
+            for spread in (row.mean_return, row.steps, row.seconds, row.rate)
+            for number in ((None, None) if spread is None else (spread.mean, spread.std))
+        ]
+        reached = row.reached if row.has_goal else None
+        writer.writerow([*point, len(row.runs), row.succeeded, row.failed, reached, *numbers])
+    return out.getvalue()
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    """All points with their figures and runs."""
+    return json.dumps({"points": [_point(row) for row in rows]}, indent=1) + "\n"
+
+
+NAME = "RUN"
+
+
+def _points(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells that tell the rows apart: their values, where all have the same fields; else their names."""
+    paths = list(rows[0].values)
+    if not paths or any(list(row.values) != paths for row in rows):
+        return [NAME], [[row.label] for row in rows]
+    if len({run.source for row in rows for run in row.runs}) > 1:
+        return [NAME], [[row.label] for row in rows]
+    short_names = short_paths(paths)
+    return [short_names[path] for path in paths], [[text(row.values[path]) for path in paths] for row in rows]
+
+
+def _figure(spread: Spread | None, form: Format) -> str:
+    if spread is None:
+        return "-"
+    return form(spread.mean) if spread.std is None else f"{form(spread.mean)} ± {form(spread.std)}"
+
+
+def _aligned(lines: Sequence[Sequence[str]], left: int) -> str:
+    """The first columns to the left, figures to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        GAP.join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _point(row: Row) -> dict[str, Any]:
+    return {
+        "label": row.label,
+        "values": dict(row.values),
+        "succeeded": row.succeeded,
+        "failed": row.failed,
+        "reached": row.reached if row.has_goal else None,
+        "return": _spread(row.mean_return),
+        "steps": _spread(row.steps),
+        "seconds": _spread(row.seconds),
+        "stepsPerSecond": _spread(row.rate),
+        "runs": [_run(run) for run in row.runs],
+    }
+
+
+def _spread(spread: Spread | None) -> dict[str, Any] | None:
+    return None if spread is None else {"mean": spread.mean, "std": spread.std, "n": spread.n}
+
+
+def _run(run: Result) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "seed": run.seed,
+        "phase": run.phase,
+        "return": run.mean_return,
+        "reached": run.reached if run.has_goal else None,
+        "steps": run.steps,
+        "seconds": run.seconds,
+        "stepsPerSecond": run.rate,
+    }

@@ -1,0 +1,168 @@
+"""A sweep on this machine, before and between its runs: its folder, what is refused, what is shown."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command_line import rltrain
+from rich.console import Console
+from rltraining import workdir
+from rltraining.errors import UsageError
+from rltraining.jobfile import load
+from rltraining.snapshot import Snapshot
+from rltraining.sweep import folder as sweep_folder
+from rltraining.sweep.board import Board, Row, row_of
+from rltraining.sweep.display import Lines, render
+from rltraining.sweep.plan import Request, plan
+
+NAMES = ["seed=0", "seed=1", "seed=2"]
+
+
+@pytest.fixture
+def swept(tmp_path: Path, file: Path) -> Path:
+    """The folder of a sweep that has not begun."""
+    folder = tmp_path / "sweep"
+    sweep_folder.write(folder, plan(str(file), (), Request(seeds=3)))
+    return folder
+
+
+def test_each_run_is_prepared_as_a_run_of_its_own(swept: Path) -> None:
+    assert sweep_folder.run_names(swept) == NAMES
+    assert [load(str(swept / name / "job.yaml")).job.spec.seed for name in NAMES] == [0, 1, 2]
+    assert all(workdir.holds_run(swept / name) for name in NAMES)
+    runs = json.loads((swept / "sweep.json").read_text())["runs"]
+    assert runs[1] == {"name": "seed=1", "values": {"spec.seed": 1}}
+
+
+def test_overwriting_deletes_what_the_sweep_left_and_nothing_else(swept: Path) -> None:
+    (swept / "seed=1" / "notes.txt").write_text("mine")
+    (swept / "seed=1" / "checkpoints").mkdir()
+    (swept / "seed=2" / "status.json").write_text("{}")
+    (swept / "comparison.json").write_text("{}")
+    (swept / "mine.txt").write_text("mine")
+    sweep_folder.clear(swept)
+    left = sorted(str(path.relative_to(swept)) for path in swept.rglob("*") if path.is_file())
+    assert left == ["mine.txt", "seed=1/notes.txt"]
+    assert not (swept / "seed=0").exists()
+
+
+def test_a_damaged_list_of_runs_leads_nowhere_else(swept: Path) -> None:
+    for text in ("{", "[]", '{"runs": [{"name": "../other"}]}'):
+        (swept / "sweep.json").write_text(text)
+        with pytest.raises(UsageError, match=r"sweep\.json: "):
+            sweep_folder.run_names(swept)
+
+
+def test_what_cannot_be_swept_or_gone_on_with(swept: Path, file: Path, tmp_path: Path) -> None:
+    one = swept / "seed=0"
+    for arguments, problem in (
+        ((file, "--seeds", "2", "--workdir", swept), "holds a sweep already: continue it with --resume"),
+        ((file, "--workdir", swept, "--overwrite"), "holds a sweep: name another folder"),
+        ((file, "--seeds", "2", "--workdir", one), "holds a run: name another folder"),
+        ((swept,), "is the folder of a sweep: to go on with this sweep add --resume"),
+        ((swept, "--seeds", "2"), "is the folder of a run or a sweep: name the manifest to sweep"),
+        (
+            (swept, "--seeds", "2", "--resume"),
+            "--resume: a sweep goes on with the runs that it was begun with",
+        ),
+        ((one, "--seeds", "2", "--resume"), "--resume: a sweep goes on with the runs that it was begun with"),
+        ((swept, "--resume", "--seed", "2"), "--set and --seed: a sweep goes on with the jobs"),
+        (
+            (file, "--resume", "--workdir", swept),
+            "FILE: a sweep goes on with the jobs that it was begun with",
+        ),
+        (("--seeds", "2"), "FILE is missing: name the manifest to sweep"),
+        ((file, "--parallel", "2"), "--parallel: is for sweeps: add --sweep or --seeds"),
+        ((file, "--seeds", "2", "--set", "runPolicy.suspend=true"), "so nothing would run"),
+        ((file, "--seeds", "2", "--resume", "--overwrite"), "--resume and --overwrite exclude each other"),
+    ):
+        result = rltrain("run", *arguments)
+        assert (result.exit_code, result.stdout) == (2, ""), (arguments, result.output)
+        assert problem in result.stderr, arguments
+
+
+def test_a_finished_run_in_the_way_is_not_replaced(swept: Path, file: Path) -> None:
+    (swept / "sweep.json").unlink()
+    (swept / "seed=1" / "status.json").write_text("{}")
+    result = rltrain("run", file, "--seeds", "2", "--workdir", swept)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "holds the run seed=1 already: name another folder" in result.stderr
+
+
+def test_the_newest_of_the_runs_may_be_a_sweep(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("runs/cartpole-sweep-20261121-014300")
+    sweep_folder.write(folder, plan(str(file), (), Request(seeds=2)))
+    assert workdir.newest(None) == folder
+    with pytest.raises(UsageError):
+        workdir.newest("cartpole")
+
+
+def board(*rows: Row, elapsed: float = 5.0) -> Board:
+    return Board("cartpole: impala on CartPole-v1", rows, elapsed)
+
+
+def row(seed: int, **rest: object) -> Row:
+    return replace(Row(f"seed={seed}", {"seed": str(seed)}), **rest)  # type: ignore[arg-type]
+
+
+def drawn(picture: object) -> str:
+    console = Console(file=io.StringIO(), width=100, color_system=None, legacy_windows=False)
+    console.print(picture)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def test_the_table_of_a_sweep_that_runs() -> None:
+    rows = (
+        row(0, phase="Succeeded", steps=412_160, mean_return=480.0, seconds=12.0),
+        row(1, phase="Failed", steps=100, seconds=3.0, why="NaN in the loss"),
+        row(2, phase="Running", steps=2_000, mean_return=20.04, seconds=1.0),
+        row(3),
+    )
+    assert drawn(render(board(*rows), 10)) == (
+        """\
+cartpole: impala on CartPole-v1  2 of 4 runs over (1 failed), 1 running  00:05
+
+seed   PHASE         STEPS   RETURN    TIME   WHY
+0      Succeeded   412,160    480.0   00:12
+1      Failed          100        -   00:03   NaN in the loss
+2      Running       2,000     20.0   00:01
+3      Waiting           -        -       -"""
+    )
+
+
+def test_of_many_runs_those_around_the_running_one_are_shown() -> None:
+    rows = [row(i, phase="Succeeded" if i < 50 else "Waiting") for i in range(100)]
+    shown = drawn(render(board(*rows), 6)).splitlines()[3:]
+    assert [line.split()[0] for line in shown] == ["47", "48", "49", "50", "51", "52", "and"]
+    assert shown[-1] == "and 94 more"
+
+
+def test_lines_tell_of_phases_as_they_change_and_of_progress_now_and_then() -> None:
+    out = io.StringIO()
+    lines = Lines(out)
+    lines.show(board(row(0), row(1), elapsed=0))
+    lines.show(board(row(0, phase="Running"), row(1), elapsed=1))
+    lines.show(board(row(0, phase="Running", steps=10), row(1), elapsed=2))
+    lines.show(board(row(0, phase="Running", steps=2000, mean_return=9.0), row(1), elapsed=12))
+    lines.show(board(row(0, phase="Failed", steps=3000, why="no such environment"), row(1), elapsed=13))
+    assert out.getvalue() == (
+        """\
+00:01  seed=0  Running
+00:12  seed=0  Running    2,000 steps  return 9.0
+00:13  seed=0  Failed     3,000 steps  return -  no such environment
+"""
+    )
+
+
+def test_a_failed_run_tells_the_first_line_of_why(snapshot: Callable[..., Snapshot]) -> None:
+    failed = row_of("seed=0", snapshot("Failed", "the maze has no exit\nTraceback\n"))
+    assert (failed.phase, failed.why) == ("Failed", "the maze has no exit")
