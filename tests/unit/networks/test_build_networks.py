@@ -87,6 +87,8 @@ def test_pixels_are_scaled_and_channels_found() -> None:
         b = networks[1].value(image.permute(0, 3, 1, 2), ())
         black = networks[0].torso[0](torch.zeros(1, 84, 60, 3, dtype=torch.uint8))
         white = networks[0].torso[0](torch.full((1, 84, 60, 3), 255, dtype=torch.uint8))
+        stacked = networks[1].torso[0](torch.zeros(2, 3, 84, 60, dtype=torch.uint8))
+    assert stacked.is_contiguous(memory_format=torch.channels_last), "as convolutions are fastest"
     assert torch.equal(a, b), "the order of axes makes no difference"
     assert (black.max(), white.min()) == (0.0, 1.0)
 
