@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import typer
 from rltraining_trainer.errors import TrainerError
-from rltraining_trainer.policy import Evaluation, Policy, film
+from rltraining_trainer.policy import Evaluation, Policy
 from rltraining_trainer.policy import evaluate as play
 
 from rltraining.errors import ClientError, UsageError
 from rltraining.policies import explained, open_policy
 from rltraining.units import count
+from rltraining.video import record
 
 VIDEO_SUFFIX = ".mp4"
 
@@ -70,18 +69,8 @@ def _play(policy: Policy, options: Options) -> Evaluation:
 
 
 def _record(policy: Policy, options: Options, path: Path) -> None:
-    from imageio.v2 import get_writer
-
-    # pygame, which draws many environments, would look for a screen.
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     try:
-        with film(policy, seed=options.seed, deterministic=not options.stochastic) as taken:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # H.264 needs even sides; imageio's own default of 16 would scale small pictures out of shape.
-            video: Any = get_writer(path, format="FFMPEG", fps=taken.frames_per_second, macro_block_size=2)
-            with video:
-                for frame in taken.frames:
-                    video.append_data(frame)
+        record(policy, path, seed=options.seed, deterministic=not options.stochastic)
     except TrainerError as error:
         raise ClientError(f"--video: {explained(error)}") from None
     except OSError as error:

@@ -156,7 +156,7 @@ def _finish(last: Snapshot, folder: Path, options: Options) -> int:
     failed = last.status.phase == "Failed"
     if failed:
         typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-        typer.echo(summary.failure(last).rstrip(), err=True)
+        typer.echo(summary.failure(last.status).rstrip(), err=True)
     named = options.resume or options.workdir is not None
     again = summary.Again(options.changes, named)
     typer.echo(summary.summary(last, folder, has_curve=has_curve, again=again))

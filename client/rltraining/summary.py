@@ -29,10 +29,10 @@ class Again:
     """Whether the run's folder was named."""
 
 
-def failure(snapshot: Snapshot) -> str:
+def failure(status: Status) -> str:
     """Why a job failed: a sentence, and for user code the end of its traceback."""
-    failed = (c for c in snapshot.status.conditions if c.type == "Failed" and c.status == "True")
-    return next((c.message for c in failed), "") or snapshot.status.message or "the job failed"
+    failed = (c for c in status.conditions if c.type == "Failed" and c.status == "True")
+    return next((c.message for c in failed), "") or status.message or "the job failed"
 
 
 def summary(snapshot: Snapshot, folder: Path, *, has_curve: bool, again: Again | None = None) -> str:
@@ -67,7 +67,7 @@ def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str
     """
     status, progress = snapshot.status, snapshot.status.progress
     stopped_at = checkpoint if snapshot.stopped_by else None
-    why = failure(snapshot) if status.phase == "Failed" else status.message
+    why = failure(status) if status.phase == "Failed" else status.message
     why = "" if snapshot.stopped_by else why.split("\n")[0]
     best = max((point.mean_return for point in status.curve), default=None)
     returns = f"{decimal(progress.mean_return)} last, {decimal(best)} best (mean of training episodes)"

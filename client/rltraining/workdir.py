@@ -15,17 +15,21 @@ from typing import Literal
 
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import ManifestError, read_job
+from rltraining_operator.local.events import EVENTS_FILE
 
+from rltraining.curve import CURVE_FILE
 from rltraining.errors import UsageError
+from rltraining.history import PROGRESS_FILE
 from rltraining.jobfile import SAVED_HEADER
 
 RUNS = Path("runs")
 JOB_FILE = "job.yaml"
 STATUS_FILE = "status.json"
 SWEEP_FILE = "sweep.json"
+REPORT_FILE = "report.html"
 LOCK_FILE = ".lock"
 OURS = (
-    *(JOB_FILE, STATUS_FILE, "progress.jsonl", "learning_curve.png"),
+    *(JOB_FILE, STATUS_FILE, EVENTS_FILE, PROGRESS_FILE, CURVE_FILE, REPORT_FILE),
     *("checkpoints", "policy", "tensorboard", "logs", ".pods"),
 )
 """What a run leaves in its folder. Nothing else is ever deleted."""
@@ -141,6 +145,21 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a command works in it now."""
+    try:
+        lock = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def clear(folder: Path) -> None:

@@ -137,6 +137,49 @@ def watch(
 
 @_command
 @with_place
+def report(
+    place: Place,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKDIR|JOB",
+            help="Folder of a run on this machine, or the name of a job in a cluster.",
+            autocompletion=complete_job,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.html",
+            help="Default: report.html in the folder of the run; <job>-report.html.",
+            show_default=False,
+        ),
+    ] = None,
+    no_video: Annotated[
+        bool, typer.Option("--no-video", help="Do not play and film an episode of the policy.")
+    ] = False,
+) -> None:
+    """Write a run as one HTML page: curves, speed, what happened, configuration, a video of the policy.
+
+    The page needs nothing but itself: it can be mailed, archived and opened from a disk. A run that still trains is told as
+    far as it has come. Of a job in a cluster the page has what the API knows: the learning curve, conditions, Events, spec.
+
+    Examples:
+
+      rltrain report runs/first
+      rltrain report runs/first --output first.html --no-video
+      rltrain report cartpole --namespace team
+    """
+    with refusals():
+        from rltraining.report import command as action
+
+        action.report(action.Options(target, output, video=not no_video), place.client)
+
+
+@_command
+@with_place
 def logs(
     place: Place,
     name: Annotated[str, NAME],

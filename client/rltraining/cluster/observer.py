@@ -129,14 +129,20 @@ def _rows(events: Iterable[Json], began: datetime) -> tuple[EventRow, ...]:
             type=str(event.get("type") or "Normal"),
             reason=str(event.get("reason") or ""),
             message=str(event.get("message") or ""),
-            count=int(event.get("count") or (event.get("series") or {}).get("count") or 1),
+            count=event_count(event),
         )
         for event in events
-        if (when := _when(event)) is not None
+        if (when := event_time(event)) is not None
     ]
     return tuple(sorted(rows, key=lambda row: row.seconds))
 
 
-def _when(event: Json) -> datetime | None:
+def event_count(event: Json) -> int:
+    """How often it came."""
+    return int(event.get("count") or (event.get("series") or {}).get("count") or 1)
+
+
+def event_time(event: Json) -> datetime | None:
+    """When it came last."""
     last = event.get("lastTimestamp") or (event.get("series") or {}).get("lastObservedTime")
     return parse_time(last or event.get("eventTime") or event["metadata"].get("creationTimestamp"))

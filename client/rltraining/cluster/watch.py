@@ -59,7 +59,7 @@ def tell_end(last: Snapshot) -> int:
     status = last.status
     failed = status.phase == "Failed"
     if failed:
-        complain(failure(last).rstrip())
+        complain(failure(status).rstrip())
     rows = [
         *results(last),
         ("policy", status.policy_uri or ""),

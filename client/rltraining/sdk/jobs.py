@@ -105,10 +105,14 @@ class Jobs:
         """All pods of a job."""
         return Watched(self.api, self._core("pods"), {"labelSelector": f"{LABEL_JOB_NAME}={job}"})
 
-    def watched_events(self, job: str) -> Watched:
+    def events(self, job: str) -> list[Json]:
         """The Events that tell of a job."""
-        selector = f"involvedObject.kind={KIND},involvedObject.name={job}"
-        return Watched(self.api, self._core("events"), {"fieldSelector": selector})
+        with self.told(job):
+            return list_all(self.api, self._core("events"), _about(job)).items
+
+    def watched_events(self, job: str) -> Watched:
+        """The same, to be watched."""
+        return Watched(self.api, self._core("events"), _about(job))
 
     @contextmanager
     def log(self, pod: str, query: Query, *, silence: float | None) -> Iterator[Iterator[bytes]]:
@@ -175,6 +179,11 @@ class Jobs:
 
 def _selected(selector: str) -> dict[str, str | int]:
     return {"labelSelector": selector} if selector else {}
+
+
+def _about(job: str) -> dict[str, str | int]:
+    """Selects the Events that tell of a job."""
+    return {"fieldSelector": f"involvedObject.kind={KIND},involvedObject.name={job}"}
 
 
 def own_name(job: Json) -> str:

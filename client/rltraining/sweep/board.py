@@ -72,7 +72,7 @@ def row_of(name: str, snapshot: Snapshot) -> Row:
         progress.environment_steps,
         progress.mean_return,
         snapshot.elapsed,
-        _first_line(failure(snapshot) if snapshot.phase == "Failed" else ""),
+        _first_line(failure(snapshot.status) if snapshot.phase == "Failed" else ""),
     )
 
 

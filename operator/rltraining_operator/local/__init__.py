@@ -24,10 +24,19 @@ directory (`checkpoints/`, `tensorboard/`, `policy/`); `.pods/` holds the mounte
 
 from rltraining_operator.engine import Engine
 from rltraining_operator.local.cluster import LocalCluster
+from rltraining_operator.local.events import read_events
 from rltraining_operator.local.runtime import Runtime, SharedRuntime, WarmRuntime
 from rltraining_operator.settings import Settings
 
 LOCAL_SETTINGS = Settings(progress_seconds=0.5)
 """Asking a learner next door costs nothing."""
 
-__all__ = ["LOCAL_SETTINGS", "Engine", "LocalCluster", "Runtime", "SharedRuntime", "WarmRuntime"]
+__all__ = [
+    "LOCAL_SETTINGS",
+    "Engine",
+    "LocalCluster",
+    "Runtime",
+    "SharedRuntime",
+    "WarmRuntime",
+    "read_events",
+]

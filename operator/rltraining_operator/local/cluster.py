@@ -22,7 +22,7 @@ from rltraining_operator import http
 from rltraining_operator.children import covers
 from rltraining_operator.cluster import Event, Key, Manifest, Ref
 from rltraining_operator.errors import NotFoundError, RejectedError, UnavailableError
-from rltraining_operator.local.events import EventLog
+from rltraining_operator.local.events import EVENTS_FILE, EventLog
 from rltraining_operator.local.network import HOST, Ports
 from rltraining_operator.local.pod import LocalPod, left_out
 from rltraining_operator.local.runtime import Runtime
@@ -55,7 +55,7 @@ class LocalCluster:
 
     def __init__(self, workdir: Path, runtime: Runtime) -> None:
         self.workdir = workdir.absolute()
-        self.events = EventLog()
+        self.events = EventLog(self.workdir / EVENTS_FILE)
         self._runtime = runtime
         self._store = Store()
         self._ports = Ports()

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from rltraining_operator.cluster import Event
+
+EVENTS_FILE = "events.jsonl"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -19,13 +27,49 @@ class StoredEvent:
 
 
 class EventLog(list[StoredEvent]):
-    """Events, oldest first; equal ones are counted, not repeated."""
+    """Events, oldest first; equal ones are counted, not repeated. In the file each is a line, over all runs in the folder."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+        self._trouble = ""
 
     def tell(self, event: Event) -> None:
         """Add an event that happens now."""
         now = datetime.now(UTC)
+        self._write(event, now)
         for stored in self:
             if stored.event == event:
                 stored.count, stored.last = stored.count + 1, now
                 return
         self.append(StoredEvent(event, now, now))
+
+    def _write(self, event: Event, now: datetime) -> None:
+        """For whoever looks later. A full disk must not stop the training."""
+        line = {"time": now.isoformat(), "type": event.type, "reason": event.reason, "message": event.message}
+        try:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            if str(error) != self._trouble:
+                log.warning("cannot write %s: %s", self._file, error)
+            self._trouble = str(error)
+
+
+def read_events(folder: Path) -> tuple[StoredEvent, ...]:
+    """What was told in a folder, oldest first; equal neighbours are counted."""
+    told: list[StoredEvent] = []
+    try:
+        lines = (folder / EVENTS_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return ()
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError):  # torn by a crash
+            row = json.loads(line)
+            when = datetime.fromisoformat(row["time"])
+            event = Event(row["type"], row["reason"], row["message"])
+            if told and told[-1].event == event:
+                told[-1].count, told[-1].last = told[-1].count + 1, when
+            else:
+                told.append(StoredEvent(event, when, when))
+    return tuple(told)

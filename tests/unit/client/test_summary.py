@@ -228,7 +228,7 @@ def test_a_failure_is_told_in_full_once_and_in_a_line_in_the_summary(
     last = snapshot("Failed", message="sampler-0: it raised", restarts=3)
     status = last.status.model_copy(update={"conditions": (condition,), "failures": 1})
     last = Snapshot(job=last.job.model_copy(update={"status": status}), elapsed=1)
-    assert failure(last) == message
+    assert failure(last.status) == message
     text = summary(last, folder, has_curve=False)
     assert "why        sampler-0: it raised\n" in text
     assert "restarts   3 (1 counted as failures)" in text

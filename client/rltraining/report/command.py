@@ -1,0 +1,76 @@
+"""`rltrain report`: write the page."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+
+from rltraining import workdir
+from rltraining.errors import ClientError, UsageError
+from rltraining.report import page, sources
+from rltraining.report.page import Video
+from rltraining.report.sources import Source
+from rltraining.sdk.client import RLTrainingClient
+
+VIDEO_SECONDS = 60.0
+"""Of an episode, which need not have an end."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    target: str
+    """A run's folder, or the name of a job."""
+    output: Path | None
+    video: bool
+
+
+def report(options: Options, client: Callable[[], RLTrainingClient]) -> None:
+    """Write it. `client` is asked for only when the target is a job. Raises ClientError."""
+    folder = Path(options.target)
+    if folder.is_dir():
+        source, path = sources.of_folder(folder), folder / workdir.REPORT_FILE
+    elif os.sep in options.target or folder.exists():
+        raise UsageError(f"{options.target}: is no folder: name the folder of a run, or a job in a cluster")
+    else:
+        source, path = sources.of_job(client(), options.target), Path(f"{options.target}-report.html")
+    path = options.output or path
+    video = _film(source) if options.video else Video(why_not="It was left out: --no-video.")
+    text = page.render(source, video, datetime.now(UTC))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        size = path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ClientError(f"{path}: cannot be written: {error.strerror}") from None
+    typer.echo(f"{path}: {size / 1e6:.1f} MB")
+
+
+def _film(source: Source) -> Video:
+    """Play the policy; whatever keeps it from being filmed is said in the page."""
+    if source.policy is None:
+        return Video(why_not=source.no_policy)
+    from rltraining_trainer.errors import TrainerError
+
+    from rltraining.policies import explained, open_policy
+    from rltraining.video import record
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "episode.mp4"
+            record(open_policy(source.policy), path, longest=VIDEO_SECONDS)
+            mp4 = path.read_bytes()
+    except TrainerError as error:
+        return Video(why_not=f"{explained(error)}.")
+    except ClientError as error:
+        return Video(why_not=f"{error}.")
+    except OSError as error:
+        return Video(why_not=f"It could not be written: {error.strerror or error}.")
+    seconds = f"{VIDEO_SECONDS:g} seconds"
+    return Video(mp4, note=f"One episode with the likeliest actions, at most its first {seconds}.")

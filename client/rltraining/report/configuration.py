@@ -1,0 +1,44 @@
+"""The job as YAML, with what its user has left at the default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from rltraining_api.job import RLTrainingJob
+
+INDENT = "  "
+
+
+@dataclass(frozen=True)
+class YamlLine:
+    """A line, and whether it says only what would hold without it."""
+
+    text: str
+    is_default: bool
+
+
+def lines(job: RLTrainingJob) -> tuple[YamlLine, ...]:
+    """The spec, with all defaults filled in."""
+    changed = job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return (YamlLine("spec:", False), *_mapping(job.spec.to_dict(), changed, INDENT))
+
+
+def _mapping(value: Mapping[str, Any], changed: Any, indent: str) -> Iterator[YamlLine]:
+    known = changed if isinstance(changed, Mapping) else {}
+    for key, item in value.items():
+        is_default = key not in known
+        if isinstance(item, Mapping) and item:
+            yield YamlLine(f"{indent}{yaml_text({key: None}).removesuffix(' null')}", is_default)
+            yield from _mapping(item, known.get(key), indent + INDENT)
+        else:
+            for text in yaml_text({key: item}).splitlines():
+                yield YamlLine(f"{indent}{text}", is_default)
+
+
+def yaml_text(value: Any) -> str:
+    """Without the line break at its end."""
+    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+    return text.rstrip("\n")

@@ -1,0 +1,128 @@
+"""Which diagrams a run has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rltraining_api.curve import thinned
+
+from rltraining.history import Row, number
+from rltraining.report.svg import Line, draw
+
+POINTS_MAX = 500
+"""Of a diagram: as many as it has pixels."""
+SECONDS, STEPS = "seconds", "environmentSteps"
+UNITS = ((7200.0, 3600.0, "hours of training"), (300.0, 60.0, "minutes of training"))
+"""From how many seconds on, what is one, and what it is called."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A diagram: measurements by the names they have in progress.jsonl."""
+
+    title: str
+    names: tuple[str, ...]
+    over: str = SECONDS
+    has_goal: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A diagram for the page."""
+
+    title: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """Diagrams that belong together."""
+
+    title: str
+    figures: tuple[Figure, ...]
+
+
+SECTIONS: Mapping[str, tuple[Plan, ...]] = {
+    "Return": (
+        Plan("Mean return over steps", ("meanReturn",), STEPS, has_goal=True),
+        Plan("Mean return over time", ("meanReturn",), has_goal=True),
+    ),
+    "Speed and lag": (
+        Plan("Environment steps a second", ("stepsPerSecond",)),
+        Plan("Policy lag, in versions", ("policyLag",)),
+        Plan("Longest wait of the learner, in seconds", ("learner/longestWait",)),
+        Plan("Learning rate", ("learningRate",)),
+    ),
+    "Dataflow": (
+        Plan("Unrolls so far", ("unrolls/pushed", "unrolls/used", "unrolls/dropped")),
+        Plan("Unrolls in the queue", ("unrolls/queued",)),
+        Plan("Gradients so far", ("gradients/pushed", "gradients/applied", "gradients/dropped")),
+        Plan("Gradients in the queue", ("gradients/queued",)),
+    ),
+    "Replay memory": (
+        Plan("Transitions in the memory", ("replay/size",)),
+        Plan("Transitions so far", ("replay/inserted", "replay/sampled", "replay/evicted", "replay/lost")),
+        Plan("Draws of each transition", ("replay/ratio",)),
+        Plan("Age of drawn transitions, in transitions", ("replay/sampleAge",)),
+        Plan("New priorities so far", ("replay/prioritiesApplied", "replay/prioritiesStale")),
+    ),
+}
+LOSS = "loss/"
+
+
+def sections(rows: Sequence[Row], goal: float | None) -> tuple[Section, ...]:
+    """Of what was measured; what never was has no diagram."""
+    shown = thinned(rows, POINTS_MAX)
+    plans = dict(SECTIONS) | {"Loss": tuple(_loss(rows))}
+    made = []
+    for title, of_section in plans.items():
+        figures = [
+            figure
+            for i, plan in enumerate(of_section)
+            if (figure := _figure(f"{title.split()[0].lower()}-{i}", plan, shown, goal))
+        ]
+        if figures:
+            made.append(Section(title, tuple(figures)))
+    return tuple(made)
+
+
+def _loss(rows: Iterable[Row]) -> Iterator[Plan]:
+    """One of each term: they have nothing in common that an axis could show."""
+    names = dict.fromkeys(name for row in rows for name in row if name.startswith(LOSS))
+    return (Plan(name.removeprefix(LOSS).replace("_", " "), (name,)) for name in names)
+
+
+def _figure(name: str, plan: Plan, rows: Sequence[Row], goal: float | None) -> Figure | None:
+    scale, label = (1.0, "environment steps") if plan.over == STEPS else _unit(rows)
+    x = [row[plan.over] / scale for row in rows]
+    lines = [
+        Line(measured.rpartition("/")[2], x, [number(row, measured) for row in rows])
+        for measured in plan.names
+    ]
+    lines = [line for line in lines if line.values]
+    if not lines:
+        return None
+    svg = draw(
+        name,
+        plan.title,
+        lines,
+        x_label=label,
+        goal=goal if plan.has_goal else None,
+        marks=[
+            after[plan.over] / scale
+            for before, after in pairwise(rows)
+            if before.get("run") != after.get("run")
+        ],
+    )
+    return Figure(plan.title, svg)
+
+
+def _unit(rows: Sequence[Row]) -> tuple[float, str]:
+    """What times are shown in: seconds of a unit, and its name."""
+    longest = rows[-1][SECONDS] if rows else 0.0
+    for limit, scale, label in UNITS:
+        if longest >= limit:
+            return scale, label
+    return 1.0, "seconds of training"

@@ -1,0 +1,74 @@
+"""The page, from its template."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from rltraining.report import facts
+from rltraining.report.configuration import lines
+from rltraining.report.figures import POINTS_MAX, sections
+from rltraining.report.sources import Source
+from rltraining.summary import failure
+from rltraining.units import plural
+
+STORY_MAX = 200
+"""Newest lines of the story that are shown."""
+PHASE_KINDS = {"Succeeded": "good", "Running": "good", "Failed": "bad", "Interrupted": "bad"}
+
+
+@dataclass(frozen=True)
+class Video:
+    """An episode as MP4, or why there is none."""
+
+    mp4: bytes = b""
+    why_not: str = ""
+    note: str = ""
+
+
+def render(source: Source, video: Video, now: datetime) -> str:
+    """A whole HTML document. Nothing in it is loaded from elsewhere; whatever a run has named itself is text, also in diagrams,
+    which come with their texts escaped."""
+    job, status = source.job, source.job.status
+    goal = job.spec.stop.mean_return
+    first, _, trace = failure(status).rstrip().partition("\n") if status.phase == "Failed" else ("", "", "")
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            job=job,
+            status=status,
+            source=source,
+            phase_kind=PHASE_KINDS.get(source.phase, "other"),
+            is_over=status.completion_time is not None,
+            now=now,
+            headline=facts.headline(source, now),
+            failure=first,
+            trace=trace,
+            sections=sections(source.rows, goal.at_least if goal else None),
+            points_max=POINTS_MAX,
+            throughput=facts.throughput(source),
+            accounts=facts.accounts(source),
+            story=source.story[-STORY_MAX:],
+            left_out=max(0, len(source.story) - STORY_MAX),
+            yaml=lines(job),
+            video=video,
+            video_data=base64.b64encode(video.mp4).decode(),
+        )
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        loader=FileSystemLoader(Path(__file__).parent),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["plural"] = plural
+    return environment

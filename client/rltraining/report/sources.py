@@ -1,0 +1,174 @@
+"""What is known of a run, from its folder or from the API of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+from rltraining_api.curve import CurvePoint
+from rltraining_api.job import RLTrainingJob
+from rltraining_operator.local import read_events
+
+from rltraining import history, jobfile, workdir
+from rltraining.cluster.observer import event_count, event_time
+from rltraining.errors import ClientError, UsageError
+from rltraining.history import Row
+from rltraining.observer import SUSPENDED
+from rltraining.sdk.client import RLTrainingClient
+from rltraining.sdk.waiting import typed
+from rltraining.summary import shown
+from rltraining.units import count
+
+NOT_IN_API = (
+    "Policy lag, terms of the loss and the accounts are not in the cluster's API, so they are missing here: the run's "
+    "progress.jsonl and tensorboard/ have them, and Prometheus where it reads the learner's metrics."
+)
+
+
+@dataclass(frozen=True)
+class Happening:
+    """A line of the run's story."""
+
+    time: datetime
+    type: str
+    """`Normal`, `Warning` or `Condition`."""
+    reason: str
+    message: str
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Source:
+    """A run, as far as it is known."""
+
+    job: RLTrainingJob
+    origin: str
+    """Where all this comes from, in words."""
+    rows: tuple[Row, ...]
+    """Measurements, oldest first, as in progress.jsonl."""
+    story: tuple[Happening, ...]
+    """Oldest first."""
+    policy: str | None = None
+    """Folder or URI of the policy, if there is one that can be had from here."""
+    no_policy: str = ""
+    """Else why not, in a sentence."""
+    phase: str = ""
+    """The job's, or what has become of a run that nobody keeps any more."""
+    missing: tuple[str, ...] = ()
+    """What cannot be told, a sentence each."""
+
+
+def of_folder(folder: Path) -> Source:
+    """A run on this machine. Raises UsageError: there is none in the folder."""
+    if not workdir.holds_run(folder):
+        raise UsageError(f"{folder}: holds no run: name the folder of one, or a job in a cluster")
+    missing = []
+    job = workdir.last_state(folder)
+    if job is None:
+        job = jobfile.load(str(folder / workdir.JOB_FILE)).job
+        missing.append(
+            f"{workdir.STATUS_FILE} is not there or cannot be read: what the job came to is not known."
+        )
+    rows = history.read(folder)
+    if not rows:
+        rows = _rows(job.status.curve)
+    told = [
+        Happening(stored.last, stored.event.type, stored.event.reason, stored.event.message, stored.count)
+        for stored in read_events(folder)
+        if stored.event.reason != SUSPENDED
+    ]
+    policy = folder / "policy"
+    return Source(
+        job=job,
+        origin=shown(folder),
+        rows=rows,
+        story=_story(job, [*told, *_learners(rows)]),
+        policy=str(policy) if policy.is_dir() else None,
+        no_policy="There is no policy yet: it is written when the run is done.",
+        phase=_phase(job, folder),
+        missing=tuple(missing),
+    )
+
+
+def of_job(client: RLTrainingClient, name: str) -> Source:
+    """A job in a cluster. Raises ClientError."""
+    job = typed(client.jobs.get(name))
+    missing = [NOT_IN_API]
+    told: list[Happening] = []
+    try:
+        events = client.jobs.events(name)
+    except ClientError as error:
+        missing.append(f"Events could not be read: {error}.")
+    else:
+        told = [
+            Happening(
+                time=when,
+                type=str(event.get("type") or "Normal"),
+                reason=str(event.get("reason") or ""),
+                message=str(event.get("message") or ""),
+                count=event_count(event),
+            )
+            for event in events
+            if event["involvedObject"].get("uid") == job.metadata.uid and (when := event_time(event))
+        ]
+        missing.append("A cluster forgets Events, after an hour by default: older ones are missing.")
+    uri = job.status.policy_uri
+    is_inside = uri is None or uri.startswith("file:")
+    return Source(
+        job=job,
+        origin=f"job {name} in namespace {client.namespace}",
+        rows=_rows(job.status.curve),
+        story=_story(job, told),
+        policy=None if is_inside else uri,
+        no_policy=f"The policy lies at {uri}, which cannot be reached from here."
+        if uri
+        else "There is no policy yet: it is written when the job is done.",
+        phase=job.status.phase,
+        missing=tuple(missing),
+    )
+
+
+def _phase(job: RLTrainingJob, folder: Path) -> str:
+    """Of a run that is not over, and that no rltrain keeps any more: it was stopped, or its rltrain was killed."""
+    phase = job.status.phase
+    if job.status.completion_time is not None or workdir.is_held(folder):
+        return phase
+    return "Stopped" if phase == "Suspended" else "Interrupted"
+
+
+def _rows(curve: Iterable[CurvePoint]) -> tuple[Row, ...]:
+    """Measurements from a curve: how fast it was follows from its steps and seconds."""
+    points = list(curve)
+    rates: list[float | None] = [None]
+    for before, after in pairwise(points):
+        seconds = after.seconds - before.seconds
+        rates.append((after.environment_steps - before.environment_steps) / seconds if seconds > 0 else None)
+    return tuple(
+        {**point.to_dict(), "stepsPerSecond": rate} for point, rate in zip(points, rates, strict=False)
+    )
+
+
+def _learners(rows: Iterable[Row]) -> list[Happening]:
+    """When another learner, or the same after it had gone back, went on with the run."""
+    return [
+        Happening(
+            datetime.fromtimestamp(after["time"], UTC),
+            "Normal",
+            "LearnerWentOn",
+            f"a learner that began anew went on, at step {count(after['environmentSteps'])} or a little before",
+        )
+        for before, after in pairwise(rows)
+        if before.get("run") != after.get("run") and history.number(after, "time") is not None
+    ]
+
+
+def _story(job: RLTrainingJob, told: Iterable[Happening]) -> tuple[Happening, ...]:
+    """With the last turn of each condition."""
+    turns = [
+        Happening(c.last_transition_time, "Condition", f"{c.type}: {c.status}", f"{c.reason}: {c.message}")
+        for c in job.status.conditions
+    ]
+    return tuple(sorted([*told, *turns], key=lambda happening: happening.time))

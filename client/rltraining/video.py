@@ -1,0 +1,29 @@
+"""A policy's episode as MP4."""
+
+from __future__ import annotations
+
+import math
+import os
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rltraining_trainer.policy import Policy, film
+
+
+def record(
+    policy: Policy, path: Path, *, seed: int = 0, deterministic: bool = True, longest: float = math.inf
+) -> None:
+    """Play an episode, or its first `longest` seconds, and write it. Raises TrainerError, OSError."""
+    from imageio.v2 import get_writer
+
+    # pygame, which draws many environments, would look for a screen.
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    with film(policy, seed=seed, deterministic=deterministic) as taken:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rate = taken.frames_per_second
+        # H.264 needs even sides; imageio's own default of 16 would scale small pictures out of shape.
+        video: Any = get_writer(path, format="FFMPEG", fps=rate, macro_block_size=2)
+        with video:
+            for frame in islice(taken.frames, None if math.isinf(longest) else math.ceil(longest * rate)):
+                video.append_data(frame)

@@ -1,0 +1,274 @@
+"""`rltrain report` of runs on this machine: a folder as a run has left it becomes a page."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command_line import rltrain
+from report_page import Page
+from rltraining.jobfile import JobFile
+from rltraining.report import configuration
+from rltraining.workdir import JOB_FILE, LOCK_FILE
+from rltraining_api.manifest import load_manifest
+from rltraining_operator.cluster import Event
+from rltraining_operator.local.events import EVENTS_FILE, EventLog
+
+START = datetime(2026, 11, 21, 10, tzinfo=UTC)
+END = {"completionTime": "2026-11-21T10:05:00Z"}
+HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>"
+
+WriteRun = Callable[..., Path]
+
+
+def row(i: int, **more: Any) -> dict[str, Any]:
+    return {
+        "environmentSteps": i * 1000,
+        "seconds": i / 5,
+        "time": (START + timedelta(seconds=i / 5)).timestamp(),
+        "run": "first",
+        "meanReturn": float(i),
+        "stepsPerSecond": 5000.0,
+        "policyLag": 1.5,
+        "loss/policy_loss": -0.01 * i,
+        "unrolls/pushed": 3 * i,
+        "unrolls/used": 2 * i,
+        "unrolls/dropped": 0,
+        "unrolls/queued": i,
+        **more,
+    }
+
+
+def point(i: int, **more: Any) -> dict[str, Any]:
+    """Only of the learning curve."""
+    return {name: row(i)[name] for name in ("environmentSteps", "seconds", "time", "meanReturn")} | more
+
+
+@pytest.fixture
+def run(tmp_path: Path, manifest: str) -> WriteRun:
+    """``run(rows, phase=…, …)``: writes a run's folder, with these fields in its status."""
+
+    def write(rows: list[dict[str, Any]], **status: Any) -> Path:
+        folder = tmp_path / "first"
+        folder.mkdir()
+        job = load_manifest(manifest)
+        JobFile(job).save(folder / JOB_FILE)
+        whole = {"phase": "Succeeded", "startTime": "2026-11-21T10:00:00Z", **status}
+        (folder / "status.json").write_text(json.dumps(job.to_dict() | {"status": whole}))
+        (folder / "progress.jsonl").write_text("".join(json.dumps(point) + "\n" for point in rows))
+        return folder
+
+    return write
+
+
+def page_of(folder: Path) -> Page:
+    result = rltrain("report", folder)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"{folder / 'report.html'}: ")
+    return Page(folder / "report.html")
+
+
+def condition(kind: str, message: str) -> dict[str, str]:
+    turned = START.isoformat()
+    return {
+        "type": kind,
+        "status": "True",
+        "reason": "Because",
+        "message": message,
+        "lastTransitionTime": turned,
+    }
+
+
+def test_a_finished_run_is_told_in_one_page_that_needs_nothing_else(run: WriteRun) -> None:
+    folder = run(
+        [row(i) for i in range(50)],
+        **END,
+        message="stop.meanReturn is met",
+        progress={"environmentSteps": 49_000, "meanReturn": 49.0, "episodes": 321},
+        restarts=2,
+        failures=1,
+        disruptions=1,
+    )
+    page = page_of(folder)
+    for words in (
+        "cartpole Succeeded",
+        "stop.meanReturn is met",
+        "Return49.0best 49.0",
+        "49,000321 episodes",
+        "Restarts21 failure, 1 disruption",
+        "started 2026-11-21 10:00 UTC, over after 05:00",
+        "147 pushed = 98 used + 0 dropped + 49 queued",
+        "There is no policy yet",
+        "environment: id: CartPole-v1",
+    ):
+        assert page.has(words), words
+    assert page.titles == [
+        "Mean return over steps",
+        "Mean return over time",
+        "Environment steps a second",
+        "Policy lag, in versions",
+        "Unrolls so far",
+        "Unrolls in the queue",
+        "policy loss",
+    ]
+    assert page.has("Over environment steps: from 0 to 49, lowest 0, highest 49, 50 points.")
+    assert not page.has("does not add up")
+    assert all(link.startswith(("#", "data:")) for link in page.links), page.links
+    assert "http" not in page.source.replace("http-equiv", "")
+    assert "@import" not in page.source
+    assert page.tags["script"] == 0
+    assert [name for name, times in page.ids.items() if times > 1] == []
+    assert page.referred <= page.ids.keys()
+    assert {link.removeprefix("#") for link in page.links if link.startswith("#")} <= page.ids.keys()
+    assert page.has("goal 475")
+
+
+def test_what_a_run_has_named_itself_is_text(run: WriteRun) -> None:
+    folder = run(
+        [row(i, **{f"loss/{HOSTILE}": 1.0, "loss/$x_{": 2.0}) for i in range(3)],
+        phase="Failed",
+        **END,
+        message=HOSTILE,
+        conditions=[condition("Failed", f"{HOSTILE}\nTraceback\n  {HOSTILE}")],
+    )
+    EventLog(folder / EVENTS_FILE).tell(Event("Warning", "Odd", HOSTILE))
+    page = page_of(folder)
+    assert (page.tags["script"], page.tags["img"]) == (0, 0)
+    assert page.text.count("alert('x')") >= 4
+    assert page.has(f"Traceback {HOSTILE}")
+
+
+def test_a_run_that_failed_before_anything_was_measured_says_why(run: WriteRun) -> None:
+    trace = 'Traceback (most recent call last):\n  File "maze.py", line 12, in step\nValueError: no exit'
+    words = condition("Failed", f"cartpole-sampler-0: the environment raised\n{trace}")
+    page = page_of(run([], phase="Failed", **END, conditions=[words]))
+    assert page.has(trace)
+    assert page.has("cartpole Failed cartpole-sampler-0: the environment raised")
+    assert page.has("Nothing was measured")
+    assert page.tags["svg"] == 0
+
+
+def test_what_is_no_number_leaves_a_gap(run: WriteRun) -> None:
+    rows = [point(0, policyLag="?"), point(1, meanReturn=None), point(2, meanReturn=float("nan")), point(3)]
+    page = page_of(run(rows, **END))
+    assert page.has("Over environment steps: from 0 to 3, lowest 0, highest 3, 2 points.")
+    assert "Policy lag, in versions" not in page.titles
+
+
+def test_an_account_that_does_not_add_up_is_not_hidden(run: WriteRun) -> None:
+    page = page_of(run([row(1, **{"unrolls/dropped": 5})], **END))
+    assert page.has("3 pushed = 2 used + 5 dropped + 1 queueddoes not add up: 8 are accounted for")
+
+
+def test_what_happened_is_told_in_order(run: WriteRun) -> None:
+    rows = [point(i, run="first" if i < 30 else "second") for i in range(50)]
+    folder = run(rows, **END, conditions=[condition("Complete", "enough")])
+    log = EventLog(folder / EVENTS_FILE)
+    for _ in range(3):
+        log.tell(Event("Warning", "Disrupted", "pod cartpole-sampler-0: killed"))
+    log.tell(Event("Normal", "Suspended", "what a signal is called inside"))
+    with (folder / EVENTS_FILE).open("a") as file:
+        file.write('{"time": "torn')
+    page = page_of(folder)
+    order = ("Complete: True", "LearnerWentOn", "Disrupted")
+    places = [page.text.index(words) for words in order]
+    assert places == sorted(places)
+    assert page.has("pod cartpole-sampler-0: killed (3 times)")
+    assert page.has("went on, at step 30,000 or a little before")
+    assert not page.has("what a signal is called inside")
+
+
+@pytest.mark.parametrize(
+    ("status", "held", "phase"),
+    [
+        ("Running", True, "Running"),
+        ("Running", False, "Interrupted"),
+        ("Suspended", False, "Stopped"),
+        ("Suspended", True, "Suspended"),
+    ],
+)
+def test_a_run_that_is_not_over_says_whether_somebody_keeps_it(
+    run: WriteRun, status: str, held: bool, phase: str
+) -> None:
+    folder = run([], phase=status)
+    with (folder / LOCK_FILE).open("w") as lock:
+        if held:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        page = page_of(folder)
+    assert page.has(f"cartpole {phase}")
+    assert page.has("--resume goes on from its newest checkpoint") == (phase == "Interrupted")
+    assert page.has("the job was not over then")
+
+
+def test_a_status_that_cannot_be_read_is_done_without(run: WriteRun) -> None:
+    folder = run([point(i) for i in range(5)])
+    (folder / "status.json").write_text("{")
+    page = page_of(folder)
+    assert page.has("status.json is not there or cannot be read")
+    assert page.titles == ["Mean return over steps", "Mean return over time"]
+
+
+def test_without_progress_jsonl_the_curve_of_the_status_is_drawn(run: WriteRun) -> None:
+    curve = [{"environmentSteps": n * 100, "seconds": n, "meanReturn": n * 2} for n in range(4)]
+    page = page_of(run([], **END, curve=curve))
+    assert page.titles == ["Mean return over steps", "Mean return over time", "Environment steps a second"]
+    assert page.has("Over seconds of training: from 100 to 100, lowest 100, highest 100, 3 points.")
+
+
+def test_a_policy_that_cannot_be_opened_is_said_in_the_page(run: WriteRun) -> None:
+    folder = run([], **END)
+    (folder / "policy").mkdir()
+    assert page_of(folder).has(f"there is no policy at {folder}/policy")
+
+
+def test_long_stories_keep_their_end(run: WriteRun) -> None:
+    folder = run([], **END)
+    log = EventLog(folder / EVENTS_FILE)
+    for i in range(205):
+        log.tell(Event("Normal", "PodsCreated", f"created pod-{i:03}"))
+    page = page_of(folder)
+    assert page.has("5 older lines left out.")
+    assert not page.has("created pod-004")
+    assert page.has("created pod-005")
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("{tmp}/empty", "{tmp}/empty: holds no run: name the folder of one, or a job in a cluster"),
+        ("{tmp}/no/such", "{tmp}/no/such: is no folder: name the folder of a run, or a job in a cluster"),
+    ],
+)
+def test_what_is_no_run_is_said_in_a_sentence(tmp_path: Path, target: str, sentence: str) -> None:
+    (tmp_path / "empty").mkdir()
+    result = rltrain("report", target.format(tmp=tmp_path))
+    assert (result.exit_code, result.stderr) == (2, f"error: {sentence.format(tmp=tmp_path)}\n")
+
+
+def test_the_page_goes_where_it_is_wanted(run: WriteRun, tmp_path: Path) -> None:
+    folder = run([], **END)
+    page = tmp_path / "new" / "page.html"
+    result = rltrain("report", folder, "-o", page, "--no-video")
+    assert result.exit_code == 0
+    assert Page(page).has("It was left out: --no-video.")
+    assert not (folder / "report.html").exists()
+    result = rltrain("report", folder, "--output", page / "below.html", "--no-video")
+    assert (result.exit_code, result.stderr.split(": ")[2:3]) == (1, ["cannot be written"])
+
+
+def test_the_configuration_is_the_whole_spec_with_defaults_marked(manifest: str) -> None:
+    job = load_manifest(manifest, ["algorithm.impala.discount=0.9", "environment.kwargs={a: 'x: y'}"])
+    lines = configuration.lines(job)
+    assert yaml.safe_load("\n".join(line.text for line in lines)) == {"spec": job.spec.to_dict()}
+    marked = {line.text.strip(): line.is_default for line in lines}
+    assert marked["discount: 0.9"] is False
+    assert marked["id: CartPole-v1"] is False
+    assert marked["a: 'x: y'"] is False
+    assert marked["seed: 0"] is True
+    assert marked["unrollLength: 20"] is True

@@ -1,0 +1,86 @@
+"""`rltrain report` of jobs in a cluster, from what its API knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import rltrain
+from fake_api import FakeApi, failure
+from report_page import Page
+
+pytestmark = pytest.mark.usefixtures("cluster")
+CURVE = [{"environmentSteps": n * 1000, "seconds": n * 2, "meanReturn": n} for n in range(5)]
+
+
+@pytest.fixture
+def trained(api: FakeApi, job: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
+    """A job that has succeeded; the page is written into an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    turned = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-11-21T10:03:00Z"}
+    api.status(
+        "cartpole",
+        phase="Succeeded",
+        startTime="2026-11-21T10:00:00Z",
+        completionTime="2026-11-21T10:03:00Z",
+        message="stop.environmentSteps is met",
+        curve=CURVE,
+        progress={"environmentSteps": 4000, "meanReturn": 4.0},
+        replay={"inserted": 10, "evicted": 3, "size": 6, "lost": 1},
+        conditions=[{**turned, "reason": "LearnersSucceeded", "message": "enough"}],
+    )
+    for i, uid in enumerate((job["metadata"]["uid"], "of an earlier job of this name")):
+        about = {"kind": "RLTrainingJob", "name": "cartpole", "uid": uid}
+        told = {"type": "Warning", "reason": "Disrupted", "message": f"node {i} was drained", "count": 2}
+        times = {"lastTimestamp": "2026-11-21T10:01:00Z"}
+        api.put("events", {"metadata": {"name": f"e{i}"}, "involvedObject": about, **told, **times})
+    return api
+
+
+def test_a_job_is_told_from_the_api_alone(trained: FakeApi) -> None:
+    result = rltrain("report", "cartpole")
+    assert result.exit_code == 0, result.output
+    page = Page(Path("cartpole-report.html"))
+    assert page.titles == ["Mean return over steps", "Mean return over time", "Environment steps a second"]
+    for words in (
+        "cartpole Succeeded stop.environmentSteps is met",
+        "Policy lag, terms of the loss and the accounts are not in the cluster's API",
+        "A cluster forgets Events",
+        "DisruptednodeX".replace("nodeX", "node 0 was drained (2 times)"),
+        "Complete: TrueLearnersSucceeded: enough",
+        "10 inserted = 3 evicted + 6 size + 1 lost",
+        "job cartpole in namespace default",
+        "over after 03:00",
+    ):
+        assert page.has(words), words
+    assert not page.has("node 1 was drained")
+
+
+def test_a_policy_inside_the_cluster_is_named(trained: FakeApi) -> None:
+    trained.status("cartpole", policyUri="file:///output/policy")
+    rltrain("report", "cartpole")
+    page = Page(Path("cartpole-report.html"))
+    assert page.has("The policy lies at file:///output/policy, which cannot be reached from here.")
+
+
+def test_events_that_may_not_be_read_are_done_without(trained: FakeApi) -> None:
+    trained.fail("GET", "events", failure(403, "Forbidden", "events is forbidden"))
+    result = rltrain("report", "cartpole")
+    assert result.exit_code == 0, result.output
+    page = Page(Path("cartpole-report.html"))
+    assert page.has("Events could not be read: ")
+    assert page.has("Complete: True")
+
+
+def test_a_job_that_has_just_begun_has_a_page(api: FakeApi, job: Any, tmp_path: Path) -> None:
+    result = rltrain("report", "cartpole", "-n", "default", "-o", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    page = Page(tmp_path / "page.html")
+    assert page.has("cartpole Pending")
+    assert page.has("Nothing was measured")
+
+
+def test_a_job_that_is_not_there_is_said_in_a_sentence() -> None:
+    result = rltrain("report", "nope")
+    assert (result.exit_code, result.stderr) == (2, "error: there is no job nope in namespace default\n")
