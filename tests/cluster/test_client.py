@@ -117,6 +117,32 @@ def test_a_job_from_its_creation_to_its_deletion(client: RLTrainingClient, clust
         client.get("cartpole")
 
 
+def test_a_sweep_from_its_creation_to_its_deletion(
+    client: RLTrainingClient, cluster: Cluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(MANIFEST))
+    arguments = ("submit", str(file), "-n", SPACE, "--sweep", "algorithm.impala.learningRate=1e-3,1e-4")
+    assert rltrain(cluster, *arguments).returncode == 0
+    again = rltrain(cluster, *arguments)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "job cartpole-0 exists already: give the sweep another name with --name" in again.stderr
+    curve = [
+        {"environmentSteps": steps, "seconds": steps / 1e4, "meanReturn": steps / 1e3}
+        for steps in (1000, 9000)
+    ]
+    done = {"status": {"phase": "Succeeded", "completionTime": END, "curve": curve}}
+    patch = ("--subresource=status", "--type=merge", "-p", json.dumps(done))
+    cluster.kubectl("-n", SPACE, "patch", "rlj", "cartpole-1", *patch)
+    compared = rltrain(cluster, "compare", "cartpole", "-n", SPACE)
+    assert [line.split() for line in compared.stdout.splitlines()[1:]] == [
+        ["0.0001", "1", "-", "9.0", "9k", "0.9", "10k"],
+        ["0.001", "0", "of", "1", "-", "-", "-", "-", "-"],
+    ], compared
+    assert rltrain(cluster, "delete", "--sweep", "cartpole", "-n", SPACE).returncode == 0
+    assert client.list("rltraining.dev/sweep=cartpole") == []
+
+
 def changed(**spec: Any) -> dict[str, Any]:
     return {**MANIFEST, "metadata": {"name": "other"}, "spec": {**MANIFEST["spec"], **spec}}
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import typer
 from rltraining_api.job import RLTrainingJob
 
+from rltraining.cluster import sweep
 from rltraining.cluster.output import NOT_KEPT, keeps_its_output
+from rltraining.errors import UsageError
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.units import plural
 
@@ -28,8 +30,12 @@ def scale(client: RLTrainingClient, name: str, samplers: int) -> None:
     typer.echo(f"{name}: scaled to {plural(samplers, 'sampler')}")
 
 
-def delete(client: RLTrainingClient, name: str, *, wait: bool) -> None:
-    """Delete the job."""
+def delete(client: RLTrainingClient, name: str | None, of_sweep: str | None, *, wait: bool) -> None:
+    """Delete the job, or all of a sweep."""
+    if (name is None) == (of_sweep is None):
+        raise UsageError("name one job, or a sweep with --sweep")
+    if name is None:
+        return sweep.delete(client, of_sweep or "", wait=wait)
     client.delete(name, wait=wait)
     typer.echo(f"{name}: deleted")
 

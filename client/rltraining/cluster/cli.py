@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rltraining.cluster.place import CONTEXT, KUBECONFIG, NAMESPACE, Place, complete_job, with_place
-from rltraining.commands import Overrides, Seed, command, refusals
+from rltraining.commands import Overrides, Seed, Seeds, Sweep, command, refusals
 
 __all__ = ["CONTEXT", "KUBECONFIG", "NAMES", "NAMESPACE", "app"]
 
@@ -56,11 +56,16 @@ def submit(
         bool, typer.Option("--follow", "-f", help="Print the learner's log until the job is over.")
     ] = False,
     plain: Annotated[bool, PLAIN] = False,
+    sweep: Sweep = None,
+    seeds: Seeds = None,
 ) -> None:
     """Create the job of a manifest in a cluster.
 
     What is wrong is said before anything is created. ConfigMaps that stand beside the job in the file are applied with
     it: spec.code may name one. To change a job that runs, use scale, suspend, resume or kubectl apply.
+
+    With --sweep or --seeds it is a sweep: a job for each value, combination of values, and seed, called NAME-0, NAME-1
+    and so on, with the label rltraining.dev/sweep=NAME. compare shows what came of them, delete --sweep deletes them.
 
     Exit code: 0 when it was created; with --wait or --follow 0 when it succeeded and 1 when it failed; 2 when the manifest
     is not right or the name is taken; 3 when the cluster cannot be reached; 130 after Ctrl-C, which ends only the
@@ -71,13 +76,22 @@ def submit(
       rltrain submit examples/cartpole-impala.yaml
       rltrain submit job.yaml --generate-name --seed 7 --set sampler.replicas=8
       rltrain submit job.yaml --namespace team --wait
+      rltrain submit job.yaml --sweep algorithm.impala.learningRate=1e-4,3e-4 --seeds 3
     """
     with refusals():
         from rltraining.cluster import submit as action
+        from rltraining.sweep.plan import Request
 
         changes = [*(overrides or ()), *(() if seed is None else (f"seed={seed}",))]
         options = action.Options(
-            file, tuple(changes), name, generate_name=generate_name, wait=wait, follow=follow, plain=plain
+            file,
+            tuple(changes),
+            name,
+            generate_name=generate_name,
+            wait=wait,
+            follow=follow,
+            plain=plain,
+            sweep=Request(tuple(sweep or ()), seeds),
         )
         raise typer.Exit(action.submit(place.client(), options))
 
@@ -266,7 +280,11 @@ def scale(
 @with_place
 def delete(
     place: Place,
-    name: Annotated[str, NAME],
+    name: Annotated[str | None, NAME] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="All jobs of this sweep instead of one job.", show_default=False),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when it and its pods are gone.")] = False,
 ) -> None:
     """Delete a job with all that belongs to it: pods, and checkpoints in volumes that were made for it.
@@ -275,11 +293,12 @@ def delete(
 
       rltrain delete cartpole
       rltrain delete cartpole --wait
+      rltrain delete --sweep cartpole
     """
     with refusals():
         from rltraining.cluster import change as action
 
-        action.delete(place.client(), name, wait=wait)
+        action.delete(place.client(), name, sweep, wait=wait)
 
 
 @_command

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import typer
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import GROUP, SINGULAR
 
-from rltraining.cluster import logs
+from rltraining.cluster import logs, sweep
 from rltraining.cluster.watch import watch
 from rltraining.commands import INTERRUPTED, complain
 from rltraining.errors import Exit, UsageError
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.sdk.errors import JobFailedError
+from rltraining.sweep.plan import Request, plan
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,15 @@ class Options:
     wait: bool
     follow: bool
     plain: bool
+    sweep: Request = field(default_factory=Request)
 
 
 def submit(client: RLTrainingClient, options: Options) -> int:
     """Create the job, and wait for it if that is wanted. Returns the exit code."""
     if options.wait and options.follow:
         raise UsageError("--wait and --follow exclude each other: leave one out")
+    if options.sweep:
+        return _submit_sweep(client, options)
     job = client.create(
         options.file, overrides=options.changes, name=options.name, generate_name=options.generate_name
     )
@@ -48,6 +52,24 @@ def submit(client: RLTrainingClient, options: Options) -> int:
         return _follow(there, name)
     where = "" if namespace == client.namespace else f" -n {namespace}"
     typer.echo(f"see it with: rltrain watch {name}{where}", err=True)
+    return Exit.OK
+
+
+def _submit_sweep(client: RLTrainingClient, options: Options) -> int:
+    sweep.check(generate_name=options.generate_name, follow=options.follow)
+    planned = plan(options.file, options.changes, options.sweep, options.name)
+    made = sweep.create(client, planned)
+    namespace = made[0].metadata.namespace or client.namespace
+    if hint := _code_hint(made[0]):
+        typer.echo(f"note: {hint}", err=True)
+    if options.wait:
+        return sweep.watch(client.in_namespace(namespace), planned.name, plain=options.plain)
+    where = "" if namespace == client.namespace else f" -n {namespace}"
+    typer.echo(
+        f"see them with: rltrain get -l {sweep.selector(planned.name)}{where}\n"
+        f"compare them with: rltrain compare {planned.name}{where}",
+        err=True,
+    )
     return Exit.OK
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rltraining_api.names import LABEL_SWEEP
 
 from rltraining.compare import picture
 from rltraining.compare.result import Result, of_folder, of_job
@@ -62,13 +61,15 @@ def _results(name: str, client: Callable[[], RLTrainingClient]) -> list[Result]:
         return of_folder(Path(name))
     if "/" in name or "." in name:
         raise UsageError(f"{name}: there is no such folder")
+    from rltraining.cluster.sweep import selector
+
     try:
         there = client()
     except ClientError as error:
         raise UsageError(
             f"{name}: there is no such folder; as the name of a sweep in a cluster: {error}"
         ) from None
-    jobs = there.list(f"{LABEL_SWEEP}={name}")
+    jobs = there.list(selector(name))
     if not jobs:
         raise UsageError(
             f"{name}: there is neither such a folder nor, in namespace {there.namespace}, a sweep of this name"

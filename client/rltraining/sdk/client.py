@@ -75,8 +75,10 @@ class RLTrainingClient:
         overrides: Iterable[str] = (),
         name: str | None = None,
         generate_name: bool = False,
+        dry_run: bool = False,
     ) -> RLTrainingJob:
         """Create a job from a model, a manifest or the path of one, and the ConfigMaps that stand beside it in the file.
+        With `dry_run` the API server only says what it would do.
 
         `overrides` are `path=value`, for files. `name` replaces the manifest's; with `generate_name` the API server adds
         five letters to it. The namespace is the argument's, else the manifest's, else the client's.
@@ -92,11 +94,11 @@ class RLTrainingClient:
             )
         jobs = Jobs(self.jobs.api, given or submission.namespace or self.namespace)
         manifest["metadata"]["namespace"] = jobs.namespace
-        if submission.config_maps:
+        if submission.config_maps and not dry_run:
             jobs.create(manifest, dry_run=True)  # nothing is left behind by a job that is refused
             for config_map in submission.config_maps:
                 jobs.apply_config_map(config_map)
-        return waiting.typed(jobs.create(manifest))
+        return waiting.typed(jobs.create(manifest, dry_run=dry_run))
 
     def get(self, name: str) -> RLTrainingJob:
         """The job as it is. Raises JobNotFoundError."""

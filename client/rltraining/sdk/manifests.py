@@ -13,11 +13,12 @@ from rltraining_api.names import API_VERSION, KIND
 
 from rltraining import jobfile
 from rltraining.errors import UsageError
+from rltraining.jobfile import JobFile
 from rltraining.sdk.api import Json
 from rltraining.sdk.errors import JobRejectedError
 
-Source = RLTrainingJob | Mapping[str, Any] | str | os.PathLike[str]
-"""A job, a manifest as data, or the path of a manifest."""
+Source = RLTrainingJob | JobFile | Mapping[str, Any] | str | os.PathLike[str]
+"""A job, a manifest that was read, as data, or the path of one."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def prepare(source: Source, overrides: Iterable[str] = ()) -> Submission:
         if isinstance(source, Mapping):
             job = parse_job(dict(source))
             return Submission(as_written(job), (), job)
-        file = jobfile.load(os.fspath(source), overrides)
+        file = source if isinstance(source, JobFile) else jobfile.load(os.fspath(source), overrides)
     except (ManifestError, UsageError) as error:
         raise JobRejectedError(*error.problems) from None
     return Submission(as_written(file.job), file.config_maps, file.job)

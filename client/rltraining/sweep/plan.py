@@ -43,31 +43,33 @@ class Plan:
     """A sweep."""
 
     name: str
-    """The manifest's job."""
     runs: tuple[PlannedRun, ...]
 
 
-def plan(file: str, changes: Sequence[str], request: Request) -> Plan:
-    """All jobs of a sweep. Raises UsageError with all that is wrong with any of them, a sentence each."""
+def plan(file: str, changes: Sequence[str], request: Request, name: str | None = None) -> Plan:
+    """All jobs of a sweep, which is called like the manifest's job if not otherwise.
+
+    Raises UsageError with all that is wrong with any of them, a sentence each.
+    """
     axes = parse_axes(request.sweeps)
     origin = jobfile.source(file)
     base = _base(origin, changes, {axis.path: axis.values[0] for axis in axes})
     grid = points(axes, request.seeds, base.job.spec.seed)
+    sweep = name or base.job.metadata.name
     names = folder_names(grid)
     files: list[JobFile] = []
     problems: dict[str, list[str]] = {}
-    for point, name in zip(grid, names, strict=True):
+    for point, called in zip(grid, names, strict=True):
         try:
             loaded = jobfile.load_from(origin, [*changes, *point.changes])
         except UsageError as error:
             for problem in error.problems:
-                problems.setdefault(problem, []).append(name)
+                problems.setdefault(problem, []).append(called)
         else:
-            files.append(_marked(loaded, base.job.metadata.name, point))
+            files.append(_marked(loaded, sweep, point))
     if problems:
         raise UsageError(*(_told(problem, of, len(grid)) for problem, of in problems.items()))
-    runs = tuple(PlannedRun(name, file) for name, file in zip(names, files, strict=True))
-    return Plan(base.job.metadata.name, runs)
+    return Plan(sweep, tuple(map(PlannedRun, names, files)))
 
 
 def values_of(job: RLTrainingJob) -> Mapping[str, Any] | None:

@@ -1,0 +1,125 @@
+"""Sweeps in a cluster: a job for each point, and all of them found by their label."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from dataclasses import replace
+
+import typer
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import GROUP, LABEL_SWEEP, SINGULAR
+
+from rltraining.commands import INTERRUPTED
+from rltraining.compare.result import of_job
+from rltraining.compare.row import rows
+from rltraining.compare.table import table
+from rltraining.errors import ClientError, Exit, UsageError
+from rltraining.jobfile import JobFile
+from rltraining.sdk.client import RLTrainingClient
+from rltraining.sdk.errors import JobExistsError, JobNotFoundError
+from rltraining.snapshot import Snapshot
+from rltraining.sweep.board import OVER, Board, Row, row_of
+from rltraining.sweep.display import choose
+from rltraining.sweep.plan import Plan
+from rltraining.units import plural
+
+DELETED = "Deleted"
+
+
+def selector(sweep: str) -> str:
+    """Finds the jobs of a sweep."""
+    return f"{LABEL_SWEEP}={sweep}"
+
+
+def create(client: RLTrainingClient, planned: Plan) -> list[RLTrainingJob]:
+    """Create all jobs, `<sweep>-<number>`, or, when the API server refuses one of them, none."""
+    files = [_named(run.file, f"{planned.name}-{i}") for i, run in enumerate(planned.runs)]
+    for file in files:
+        _check_writes_alone(file.job)
+        try:
+            client.create(file, dry_run=True)
+        except JobExistsError:
+            raise JobExistsError(
+                f"job {file.job.metadata.name} exists already: give the sweep another name with --name, or delete the "
+                f"earlier one: rltrain delete --sweep {planned.name}"
+            ) from None
+    made: list[RLTrainingJob] = []
+    for run, file in zip(planned.runs, files, strict=True):
+        try:
+            made.append(client.create(file))
+        except ClientError as error:
+            error.problems += (
+                f"{len(made)} of {plural(len(files), 'job')} were created: "
+                f"rltrain delete --sweep {planned.name} deletes them",
+            )
+            raise
+        typer.echo(f"{SINGULAR}.{GROUP}/{made[-1].metadata.name} created ({run.name})")
+    return made
+
+
+def watch(client: RLTrainingClient, sweep: str, *, plain: bool) -> int:
+    """Show a sweep until all of its jobs are over, then the comparison. Returns the exit code."""
+    clock = client.jobs.api.timing.clock
+    began, there = clock(), jobs(client, sweep)
+    title = f"{sweep}:{Snapshot(there[0], 0).title.partition(':')[2]}"
+    shown = {row.name: row for row in sorted(map(_row, there), key=lambda row: (len(row.name), row.name))}
+    with closing(choose(sys.stdout, plain=plain)) as display:
+        try:
+            for change in client.watch(label_selector=selector(sweep)):
+                row = _row(change.job)
+                shown[row.name] = replace(row, phase=DELETED) if change.type == "DELETED" else row
+                display.show(Board(title, tuple(shown.values()), clock() - began))
+                if all(row.phase in (*OVER, DELETED) for row in shown.values()):
+                    break
+        except KeyboardInterrupt:
+            display.close()
+            typer.echo(f"the jobs go on; see how far they are with: rltrain compare {sweep}", err=True)
+            return INTERRUPTED
+    typer.echo(f"\n{table(rows([of_job(job, sweep, job.metadata.name) for job in jobs(client, sweep)]))}")
+    return Exit.OK if all(row.phase == "Succeeded" for row in shown.values()) else Exit.FAILED
+
+
+def jobs(client: RLTrainingClient, sweep: str) -> list[RLTrainingJob]:
+    """Raises JobNotFoundError where there are none."""
+    found = client.list(selector(sweep))
+    if not found:
+        raise JobNotFoundError(f"there is no job of a sweep {sweep} in namespace {client.namespace}")
+    return found
+
+
+def delete(client: RLTrainingClient, sweep: str, *, wait: bool) -> None:
+    """Delete all jobs of a sweep."""
+    for job in jobs(client, sweep):
+        client.delete(job.metadata.name, wait=wait)
+        typer.echo(f"{job.metadata.name}: deleted")
+
+
+def check(*, generate_name: bool, follow: bool) -> None:
+    """What has no meaning for a sweep. Raises UsageError."""
+    if generate_name:
+        raise UsageError("--generate-name: the jobs of a sweep are numbered: name the sweep with --name")
+    if follow:
+        raise UsageError("--follow: is for one job: show a sweep with --wait")
+
+
+def _check_writes_alone(job: RLTrainingJob) -> None:
+    """Raises UsageError where jobs would go on from each other's checkpoints."""
+    volume = job.spec.checkpoint.volume
+    if volume is not None and volume.claim_name is not None:
+        raise UsageError(
+            "spec.checkpoint.volume.claimName: all jobs of a sweep would write into one claim: take claimTemplate, "
+            "or spec.checkpoint.uri"
+        )
+
+
+def _named(file: JobFile, name: str) -> JobFile:
+    metadata = file.job.metadata.model_copy(update={"name": name})
+    return replace(file, job=file.job.model_copy(update={"metadata": metadata}))
+
+
+def _row(job: RLTrainingJob) -> Row:
+    status = job.status
+    ended = status.completion_time or status.report_time
+    seconds = (ended - status.start_time).total_seconds() if ended and status.start_time else 0.0
+    return row_of(job.metadata.name, Snapshot(job, max(0.0, seconds)))

@@ -1,0 +1,166 @@
+"""Sweeps in a cluster, against a fake API server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command_line import rltrain
+from fake_api import FakeApi, failure, when_streams
+
+RATE = "spec.algorithm.impala.learningRate"
+SWEEP = ("--sweep", "algorithm.impala.learningRate=1e-3,1e-4", "--seeds", "2")
+END = "2026-11-21T11:00:00Z"
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def finish(api: FakeApi, name: str, phase: str = "Succeeded", **status: Any) -> None:
+    """What the operator writes in the end."""
+    job = api.objects["rltrainingjobs"]["default", name]
+    api.put("rltrainingjobs", {**job, "status": {"phase": phase, "completionTime": END, **status}})
+
+
+def learned(final: float, steps: int) -> dict[str, Any]:
+    curve = [
+        {"environmentSteps": steps // 2, "seconds": 1.0, "meanReturn": 10.0},
+        {"environmentSteps": steps, "seconds": 2.0, "meanReturn": final},
+    ]
+    return {
+        "message": "stop.meanReturn is met: the last 100 episodes returned 480",
+        "curve": curve,
+        "progress": {"meanReturn": final, "environmentSteps": steps},
+    }
+
+
+def test_each_point_is_a_job_that_says_what_it_is(file: Path, api: FakeApi) -> None:
+    result = rltrain("submit", file, *SWEEP, "--set", "sampler.replicas=4", "--name", "lr")
+    assert result.exit_code == 0, result.output
+    names = [name for _, name in api.objects["rltrainingjobs"]]
+    assert names == ["lr-0", "lr-1", "lr-2", "lr-3"]
+    assert result.stdout.splitlines()[2] == (
+        "rltrainingjob.rltraining.dev/lr-2 created (learningRate=0.0001,seed=0)"
+    )
+    assert result.stderr == (
+        "see them with: rltrain get -l rltraining.dev/sweep=lr\ncompare them with: rltrain compare lr\n"
+    )
+    job = api.objects["rltrainingjobs"]["default", "lr-3"]
+    assert job["metadata"]["labels"] == {"rltraining.dev/sweep": "lr"}
+    assert json.loads(job["metadata"]["annotations"]["rltraining.dev/point"]) == {RATE: 0.0001}
+    assert list(job["metadata"]["annotations"]) == ["rltraining.dev/point"]
+    assert (job["spec"]["seed"], job["spec"]["sampler"]) == (1, {"replicas": 4})
+    assert job["spec"]["algorithm"] == {"impala": {"learningRate": 0.0001}}, "defaults are the API server's"
+
+
+def test_config_maps_beside_the_job_come_with_it(file: Path, api: FakeApi) -> None:
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"m.py": ""}}
+    file.write_text(f"{yaml.safe_dump(config_map)}---\n{file.read_text()}")
+    assert rltrain("submit", file, *SWEEP, "--set", "code.configMap.name=code").exit_code == 0
+    assert ("default", "code") in api.objects["configmaps"]
+    assert len(api.objects["rltrainingjobs"]) == 4
+
+
+def test_nothing_is_created_when_any_job_is_refused(file: Path, api: FakeApi) -> None:
+    for arguments, problem in (
+        (("--sweep", "sampler.replicas=1,0"), "replicas=0,seed=0: "),
+        ((*SWEEP, "--generate-name"), "--generate-name: the jobs of a sweep are numbered"),
+        ((*SWEEP, "--follow"), "--follow: is for one job: show a sweep with --wait"),
+        ((*SWEEP, "--name", "a" * 49), "metadata.name"),
+        ((*SWEEP, "--set", "checkpoint.volume.claimName=mine"), "would write into one claim"),
+    ):
+        result = rltrain("submit", file, *arguments)
+        assert (result.exit_code, result.stdout) == (2, ""), result.output
+        assert problem in result.stderr
+    api.fail("POST", "dryRun", failure(422, "Invalid", "too many samplers"))
+    assert rltrain("submit", file, *SWEEP).exit_code == 2
+    assert not api.objects["rltrainingjobs"]
+
+
+def test_a_name_that_is_taken_is_told_before_anything_is_created(file: Path, api: FakeApi) -> None:
+    job = yaml.safe_load(file.read_text())
+    job["metadata"]["name"] = "cartpole-2"
+    api.put("rltrainingjobs", job)
+    result = rltrain("submit", file, *SWEEP)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "error: job cartpole-2 exists already: give the sweep another name with --name, or delete the earlier one: "
+        "rltrain delete --sweep cartpole\n"
+    )
+    assert len(api.objects["rltrainingjobs"]) == 1
+
+
+def test_what_was_created_before_a_quota_was_used_up_is_told(file: Path, api: FakeApi) -> None:
+    rltrain("submit", file, "--seeds", "1", "--name", "other")
+    message = 'rltrainingjobs "cartpole-0" is forbidden: exceeded quota: jobs'
+    api.fail("POST", r"rltrainingjobs\?(?!.*dryRun)", failure(403, "Forbidden", message))
+    result = rltrain("submit", file, *SWEEP)
+    assert result.exit_code != 0
+    assert "exceeded quota" in result.stderr
+    assert "0 of 4 jobs were created: rltrain delete --sweep cartpole deletes them" in result.stderr
+
+
+def test_a_sweep_is_compared_from_the_status_of_its_jobs(file: Path, api: FakeApi, tmp_path: Path) -> None:
+    rltrain("submit", file, *SWEEP)
+    rltrain("submit", file, "--seeds", "1", "--name", "other")
+    finish(api, "cartpole-0", **learned(480, 300_000))
+    finish(api, "cartpole-1", **learned(478, 100_000))
+    finish(api, "cartpole-2", "Failed", message="NaN in the loss")
+    picture = tmp_path / "lr.png"
+    result = rltrain("compare", "cartpole", "--output", picture)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == (
+        """\
+learningRate     RUNS   FAILED     GOAL        RETURN   STEPS TO GOAL     SECONDS        STEPS/S
+0.001               2        -   2 of 2   479.0 ± 1.4     200k ± 141k   2.0 ± 0.0   100k ± 70.7k
+0.0001         1 of 2        1   0 of 2             -               -           -              -
+"""
+    )
+    assert picture.is_file()
+    result = rltrain("compare", "nothing")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: nothing: there is neither such a folder nor, in namespace default, a sweep of this name\n",
+    )
+
+
+def test_waiting_shows_all_jobs_to_their_end_and_compares_them(file: Path, api: FakeApi) -> None:
+    def operate() -> None:
+        finish(api, "cartpole-0", **learned(480, 300_000))
+        finish(api, "cartpole-1", "Failed", message="the maze has no exit")
+
+    when_streams(api, 1, operate)
+    result = rltrain("submit", file, "--seeds", "2", "--wait")
+    assert result.exit_code == 1, result.output
+    assert "cartpole-0  Succeeded  300,000 steps  return 480.0" in result.stdout
+    assert "cartpole-1  Failed     the maze has no exit" in result.stdout
+    assert result.stdout.splitlines()[-1].split() == [
+        "cartpole",
+        "2",
+        "1",
+        "1",
+        "of",
+        "2",
+        "480.0",
+        "300k",
+        "2.0",
+        "150k",
+    ]
+
+
+def test_a_sweep_is_deleted_and_nothing_else(file: Path, api: FakeApi) -> None:
+    rltrain("submit", file, *SWEEP)
+    rltrain("submit", file, "--name", "cartpole-7")
+    result = rltrain("delete", "--sweep", "cartpole")
+    assert result.stdout == "".join(f"cartpole-{i}: deleted\n" for i in range(4))
+    assert [name for _, name in api.objects["rltrainingjobs"]] == ["cartpole-7"]
+    result = rltrain("delete", "--sweep", "cartpole")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: there is no job of a sweep cartpole in namespace default\n",
+    )
+    for arguments in ((), ("cartpole-7", "--sweep", "cartpole")):
+        result = rltrain("delete", *arguments)
+        assert (result.exit_code, result.stderr) == (2, "error: name one job, or a sweep with --sweep\n")
