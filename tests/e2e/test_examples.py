@@ -1,4 +1,4 @@
-"""The examples of Ape-X, of several learners and of gradients, as people run them, a short while each."""
+"""The examples, as people run them, a short while each."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ AT_ONCE = 2
 """Runs beside each other: half of each is one process that loads torch."""
 
 STEPS = {"cartpole-dqn-apex": 20_000, "pendulum-ddpg-apex": 12_000, "cartpole-two-learners": 60_000}
+TRAJECTORY_STEPS = {
+    "acrobot-impala": 30_000,
+    "pendulum-impala": 20_000,
+    "memory-cartpole-impala": 20_000,
+    "cartpole-own-algorithm": 2_000,
+}
 ASYNC_STEPS = {
     "cartpole-a3c": 100_000,
     "cartpole-a3c-published": 5_000,
@@ -53,7 +59,7 @@ def runs(
     """By the name of the example: those that are asked for."""
     items = [item for item in request.session.items if item.path == Path(__file__)]
     asked = (item.callspec.params["example"] for item in items if isinstance(item, pytest.Function))
-    steps = STEPS | ASYNC_STEPS | SYNC_STEPS
+    steps = STEPS | TRAJECTORY_STEPS | ASYNC_STEPS | SYNC_STEPS
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {
             name: pool.submit(_run, name, steps[name], tmp_path_factory.mktemp(name))
@@ -80,6 +86,18 @@ def test_an_example_runs_and_its_policy_can_be_used(runs: dict[str, Future[Run]]
 
     evaluated = rltrain(run.folder, "evaluate", "run/policy", "--episodes", "2")
     assert evaluated.code == 0, evaluated
+
+
+@pytest.mark.parametrize("example", TRAJECTORY_STEPS)
+def test_an_example_of_unrolls_or_of_an_algorithm_of_ones_own_runs(
+    runs: dict[str, Future[Run]], example: str
+) -> None:
+    run = runs[example].result()
+    ended_well(run, TRAJECTORY_STEPS[example])
+    for point in run.points:
+        if "unrolls/pushed" in point:
+            counts = {name: point[f"unrolls/{name}"] for name in ("pushed", "used", "dropped", "queued")}
+            assert counts["pushed"] == counts["used"] + counts["dropped"] + counts["queued"], counts
 
 
 @pytest.mark.parametrize("example", ASYNC_STEPS)
