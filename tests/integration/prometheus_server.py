@@ -26,8 +26,6 @@ from tests.cluster.places import Places
 SECONDS = 30.0
 """How long anything may take; nothing does."""
 INTERVAL = "250ms"
-OPERATOR, PODS = "rltraining-operator", "rltraining-jobs"
-"""What is scraped."""
 
 
 class Programs(NamedTuple):
@@ -58,12 +56,19 @@ class Prometheus:
     def __init__(self, url: str, folder: Path) -> None:
         self._url, self._folder = url, folder
 
-    def scrape(self, job: str, ports: Mapping[str, int], **labels: str) -> None:
-        """From now on these pods of this host, and no others, with such labels as discovery gives them."""
-        found = [
-            {"targets": [f"127.0.0.1:{port}"], "labels": {"pod": pod, **labels}}
-            for pod, port in ports.items()
-        ]
+    def scrape(self, job: str, ports: Mapping[str, int], namespace: str, **labels: str) -> None:
+        """From now on these pods of this host, and no others, with what Kubernetes' discovery says of pods with such labels."""
+        found = []
+        for pod, port in ports.items():
+            said = {
+                "namespace": namespace,
+                "pod_name": pod,
+                "pod_phase": "Running",
+                "pod_container_port_name": "http",
+                **{f"pod_label_{label}": value for label, value in labels.items()},
+            }
+            meta = {f"__meta_kubernetes_{name}": value for name, value in said.items()}
+            found.append({"targets": [f"127.0.0.1:{port}"], "labels": meta})
         new = self._folder / "new"
         new.write_text(json.dumps(found))
         new.rename(self._folder / f"{job}.json")
@@ -100,16 +105,13 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path, rules: Path) -> Iterator[Prometheus]:
-    """One that scrapes an operator, as the chart's ServiceMonitor says, and pods of jobs, and loads these rules."""
-    jobs = ({"job_name": OPERATOR, "honor_labels": True}, {"job_name": PODS})
-    configuration = {
-        "global": {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": "1s"},
-        "rule_files": [str(rules)],
-        "scrape_configs": [
-            job | {"file_sd_configs": [{"files": [f"{folder}/{job['job_name']}.json"]}]} for job in jobs
-        ],
-    }
+def prometheus(folder: Path, configuration: Mapping[str, Any], rules: Path) -> Iterator[Prometheus]:
+    """One that scrapes as this says, but is told of pods by `scrape`: Debian's has no discovery for Kubernetes."""
+    for job in configuration["scrape_configs"]:
+        del job["kubernetes_sd_configs"]
+        job["file_sd_configs"] = [{"files": [f"{folder}/{job['job_name']}.json"]}]
+    often = {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": "1s"}
+    configuration = {**configuration, "global": often, "rule_files": [str(rules)]}
     (folder / "prometheus.yml").write_text(json.dumps(configuration))
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"

@@ -11,14 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from docs_pages import Block, blocks
+from exported_metrics import of_members
 from operator_process import Operator, operating
-from prometheus_server import OPERATOR, PODS, Prometheus, programs, prometheus
-from rltraining_trainer.metrics.exposition import LOSS_PREFIX, METRICS
+from prometheus_server import Prometheus, programs, prometheus
+from rltraining_trainer.metrics.exposition import LOSS_PREFIX
 from training import KeptWarm, gradient_job, replay_job, small_job, training
 
 from tests.unit.charts.chart_files import CHART, alerts, queries
 from tests.unit.operator.kube.fake_api_server import Fault
 
+OPERATOR, PODS = "rltraining-operator", "rltraining-jobs"
+"""What is scraped, as the page on metrics says."""
 RULES = CHART / "files" / "alerts.yaml"
 RUNS = {
     "unrolls": small_job(sampler={"replicas": 2}),
@@ -61,12 +66,13 @@ class Seen:
 def seen(warm: tuple[asyncio.Runner, KeptWarm], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     runner, runtime = warm
     folder = tmp_path_factory.mktemp("scraped")
-    with prometheus(folder, RULES) as server:
+    (scraping,) = [block.text for block in blocks("yaml") if "scrape_configs" in block.text]
+    with prometheus(folder, yaml.safe_load(scraping), RULES) as server:
         seen = Seen(server)
 
         async def happen() -> None:
             async with operating(folder) as operator:
-                server.scrape(OPERATOR, {"rltraining-operator-0": operator.port})
+                server.scrape(OPERATOR, {"rltraining-operator-0": operator.port}, "rltraining-system")
                 await _go_through_everything(operator)
                 for name, job in RUNS.items():
                     async with training(folder / name, runtime, job) as run:
@@ -74,7 +80,7 @@ def seen(warm: tuple[asyncio.Runner, KeptWarm], tmp_path_factory: pytest.TempPat
                         ports = {
                             pod.name: run.cluster._ports.of(pod.name) for pod in run.cluster.pods(run.key)
                         }
-                        server.scrape(PODS, ports, namespace="default", training_job=name)
+                        server.scrape(PODS, ports, "default", rltraining_dev_job_name=name)
                         seen.moments[name] = await asyncio.to_thread(server.until, _in_full_swing(name))
                         seen.points[name] = run.points[-1]
 
@@ -110,6 +116,11 @@ def test_every_query_of_the_dashboard_finds_something(seen: Seen) -> None:
     assert not empty, json.dumps(empty, indent=1)
 
 
+@pytest.mark.parametrize("example", blocks("promql"), ids=str)
+def test_a_query_in_a_page_finds_something(seen: Seen, example: Block) -> None:
+    assert seen.finds(example.text.replace('"cartpole"', '"$run"'))
+
+
 def test_every_choice_of_the_dashboard_has_something_to_choose_from(seen: Seen) -> None:
     assert seen.server.get("label/training_job/values") == sorted(RUNS)
     assert seen.finds('rltraining_leader{job="$job"}')
@@ -132,9 +143,13 @@ def test_no_alert_goes_off_but_of_the_job_whose_pods_are_only_said_to_run(seen: 
 
 
 def test_every_number_of_the_curves_is_told_to_prometheus(seen: Seen) -> None:
-    for run, point in seen.points.items():
-        numbers = {number for number in point if not number.startswith(LOSS_PREFIX)} - NOT_TOLD
-        assert numbers <= set(METRICS), run
+    drawn = {
+        number for point in seen.points.values() for number in point if not number.startswith(LOSS_PREFIX)
+    }
+    told = {
+        curve for one in of_members().values() for curve in one.curves if not curve.startswith(LOSS_PREFIX)
+    }
+    assert drawn - NOT_TOLD == told
 
 
 def test_accounts_add_up_in_every_scrape(seen: Seen) -> None:
@@ -172,10 +187,9 @@ def test_the_alert_of_a_run_that_learns_nothing_goes_off_for_it_alone(tmp_path: 
         "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": asked}],
     }
     (tmp_path / "test.yml").write_text(json.dumps(test))
-    done = subprocess.run(
-        [programs().promtool, "test", "rules", tmp_path / "test.yml"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    _promtool("test", "rules", tmp_path / "test.yml")
+
+
+def _promtool(*arguments: str | Path) -> None:
+    done = subprocess.run([programs().promtool, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

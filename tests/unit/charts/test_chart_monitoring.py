@@ -7,11 +7,12 @@ import re
 
 import pytest
 from chart_files import alerts, dashboard, panels, queries
-from exported_metrics import of_members, of_the_operator
+from exported_metrics import of_a_process, of_members, of_the_operator
 
 HISTOGRAM = ("_bucket", "_sum", "_count")
 
-METRICS = of_the_operator() | of_members() | {"up": set()}
+EXPORTED = of_the_operator() | of_members() | of_a_process()
+METRICS = {sample: one.labels | {"le"} for one in EXPORTED.values() for sample in one.samples} | {"up": set()}
 TARGET_LABELS = {"job", "namespace", "pod", "instance", "training_job"}
 """What Prometheus adds to each: `training_job` to those of members."""
 OF_A_RUN = 'namespace=~"$namespace",training_job="$run"'
