@@ -1,6 +1,6 @@
 """Pictures of the software in docs/images/, made by running it: ``make pictures`` (with the curves), or some of them:
 
-python docs/pictures.py [run evaluate]
+python docs/pictures.py [run evaluate report]
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import struct
 import subprocess
 import sys
@@ -29,6 +30,10 @@ TERMINALS = {
     "evaluate": "rltrain evaluate runs/first/policy --episodes 100",
 }
 """Commands by the name of their picture, in the order in which they need each other."""
+REPORT = "rltrain report runs/first --output report.html"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PAGE = (1100, 1500)
+"""Width and height of the part of a page that is shown."""
 CONTROL = re.compile(r"\x1b\[(?P<number>\d*)(?P<code>[AK])|\x1b\[\?\d+[hl]|\r|(?P<newline>\n)")
 """What moves or erases, of all that a live view writes; colours are text to us."""
 FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
@@ -39,8 +44,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("picture", nargs="*", choices=[*TERMINALS, []], help="all if none is named")
-    wanted = parser.parse_args().picture or list(TERMINALS)
+    parser.add_argument("picture", nargs="*", choices=[*TERMINALS, "report", []], help="all if none is named")
+    wanted = parser.parse_args().picture or [*TERMINALS, "report"]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "examples").symlink_to(HERE.parent / "examples")
         for name, command in TERMINALS.items():
@@ -49,6 +54,9 @@ def main() -> None:
                 path = HERE / "images" / f"terminal-{name}.svg"
                 path.write_text(picture(name, command, shown))
                 print(path.relative_to(HERE.parent), flush=True)
+        if "report" in wanted:
+            output(REPORT, Path(folder))
+            photograph(Path(folder) / "report.html", HERE / "images" / "report.png")
 
 
 def output(command: str, folder: Path) -> str:
@@ -107,6 +115,29 @@ def picture(name: str, command: str, shown: str) -> str:
     console.print(Text.assemble(("$ ", "dim"), (command, "bold")))
     console.print(Text.from_ansi(shown))
     return FONT.sub("", console.export_svg(title="rltrain", unique_id=f"rltrain-{name}")) + "\n"
+
+
+def photograph(page: Path, path: Path) -> None:
+    """The upper part of a page, as a browser shows it."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        print(
+            f"{path.relative_to(HERE.parent)} stays as it is: there is no {BROWSERS[0]} here to show a page"
+        )
+        return
+    options = [f"--screenshot={path}", f"--window-size={PAGE[0]},{PAGE[1]}", "--hide-scrollbars"]
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # which it refuses to root
+    command = [
+        browser,
+        "--headless",
+        "--disable-gpu",
+        "--virtual-time-budget=3000",
+        *sandbox,
+        *options,
+        page.as_uri(),
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)  # noqa: S603 - our own page
+    print(path.relative_to(HERE.parent), flush=True)
 
 
 if __name__ == "__main__":
