@@ -1,0 +1,90 @@
+"""Commands of the pages, as they stand there, in a cluster with the operator: from the first job to its end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from docs_pages import ROOT, commands
+from jobs import Job, Team
+
+pytestmark = pytest.mark.timeout(300)
+
+PROGRAMS = Path(sys.executable).parent
+OPERATOR = (
+    ("docs/operations/upgrade.md", "helm get values rltraining-operator --namespace rltraining-system"),
+    ("docs/install.md", "helm test rltraining-operator --namespace rltraining-system"),
+    (
+        "docs/operations/runbook.md",
+        "kubectl logs --namespace rltraining-system deployment/rltraining-operator --tail 100",
+    ),
+)
+RUN = (
+    ("docs/quickstart.md", "kubectl apply -f examples/cartpole-impala.yaml"),
+    ("docs/quickstart.md", "kubectl scale rlj/cartpole --replicas 2"),
+    ("docs/operations/runbook.md", "kubectl get rlj --all-namespaces -o wide"),
+    ("docs/quickstart.md", "kubectl describe rlj cartpole"),
+    ("docs/clusters.md", "kubectl rltrain get"),
+    ("docs/quickstart.md", "rltrain watch cartpole"),
+    ("docs/quickstart.md", "rltrain get"),
+)
+"""A job's life, up to its end. Pages and commands: a command that is no more in its page fails."""
+
+
+@pytest.fixture(scope="module")
+def shell(team: Team, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a user whose kubeconfig leads to the team's namespace."""
+    path = tmp_path_factory.mktemp("home") / "config"
+    path.write_text(team.cluster.kubeconfig.read_text())
+    path.chmod(0o600)
+    environment = team.cluster.environment | {"KUBECONFIG": str(path)}
+    environment["PATH"] = f"{PROGRAMS}{os.pathsep}{environment['PATH']}"
+    run("kubectl config set-context --current --namespace=" + team.namespace, environment)
+    return environment
+
+
+@pytest.fixture(scope="module")
+def job(team: Team) -> Iterator[Job]:
+    job = Job(team, "cartpole")
+    yield job
+    job.delete()
+
+
+def run(text: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["bash", "-c", text],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, f"{text} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def as_written(page: str, text: str) -> str:
+    assert any(found.page == page and found.text == text for found in commands()), f"{page} has no: {text}"
+    return text
+
+
+@pytest.mark.parametrize(("page", "text"), OPERATOR, ids=[text for _, text in OPERATOR])
+def test_the_operator_is_looked_at_as_written(shell: dict[str, str], page: str, text: str) -> None:
+    assert run(as_written(page, text), shell)
+
+
+def test_a_job_is_made_scaled_watched_and_deleted_as_written(shell: dict[str, str], job: Job) -> None:
+    said = {text: run(as_written(page, text), shell) for page, text in RUN}
+    assert "cartpole" in said["kubectl rltrain get"]
+    assert "Succeeded" in said["rltrain watch cartpole"]
+    assert "Succeeded" in said["rltrain get"]
+    assert job.status["sampler"]["summary"].endswith("/2")
+    assert job.status["progress"]["meanReturn"] >= 475
+    run(as_written("docs/quickstart.md", "kubectl delete rlj/cartpole"), shell)
+    assert "rltrainingjob.rltraining.dev/cartpole" not in job.team.kubectl("get", "rlj", "-o", "name").split()
