@@ -119,6 +119,24 @@ def test_the_policy_can_be_evaluated_as_the_summary_says(finished: Finished) -> 
     assert len(result["returns"]) == 3
 
 
+def test_the_status_has_the_whole_curve(finished: Finished) -> None:
+    first, *_, last = finished.status["curve"]
+    progress = finished.status["progress"]
+    assert first["environmentSteps"] < last["environmentSteps"]
+    assert (last["environmentSteps"], last["meanReturn"]) == (
+        progress["environmentSteps"],
+        progress["meanReturn"],
+    )
+
+
+def test_the_run_becomes_a_page_with_its_curves_its_story_and_a_video(finished: Finished) -> None:
+    ended = rltrain(finished.folder, "report", "run")
+    assert ended.code == 0, ended
+    page = (finished.folder / "run" / "report.html").read_text()
+    for words in ("Mean return over steps", "Policy lag", "PodsCreated", "Complete: True", "data:video/mp4"):
+        assert words in page, words
+
+
 def test_a_folder_with_a_run_is_not_used_again_by_accident(finished: Finished) -> None:
     before = finished.status
     ended = rltrain(finished.folder, "run", "job.yaml", "--workdir", "run")
@@ -192,6 +210,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_a_second_signal_ends_it
     assert len(processes) >= 3  # the template, the learner, the sampler
     _, alive = psutil.wait_procs(processes, timeout=SECONDS_MAX)
     assert not alive
+    curve = [point["environmentSteps"] for point in status_of(folder / "run")["curve"]]
+    assert curve == sorted(curve)
+    assert curve[0] <= kept <= curve[-1], "the curve of a run that goes on begins where the run began"
     points = [json.loads(line) for line in (folder / "run" / "progress.jsonl").read_text().splitlines()]
     for name in ("seconds", "environmentSteps", "episodes", "updates"):
         values = [point[name] for point in points]

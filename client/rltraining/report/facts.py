@@ -14,10 +14,11 @@ from rltraining.report.sources import Source
 from rltraining.units import clock, count, decimal, plural, short
 
 ACCOUNTS = (
-    ("unrolls", "pushed", ("used", "dropped", "queued")),
-    ("gradients", "pushed", ("applied", "dropped", "queued")),
-    ("replay", "inserted", ("evicted", "size", "lost")),
+    ("Unrolls", "unrolls", "pushed", ("used", "dropped", "queued")),
+    ("Gradients", "gradients", "pushed", ("applied", "dropped", "queued")),
+    ("Transitions", "replay", "inserted", ("evicted", "size", "lost")),
 )
+"""What is counted, its prefix in progress.jsonl, all of it, and what becomes of it."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,13 @@ def accounts(source: Source) -> list[Fact]:
         told = {f"replay/{name}": value for name, value in replay.to_dict().items()}
         newest = told | newest
     facts = []
-    for kind, total, parts in ACCOUNTS:
-        values = {name: number(newest, f"{kind}/{name}") for name in (total, *parts)}
+    for name, kind, total, parts in ACCOUNTS:
+        values = {part: number(newest, f"{kind}/{part}") for part in (total, *parts)}
         if None not in values.values():
             whole, *rest = (int(value or 0) for value in values.values())
-            sum_ = " + ".join(f"{value:,} {name}" for name, value in zip(parts, rest, strict=True))
+            sum_ = " + ".join(f"{value:,} {part}" for part, value in zip(parts, rest, strict=True))
             wrong = "" if whole == sum(rest) else f"does not add up: {sum(rest):,} are accounted for"
-            facts.append(Fact(kind, f"{whole:,} {total} = {sum_}", wrong))
+            facts.append(Fact(name, f"{whole:,} {total} = {sum_}", wrong))
     return facts
 
 
@@ -134,7 +135,7 @@ def _learner(rows: Sequence[Row]) -> Iterator[Fact]:
         note = f"median of points {short(sorted(waits)[len(waits) // 2])} s"
         yield Fact("Longest wait of the learner for data", f"{short(max(waits))} s", note)
     if sent := _values(rows, "parameters/bytesSent"):
-        yield Fact("Parameters sent to samplers", f"{short(sent[-1])}B")
+        yield Fact("Parameters sent to samplers", f"{sent[-1] / 1e6:,.1f} MB")
 
 
 def _values(rows: Sequence[Row], name: str) -> list[float]:

@@ -87,7 +87,7 @@ def of_folder(folder: Path) -> Source:
         rows=rows,
         story=_story(job, [*told, *_learners(rows)]),
         policy=str(policy) if policy.is_dir() else None,
-        no_policy="There is no policy yet: it is written when the run is done.",
+        no_policy="There is no policy: it is written when a run succeeds.",
         phase=_phase(job, folder),
         missing=tuple(missing),
     )
@@ -125,7 +125,7 @@ def of_job(client: RLTrainingClient, name: str) -> Source:
         policy=None if is_inside else uri,
         no_policy=f"The policy lies at {uri}, which cannot be reached from here."
         if uri
-        else "There is no policy yet: it is written when the job is done.",
+        else "There is no policy: it is written when a job succeeds.",
         phase=job.status.phase,
         missing=tuple(missing),
     )
@@ -168,7 +168,12 @@ def _learners(rows: Iterable[Row]) -> list[Happening]:
 def _story(job: RLTrainingJob, told: Iterable[Happening]) -> tuple[Happening, ...]:
     """With the last turn of each condition."""
     turns = [
-        Happening(c.last_transition_time, "Condition", f"{c.type}: {c.status}", f"{c.reason}: {c.message}")
+        Happening(
+            c.last_transition_time,
+            "Condition",
+            f"{c.type}: {c.status}",
+            f"{c.reason}: {c.message}".removesuffix(": "),
+        )
         for c in job.status.conditions
     ]
     return tuple(sorted([*told, *turns], key=lambda happening: happening.time))

@@ -28,6 +28,8 @@ DASHES = ("-", "--", "-.", ":")
 """Lines are told apart without colours, too."""
 DOTS_MAX = 30
 """So few points are each shown."""
+THICK_MAX = 150
+"""A line of more points is thinner: it may go up and down a lot."""
 SIZE = (5.2, 2.9)
 """Inches; as large as a phone shows it."""
 
@@ -88,17 +90,9 @@ def _plot(axes: Any, lines: Sequence[Line], goal: float | None, marks: Sequence[
         axes.axvline(mark, color=FAINT, linewidth=1, linestyle=":")
     for line, colour, dashes in zip(lines, LINES, DASHES, strict=False):
         y = [NAN if value is None else value for value in line.y]
-        dot = "o" if len(line.values) <= DOTS_MAX else None
-        axes.plot(
-            line.x,
-            y,
-            color=colour,
-            linewidth=1.6,
-            linestyle=dashes,
-            marker=dot,
-            markersize=3,
-            label=line.name,
-        )
+        points = len(line.values)
+        axes.plot(line.x, y, color=colour, linestyle=dashes, linewidth=1.6 if points <= THICK_MAX else 1.1,
+                  marker="o" if points <= DOTS_MAX else None, markersize=3, label=line.name)  # fmt: skip
     if goal is not None:
         axes.axhline(goal, color=FAINT, linewidth=1, linestyle="--")
         axes.annotate(f"goal {goal:g}", (0, goal), xycoords=("axes fraction", "data"), xytext=(4, -11),

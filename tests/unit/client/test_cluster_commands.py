@@ -12,7 +12,7 @@ from command_line import rltrain
 from fake_api import FakeApi, failure, when_streams
 from rltraining.cluster import watch as watch_command
 
-COMMANDS = ("submit", "get", "watch", "logs", "suspend", "resume", "scale", "delete")
+COMMANDS = ("submit", "get", "watch", "report", "logs", "suspend", "resume", "scale", "delete")
 END = "2026-11-21T11:00:00Z"
 
 

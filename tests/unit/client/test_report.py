@@ -104,7 +104,7 @@ def test_a_finished_run_is_told_in_one_page_that_needs_nothing_else(run: WriteRu
         "Restarts21 failure, 1 disruption",
         "started 2026-11-21 10:00 UTC, over after 05:00",
         "147 pushed = 98 used + 0 dropped + 49 queued",
-        "There is no policy yet",
+        "There is no policy: it is written when a run succeeds",
         "environment: id: CartPole-v1",
     ):
         assert page.has(words), words

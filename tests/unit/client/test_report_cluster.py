@@ -47,7 +47,7 @@ def test_a_job_is_told_from_the_api_alone(trained: FakeApi) -> None:
         "cartpole Succeeded stop.environmentSteps is met",
         "Policy lag, terms of the loss and the accounts are not in the cluster's API",
         "A cluster forgets Events",
-        "DisruptednodeX".replace("nodeX", "node 0 was drained (2 times)"),
+        "Disruptednode 0 was drained (2 times)",
         "Complete: TrueLearnersSucceeded: enough",
         "10 inserted = 3 evicted + 6 size + 1 lost",
         "job cartpole in namespace default",
