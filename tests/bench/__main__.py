@@ -9,6 +9,7 @@ import platform
 from tests.bench import (
     algorithms,
     apex,
+    atari,
     distributed_replay,
     gradients,
     impala,
@@ -26,6 +27,7 @@ BENCHES = {
     "impala": impala.run,
     "replay": replay.run,
     "apex": apex.run,
+    "atari": atari.run,
     "distributed-replay": distributed_replay.run,
     "operator": operator.run,  # needs a cluster: see its first lines
 }

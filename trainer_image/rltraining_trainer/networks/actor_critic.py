@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from rltraining_trainer.networks.half_precision import HalfPrecisionTorso, half_precision_torso
 from rltraining_trainer.networks.plain import plain_function
 from rltraining_trainer.networks.policy_network import PolicyNetwork, State
 from rltraining_trainer.networks.torsos import orthogonal
@@ -35,6 +36,7 @@ class ActorCritic(PolicyNetwork):
         self.policy_head = orthogonal(nn.Linear(inputs, outputs), 0.01)
         self.value_head = orthogonal(nn.Linear(inputs, 1), 1.0)
         self.log_std = nn.Parameter(torch.zeros(outputs)) if gaussian else None
+        self._half: HalfPrecisionTorso | None = None
 
     def initial_state(self, batch: int) -> State:
         if self.lstm is None:
@@ -46,10 +48,15 @@ class ActorCritic(PolicyNetwork):
         return self._policy_parameters(features), state
 
     def acting(self) -> Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]:
-        """``policy`` for who acts often with few observations: the same, of the same parameters, in less time if there is
-        neither an LSTM nor a Gaussian policy."""
+        """``policy`` for who acts often: the same, of the same parameters, in less time if there is neither an LSTM nor a
+        Gaussian policy. Convolutions may be in bfloat16, then with the values that parameters have now: see
+        ``half_precision_torso``."""
         if self.lstm is not None or self.log_std is not None:
             return self.policy
+        half = self._half = self._half or half_precision_torso(self.torso)
+        if half is not None:
+            half.refresh()
+            return lambda observation, state, first: (self.policy_head(half(observation)), state)
         parameters = plain_function(self.torso, self.policy_head)
         return lambda observation, state, first: (parameters(observation), state)
 

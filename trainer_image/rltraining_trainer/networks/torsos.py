@@ -61,7 +61,7 @@ class AsFloat(nn.Module):
 
 
 class Pixels(nn.Module):
-    """uint8 images ``[N, H, W, C]`` or ``[N, C, H, W]`` as float ``[N, C, H, W]`` in 0..1.
+    """uint8 images ``[N, H, W, C]`` or ``[N, C, H, W]`` as floats ``[N, C, H, W]`` in 0..1.
 
     In memory the channels of a pixel lie side by side, whichever way they came: on CPUs convolutions of few channels take half
     the time so (``python -m tests.bench atari``).
@@ -70,10 +70,11 @@ class Pixels(nn.Module):
     def __init__(self, channels_last: bool) -> None:
         super().__init__()
         self.channels_last = channels_last
+        self.dtype = torch.float32
 
     def forward(self, observation: Tensor) -> Tensor:
         image = observation if self.channels_last else observation.permute(0, 2, 3, 1).contiguous()
-        return image.permute(0, 3, 1, 2).float() / 255.0
+        return image.permute(0, 3, 1, 2).to(self.dtype) / 255.0
 
 
 class NatureCnn(nn.Sequential):

@@ -1,0 +1,59 @@
+"""Acting with convolutions in bfloat16: nearly the policy that learns, whatever CPU the test runs on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from rltraining_api.network import ImpalaCnn, Mlp, NatureCnn, Network
+from rltraining_trainer.dataflow import flatten_parameters
+from rltraining_trainer.networks import ActorCritic, build_actor_critic
+from rltraining_trainer.networks.half_precision import HalfPrecisionTorso, half_precision_torso
+
+IMAGES = spaces.Box(0, 255, (4, 40, 44), np.uint8)
+NETWORKS = [
+    Network(nature_cnn=NatureCnn(hidden_size=32)),
+    Network(impala_cnn=ImpalaCnn(channels=(4, 8), hidden_size=32)),
+]
+
+
+def made(network: Network, space: spaces.Space = IMAGES) -> ActorCritic:
+    torch.manual_seed(0)
+    return build_actor_critic(network, space, spaces.Discrete(3))[0]
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+def test_features_are_nearly_those_of_the_torso_and_follow_its_parameters(network: Network) -> None:
+    torso = made(network).torso
+    half = HalfPrecisionTorso(torso)
+    images = torch.randint(0, 256, (5, 4, 40, 44), dtype=torch.uint8)
+    with torch.no_grad():
+        for _ in range(2):
+            expected, found = torso(images), half(images)
+            assert found.dtype == torch.float32
+            assert (found - expected).abs().max() < 0.03 * expected.abs().max()
+            for parameter in torso.parameters():
+                parameter.mul_(1.2)
+            assert (half(images) - torso(images)).abs().max() > 0.1 * expected.abs().max(), "not yet"
+            half.refresh()
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+def test_acting_follows_each_update_and_leaves_the_network_as_it_is(network: Network) -> None:
+    net = made(network)
+    names, flat = [*net.state_dict()], flatten_parameters(net)
+    images = torch.randint(0, 256, (5, 4, 40, 44), dtype=torch.uint8)
+    with torch.no_grad():
+        for _ in range(2):
+            before = flat.clone()
+            expected, _ = net.policy(images, ())
+            found, _ = net.acting()(images, (), None)
+            assert (found - expected).abs().max() < 0.03 * expected.abs().max()
+            assert torch.equal(flat, before)
+            flat += 0.003
+    assert [*net.state_dict()] == names
+
+
+def test_other_networks_have_no_such_copy() -> None:
+    assert half_precision_torso(made(Network(mlp=Mlp())).torso) is None
