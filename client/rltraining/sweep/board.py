@@ -16,6 +16,7 @@ from rltraining.units import plural
 
 WAITING = "Waiting"
 OVER = ("Succeeded", "Failed")
+FINE = ("Running", "Succeeded", "Stopping", "Stopped")
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def point_of(job: RLTrainingJob) -> dict[str, str]:
 
 def row_of(name: str, snapshot: Snapshot) -> Row:
     """Of a run that runs, or has run just now."""
+    why = failure(snapshot.status) if snapshot.phase == "Failed" else snapshot.message
     progress = snapshot.status.progress
     return Row(
         name,
@@ -72,7 +74,7 @@ def row_of(name: str, snapshot: Snapshot) -> Row:
         progress.environment_steps,
         progress.mean_return,
         snapshot.elapsed,
-        _first_line(failure(snapshot.status) if snapshot.phase == "Failed" else ""),
+        "" if snapshot.phase in FINE else why.strip().split("\n")[0],
     )
 
 
@@ -87,7 +89,3 @@ def stored_row(name: str, job: RLTrainingJob) -> Row:
 
 def is_over(rows: Iterable[Row]) -> bool:
     return all(row.phase in OVER for row in rows)
-
-
-def _first_line(message: str) -> str:
-    return message.strip().split("\n")[0]

@@ -113,14 +113,14 @@ def render(board: Board, rows_max: int) -> Group:
 
 
 def _table(board: Board, rows_max: int) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", expand=True)
     names = list(board.rows[0].point)
     for name in names:
         table.add_column(name, no_wrap=True)
     table.add_column("PHASE", no_wrap=True)
     for name in ("STEPS", "RETURN", "TIME"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("WHY", no_wrap=True, overflow="ellipsis")
+    table.add_column("WHY", no_wrap=True, overflow="ellipsis", ratio=1)  # what is left of the width
     shown = _worth_showing(board.rows, rows_max)
     for row in shown:
         waits = row.phase == WAITING

@@ -139,6 +139,13 @@ seed   PHASE         STEPS   RETURN    TIME   WHY
     )
 
 
+def test_a_long_reason_leaves_the_values_whole() -> None:
+    shown = drawn(render(board(row(0, phase="Failed", why="NaN in the loss " * 20)), 10)).splitlines()
+    assert shown[-1].startswith("0      Failed")
+    assert shown[-1].endswith("…")
+    assert len(shown) == 4
+
+
 def test_of_many_runs_those_around_the_running_one_are_shown() -> None:
     rows = [row(i, phase="Succeeded" if i < 50 else "Waiting") for i in range(100)]
     shown = drawn(render(board(*rows), 6)).splitlines()[3:]
@@ -163,6 +170,8 @@ def test_lines_tell_of_phases_as_they_change_and_of_progress_now_and_then() -> N
     )
 
 
-def test_a_failed_run_tells_the_first_line_of_why(snapshot: Callable[..., Snapshot]) -> None:
+def test_a_run_that_failed_or_waits_tells_why_in_a_line(snapshot: Callable[..., Snapshot]) -> None:
     failed = row_of("seed=0", snapshot("Failed", "the maze has no exit\nTraceback\n"))
     assert (failed.phase, failed.why) == ("Failed", "the maze has no exit")
+    assert row_of("seed=0", snapshot("Pending", "no room for a pod")).why == "no room for a pod"
+    assert row_of("seed=0", snapshot("Running", "all pods are ready")).why == ""
