@@ -1,12 +1,14 @@
-"""Train the examples with several seeds and draw their learning curves: ``make curves``.
+"""Train the examples with several seeds and draw their learning curves, and sweep one of them: ``make curves``.
 
 python docs/curves.py [--seeds 3] [EXAMPLE...]      docs/images/<example>.png
+python docs/curves.py sweep                         docs/images/sweep.png, and the table of docs/sweeps.md
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,9 @@ from rltraining_api.manifest import load_manifest
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
+RLTRAIN = Path(sys.executable).with_name("rltrain")
+SWEEP = "sweep"
+SWEPT = ("--sweep", "algorithm.impala.learningRate=1e-3,3e-3,1e-2", "--seeds", "3")
 
 
 def main() -> None:
@@ -25,11 +30,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "example", nargs="*", help="names of manifests in examples/, without .yaml; all if none is named"
+        "example", nargs="*", help=f"names of manifests in examples/, without .yaml, or {SWEEP}; all if none is named"
     )
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
-    for name in arguments.example or sorted(path.stem for path in EXAMPLES.glob("*.yaml")):
+    for name in arguments.example or [*sorted(path.stem for path in EXAMPLES.glob("*.yaml")), SWEEP]:
+        if name == SWEEP:
+            _sweep(HERE / "images" / f"{SWEEP}.png")
+            continue
         manifest = EXAMPLES / f"{name}.yaml"
         with tempfile.TemporaryDirectory() as folder:
             curves = [_train(manifest, seed, Path(folder) / str(seed)) for seed in range(arguments.seeds)]
@@ -39,7 +47,7 @@ def main() -> None:
 def _train(manifest: Path, seed: int, workdir: Path) -> list[dict[str, Any]]:
     """The points of one run's progress.jsonl."""
     command = [
-        Path(sys.executable).with_name("rltrain"),
+        RLTRAIN,
         "run",
         manifest,
         "--workdir",
@@ -56,6 +64,15 @@ def _train(manifest: Path, seed: int, workdir: Path) -> list[dict[str, Any]]:
         f"  {points[-1]['seconds']:.1f} s, {points[-1]['environmentSteps']:,} steps, return {points[-1]['meanReturn']:.1f}"
     )
     return points
+
+
+def _sweep(path: Path) -> None:
+    """The command that docs/sweeps.md begins with; what it draws is the picture."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [RLTRAIN, "run", EXAMPLES / "cartpole-impala.yaml", *SWEPT, "--workdir", folder, "--plain"]
+        print(*command[1:], flush=True)
+        subprocess.run(command, check=True)  # noqa: S603 - our own program and arguments
+        shutil.copyfile(Path(folder) / "comparison.png", path)
 
 
 def _draw(manifest: Path, curves: list[list[dict[str, Any]]], path: Path) -> None:
