@@ -26,10 +26,12 @@ OPERATOR, PODS = "rltraining-operator", "rltraining-jobs"
 """What is scraped, as the page on metrics says."""
 RULES = CHART / "files" / "alerts.yaml"
 RUNS = {
-    "unrolls": small_job(sampler={"replicas": 2}),
-    "replay": replay_job(replay={"minimum": 100}),
-    "gradients": gradient_job("a3c"),
+    "unrolls": small_job(learner={"replicas": 2}, sampler={"replicas": 2}),
+    "replay": replay_job(replay={"minimum": 100, "placement": "Dedicated"}),
+    "gradients": gradient_job("a3c", learner={"replicas": 2}),
 }
+MEMBERS = 4
+"""Of each."""
 LATELY = 1.0
 """Seconds; members were scraped for as long."""
 NOT_TOLD = {"time", "run", "learner/longestWait"}
@@ -77,9 +79,7 @@ def seen(warm: tuple[asyncio.Runner, KeptWarm], tmp_path_factory: pytest.TempPat
                 for name, job in RUNS.items():
                     async with training(folder / name, runtime, job) as run:
                         await run.until_ready()
-                        ports = {
-                            pod.name: run.cluster._ports.of(pod.name) for pod in run.cluster.pods(run.key)
-                        }
+                        ports = {pod.name: run.port(pod.name) for pod in run.cluster.pods(run.key)}
                         server.scrape(PODS, ports, "default", rltraining_dev_job_name=name)
                         seen.moments[name] = await asyncio.to_thread(server.until, _in_full_swing(name))
                         seen.points[name] = run.points[-1]
@@ -105,7 +105,7 @@ async def _go_through_everything(operator: Operator) -> None:
 
 def _in_full_swing(run: str) -> str:
     """A query that finds something once every member was scraped twice while the run learns."""
-    members = f'count(count_over_time(rltraining_member_info{{training_job="{run}"}}[1m]) > 2) == 3'
+    members = f'count(count_over_time(rltraining_member_info{{training_job="{run}"}}[1m]) > 2) == {MEMBERS}'
     learns = f'rate(rltraining_learner_updates_total{{training_job="{run}"}}[1m]) > 0'
     return f"({members}) and on () ({learns})"
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rltraining_api.contract import METRICS_PATH
 from rltraining_api.job import RLTrainingJob
 from test_survival_user_errors import BASE, Case
 from training import CODE, LEARNER, SAMPLER, SAMPLERS, Run, Train, code, eventually, small_job
@@ -104,6 +106,11 @@ def test_the_example_learns_cartpole_and_leaves_a_policy(train: Train) -> None:
     )
 
     async def scenario(run: Run) -> None:
+        await run.until_steps()
+        for pod, metric in (LEARNER, "learner_updates"), (SAMPLER, "sampler_environment_steps"):
+            told = await run.get(METRICS_PATH, "", pod)
+            assert told is not None
+            assert re.search(rf"^rltraining_{metric}_total [1-9]", told.body.decode(), re.MULTILINE), told
         status = (await run.until_ended()).status
         assert status.phase == "Succeeded", status.message
         assert status.message is not None

@@ -195,10 +195,14 @@ class Run:
         answer = await self.get(RENDEZVOUS_PATH, token)
         return json.loads(answer.body) if answer is not None and answer.status == 200 else None
 
-    async def get(self, path: str, token: str) -> http.Response | None:
-        """Ask the learner over HTTP."""
-        port = self.cluster._ports.of(LEARNER)  # every member is told it, nobody else
-        return await http.get("127.0.0.1", port, path, headers={"Authorization": f"Bearer {token}"})
+    async def get(self, path: str, token: str, pod: str = LEARNER) -> http.Response | None:
+        """Ask a member over HTTP."""
+        headers = {"Authorization": f"Bearer {token}"}
+        return await http.get("127.0.0.1", self.port(pod), path, headers=headers)
+
+    def port(self, pod: str) -> int:
+        """Of its HTTP: every member is told it, nobody else."""
+        return self.cluster._ports.of(pod)
 
     @property
     def token(self) -> str:
