@@ -291,19 +291,19 @@ CASES = {
     "learner raises": Case(
         {"module": "learner_raises"},
         "UserCodeError",
-        "learner(world) of module 'learner_raises' raised ValueError: no gradient\n",
+        "learner(world) of module 'learner_raises' raised ValueError: no gradient",
         ["learner_raises.py", "line 5, in learner"],
     ),
     "handler raises": Case(
         {"module": "handler_raises"},
         "UserCodeError",
-        "service 'play' raised TypeError: 'NoneType' object is not subscriptable\n",
+        "service 'play' raised TypeError: 'NoneType' object is not subscriptable",
         ["handler_raises.py", 'payload["steps"]'],
     ),
     "no such service": Case(
         {"module": "no_service"},
         "UserCodeError",
-        "learner(world) of module 'no_service' raised RemoteError: demo-sampler-0 has no service 'play', only []\n",
+        "learner(world) of module 'no_service' raised RemoteError: demo-sampler-0 has no service 'play', only []",
         ["no_service.py"],
     ),
     "no run": Case(
@@ -314,7 +314,7 @@ CASES = {
     "environment raises in a handler": Case(
         {"module": "environment_raises"},
         "UserCodeError",
-        "environment 'mazes:Step-v0': step raised ValueError: the maze has no exit\n",
+        "environment 'mazes:Step-v0': step raised ValueError: the maze has no exit",
         ["mazes.py"],
     ),
     "answer that cannot be sent": Case(
@@ -325,14 +325,14 @@ CASES = {
     "no count": Case(
         {"module": "bad_count"},
         "UserCodeError",
-        "learner(world) of module 'bad_count' raised ValueError: steps must be at least 0, not -5\n",
+        "learner(world) of module 'bad_count' raised ValueError: steps must be at least 0, not -5",
         ["bad_count.py", "run.update(-5)"],
     ),
     "return is NaN": Case({"module": "bad_return"}, "Diverged", "a return is nan at update 1"),
     "what cannot be sent": Case(
         {"module": "bad_payload"},
         "UserCodeError",
-        "learner(world) of module 'bad_payload' raised TypeError: a ndarray cannot be sent: use tensors and plain values\n",
+        "learner(world) of module 'bad_payload' raised TypeError: a ndarray cannot be sent: use tensors and plain values",
         ["bad_payload.py"],
     ),
 }

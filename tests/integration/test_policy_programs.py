@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -16,11 +19,24 @@ from gymnasium import spaces
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Progress
 from rltraining_trainer.environments import make_environments
-from rltraining_trainer.networks import build_actor_critic, build_deterministic, build_q_network
-from rltraining_trainer.policy import Policy, ProgramError, to_exported_program, to_onnx, to_torchscript
+from rltraining_trainer.networks import (
+    PolicyNetwork,
+    build_actor_critic,
+    build_deterministic,
+    build_q_network,
+)
+from rltraining_trainer.policy import (
+    Policy,
+    ProgramError,
+    export_policy,
+    to_exported_program,
+    to_onnx,
+    to_torchscript,
+)
 from rltraining_trainer.policy.description import describe
 from rltraining_trainer.policy.program import describe_program
 
+PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
 IMAGE = f"{__name__}:Noise-v0"
 MLP, LSTM = {"mlp": {"hiddenSizes": [8]}}, {"mlp": {"hiddenSizes": [8]}, "lstm": {"hiddenSize": 8}}
 CASES: dict[str, tuple[str, dict, dict]] = {
@@ -82,7 +98,13 @@ def noisy(space: spaces.Space) -> torch.nn.Module:
     return Noisy()
 
 
-def make_policy(environment_id: str, network: dict, algorithm: dict) -> Policy:
+Spaces = tuple[spaces.Space, spaces.Space]
+
+
+def trained(
+    environment_id: str, network: dict, algorithm: dict
+) -> tuple[PolicyNetwork, RLTrainingJob, Spaces]:
+    """A network with random weights in every head, and what it was made for."""
     job = RLTrainingJob.model_validate(
         {
             "metadata": {"name": "exported"},
@@ -102,6 +124,11 @@ def make_policy(environment_id: str, network: dict, algorithm: dict) -> Policy:
     with torch.no_grad():
         for parameter in built.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
+    return built, job, found
+
+
+def make_policy(environment_id: str, network: dict, algorithm: dict) -> Policy:
+    built, job, found = trained(environment_id, network, algorithm)
     policy = Policy(describe(job, *found, Progress()), built.state_dict())
     policy.observation_space.seed(5)
     return policy
@@ -170,3 +197,25 @@ def test_a_network_whose_program_gives_something_else_is_refused(write: Callable
         ProgramError, match=r"the network gives other results than in torch; its forward must"
     ):
         write(policy)
+
+
+def test_the_programs_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block of Python in docs/policies.md, with what `rltrain export` writes lying there."""
+    export_policy(tmp_path / "runs" / "first" / "policy", *trained(*CASES["discrete"]), Progress())
+    policy = make_policy(*CASES["discrete"])
+    for name, write in {
+        "policy.pt2": to_exported_program,
+        "policy.pt": to_torchscript,
+        "cartpole.onnx": to_onnx,
+    }.items():
+        (tmp_path / name).write_bytes(write(policy))
+    monkeypatch.chdir(tmp_path)
+    programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(programs) == 4
+    for program in programs:
+        names: dict[str, Any] = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch announces the end of TorchScript
+            exec(program, names)
+        if "action" in names:
+            assert (tuple(names["action"].shape), tuple(names["output"].shape)) == ((1,), (1, 2))

@@ -53,7 +53,11 @@ class Make(Base):
     def __init__(self):
         raise OSError("no licence for this simulator")
 
-for environment in (Step, Reset, Exits, NaN, Make):
+class Narrow(Base):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0][:2], {}
+
+for environment in (Step, Reset, Exits, NaN, Make, Narrow):
     gym.register(f"{environment.__name__}-v0", entry_point=environment)
 """
 
@@ -65,6 +69,23 @@ def raises(observation_space):
 
 def too_wide(observation_space):
     return torch.nn.Linear(1000, 16)
+
+class Refuses(torch.nn.Linear):
+    def forward(self, observation):
+        if len(observation) in self.refused:
+            raise RuntimeError(f"{len(observation)} are too many")
+        return super().forward(observation)
+
+def acts_badly(observation_space):  # eight environments
+    return refuses(observation_space, range(8, 9))
+
+def learns_badly(observation_space):
+    return refuses(observation_space, range(9, 1000))
+
+def refuses(observation_space, sizes):
+    net = Refuses(observation_space.shape[0], 16)
+    net.refused = sizes
+    return net
 """
 
 
@@ -88,25 +109,25 @@ CASES = {
     "step raises": Case(
         environment("mazes:Step-v0"),
         "UserCodeError",
-        "environment 'mazes:Step-v0': step raised ValueError: the maze has no exit\n",
+        "environment 'mazes:Step-v0': step raised ValueError: the maze has no exit (mazes.py, line 23)\n",
         ["mazes.py", "line 23, in reward", 'raise ValueError("the maze has no exit")'],
     ),
     "reset raises": Case(
         environment("mazes:Reset-v0"),
         "UserCodeError",
-        "environment 'mazes:Reset-v0': reset raised KeyError: 'maze.txt'\n",
+        "environment 'mazes:Reset-v0': reset raised KeyError: 'maze.txt' (mazes.py, line 28)\n",
         ["mazes.py", "line 28, in reset", 'raise KeyError("maze.txt")'],
     ),
     "step exits": Case(
         environment("mazes:Exits-v0"),
         "UserCodeError",
-        "environment 'mazes:Exits-v0': step raised SystemExit: enough\n",
+        "environment 'mazes:Exits-v0': step raised SystemExit: enough (mazes.py, line 32)\n",
         ["mazes.py", "line 32, in reward"],
     ),
     "constructor raises": Case(
         environment("mazes:Make-v0"),
         "UserCodeError",
-        "making environment 'mazes:Make-v0' raised OSError: no licence for this simulator\n",
+        "making environment 'mazes:Make-v0' raised OSError: no licence for this simulator (mazes.py, line 40)\n",
         ["mazes.py", "line 40, in __init__"],
     ),
     "unknown environment": Case(
@@ -133,7 +154,7 @@ CASES = {
     "network that raises": Case(
         {"network": {"entryPoint": "nets:raises"}, "code": CODE},
         "UserCodeError",
-        "spec.network.entryPoint: nets:raises(observation_space) raised TypeError: this space is too small\n",
+        "spec.network.entryPoint: nets:raises(observation_space) raised TypeError: this space is too small (nets.py, line 5)\n",
         ["nets.py", "line 5, in raises"],
     ),
     "network that does not fit": Case(
@@ -141,6 +162,24 @@ CASES = {
         "UserCodeError",
         "spec.network.entryPoint: the network does not fit observations of Box(",
         ["mat1 and mat2 shapes cannot be multiplied"],
+    ),
+    "network that raises while it acts": Case(
+        {"network": {"entryPoint": "nets:acts_badly"}, "code": CODE},
+        "UserCodeError",
+        "spec.network.entryPoint: the network of nets:acts_badly raised RuntimeError: 8 are too many (nets.py, line 13)\n",
+        ['raise RuntimeError(f"{len(observation)} are too many")'],
+    ),
+    "network that raises while it learns": Case(
+        {"network": {"entryPoint": "nets:learns_badly"}, "code": CODE},
+        "UserCodeError",
+        "spec.network.entryPoint: the network of nets:learns_badly raised RuntimeError: ",
+        [" are too many (nets.py, line 13)\n", 'raise RuntimeError(f"{len(observation)} are too many")'],
+    ),
+    "observation of another shape": Case(
+        environment("mazes:Narrow-v0"),
+        "UserCodeError",
+        "environment 'mazes:Narrow-v0': reset must return an observation of shape (3,), as its observation space says, "
+        "not one of shape (2,)",
     ),
     "NaN in the loss": Case(
         environment("mazes:NaN-v0"),

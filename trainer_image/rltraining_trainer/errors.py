@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rltraining_api.contract import ExitCode
+
+from rltraining_trainer.user_trace import user_trace
 
 
 class TrainerError(Exception):
@@ -35,11 +36,12 @@ class Diverged(TrainerError):
 
 
 def user_code_error(what: str, error: BaseException) -> TrainerError:
-    """``error``, which the user's code raised while ``what``, as one of ours: what it says, then its traceback."""
+    """``error``, which the user's code raised while ``what``, as one of ours: what it says and where, then its traceback."""
     if isinstance(error, TrainerError):
         return error
-    trace = "".join(traceback.format_exception(error))
-    return UserCodeError(f"{what} raised {one_line(error)}\n{trace}")
+    where, trace = user_trace(error)
+    place = f" ({where})" if where else ""
+    return UserCodeError(f"{what} raised {one_line(error)}{place}\n{trace}")
 
 
 def one_line(error: BaseException) -> str:

@@ -51,6 +51,14 @@ def submit(
     generate_name: Annotated[
         bool, typer.Option("--generate-name", help="Add five letters to the name: each submit is a new job.")
     ] = False,
+    code: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A Python file that goes with the job, in a ConfigMap. May be given repeatedly.",
+            show_default=False,
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Watch the job until it is over.")] = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Print the learner's log until the job is over.")
@@ -61,8 +69,9 @@ def submit(
 ) -> None:
     """Create the job of a manifest in a cluster.
 
-    What is wrong is said before anything is created. ConfigMaps that stand beside the job in the file are applied with
-    it: spec.code may name one. To change a job that runs, use scale, suspend, resume or kubectl apply.
+    What is wrong is said before anything is created. Modules of your own, which rltrain run finds beside the manifest, are
+    sent along with --code; or a ConfigMap stands beside the job in the file, is applied with it, and spec.code names it.
+    To change a job that runs, use scale, suspend, resume or kubectl apply.
 
     With --sweep or --seeds it is a sweep: a job for each value, combination of values, and seed, called NAME-0, NAME-1
     and so on, with the label rltraining.dev/sweep=NAME. compare shows what came of them, delete --sweep deletes them.
@@ -75,6 +84,7 @@ def submit(
 
       rltrain submit examples/cartpole-impala.yaml
       rltrain submit job.yaml --generate-name --seed 7 --set sampler.replicas=8
+      rltrain submit job.yaml --code maze_env.py --code maze_net.py
       rltrain submit job.yaml --namespace team --wait
       rltrain submit job.yaml --sweep algorithm.impala.learningRate=1e-4,3e-4 --seeds 3
     """
@@ -88,6 +98,7 @@ def submit(
             tuple(changes),
             name,
             generate_name=generate_name,
+            code=tuple(code or ()),
             wait=wait,
             follow=follow,
             plain=plain,

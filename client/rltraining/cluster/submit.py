@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import typer
 from rltraining_api.job import RLTrainingJob
@@ -26,6 +27,8 @@ class Options:
     """`path=value`, as given to --set."""
     name: str | None
     generate_name: bool
+    code: tuple[Path, ...]
+    """Files that go with the job."""
     wait: bool
     follow: bool
     plain: bool
@@ -39,7 +42,11 @@ def submit(client: RLTrainingClient, options: Options) -> int:
     if options.sweep:
         return _submit_sweep(client, options)
     job = client.create(
-        options.file, overrides=options.changes, name=options.name, generate_name=options.generate_name
+        options.file,
+        overrides=options.changes,
+        name=options.name,
+        generate_name=options.generate_name,
+        code=options.code,
     )
     name, namespace = job.metadata.name, job.metadata.namespace or client.namespace
     typer.echo(f"{SINGULAR}.{GROUP}/{name} created")
@@ -58,7 +65,7 @@ def submit(client: RLTrainingClient, options: Options) -> int:
 def _submit_sweep(client: RLTrainingClient, options: Options) -> int:
     sweep.check(generate_name=options.generate_name, follow=options.follow)
     planned = plan(options.file, options.changes, options.sweep, options.name)
-    made = sweep.create(client, planned)
+    made = sweep.create(client, planned, options.code)
     namespace = made[0].metadata.namespace or client.namespace
     if hint := _code_hint(made[0]):
         typer.echo(f"note: {hint}", err=True)
@@ -90,10 +97,17 @@ def _follow(client: RLTrainingClient, name: str) -> int:
 
 def _code_hint(job: RLTrainingJob) -> str:
     """What works on one machine, where modules beside the manifest are found, and not in a cluster."""
-    module, colon, _ = job.spec.environment.id.partition(":")
-    if not colon or job.spec.code is not None or job.spec.image is not None:
+    spec = job.spec
+    own = spec.algorithm.entry_point
+    modules = {
+        "environment.id": spec.environment.id.rpartition(":")[0],
+        "network.entryPoint": (spec.network.entry_point or "").partition(":")[0],
+        "algorithm.entryPoint.module": own.module if own else "",
+    }
+    named = [f"{field} names the module {module}" for field, module in modules.items() if module]
+    if not named or spec.code is not None or spec.image is not None:
         return ""
     return (
-        f"environment.id names the module {module}: bring it in a ConfigMap (spec.code) or an image (spec.image), "
-        "unless the operator's trainer image has it"
+        f"{' and '.join(named)}: send the files along with --code, or bring them in an image (spec.image), "
+        "unless the operator's trainer image has them"
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import typer
 from rltraining_api.job import RLTrainingJob
@@ -32,13 +34,13 @@ def selector(sweep: str) -> str:
     return f"{LABEL_SWEEP}={sweep}"
 
 
-def create(client: RLTrainingClient, planned: Plan) -> list[RLTrainingJob]:
-    """Create all jobs, `<sweep>-<number>`, or, when the API server refuses one of them, none."""
+def create(client: RLTrainingClient, planned: Plan, code: Sequence[Path] = ()) -> list[RLTrainingJob]:
+    """Create all jobs, `<sweep>-<number>`, with these files as code, or, when the API server refuses one of them, none."""
     files = [_named(run.file, f"{planned.name}-{i}") for i, run in enumerate(planned.runs)]
     for file in files:
         _check_writes_alone(file.job)
         try:
-            client.create(file, dry_run=True)
+            client.create(file, dry_run=True, code=code)
         except JobExistsError:
             raise JobExistsError(
                 f"job {file.job.metadata.name} exists already: give the sweep another name with --name, or delete the "
@@ -47,7 +49,7 @@ def create(client: RLTrainingClient, planned: Plan) -> list[RLTrainingJob]:
     made: list[RLTrainingJob] = []
     for run, file in zip(planned.runs, files, strict=True):
         try:
-            made.append(client.create(file))
+            made.append(client.create(file, code=code))
         except ClientError as error:
             error.problems += (
                 f"{len(made)} of {plural(len(files), 'job')} were created: "

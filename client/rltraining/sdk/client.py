@@ -14,6 +14,7 @@ from rltraining_api.names import Role
 from rltraining.sdk import manifests, waiting
 from rltraining.sdk.access import find_access
 from rltraining.sdk.api import Api
+from rltraining.sdk.code import with_code
 from rltraining.sdk.errors import JobRejectedError
 from rltraining.sdk.follower import Follower
 from rltraining.sdk.jobs import Jobs
@@ -76,17 +77,23 @@ class RLTrainingClient:
         name: str | None = None,
         generate_name: bool = False,
         dry_run: bool = False,
+        code: Iterable[str | os.PathLike[str]] = (),
     ) -> RLTrainingJob:
         """Create a job from a model, a manifest or the path of one, and the ConfigMaps that stand beside it in the file.
         With `dry_run` the API server only says what it would do.
 
         `overrides` are `path=value`, for files. `name` replaces the manifest's; with `generate_name` the API server adds
-        five letters to it. The namespace is the argument's, else the manifest's, else the client's.
+        five letters to it. The namespace is the argument's, else the manifest's, else the client's. `code` are files of
+        this machine that the job can import: they go with it, in a ConfigMap that `spec.code` then names.
 
         Raises JobRejectedError, JobExistsError: then no job was created.
         """
         submission = manifests.prepare(job, overrides)
         manifest = manifests.renamed(submission.manifest, name=name, generate=generate_name)
+        config_maps = submission.config_maps
+        if files := tuple(code):
+            manifest, made = with_code(manifest, files)
+            config_maps += (made,)
         given = namespace or (self.namespace if self._namespace_given else None)
         if given and submission.namespace not in (None, given):
             raise JobRejectedError(
@@ -94,9 +101,9 @@ class RLTrainingClient:
             )
         jobs = Jobs(self.jobs.api, given or submission.namespace or self.namespace)
         manifest["metadata"]["namespace"] = jobs.namespace
-        if submission.config_maps and not dry_run:
+        if config_maps and not dry_run:
             jobs.create(manifest, dry_run=True)  # nothing is left behind by a job that is refused
-            for config_map in submission.config_maps:
+            for config_map in config_maps:
                 jobs.apply_config_map(config_map)
         return waiting.typed(jobs.create(manifest, dry_run=dry_run))
 

@@ -52,7 +52,68 @@ def test_submit_says_where_the_job_is(file: Path) -> None:
 def test_submit_warns_of_code_that_would_be_missing(file: Path) -> None:
     result = rltrain("submit", file, "--set", "environment.id=my_module:Mine-v0")
     assert result.exit_code == 0
-    assert "note: environment.id names the module my_module: bring it in a ConfigMap" in result.stderr
+    assert (
+        "note: environment.id names the module my_module: send the files along with --code" in result.stderr
+    )
+    own = '{"entryPoint": {"module": "mine"}}'
+    torso = '{"entryPoint": "nets:torso"}'
+    changes = ("--set", f"algorithm={own}", "--set", f"network={torso}")
+    result = rltrain("submit", file, *changes, "--name", "second")
+    assert (
+        "note: network.entryPoint names the module nets and algorithm.entryPoint.module names the module mine: "
+        in result.stderr
+    )
+
+
+def test_submit_sends_code_along(file: Path, api: FakeApi, tmp_path: Path) -> None:
+    modules = [tmp_path / "my_env.py", tmp_path / "my_net.py"]
+    for module in modules:
+        module.write_text(f"name = {module.stem!r}\n")
+    code = [word for module in modules for word in ("--code", module)]
+    for _ in range(2):
+        result = rltrain("submit", file, "--set", "environment.id=my_env:Mine-v0", "--generate-name", *code)
+        assert result.exit_code == 0, result.output
+        assert "note:" not in result.stderr
+        api.objects["rltrainingjobs"]["default", "first"] = api.objects["rltrainingjobs"].pop(
+            ("default", "cartpole-x7k2p")
+        )  # the fake makes this one name only
+    spec = api.objects["rltrainingjobs"]["default", "first"]["spec"]
+    name = spec["code"]["configMap"]["name"]
+    assert name.startswith("code-")
+    config_map = api.objects["configmaps"]["default", name]
+    assert config_map["data"] == {f"{m.stem}.py": f"name = {m.stem!r}\n" for m in modules}
+    assert config_map["immutable"] is True
+
+    modules[0].write_text("name = 'another'")
+    rltrain("submit", file, *code, "--name", "other")
+    assert len(api.objects["configmaps"]) == 2, "jobs that began with the old code keep it"
+
+    assert rltrain("submit", file, *code, "--name", "many", "--seeds", "2").exit_code == 0
+    assert len(api.objects["configmaps"]) == 2, "the same files are the same ConfigMap"
+    for number in range(2):
+        job = api.objects["rltrainingjobs"]["default", f"many-{number}"]
+        assert ("default", job["spec"]["code"]["configMap"]["name"]) in api.objects["configmaps"]
+
+
+def test_code_that_cannot_be_sent_is_refused(file: Path, api: FakeApi, tmp_path: Path) -> None:
+    places = {"picture.py": b"\xff\xd8", "my env.py": b"", "sub/a.py": b"", "a.py": b""}
+    for name, content in places.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    given = ("--set", 'code={"configMap": {"name": "there"}}')
+    for names, more, words in (
+        (["nothing.py"], (), "nothing.py: cannot be read: No such file or directory"),
+        (["picture.py"], (), "picture.py: is not text: data go into an image"),
+        (["my env.py"], (), "my env.py: its name may have letters, digits, - _ . only"),
+        (["sub"], (), "sub: is a folder: name its files; packages go into an image"),
+        (["a.py", "sub/a.py"], (), "sub/a.py: there are two files a.py: give each its own name"),
+        (["a.py"], given, "spec.code: names a ConfigMap already: leave that out, or send no files"),
+    ):
+        code = [word for name in names for word in ("--code", tmp_path / name)]
+        result = rltrain("submit", file, *code, *more)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert words in result.stderr
+    assert api.requests == []
 
 
 def test_what_is_refused(file: Path, api: FakeApi) -> None:

@@ -171,12 +171,15 @@ def test_a_bad_configuration_is_one_sentence(spec: Environment, sentence: str) -
     [
         ("import no_such_package", r".*importing module '\w+' raised ModuleNotFoundError: No module .*"),
         ("def f(:", r".*importing module '\w+' raised SyntaxError: invalid syntax .*line 1.*"),
-        ("raise ValueError('one\\ntwo')", r".*importing module '\w+' raised ValueError: one"),
+        (
+            "raise ValueError('one\\ntwo')",
+            r".*importing module '\w+' raised ValueError: one \(\w+\.py, line 1\)",
+        ),
         (
             "e = ValueError('one')\ne.add_note('a note')\nraise e",
-            r".*importing module '\w+' raised ValueError: one",
+            r".*importing module '\w+' raised ValueError: one \(\w+\.py, line 3\)",
         ),
-        ("import sys\nsys.exit(3)", r".*importing module '\w+' raised SystemExit: 3"),
+        ("import sys\nsys.exit(3)", r".*importing module '\w+' raised SystemExit: 3 \(\w+\.py, line 2\)"),
         (
             MINE,
             r".*module '\w+' was imported but registers no environment 'Mine-v0'; call gymnasium\.register.*",

@@ -154,8 +154,8 @@ def test_an_observation_of_another_shape_is_told(right: int, request: pytest.Fix
 
     with pytest.raises(
         UserCodeError,
-        match=rf"^environment 'Mine': {where} raised ValueError: an observation has the shape \(\), but by its "
-        r"observation space \(2,\)",
+        match=rf"^environment 'Mine': {where} must return an observation of shape \(2,\), as its observation space says, "
+        r"not one of shape \(\)$",
     ):
         reset_and_step()
 

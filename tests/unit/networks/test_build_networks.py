@@ -189,12 +189,16 @@ def test_a_network_of_the_users_gets_integers_as_they_are(entry_point: Callable)
 @pytest.mark.parametrize(
     ("source", "kind", "sentence"),
     [
-        ("1/0", UserCodeError, r"spec\.network\.entryPoint: importing '\w+' raised ZeroDivisionError: .*"),
+        (
+            "1/0",
+            UserCodeError,
+            r"spec\.network\.entryPoint: importing '\w+' raised ZeroDivisionError: .* \(\w+\.py, line \d\)",
+        ),
         ("", UserCodeError, r"spec\.network\.entryPoint: module '\w+' has no 'make'"),
         (
             "def make(space): raise KeyError('x')",
             UserCodeError,
-            r"spec\.network\.entryPoint: \w+:make\(observation_space\) raised KeyError: 'x'",
+            r"spec\.network\.entryPoint: \w+:make\(observation_space\) raised KeyError: 'x' \(\w+\.py, line \d\)",
         ),
         (
             "def make(): pass",
@@ -258,3 +262,25 @@ def test_a_network_of_the_users_needs_observations_that_are_one_array(entry_poin
         BadConfiguration, match=r"entryPoint: observations of Dict\(.* are not one array; wrap"
     ):
         build_actor_critic(entry_point(GOOD), LONG, TWO)
+
+
+def test_what_a_network_of_the_users_raises_later_is_theirs(entry_point: Callable) -> None:
+    """While acting, and in the batches of the learner, which are larger than those that it was tried with."""
+    source = (
+        "class Net(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        if len(x) > 2: raise RuntimeError('too many')\n"
+        "        return x\n"
+        "def make(space): return Net()"
+    )
+    network, _ = build_actor_critic(entry_point(source), box(3), TWO)
+    for act in (network.policy, network.acting()):
+        act(torch.zeros(2, 3), (), None)
+        with pytest.raises(UserCodeError) as caught:
+            act(torch.zeros(3, 3), (), None)
+        first, _, trace = str(caught.value).partition("\n")
+        assert re.fullmatch(
+            r"spec\.network\.entryPoint: the network of \w+:make raised RuntimeError: too many \(\w+\.py, line \d\)",
+            first,
+        ), first
+        assert "raise RuntimeError('too many')" in trace

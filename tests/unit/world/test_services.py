@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
@@ -108,7 +109,11 @@ def test_a_handler_that_raises_ends_the_process_and_answers_nothing(
     assert is_owed(services, services.answer("pole-learner-0", (ME, "play", 3)))
     (failure,) = failures
     assert isinstance(failure, UserCodeError)
-    assert str(failure).startswith(f"service 'play' raised {type(error).__name__}: no\nTraceback")
+    first, _, trace = str(failure).partition("\n")
+    assert re.fullmatch(
+        rf"service 'play' raised {type(error).__name__}: no \(test_services\.py, line \d+\)", first
+    ), first
+    assert trace.startswith("Traceback")
 
 
 @pytest.mark.parametrize("later", [False, True])

@@ -9,6 +9,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from rltraining_trainer.environments.mistakes import WrongObservation
+
 
 class SingleEnvironment(VectorEnv):
     """What ``SyncVectorEnv([lambda: environment])`` tells, without gymnasium's work for a batch, which takes several times as
@@ -65,7 +67,5 @@ class SingleEnvironment(VectorEnv):
             observation, self._dtype
         )  # a copy: environments may return what they go on with
         if observation.shape != self._shape:
-            raise ValueError(
-                f"an observation has the shape {observation.shape}, but by its observation space {self._shape}"
-            )
+            raise WrongObservation(observation, self.single_observation_space)
         return observation[np.newaxis]

@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rltraining_trainer.errors import BadConfiguration, UserCodeError, user_code, user_code_error
+from rltraining_trainer.environments.mistakes import mistake
+from rltraining_trainer.errors import BadConfiguration, TrainerError, UserCodeError, user_code_error
 
 
 @dataclass(slots=True)
@@ -81,9 +82,11 @@ class Stepper:
 
     def reset(self, seed: int | None) -> np.ndarray:
         """First observations ``[B, ...]``; each environment gets a seed of its own from ``seed``."""
-        with user_code(f"environment {self.name!r}: reset"):
+        try:
             observation, _ = self.environments.reset(seed=seed)
             observation = np.asarray(observation, self._dtype)
+        except (Exception, SystemExit) as error:
+            raise self._told("reset", error) from error
         self._over, self._resting = self._none, 0
         expected = (self.environments.num_envs, *(self.environments.single_observation_space.shape or ()))
         if observation.shape != expected:
@@ -112,7 +115,7 @@ class Stepper:
             if "life_lost" in info:
                 terminated, first = terminated | info["life_lost"], first | info["life_lost"]
         except (Exception, SystemExit) as error:
-            raise user_code_error(f"environment {self.name!r}: step", error) from error
+            raise self._told("step", error) from error
         self._count(int(np.count_nonzero(over)), time.perf_counter() - began)
         return Step(observation, reward, terminated, truncated, over, valid, first, final)
 
@@ -132,6 +135,11 @@ class Stepper:
             return np.asarray(observation, self._dtype), final
         final[over] = np.stack(list(info["final_obs"][over]))
         return observation, final
+
+    def _told(self, method: str, error: BaseException) -> TrainerError:
+        what = f"environment {self.name!r}: {method}"
+        rule = mistake(self.environments, method, error)
+        return UserCodeError(f"{what} {rule}") if rule else user_code_error(what, error)
 
     def close(self) -> None:
         self.environments.close()

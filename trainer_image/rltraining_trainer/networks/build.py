@@ -20,6 +20,7 @@ from rltraining_trainer.networks.deterministic import DeterministicActorCritic
 from rltraining_trainer.networks.distributions import Categorical, DiagonalGaussian, Distribution
 from rltraining_trainer.networks.q_network import QNetwork
 from rltraining_trainer.networks.torsos import ACTIVATIONS, AsFloat, ImpalaCnn, Mlp, NatureCnn, OneHot, Pixels
+from rltraining_trainer.networks.user_torso import UserTorso
 
 
 def build_actor_critic(
@@ -115,7 +116,8 @@ def _torso(network: Network, space: spaces.Space) -> tuple[nn.Module, int]:
     """(observations to features, how many)."""
     if network.entry_point is not None:
         torso = _user_torso(network.entry_point, space)
-    elif network.mlp is not None:
+        return UserTorso(torso, network.entry_point), _features(torso, space, network)
+    if network.mlp is not None:
         torso = _mlp(space, network.mlp.hidden_sizes, ACTIVATIONS[network.mlp.activation])
     else:
         torso = _cnn(network, space)

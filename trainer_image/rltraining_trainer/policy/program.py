@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rltraining_trainer.errors import one_line
+from rltraining_trainer.errors import TrainerError, one_line
 from rltraining_trainer.policy.description import BATCH, Program, TensorDescription
 from rltraining_trainer.policy.policy import Policy
 
@@ -146,4 +146,5 @@ def _describe_tensors(names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> tu
 
 def sentence(policy: Policy, form: str, error: Exception) -> str:
     """That the policy cannot be made into ``form``, and why."""
-    return f"spec.network.{policy.description.network.name}: cannot be made into {form}: {one_line(error)}"
+    cause = error.__cause__ if isinstance(error, TrainerError) and error.__cause__ else error
+    return f"spec.network.{policy.description.network.name}: cannot be made into {form}: {one_line(cause)}"

@@ -1,0 +1,30 @@
+"""The user's network, so that what it raises is known as theirs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rltraining_trainer.errors import user_code_error
+
+
+class UserTorso(nn.Module):
+    """``module``, which ``entry_point`` has made: observations ``[N, ...]`` to features ``[N, F]``.
+
+    Raises UserCodeError when it raises, be it while acting or learning. Running out of a GPU's memory is no mistake of theirs.
+    """
+
+    def __init__(self, module: nn.Module, entry_point: str) -> None:
+        super().__init__()
+        self.module = module
+        self.entry_point = entry_point
+
+    def forward(self, observation: Tensor) -> Tensor:
+        try:
+            return self.module(observation)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise user_code_error(
+                f"spec.network.entryPoint: the network of {self.entry_point}", error
+            ) from error
