@@ -30,7 +30,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "example", nargs="*", help=f"names of manifests in examples/, without .yaml, or {SWEEP}; all if none is named"
+        "example",
+        nargs="*",
+        help=f"names of manifests in examples/, without .yaml, or {SWEEP}; all if none is named",
     )
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
