@@ -111,7 +111,7 @@ def run(
     goes on from the newest checkpoint, and what cannot work ends the run with a message.
 
     The folder of the run holds status.json (the job's whole status), job.yaml (the manifest
-    as it was run), progress.jsonl, learning_curve.png, checkpoints/, tensorboard/, logs/ and policy/.
+    as it was run), progress.jsonl, events.jsonl, learning_curve.png, checkpoints/, tensorboard/, logs/ and policy/.
 
     Ctrl-C ends in order: a checkpoint is written, and --resume goes on from there. A second Ctrl-C ends at once.
 

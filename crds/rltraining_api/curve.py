@@ -11,7 +11,7 @@ from rltraining_api.base import ApiModel
 from rltraining_api.fields import ATOMIC_LIST, StepsOrZero
 
 CURVE_POINTS_MAX = 100
-"""About 9 KB of JSON: a status of 1.5 MiB at most is patched with all of them."""
+"""About 7 KB of JSON, of the 1.5 MiB that etcd holds of an object."""
 
 T = TypeVar("T")
 

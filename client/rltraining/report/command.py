@@ -67,10 +67,15 @@ def _film(source: Source) -> Video:
             record(open_policy(source.policy), path, longest=VIDEO_SECONDS)
             mp4 = path.read_bytes()
     except TrainerError as error:
-        return Video(why_not=f"{explained(error)}.")
+        return Video(why_not=_sentence(explained(error)))
     except ClientError as error:
-        return Video(why_not=f"{error}.")
+        return Video(why_not=_sentence(str(error)))
     except OSError as error:
         return Video(why_not=f"It could not be written: {error.strerror or error}.")
     seconds = f"{VIDEO_SECONDS:g} seconds"
     return Video(mp4, note=f"One episode with the likeliest actions, at most its first {seconds}.")
+
+
+def _sentence(problem: str) -> str:
+    """With a full stop, unless a traceback follows."""
+    return problem if "\n" in problem else f"{problem}."

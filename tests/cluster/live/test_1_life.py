@@ -48,6 +48,10 @@ def test_the_example_runs_and_leaves_its_policy_in_its_volume(team: Team) -> Non
 
     status = job.status
     assert status["progress"]["environmentSteps"] >= 3_000_000
+    curve = [point["environmentSteps"] for point in status["curve"]]
+    assert len(curve) > 2
+    assert curve == sorted(curve)
+    assert curve[-1] == status["progress"]["environmentSteps"], "last words continue what was said before"
     assert status["policyUri"].startswith("file:///output/")
     assert status["failures"] == status["restarts"] == 0
     volume = json.loads(team.kubectl("get", "pvc", "cartpole-checkpoints", "-o", "json"))["spec"][
