@@ -15,8 +15,8 @@ EnvironmentId = Annotated[str, Field(max_length=253, pattern=patterns.ENVIRONMEN
 
 
 class Atari(ApiModel):
-    """How games of the Arcade Learning Environment are preprocessed. The defaults are those of Machado et al. 2018
-    (arXiv 1709.06009), with the no-ops of Mnih et al. 2015. Rewards are clipped by the algorithm's `rewardClip`."""
+    """How games of the Arcade Learning Environment are preprocessed (Mnih et al. 2015, Nature 518; Machado et al. 2018,
+    arXiv 1709.06009). The defaults are those of the -v5 games. Rewards are clipped by the algorithm's `rewardClip`."""
 
     frame_skip: Annotated[int, Field(ge=1, le=1000)] = 4
     """Frames for which an action is repeated; the last two are merged by maximum (published: 4)."""
@@ -31,7 +31,7 @@ class Atari(ApiModel):
     sticky_actions: Fraction = 0.25
     """How likely the emulator repeats the previous action, in each frame (Machado et al.: .25; Mnih et al. and IMPALA: 0)."""
     full_action_space: bool = False
-    """All 18 actions, instead of those that the game uses (Machado et al. and IMPALA: yes; Mnih et al.: no)."""
+    """All 18 actions, instead of those that the game uses (Machado et al.: yes; Mnih et al.: no)."""
     life_loss_ends_episode: bool = False
     """Let the loss of a life end the episode for learning; the game goes on, and returns are of whole games
     (Mnih et al. and IMPALA: yes; Machado et al.: no)."""

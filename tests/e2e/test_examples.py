@@ -17,7 +17,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 AT_ONCE = 2
 """Runs beside each other: half of each is one process that loads torch."""
 
-STEPS = {"cartpole-dqn-apex": 20_000, "pendulum-ddpg-apex": 12_000, "cartpole-two-learners": 60_000}
+STEPS = {
+    "cartpole-dqn-apex": 20_000,
+    "pendulum-ddpg-apex": 12_000,
+    "cartpole-two-learners": 60_000,
+    "pong-impala": 400,
+    "breakout-impala": 80,
+    "breakout-dqn-apex": 600,
+}
 TRAJECTORY_STEPS = {
     "acrobot-impala": 30_000,
     "pendulum-impala": 20_000,
@@ -29,9 +36,12 @@ ASYNC_STEPS = {
     "cartpole-a3c-published": 5_000,
     "memory-cartpole-a3c": 50_000,
     "cartpole-two-holders": 100_000,
+    "pong-a3c": 200,
 }
 SYNC_STEPS = {"cartpole-a2c": 100_000, "cartpole-ppo": 30_000, "pendulum-ppo": 10_000}
 """Environment steps of about a second of training."""
+ATARI = ("environment.numEnvs=2", "environment.maxEpisodeSteps=20", "sampler.replicas=1")
+APEX_OF_ATARI = ("algorithm.dqnApex.batchSize=16", "algorithm.dqnApex.replay.minimum=200")
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,9 @@ def runs(
 
 
 def _run(example: str, steps: int, folder: Path) -> Run:
-    changes = (f"stop.environmentSteps={steps}", "stop.meanReturn=null", "stop.smoothedReturn=null")
+    changes = [f"stop.environmentSteps={steps}", "stop.meanReturn=null", "stop.smoothedReturn=null"]
+    if example.startswith(("pong", "breakout")):
+        changes += [*ATARI, *(APEX_OF_ATARI if "apex" in example else ())]
     settings = [word for change in changes for word in ("--set", change)]
     return Run(folder, rltrain(folder, "run", EXAMPLES / f"{example}.yaml", "--workdir", "run", *settings))
 
