@@ -79,6 +79,16 @@ def test_panels_have_a_title_a_description_and_a_place_of_their_own() -> None:
         assert not _overlap(one["gridPos"], other["gridPos"]), f"{one['title']} lies on {other['title']}"
 
 
+def test_panels_ask_the_data_source_that_was_chosen_each_query_by_a_letter_of_its_own() -> None:
+    chosen = {"type": "prometheus", "uid": "${datasource}"}
+    for panel in panels():
+        letters = [target["refId"] for target in panel["targets"]]
+        assert letters == sorted(set(letters)), panel["title"]
+        assert panel["type"] in {"stat", "timeseries"}
+        assert all(asks["datasource"] == chosen for asks in (panel, *panel["targets"])), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+
+
 def test_every_metric_is_looked_at_somewhere() -> None:
     asked = " ".join(query for _, query in QUERIES)
     ours = {name for name in METRICS if name.startswith("rltraining") and not name.endswith(HISTOGRAM)}
