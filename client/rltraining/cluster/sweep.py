@@ -17,13 +17,12 @@ from rltraining.compare.result import of_job
 from rltraining.compare.row import rows
 from rltraining.compare.table import table
 from rltraining.errors import ClientError, Exit, UsageError
-from rltraining.jobfile import JobFile
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.sdk.errors import JobExistsError, JobNotFoundError
 from rltraining.snapshot import Snapshot
 from rltraining.sweep.board import OVER, Board, Row, row_of
 from rltraining.sweep.display import choose
-from rltraining.sweep.plan import Plan
+from rltraining.sweep.plan import Plan, title_of
 from rltraining.units import plural
 
 DELETED = "Deleted"
@@ -36,7 +35,7 @@ def selector(sweep: str) -> str:
 
 def create(client: RLTrainingClient, planned: Plan, code: Sequence[Path] = ()) -> list[RLTrainingJob]:
     """Create all jobs, `<sweep>-<number>`, with these files as code, or, when the API server refuses one of them, none."""
-    files = [_named(run.file, f"{planned.name}-{i}") for i, run in enumerate(planned.runs)]
+    files = [run.file for run in planned.runs]
     for file in files:
         _check_writes_alone(file.job)
         try:
@@ -64,14 +63,13 @@ def watch(client: RLTrainingClient, sweep: str, *, plain: bool) -> int:
     """Show a sweep until all of its jobs are over, then the comparison. Returns the exit code."""
     clock = client.jobs.api.timing.clock
     began, there = clock(), jobs(client, sweep)
-    title = f"{sweep}:{Snapshot(there[0], 0).title.partition(':')[2]}"
     shown = {row.name: row for row in sorted(map(_row, there), key=lambda row: (len(row.name), row.name))}
     with closing(choose(sys.stdout, plain=plain)) as display:
         try:
             for change in client.watch(label_selector=selector(sweep)):
                 row = _row(change.job)
                 shown[row.name] = replace(row, phase=DELETED) if change.type == "DELETED" else row
-                display.show(Board(title, tuple(shown.values()), clock() - began))
+                display.show(Board(title_of(there[0]), tuple(shown.values()), clock() - began))
                 if all(row.phase in (*OVER, DELETED) for row in shown.values()):
                     break
         except KeyboardInterrupt:
@@ -113,11 +111,6 @@ def _check_writes_alone(job: RLTrainingJob) -> None:
             "spec.checkpoint.volume.claimName: all jobs of a sweep would write into one claim: take claimTemplate, "
             "or spec.checkpoint.uri"
         )
-
-
-def _named(file: JobFile, name: str) -> JobFile:
-    metadata = file.job.metadata.model_copy(update={"name": name})
-    return replace(file, job=file.job.model_copy(update={"metadata": metadata}))
 
 
 def _row(job: RLTrainingJob) -> Row:

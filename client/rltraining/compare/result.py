@@ -13,7 +13,6 @@ from rltraining_api.job import RLTrainingJob
 from rltraining import history, workdir
 from rltraining.errors import UsageError
 from rltraining.jobfile import load, manifest
-from rltraining.snapshot import Snapshot
 from rltraining.summary import shown
 from rltraining.sweep.folder import run_names
 from rltraining.sweep.plan import values_of
@@ -30,7 +29,7 @@ class Result:
     """The sweep that it belongs to; of one that belongs to none its own name."""
     name: str
     title: str
-    """`cartpole: impala on CartPole-v1`"""
+    """`impala on CartPole-v1`"""
     seed: int
     phase: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -87,7 +86,7 @@ def of_job(job: RLTrainingJob, source: str, name: str, curve: Sequence[CurvePoin
     return Result(
         source=source or name,
         name=name,
-        title=Snapshot(job, 0).title,
+        title=f"{job.spec.algorithm.name} on {job.spec.environment.id}",
         seed=job.spec.seed,
         phase=status.phase,
         values=(values_of(job) or {}) if source else {},

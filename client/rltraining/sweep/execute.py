@@ -21,6 +21,7 @@ from rltraining.snapshot import Snapshot
 from rltraining.sweep.board import OVER, WAITING, Board, Row, row_of, stored_row
 from rltraining.sweep.display import SweepDisplay
 from rltraining.sweep.folder import RUNTIME_LOG, run_names
+from rltraining.sweep.plan import title_of
 from rltraining.workdir import JOB_FILE
 
 
@@ -40,7 +41,7 @@ class Execution:
         self._title = ""
         for name in run_names(folder):
             job = workdir.last_state(folder / name) or load(str(folder / name / JOB_FILE)).job
-            self._title = self._title or Snapshot(job, 0).title
+            self._title = self._title or title_of(job)
             self._rows[name] = stored_row(name, job)
 
     @property

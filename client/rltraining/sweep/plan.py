@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rltraining_api.job import RLTrainingJob
-from rltraining_api.names import ANNOTATION_POINT, LABEL_SWEEP
+from rltraining_api.names import ANNOTATION_POINT, LABEL_SWEEP, NAME_MAX
 
 from rltraining import jobfile
 from rltraining.errors import UsageError
@@ -31,7 +31,7 @@ class Request:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One job of a sweep."""
+    """One job of a sweep, `<sweep>-<number>`: what jobs write into a place for all of them is told apart by their names."""
 
     name: str
     """`learningRate=0.0001,seed=0`"""
@@ -56,6 +56,7 @@ def plan(file: str, changes: Sequence[str], request: Request, name: str | None =
     base = _base(origin, changes, {axis.path: axis.values[0] for axis in axes})
     grid = points(axes, request.seeds, base.job.spec.seed)
     sweep = name or base.job.metadata.name
+    _check_room(sweep, len(grid))
     names = folder_names(grid)
     files: list[JobFile] = []
     problems: dict[str, list[str]] = {}
@@ -66,7 +67,7 @@ def plan(file: str, changes: Sequence[str], request: Request, name: str | None =
             for problem in error.problems:
                 problems.setdefault(problem, []).append(called)
         else:
-            files.append(_marked(loaded, sweep, point))
+            files.append(_marked(loaded, sweep, len(files), point))
     if problems:
         raise UsageError(*(_told(problem, of, len(grid)) for problem, of in problems.items()))
     return Plan(sweep, tuple(map(PlannedRun, names, files)))
@@ -82,6 +83,12 @@ def values_of(job: RLTrainingJob) -> Mapping[str, Any] | None:
     return values if isinstance(values, dict) else None
 
 
+def title_of(job: RLTrainingJob) -> str:
+    """Of the sweep that a job belongs to: `cartpole: impala on CartPole-v1`"""
+    sweep = (job.metadata.labels or {}).get(LABEL_SWEEP, job.metadata.name)
+    return f"{sweep}: {job.spec.algorithm.name} on {job.spec.environment.id}"
+
+
 def _base(origin: Any, changes: Sequence[str], first: Mapping[str, Any]) -> JobFile:
     """The manifest without the sweep; where it is whole only with a value of each axis, with the first."""
     try:
@@ -91,11 +98,22 @@ def _base(origin: Any, changes: Sequence[str], first: Mapping[str, Any]) -> JobF
         return jobfile.load_from(origin, [*changes, *point.changes[:-1]])
 
 
-def _marked(file: JobFile, sweep: str, point: Point) -> JobFile:
+def _check_room(sweep: str, number: int) -> None:
+    """Raises UsageError where the last job's name would be too long."""
+    last = f"{sweep}-{number - 1}"
+    if len(last) > NAME_MAX:
+        raise UsageError(
+            f"metadata.name: the last job of the sweep would be called {last}, longer than {NAME_MAX} characters: "
+            "shorten the name"
+        )
+
+
+def _marked(file: JobFile, sweep: str, number: int, point: Point) -> JobFile:
     metadata = file.job.metadata
     marks = {ANNOTATION_POINT: json.dumps(dict(point.values))}
     marked = metadata.model_copy(
         update={
+            "name": f"{sweep}-{number}",
             "labels": {**(metadata.labels or {}), LABEL_SWEEP: sweep},
             "annotations": {**(metadata.annotations or {}), **marks},
         }

@@ -44,7 +44,7 @@ def run(
         **{
             "source": "sweep",
             "name": f"{rate},{seed}",
-            "title": "cartpole: impala on CartPole-v1",
+            "title": "impala on CartPole-v1",
             "seed": seed,
             "phase": "Succeeded",
             "values": {} if rate is None else {RATE: rate},

@@ -76,7 +76,7 @@ def test_the_grid_has_every_combination_and_the_seeds_of_a_point_follow_each_oth
     assert last.spec.algorithm.impala is not None
     assert last.spec.network.mlp is not None
     assert (last.spec.algorithm.impala.learning_rate, last.spec.network.mlp.hidden_sizes) == (3e-4, (64, 64))
-    assert (last.spec.seed, last.metadata.name) == (6, "cartpole")
+    assert (last.spec.seed, last.metadata.name) == (6, "cartpole-7")
     assert values_of(last) == {RATE: 3e-4, "spec.network.mlp.hiddenSizes": [64, 64]}
     assert (last.metadata.labels or {})[LABEL_SWEEP] == "cartpole"
 
@@ -135,6 +135,14 @@ def test_what_does_not_go_together_is_told(file: Path) -> None:
     assert problems(file, "sampler.replicas=1,2", seeds=RUNS_MAX // 2 + 1) == [
         f"the sweep makes {RUNS_MAX + 2} runs, more than {RUNS_MAX}: leave values out"
     ]
+
+
+def test_names_of_jobs_leave_room_for_those_of_their_pods(file: Path) -> None:
+    assert len(plan(str(file), (), Request(seeds=10), "a" * 48).runs) == 10
+    with pytest.raises(
+        UsageError, match=r"would be called a+-10, longer than 50 characters: shorten the name"
+    ):
+        plan(str(file), (), Request(seeds=11), "a" * 48)
 
 
 def test_every_job_is_checked_and_a_problem_is_told_once_with_its_points(file: Path) -> None:
