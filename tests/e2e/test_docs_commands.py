@@ -32,6 +32,7 @@ SHIM = """#!/bin/bash
 case "$*" in
   "run "*--help*) ;;
   "run "*--resume*) set -- "$@" --set stop.environmentSteps={resume} ;;
+  "run "*--sweep*) set -- "$@" --set stop.environmentSteps={run} --seeds 1 ;;
   "run "*) set -- "$@" --set stop.environmentSteps={run} ;;
 esac
 exec {rltrain} "$@"
