@@ -119,27 +119,29 @@ def test_a_game_is_seen_as_published(game: str, grayscale: bool) -> None:
 
 
 def test_what_the_preprocessing_says_is_the_shape() -> None:
-    environments = games("Pong", 2, frameStack=3, screenSize=40, fullActionSpace=True).environments
+    environments = games("Pong", 1, frameStack=3, screenSize=40, fullActionSpace=True).environments
     assert environments.single_observation_space.shape == (3, 40, 40)
     assert environments.single_action_space.n == 18
-    assert games("Pong", 2).environments.single_action_space.n == 6
 
 
 def test_a_game_without_atari_is_preprocessed_with_the_defaults() -> None:
-    environments = make_environments(Environment(id="ALE/Pong-v5"), 2)
+    environments = make_environments(Environment(id="ALE/Pong-v5"), 1)
     assert environments.single_observation_space.shape == (4, 84, 84)
+    assert environments.single_action_space.n == 6
 
 
 def test_episodes_begin_with_fewer_no_ops_than_noop_max() -> None:
-    _, info = games(count=8, noopMax=8).environments.reset(seed=0)
-    frames = set(info["episode_frame_number"].tolist())
-    assert frames <= set(range(1, 8))
-    assert len(frames) > 2
+    environments = games(noopMax=8).environments
+    environments.reset(seed=0)
+    frames = {int(frame) for _ in range(20) for frame in environments.reset()[1]["episode_frame_number"]}
+    assert frames == set(range(1, 8))
 
 
 def test_the_same_seed_plays_the_same_games_and_each_environment_another() -> None:
+    stepper = games(stickyActions=0.5)
+
     def observations(seed: int) -> np.ndarray:
-        return np.stack([step.observation for step in play(games(stickyActions=0.5), actions, seed)])
+        return np.stack([step.observation for step in play(stepper, actions, seed)])
 
     actions = random_actions(40, 1).repeat(B, 1)
     first = observations(2**31 - 1)
@@ -262,12 +264,12 @@ def test_a_game_is_shown_in_colours_as_it_is_played() -> None:
     spec = Environment.model_validate(
         {"id": "ALE/Breakout-v5", "atari": {"stickyActions": 0.25, "noopMax": 30}}
     )
-    stepper = Stepper(make_environments(spec, B, render_mode="rgb_array"), spec.id)
+    stepper = Stepper(make_environments(spec, 1, render_mode="rgb_array"), spec.id)
     environments = stepper.environments
     assert environments.metadata["render_fps"] == 15
     stepper.reset(0)
     resets = 0
-    for t, action in enumerate(fire(160)):
+    for t, action in enumerate(fire(160)[:, :1]):
         step = stepper.step(action)
         resets += int((~step.valid).sum())
         if t % 10 == 0 or step.over.any():
