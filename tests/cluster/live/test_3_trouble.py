@@ -39,7 +39,7 @@ FAILED: dict[str, tuple[str, str]] = {
     "small": ("BackoffLimitExceeded", "OOMKilled"),
     "late": ("DeadlineExceeded", "5"),
     "crash": ("BackoffLimitExceeded", "exit code 3"),
-    "raises": ("UserCodeError", "ValueError: the wheel came off"),
+    "raises": ("UserCodeError", "ValueError: the wheel came off (raises.py, line 12)"),
 }
 
 
