@@ -110,7 +110,7 @@ def prometheus(folder: Path, configuration: Mapping[str, Any], rules: Path) -> I
     for job in configuration["scrape_configs"]:
         del job["kubernetes_sd_configs"]
         job["file_sd_configs"] = [{"files": [f"{folder}/{job['job_name']}.json"]}]
-    often = {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": "1s"}
+    often = {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL}
     configuration = {**configuration, "global": often, "rule_files": [str(rules)]}
     (folder / "prometheus.yml").write_text(json.dumps(configuration))
     with socket.create_server(("127.0.0.1", 0)) as free:

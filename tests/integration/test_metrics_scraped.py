@@ -104,10 +104,14 @@ async def _go_through_everything(operator: Operator) -> None:
 
 
 def _in_full_swing(run: str) -> str:
-    """A query that finds something once every member was scraped twice while the run learns."""
-    members = f'count(count_over_time(rltraining_member_info{{training_job="{run}"}}[1m]) > 2) == {MEMBERS}'
-    learns = f'rate(rltraining_learner_updates_total{{training_job="{run}"}}[1m]) > 0'
-    return f"({members}) and on () ({learns})"
+    """A query that finds something once every member was scraped thrice, and the learner twice since the run began."""
+    of_it = f'{{training_job="{run}"}}'
+    members = f"count(count_over_time(rltraining_member_info{of_it}[1m]) > 2) == {MEMBERS}"
+    learns = [
+        f"rate(rltraining_learner_{what}_total{of_it}[1m]) > 0" for what in ("updates", "environment_steps")
+    ]
+    tells = [f"rltraining_learner_{what}{of_it}" for what in ("mean_return", "loss", "policy_lag")]
+    return " and on () ".join(f"({part})" for part in (members, *learns, *tells))
 
 
 def test_every_query_of_the_dashboard_finds_something(seen: Seen) -> None:
