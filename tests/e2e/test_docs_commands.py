@@ -19,6 +19,10 @@ NOT_RUN = (
     (r"(docker|buildah|kind|helm|kubectl)\b", "no cluster, no builder: tests/cluster looks at the options"),
     (r"rltrain (submit|get|watch|logs|scale|suspend|resume|delete)\b", "a cluster's: tests/cluster"),
     (r"rltrain (report cartpole|compare lr)\b", "a cluster's: tests/cluster"),
+    (
+        r"rltrain (run examples/pong-|evaluate runs/pong/)",
+        "takes minutes: test_examples.py trains a game for a while",
+    ),
     (r"(python -m tests\.cluster|export KUBECONFIG)", "a cluster's: tests/cluster"),
 )
 """Commands that are not run here: how they begin, and why. Whatever is not in this table is run."""
@@ -43,18 +47,13 @@ def reason_not_to_run(command: Command) -> str:
     return next((why for start, why in NOT_RUN if re.match(start, command.text)), "")
 
 
-def to_run() -> list[tuple[str, Command]]:
-    """Folders and commands: each once, where it stands first. After a `cd` the rest of the page is in that folder."""
-    first: dict[tuple[str, str], Command] = {}
-    page, folder = "", "."
+def to_run() -> list[Command]:
+    """Each once: where it stands first."""
+    first: dict[str, Command] = {}
     for command in commands():
-        if command.page != page:
-            page, folder = command.page, "."
-        if command.text.startswith("cd "):
-            folder = command.text.removeprefix("cd ")
-        elif not reason_not_to_run(command):
-            first.setdefault((folder, command.text), command)
-    return [(folder, command) for (folder, _), command in first.items()]
+        if not reason_not_to_run(command):
+            first.setdefault(command.text, command)
+    return list(first.values())
 
 
 @pytest.fixture(scope="module")
@@ -79,12 +78,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("folder", "command"), to_run(), ids=[str(each[1]) for each in to_run()])
-def test_a_command_of_the_pages_works_as_written(checkout: Path, folder: str, command: Command) -> None:
+@pytest.mark.parametrize("command", to_run(), ids=str)
+def test_a_command_of_the_pages_works_as_written(checkout: Path, command: Command) -> None:
     path = f"{checkout / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", command.text],
-        cwd=checkout / folder,
+        cwd=checkout,
         env=os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,

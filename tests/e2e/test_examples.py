@@ -24,6 +24,7 @@ STEPS = {
     "pong-impala": 400,
     "breakout-impala": 80,
     "breakout-dqn-apex": 600,
+    "pong-dqn-apex": 600,
 }
 TRAJECTORY_STEPS = {
     "acrobot-impala": 30_000,
@@ -37,6 +38,7 @@ ASYNC_STEPS = {
     "memory-cartpole-a3c": 50_000,
     "cartpole-two-holders": 100_000,
     "pong-a3c": 200,
+    "breakout-a3c": 200,
 }
 SYNC_STEPS = {"cartpole-a2c": 100_000, "cartpole-ppo": 30_000, "pendulum-ppo": 10_000}
 """Environment steps of about a second of training."""
@@ -68,7 +70,7 @@ def runs(
 ) -> Iterator[dict[str, Future[Run]]]:
     """By the name of the example: those that are asked for."""
     items = [item for item in request.session.items if item.path == Path(__file__)]
-    asked = (item.callspec.params["example"] for item in items if isinstance(item, pytest.Function))
+    asked = (item.callspec.params["example"] for item in items if hasattr(item, "callspec"))
     steps = STEPS | TRAJECTORY_STEPS | ASYNC_STEPS | SYNC_STEPS
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {
@@ -84,6 +86,12 @@ def _run(example: str, steps: int, folder: Path) -> Run:
         changes += [*ATARI, *(APEX_OF_ATARI if "apex" in example else ())]
     settings = [word for change in changes for word in ("--set", change)]
     return Run(folder, rltrain(folder, "run", EXAMPLES / f"{example}.yaml", "--workdir", "run", *settings))
+
+
+def test_every_example_is_run() -> None:
+    run_here = {*STEPS, *TRAJECTORY_STEPS, *ASYNC_STEPS, *SYNC_STEPS}
+    in_the_pages = {"cartpole-impala"}  # test_docs_commands.py runs what the pages run
+    assert {path.stem for path in EXAMPLES.glob("*.yaml")} == run_here | in_the_pages
 
 
 @pytest.mark.parametrize("example", STEPS)

@@ -13,7 +13,7 @@ from rltraining.cli import app
 
 PROGRAMS = {
     *("rltrain", "kubectl", "helm", "make", "docker", "buildah", "kind"),
-    *("python", "pip", "pytest", "source", "export", "ls", "cd", "cp", "cat", "for", "curl", "tensorboard"),
+    *("python", "pip", "pytest", "source", "export", "ls", "cp", "cat", "for", "curl", "tensorboard"),
 }
 """What pages may start. Another program's commands need a check of their own, or none."""
 
