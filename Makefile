@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 ROOMS  := crds operator trainer_image client
 READY  := $(VENV)/.ready
-EXTRAS := $(patsubst client,client[onnx],$(ROOMS))
+EXTRAS := $(ROOMS:client=client[atari,onnx])
 KERNEL := trainer_image/rltraining_trainer/dataflow/replay/sum_tree.c
 # One process more than cores: some tests wait.
 UNIT   := $(BIN)/python -m pytest tests/unit -n $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)') --dist worksteal

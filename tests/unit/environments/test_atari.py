@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import ale_py
@@ -301,3 +302,13 @@ def test_what_is_no_game_or_no_keyword_is_one_sentence(
     with pytest.raises(BadConfiguration) as caught:
         make_environments(Environment(id=id, kwargs=kwargs), 2)
     assert re.fullmatch(sentence, str(caught.value)), str(caught.value)
+
+
+def test_a_game_without_its_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ale_py.vector_env", None)
+    monkeypatch.delitem(sys.modules, "rltraining_trainer.environments.atari", raising=False)
+    with pytest.raises(
+        BadConfiguration,
+        match=r"spec\.environment\.id: 'ALE/Pong-v5' needs .* pip install 'rltraining\[atari\]'",
+    ):
+        make_environments(Environment(id="ALE/Pong-v5"), 2)

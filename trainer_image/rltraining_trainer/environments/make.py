@@ -28,9 +28,12 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
     """
     atari = spec.preprocessing
     if atari is not None:
-        from rltraining_trainer.environments.atari import (
-            AtariGames,
-        )  # a tenth of a second that only games cost
+        try:  # here: a tenth of a second that only games cost
+            from rltraining_trainer.environments.atari import AtariGames
+        except ModuleNotFoundError as error:
+            raise BadConfiguration(
+                f"spec.environment.id: {spec.id!r} needs a package that is not installed: pip install 'rltraining[atari]'"
+            ) from error
 
     id = _import_and_strip_module(spec.id)
     try:
