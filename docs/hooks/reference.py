@@ -70,7 +70,7 @@ def _objects(path: str, schema: dict[str, Any]) -> Iterator[str]:
             name, inner = f"[{name}](#{where})", [*inner, (where, below)]
         needed = " (required)" if key in schema.get("required", ()) else ""
         yield f"| {name}{needed} | {_type(field)} | {_default(field)} | {_cell(field.get('description', ''))} |"
-    rules = [rule["message"] for rule in schema.get("x-kubernetes-validations", ())]
+    rules = dict.fromkeys(rule["message"] for rule in schema.get("x-kubernetes-validations", ()))
     yield ""
     yield from (
         f"- {_cell(rule)}" for rule in rules if "is immutable" not in rule
