@@ -87,9 +87,20 @@ def test_steps_and_episodes_are_counted_and_resets_are_no_steps(
     stepper = Stepper(make(B, mode), "Counting")
     stepper.reset(0)
     steps = [stepper.step(np.zeros(B, np.int64)) for _ in range(20)]
-    assert stepper.steps == sum(int(step.valid.sum()) for step in steps)
-    assert stepper.episodes == sum(int((step.terminated | step.truncated).sum()) for step in steps)
-    assert stepper.seconds > 0
+    assert stepper.stepped.steps == sum(int(step.valid.sum()) for step in steps)
+    assert stepper.stepped.episodes == sum(int((step.terminated | step.truncated).sum()) for step in steps)
+    assert stepper.stepped.seconds > 0
+
+
+def test_what_infos_of_the_users_environments_say_of_lives_changes_nothing() -> None:
+    class Lives(Faulty):
+        def step(self, action: int) -> tuple[Any, Any, bool, bool, dict]:
+            return *super().step(action)[:4], {"life_lost": True}
+
+    stepper = Stepper(SyncVectorEnv([lambda: Lives("nowhere", divide)]), "Mine")
+    stepper.reset(0)
+    step = stepper.step(np.zeros(1, np.int64))
+    assert not any((step.terminated[0], step.first[0], step.over[0]))
 
 
 @pytest.mark.parametrize("mode", MODES)

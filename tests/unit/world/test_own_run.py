@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import threading
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rltraining_trainer.environments import make_environments
+from rltraining_trainer.environments import Stepper, make_environments
 from rltraining_trainer.errors import BadConfiguration, Diverged, UserCodeError
 from rltraining_trainer.networks import ActorCritic, build_actor_critic
 from rltraining_trainer.roles.context import Context, read_job
@@ -284,6 +286,21 @@ def test_the_number_of_samplers_is_that_of_the_job_s_file(tmp_path: Path) -> Non
     make_context(tmp_path, sampler={"replicas": 5})
     world._live._next_look = 0.0
     assert len(world.members("sampler")) == 5
+
+
+def test_environments_that_nobody_uses_any_more_are_gone_and_their_steps_stay_counted(tmp_path: Path) -> None:
+    world = make_world(tmp_path, "pole-sampler-0")
+
+    def evaluate() -> weakref.ref[Stepper]:
+        environments = world.environments(2)
+        environments.reset(0)
+        environments.step(np.zeros(2, np.int64))
+        return weakref.ref(environments)
+
+    used = [evaluate(), evaluate()]
+    gc.collect()
+    assert [each() for each in used] == [None, None]
+    assert world._numbers()["sampler/environmentSteps"] == 4
 
 
 def test_each_member_has_a_seed_of_its_own(tmp_path: Path) -> None:

@@ -2,6 +2,6 @@
 
 from rltraining_trainer.environments.episodes import EpisodeTracker
 from rltraining_trainer.environments.make import make_environments
-from rltraining_trainer.environments.stepper import Step, Stepper
+from rltraining_trainer.environments.stepper import Step, Stepped, Stepper
 
-__all__ = ["EpisodeTracker", "Step", "Stepper", "make_environments"]
+__all__ = ["EpisodeTracker", "Step", "Stepped", "Stepper", "make_environments"]

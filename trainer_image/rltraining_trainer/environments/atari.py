@@ -12,6 +12,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from rltraining_api.environment import Atari
 
+from rltraining_trainer.environments.stepper import LIFE_LOST
+
 FRAMES_PER_SECOND = 60
 MAX_FRAMES = 108_000
 """Half an hour of play, after which episodes are truncated (Machado et al. 2018, and the registration of the -v5 games)."""
@@ -23,7 +25,7 @@ class AtariGames(AtariVectorEnv):
     """B games: observations ``[B, stack, H, W]`` uint8, or with colours ``[B, stack * 3, H, W]``; rewards are the game's own.
 
     At most ``torch.get_num_threads()`` threads step them, as acting in them does: cores that this process was given. With
-    ``life_loss_ends_episode`` infos have ``life_lost`` ``[B]`` bool: a life was lost and the game goes on.
+    ``life_loss_ends_episode`` infos have ``LIFE_LOST`` ``[B]`` bool: a life was lost and the game goes on.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class AtariGames(AtariVectorEnv):
         observation, reward, terminated, truncated, info = super().step(actions)
         if self._lives is not None:
             # Without lives some games (Q*bert) go on for a few frames until they are over.
-            info["life_lost"] = (info["lives"] < self._lives) & (info["lives"] > 0) & ~terminated
+            info[LIFE_LOST] = (info["lives"] < self._lives) & (info["lives"] > 0) & ~terminated
             self._lives = info["lives"]
         return self._channels_first(observation), reward, terminated, truncated, info
 

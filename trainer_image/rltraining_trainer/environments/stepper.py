@@ -13,8 +13,8 @@ Disabled    the episode's last          (the caller resets)                     
 A ``Step`` says it once for all: ``valid`` tells which rows were real steps, ``first`` which observations begin an episode,
 and ``final`` holds the last observations that are not in the stream.
 
-Infos may have ``life_lost`` ``[B]`` bool: what is learnt from ends there, with a terminal state, and begins anew with the same
-observation, while the episode goes on.
+Infos of our own environments may have ``LIFE_LOST`` ``[B]`` bool: what is learnt from ends there, with a terminal state, and
+begins anew with the same observation, while the episode goes on.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rltraining_trainer.environments.mistakes import mistake
 from rltraining_trainer.errors import BadConfiguration, TrainerError, UserCodeError, user_code_error
+
+LIFE_LOST = "rltraining/lifeLost"
+"""No name that infos of the users' environments would have by chance."""
 
 
 @dataclass(slots=True)
@@ -55,6 +58,18 @@ class Step:
     final: np.ndarray | None
 
 
+@dataclass(slots=True)
+class Stepped:
+    """What stepping came to, apart from the environments: whoever tells of it keeps none of them alive."""
+
+    steps: int = 0
+    """Environment steps that were taken."""
+    episodes: int = 0
+    """Episodes that ended in them."""
+    seconds: float = 0.0
+    """For which the environments were stepped."""
+
+
 class Stepper:
     """Steps a vector environment of any autoreset mode."""
 
@@ -75,10 +90,7 @@ class Stepper:
         self._none = np.zeros(environments.num_envs, bool)
         self._over = self._none
         self._resting = 0  # environments whose next step only resets them
-        self.steps = self.episodes = 0
-        """Environment steps that were taken, and episodes that ended in them."""
-        self.seconds = 0.0
-        """For which the environments were stepped."""
+        self.stepped = Stepped()
 
     def reset(self, seed: int | None) -> np.ndarray:
         """First observations ``[B, ...]``; each environment gets a seed of its own from ``seed``."""
@@ -112,18 +124,18 @@ class Stepper:
                 valid, first, final = self._all, over, None
                 if over.any():
                     observation, final = self._final(observation, over, info)
-            if "life_lost" in info:
-                terminated, first = terminated | info["life_lost"], first | info["life_lost"]
+            if LIFE_LOST in info:
+                terminated, first = terminated | info[LIFE_LOST], first | info[LIFE_LOST]
         except (Exception, SystemExit) as error:
             raise self._told("step", error) from error
         self._count(int(np.count_nonzero(over)), time.perf_counter() - began)
         return Step(observation, reward, terminated, truncated, over, valid, first, final)
 
     def _count(self, ended: int, seconds: float) -> None:
-        self.steps += self.environments.num_envs - self._resting
+        self.stepped.steps += self.environments.num_envs - self._resting
         self._resting = ended if self.shows_last_observation else 0
-        self.episodes += ended
-        self.seconds += seconds
+        self.stepped.episodes += ended
+        self.stepped.seconds += seconds
 
     def _final(
         self, observation: np.ndarray, over: np.ndarray, info: dict[str, Any]

@@ -8,7 +8,7 @@ from rltraining_api.names import Role
 
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.dataflow.replay import ReplayShard
-from rltraining_trainer.environments import Stepper
+from rltraining_trainer.environments import Stepped, Stepper
 from rltraining_trainer.metrics import Numbers, exposition
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import LearnerLink, Link
@@ -31,7 +31,7 @@ def serve_sampler(
 
     def read() -> Numbers:
         return {
-            **stepped([stepper]),
+            **stepped([stepper.stepped]),
             **linked(tuple(links)),
             **(kept_numbers(shard) if shard is not None else {}),
         }
@@ -40,12 +40,12 @@ def serve_sampler(
     MemberServer(context.http_port, context.token, ready=ready, documents={}, metrics=metrics).start()
 
 
-def stepped(steppers: Sequence[Stepper]) -> Numbers:
+def stepped(counts: Sequence[Stepped]) -> Numbers:
     """What a sampler's environments came to."""
     return {
-        "sampler/environmentSteps": sum(stepper.steps for stepper in steppers),
-        "sampler/episodes": sum(stepper.episodes for stepper in steppers),
-        "sampler/environmentSeconds": sum(stepper.seconds for stepper in steppers),
+        "sampler/environmentSteps": sum(one.steps for one in counts),
+        "sampler/episodes": sum(one.episodes for one in counts),
+        "sampler/environmentSeconds": sum(one.seconds for one in counts),
     }
 
 

@@ -14,7 +14,7 @@ from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, LearnerReport
 from rltraining_api.job import JobSpec
 from rltraining_api.names import ROLES, Role, parse_pod_name, pod_name
 
-from rltraining_trainer.environments import Stepper, make_environments
+from rltraining_trainer.environments import Stepped, Stepper, make_environments
 from rltraining_trainer.errors import TrainerError, UserCodeError
 from rltraining_trainer.group import Alone, LearnerGroup
 from rltraining_trainer.metrics import Numbers
@@ -76,7 +76,7 @@ class World:
         documents = {}
         if (run := self._run) is not None:
             documents = {RENDEZVOUS_PATH: self._rendezvous, STATUS_PATH: lambda: run.report().to_dict()}
-        self._steppers: list[Stepper] = []
+        self._stepped: list[Stepped] = []
         self._http = MemberServer(
             context.http_port,
             context.token,
@@ -132,7 +132,7 @@ class World:
         """
         environment = self.spec.environment
         stepper = Stepper(make_environments(environment, count or environment.num_envs), environment.id)
-        self._steppers.append(stepper)
+        self._stepped.append(stepper.stepped)
         return stepper
 
     @cached_property
@@ -236,7 +236,7 @@ class World:
 
     def _numbers(self) -> Numbers:
         """For Prometheus; called from the HTTP server's threads."""
-        return self._run.numbers() if self._run is not None else stepped(tuple(self._steppers))
+        return self._run.numbers() if self._run is not None else stepped(tuple(self._stepped))
 
     def _rendezvous(self) -> dict[str, Any]:
         return {"url": self._endpoint.url, "incarnation": self._endpoint.incarnation}
