@@ -21,6 +21,12 @@ QUERIES = queries()
 
 
 @pytest.mark.parametrize(("where", "query"), QUERIES, ids=[where for where, _ in QUERIES])
+def test_gradients_are_counted_once_though_each_holder_gets_a_slice_of_all(where: str, query: str) -> None:
+    for matchers in re.findall(r"sum[^{]*rltraining_dataflow_\w+\{([^}]*)\}", query):
+        assert 'item="unrolls"' in matchers, f"{where}: of gradients take the maximum over learners"
+
+
+@pytest.mark.parametrize(("where", "query"), QUERIES, ids=[where for where, _ in QUERIES])
 def test_queries_use_known_metrics_and_labels(where: str, query: str) -> None:
     names = set(re.findall(r"\b(?:rltraining|process)_\w+|\bup\b", query))
     assert names, f"{where} asks for no metric"
@@ -39,7 +45,7 @@ def test_queries_are_of_this_operator_or_of_one_run_alone(where: str, query: str
     drawn = where.startswith("panel")
     for name, matchers in re.findall(r"\b((?:rltraining|process)_\w+|up\b)(?:\{([^}]*)\})?", query):
         if name in of_members():
-            assert not drawn or matchers == OF_A_RUN, f"{where}: {name} needs {OF_A_RUN}"
+            assert not drawn or matchers.startswith(OF_A_RUN), f"{where}: {name} needs {OF_A_RUN}"
         elif not (drawn and name.startswith("process_") and matchers == OF_A_RUN):
             selector = 'job="$job"' if drawn else 'job="rltraining-operator"'
             assert selector in matchers.split(","), f"{where}: {name} needs {selector}"
