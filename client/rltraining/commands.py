@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from rltraining.errors import ClientError
+from rltraining.errors import ClientError, Exit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,13 +55,19 @@ def command(app: typer.Typer) -> Callable[[F], F]:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What cannot be done is said in sentences on standard error; a traceback is for bugs."""
+    """What cannot be done is said in sentences on standard error; a traceback is for bugs. A file that cannot be read or
+    written is none, wherever that is noticed."""
     try:
         yield
     except ClientError as error:
         for problem in error.problems:
             complain(problem)
         raise typer.Exit(error.exit_code) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        complain(f"{error.filename}: {error.strerror}")
+        raise typer.Exit(Exit.USAGE) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 

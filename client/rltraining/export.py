@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from rltraining.errors import ClientError, UsageError
+from rltraining.whole_file import write_whole
 
 
 class Format(StrEnum):
@@ -31,6 +32,8 @@ def export(uri: str, form: Format, output: Path | None) -> None:
     if output is None and "://" in uri:
         raise UsageError(f"{uri} is not on this machine: say where to with --output")
     path = output or Path(in_run(uri)) / f"policy{form.suffix}"
+    if path.is_dir():
+        raise UsageError(f"--output {path}: is a folder: name a file in it")
     policy = open_policy(uri)
     written_as = {
         Format.TORCH_EXPORT: to_exported_program,
@@ -39,20 +42,9 @@ def export(uri: str, form: Format, output: Path | None) -> None:
     }
     try:
         program = written_as[form](policy)
-        _write(path, program)
+        write_whole(path, program)
     except ProgramError as error:
         raise ClientError(str(error)) from None
     except OSError as error:
         raise ClientError(f"{path}: cannot be written: {error.strerror}") from None
     typer.echo(f"{path}: {len(program):,} bytes")
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all: what was there before stays when this fails. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.new")
-    try:
-        fresh.write_bytes(content)
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)

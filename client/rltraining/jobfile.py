@@ -15,6 +15,7 @@ from rltraining_api.job import Metadata, RLTrainingJob
 from rltraining_api.manifest import ManifestError, load_manifest
 
 from rltraining.errors import UsageError
+from rltraining.whole_file import write_whole
 
 STDIN = "-"
 SOURCE_ANNOTATION = "rltraining.dev/source"
@@ -45,12 +46,7 @@ class JobFile:
         Raises OSError; what was there before is left whole then.
         """
         documents = yaml.safe_dump_all([manifest(self.job), *self.config_maps], sort_keys=False)
-        fresh = path.with_name(f".{path.name}.new")
-        try:
-            fresh.write_text(f"{SAVED_HEADER}\n{documents}", encoding="utf-8")
-            fresh.replace(path)
-        finally:
-            fresh.unlink(missing_ok=True)
+        write_whole(path, f"{SAVED_HEADER}\n{documents}")
 
 
 def source_of(job: RLTrainingJob) -> str | None:

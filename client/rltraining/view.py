@@ -117,7 +117,7 @@ def _pods(pods: Sequence[PodRow]) -> Table:
         ready = Text("yes", style="green") if pod.ready else Text("no", style="yellow")
         if pod.phase == "Succeeded":
             ready = Text("-", style="dim")
-        table.add_row(pod.name, pod.phase, ready, str(pod.restarts), pod.why)
+        table.add_row(pod.name, pod.phase, ready, str(pod.restarts), Text(pod.why))
     if len(shown) < len(pods):
         rest = [pod for pod in pods if pod not in shown]
         table.add_row(

@@ -17,6 +17,7 @@ from rltraining.report import page, sources
 from rltraining.report.page import Video
 from rltraining.report.sources import Source
 from rltraining.sdk.client import RLTrainingClient
+from rltraining.whole_file import write_whole
 
 VIDEO_SECONDS = 60.0
 """Of an episode, which need not have an end."""
@@ -42,14 +43,15 @@ def report(options: Options, client: Callable[[], RLTrainingClient]) -> None:
     else:
         source, path = sources.of_job(client(), options.target), Path(f"{options.target}-report.html")
     path = options.output or path
+    if path.is_dir():
+        raise UsageError(f"--output {path}: is a folder: name a file in it")
     video = _film(source) if options.video else Video(why_not="It was left out: --no-video.")
     text = page.render(source, video, datetime.now(UTC))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        size = path.write_text(text, encoding="utf-8")
+        write_whole(path, text)
     except OSError as error:
         raise ClientError(f"{path}: cannot be written: {error.strerror}") from None
-    typer.echo(f"{path}: {size / 1e6:.1f} MB")
+    typer.echo(f"{path}: {len(text) / 1e6:.1f} MB")
 
 
 def _film(source: Source) -> Video:

@@ -63,6 +63,10 @@ class Source:
 
 def of_folder(folder: Path) -> Source:
     """A run on this machine. Raises UsageError: there is none in the folder."""
+    if workdir.holds_sweep(folder):
+        raise UsageError(
+            f"{folder}: holds a sweep: name the folder of one of its runs, or take rltrain compare"
+        )
     if not workdir.holds_run(folder):
         raise UsageError(f"{folder}: holds no run: name the folder of one, or a job in a cluster")
     missing = []

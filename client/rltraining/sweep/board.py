@@ -58,9 +58,9 @@ class Board:
 
 def point_of(job: RLTrainingJob) -> dict[str, str]:
     """`{"learningRate": "0.0001", "seed": "0"}`"""
-    values = values_of(job) or {}
+    values = {**(values_of(job) or {}), "seed": job.spec.seed}
     short = short_paths(list(values))
-    return {**{short[path]: text(value) for path, value in values.items()}, "seed": str(job.spec.seed)}
+    return {short[path]: text(value) for path, value in values.items()}
 
 
 def row_of(name: str, snapshot: Snapshot) -> Row:

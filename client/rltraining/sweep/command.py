@@ -26,6 +26,7 @@ from rltraining.sweep.display import choose
 from rltraining.sweep.execute import Execution
 from rltraining.sweep.plan import Plan, plan
 from rltraining.units import plural
+from rltraining.whole_file import write_whole
 
 
 def run(options: single.Options) -> int:
@@ -88,19 +89,22 @@ def _execute(folder: Path, options: single.Options) -> int:
     if execution.signal is not None and not over:
         typer.echo(f"\nStopped: {board.counts}. Go on:  rltrain run {shlex.quote(shown(folder))} --resume")
     sys.stdout.flush()
-    with workdir.written(folder):
-        for path, last in execution.ended:
-            single.draw(last, path)
-        if compared:
-            _keep(folder, compared)
+    for path, last in execution.ended:
+        single.draw(last, path)
+    if compared:
+        keep(folder, compared)
     if execution.signal is not None and not over:
         return 128 + execution.signal
     return Exit.FAILED if any(row.phase == "Failed" for row in board.rows) else Exit.OK
 
 
-def _keep(folder: Path, compared: Sequence[Row]) -> None:
-    """The comparison, beside the runs."""
+def keep(folder: Path, compared: Sequence[Row]) -> None:
+    """The comparison, beside the runs. A full disk does not undo what they have done."""
     figures, drawing = (folder / name for name in sweep_folder.COMPARISON)
-    figures.write_text(as_json(compared), encoding="utf-8")
-    drawn = draw(compared, drawing)
+    try:
+        write_whole(figures, as_json(compared))
+        drawn = draw(compared, drawing)
+    except OSError as error:
+        typer.echo(f"the comparison could not be written: {error.strerror}", err=True)
+        return
     typer.echo(f"\n{' and '.join(shown(path) for path in ([figures, drawing] if drawn else [figures]))}")

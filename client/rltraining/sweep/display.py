@@ -116,7 +116,7 @@ def _table(board: Board, rows_max: int) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", expand=True)
     names = list(board.rows[0].point)
     for name in names:
-        table.add_column(name, no_wrap=True)
+        table.add_column(Text(name), no_wrap=True)
     table.add_column("PHASE", no_wrap=True)
     for name in ("STEPS", "RETURN", "TIME"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -125,12 +125,12 @@ def _table(board: Board, rows_max: int) -> Table:
     for row in shown:
         waits = row.phase == WAITING
         table.add_row(
-            *(row.point.get(name, "") for name in names),
+            *(Text(row.point.get(name, "")) for name in names),
             Text(row.phase, style=PHASE_STYLES.get(row.phase, "dim" if waits else "")),
             count(row.steps) if row.steps else "-",
             decimal(row.mean_return),
             "-" if row.seconds is None else clock(row.seconds),
-            row.why,
+            Text(row.why),
             style="dim" if waits else "",
         )
     if hidden := len(board.rows) - len(shown):

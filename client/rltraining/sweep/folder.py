@@ -11,6 +11,7 @@ from rltraining import workdir
 from rltraining.errors import UsageError
 from rltraining.sweep.grid import SEED
 from rltraining.sweep.plan import Plan, values_of
+from rltraining.whole_file import write_whole
 from rltraining.workdir import JOB_FILE, RUNS, STATUS_FILE, SWEEP_FILE, Mode
 
 COMPARISON = ("comparison.json", "comparison.png")
@@ -28,8 +29,12 @@ def run_names(folder: Path) -> list[str]:
         runs = json.loads((folder / SWEEP_FILE).read_bytes())["runs"]
         names = [str(run["name"]) for run in runs]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UsageError(f"{folder / SWEEP_FILE}: cannot be read: begin the sweep anew") from None
-    if any(Path(name).name != name for name in names):
+        names = []
+    if not names:
+        raise UsageError(
+            f"{folder / SWEEP_FILE}: does not tell the runs of a sweep: name another folder, or delete this one"
+        )
+    if any(Path(name).name != name or name in ("", "..") for name in names):
         raise UsageError(f"{folder / SWEEP_FILE}: a run's name must be that of a folder beside it")
     return names
 
@@ -64,7 +69,7 @@ def write(folder: Path, plan: Plan) -> None:
         for run in plan.runs
     ]
     text = json.dumps({"name": plan.name, "runs": runs}, indent=1)
-    (folder / SWEEP_FILE).write_text(f"{text}\n", encoding="utf-8")
+    write_whole(folder / SWEEP_FILE, f"{text}\n")
 
 
 def clear(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,11 +58,13 @@ def parse_axes(sweeps: Sequence[str]) -> tuple[Axis, ...]:
     """Of each --sweep. Raises UsageError."""
     axes = tuple(_axis(text) for text in sweeps)
     paths = [axis.path for axis in axes]
-    for path in paths:
+    for i, path in enumerate(paths):
         if paths.count(path) > 1:
             raise UsageError(
                 f"--sweep {path}: is given twice: give all its values at once, with commas between"
             )
+        if whole := next((later for later in (*paths[i:], SEED) if path.startswith(f"{later}.")), None):
+            raise UsageError(f"--sweep {path}: is a part of {whole}, which is set after it: leave one out")
     return axes
 
 
@@ -75,13 +78,11 @@ def points(axes: Sequence[Axis], seeds: int | None, first_seed: int) -> tuple[Po
         raise UsageError(f"--seeds and --sweep {SEED} exclude each other: leave one out")
     if seeds is not None and seeds < 1:
         raise UsageError(f"--seeds: must be at least 1, got {seeds}")
-    drawn = range(first_seed, first_seed + (seeds or 1)) if named is None else named
     others = [axis for axis in axes if axis.path != SEED]
-    number = len(drawn)
-    for axis in others:
-        number *= len(axis.values)
+    number = math.prod(len(axis.values) for axis in others) * ((seeds or 1) if named is None else len(named))
     if number > RUNS_MAX:
         raise UsageError(f"the sweep makes {plural(number, 'run')}, more than {RUNS_MAX}: leave values out")
+    drawn = range(first_seed, first_seed + (seeds or 1)) if named is None else named
     paths = [axis.path for axis in others]
     return tuple(
         Point(seed, dict(zip(paths, values, strict=True)))
@@ -139,7 +140,10 @@ def _values(listed: str) -> Iterator[Any]:
         if not part:
             raise ValueError("a value is missing: null removes a field, '' is empty text")
         value = yaml_text.value(part)
-        canonical = json.dumps(value, sort_keys=True)
+        try:
+            canonical = json.dumps(value, sort_keys=True)
+        except TypeError:
+            raise ValueError(f"{part} is not a JSON value: leave out the tag") from None
         if canonical in seen:
             raise ValueError(f"{part} stands twice among the values")
         seen.add(canonical)

@@ -159,6 +159,14 @@ def test_a_package_that_onnx_needs_and_is_not_installed_is_named(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_is_no_file_to_export_to(policy: Path, tmp_path: Path) -> None:
+    result = rltrain("export", policy, "--output", tmp_path)
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"error: --output {tmp_path}: is a folder: name a file in it\n",
+    )
+
+
 def test_what_was_exported_before_stays_when_the_disk_is_full(
     policy: Path, tmp_path: Path, file_size_limit: Callable[[int], AbstractContextManager[None]]
 ) -> None:

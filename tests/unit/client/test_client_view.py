@@ -65,6 +65,11 @@ cartpole-sampler-0   Running   no             2   restarting after exit code 137
     )
 
 
+def test_brackets_in_what_a_process_says_are_text(snapshot: SnapshotMaker) -> None:
+    pod = PodRow("cartpole-learner-0", "Running", False, 1, "exit code 1: cannot open [/data/maze]")
+    assert "cannot open [/data/maze]" in drawn(render(snapshot(pods=(pod,))))
+
+
 def test_a_replay_memory_has_a_line_of_its_own(snapshot: SnapshotMaker) -> None:
     replay = ReplayStatus(
         shards=2, size=90_000, replay_ratio=0.8125, sample_age=41_200, priorities_applied=80_000, lost=6

@@ -242,11 +242,17 @@ def test_long_stories_keep_their_end(run: WriteRun) -> None:
     ("target", "sentence"),
     [
         ("{tmp}/empty", "{tmp}/empty: holds no run: name the folder of one, or a job in a cluster"),
+        (
+            "{tmp}/swept",
+            "{tmp}/swept: holds a sweep: name the folder of one of its runs, or take rltrain compare",
+        ),
         ("{tmp}/no/such", "{tmp}/no/such: is no folder: name the folder of a run, or a job in a cluster"),
     ],
 )
 def test_what_is_no_run_is_said_in_a_sentence(tmp_path: Path, target: str, sentence: str) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "swept").mkdir()
+    (tmp_path / "swept" / "sweep.json").write_text("{}")
     result = rltrain("report", target.format(tmp=tmp_path))
     assert (result.exit_code, result.stderr) == (2, f"error: {sentence.format(tmp=tmp_path)}\n")
 

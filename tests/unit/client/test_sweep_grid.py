@@ -118,6 +118,7 @@ def test_a_manifest_that_is_whole_only_with_the_sweep_can_be_swept(tmp_path: Pat
         ("seed=1,,2", "a value is missing: null removes a field, '' is empty text"),
         ("metadata.name=a,b", "only fields of spec can be swept"),
         ("seed=1,x", "seeds must be whole numbers"),
+        ("sampler.x=!!binary aGk=,1", "!!binary aGk= is not a JSON value: leave out the tag"),
     ],
 )
 def test_an_option_that_is_wrong_is_named(sweep: str, problem: str, file: Path) -> None:
@@ -131,9 +132,18 @@ def test_what_does_not_go_together_is_told(file: Path) -> None:
     assert problems(file, f"{RATE}=1,2", "algorithm.impala.learningRate=3,4") == [
         f"--sweep {RATE}: is given twice: give all its values at once, with commas between"
     ]
+    assert problems(file, f"{RATE}=1,2", "algorithm={a2c: {}},{ppo: {}}") == [
+        f"--sweep {RATE}: is a part of spec.algorithm, which is set after it: leave one out"
+    ]
+    assert problems(file, "seed.x=1,2") == [
+        "--sweep spec.seed.x: is a part of spec.seed, which is set after it: leave one out"
+    ]
     assert problems(file, seeds=0) == ["--seeds: must be at least 1, got 0"]
     assert problems(file, "sampler.replicas=1,2", seeds=RUNS_MAX // 2 + 1) == [
         f"the sweep makes {RUNS_MAX + 2} runs, more than {RUNS_MAX}: leave values out"
+    ]
+    assert problems(file, seeds=10**20) == [
+        f"the sweep makes {10**20:,} runs, more than {RUNS_MAX}: leave values out"
     ]
 
 

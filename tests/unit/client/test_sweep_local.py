@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,14 @@ import pytest
 from command_line import rltrain
 from rich.console import Console
 from rltraining import workdir
+from rltraining.compare.result import of_folder
+from rltraining.compare.row import rows
 from rltraining.errors import UsageError
 from rltraining.jobfile import load
 from rltraining.snapshot import Snapshot
 from rltraining.sweep import folder as sweep_folder
-from rltraining.sweep.board import Board, Row, row_of
+from rltraining.sweep.board import Board, Row, point_of, row_of
+from rltraining.sweep.command import keep
 from rltraining.sweep.display import Lines, render
 from rltraining.sweep.plan import Request, plan
 
@@ -52,7 +56,8 @@ def test_overwriting_deletes_what_the_sweep_left_and_nothing_else(swept: Path) -
 
 
 def test_a_damaged_list_of_runs_leads_nowhere_else(swept: Path) -> None:
-    for text in ("{", "[]", '{"runs": [{"name": "../other"}]}'):
+    names = ("../other", "..", "")
+    for text in ("{", "[]", '{"runs": []}', *(json.dumps({"runs": [{"name": name}]}) for name in names)):
         (swept / "sweep.json").write_text(text)
         with pytest.raises(UsageError, match=r"sweep\.json: "):
             sweep_folder.run_names(swept)
@@ -137,6 +142,29 @@ seed   PHASE         STEPS   RETURN    TIME   WHY
 2      Running       2,000     20.0   00:01
 3      Waiting           -        -       -"""
     )
+
+
+def test_brackets_in_values_and_reasons_are_text() -> None:
+    odd = Row("a", {"kwargs.name": "[red]", "seed": "0"}, "Failed", why="open [/tmp/x] failed")
+    picture = drawn(render(board(odd), 10))
+    assert "[red]" in picture
+    assert "open [/tmp/x] failed" in picture
+
+
+def test_a_swept_field_that_is_called_seed_has_a_column_of_its_own(file: Path) -> None:
+    runs = plan(str(file), (), Request(("environment.kwargs.seed=7,8",))).runs
+    assert point_of(runs[1].file.job) == {"kwargs.seed": "8", "seed": "0"}
+
+
+def test_a_full_disk_in_the_end_undoes_nothing(
+    swept: Path,
+    file_size_limit: Callable[[int], AbstractContextManager[None]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with file_size_limit(10):
+        keep(swept, rows(of_folder(swept)))
+    assert capsys.readouterr().err.startswith("the comparison could not be written: ")
+    assert not list(swept.glob("*comparison*"))
 
 
 def test_a_long_reason_leaves_the_values_whole() -> None:
