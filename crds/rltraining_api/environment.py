@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from rltraining_api import patterns
 from rltraining_api.base import ApiModel, Rule, refusal
-from rltraining_api.fields import Count, CountOrZero, Fraction, FreeForm
+from rltraining_api.fields import Count, Fraction, FreeForm
 
 EnvironmentId = Annotated[str, Field(max_length=253, pattern=patterns.ENVIRONMENT_ID)]
 
@@ -26,7 +26,7 @@ class Atari(ApiModel):
     """Width and height of a frame (published: 84)."""
     grayscale: bool = True
     """Luminance only (published: yes)."""
-    noop_max: CountOrZero = 30
+    noop_max: Annotated[int, Field(ge=0, le=1000)] = 30
     """An episode starts with fewer than so many no-ops, after one FIRE in games that have it (published: 30)."""
     sticky_actions: Fraction = 0.25
     """How likely the emulator repeats the previous action, in each frame (Machado et al.: .25; Mnih et al. and IMPALA: 0)."""

@@ -196,6 +196,10 @@ def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
             {"environment": {"id": "ALE/Pong-v5", "atari": {}, "kwargs": {"batch_size": 4}}},
             "kwargs.batch_size is not for ALE/Pong-v5: leave it out",
         ),
+        (
+            {"environment": {"id": "ALE/Pong-v5", "atari": {"noopMax": 1001}}},
+            "should be less than or equal to 1000",
+        ),
         ({"stop": {}}, "at least one rule is needed"),
         ({"checkpoint": {"uri": "s3://b/p", "volume": {"claimName": "c"}}}, "exclude each other"),
         ({"checkpoint": {"volume": {}}}, "exactly one claim is needed"),
