@@ -40,10 +40,15 @@ def install() -> None:
 
 
 def unpack(package: str, folder: Path) -> None:
-    """A package's files into a folder: nothing is installed, no service begins, and no root is needed. Raises ClusterError."""
+    """A package's files into a folder, all or none: nothing is installed, no service begins, and no root is needed. Raises
+    ClusterError."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise ClusterError(f"there is no apt-get here to have Debian's package {package} of")
-    with step(f"unpack {package}", slow="seconds"), tempfile.TemporaryDirectory() as download:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        step(f"unpack {package}", slow="seconds"),
+        tempfile.TemporaryDirectory(dir=folder.parent) as download,
+    ):
         try:
             _apt("download", package, folder=download)
         except ClusterError:
@@ -52,8 +57,10 @@ def unpack(package: str, folder: Path) -> None:
             _apt("update")  # its lists are old, or were never there
             _apt("download", package, folder=download)
         (archive,) = Path(download).glob("*.deb")
-        folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["dpkg-deb", "-x", archive, folder], check=True)
+        whole = Path(download) / "files"
+        subprocess.run(["dpkg-deb", "-x", archive, whole], check=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        whole.rename(folder)
 
 
 def _there(program: str) -> bool:
