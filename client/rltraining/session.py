@@ -29,6 +29,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 async def train(file: JobFile, folder: Path, display: Display) -> Snapshot:
     """Run a job until it is over, or stopped in order; its last snapshot."""
+    name_code_folder(file.code_folder)
     return await train_on(WarmRuntime(TRAINER), Interrupt(display.close), file, folder, display.show)
 
 
@@ -39,8 +40,8 @@ async def train_on(
     folder: Path,
     show: Callable[[Snapshot], None],
 ) -> Snapshot:
-    """As `train`, with processes of this runtime, until it is over or interrupted; several may run at once."""
-    _name_folder(file.code_folder)
+    """As `train`, with processes of this runtime, until it is over or interrupted; several may run at once.
+    `name_code_folder` comes first."""
     async with LocalCluster(folder, runtime) as cluster:
         for document in file.config_maps:
             cluster.put(document)
@@ -107,7 +108,8 @@ def _without_expiry(job: RLTrainingJob) -> RLTrainingJob:
     return job.model_copy(update={"spec": job.spec.model_copy(update={"run_policy": policy})})
 
 
-def _name_folder(folder: Path | None) -> None:
-    """Let the trainer's processes, which inherit this environment, find user modules that lie beside the manifest."""
+def name_code_folder(folder: Path | None) -> None:
+    """Let the trainer's processes, which inherit this environment when their runtime is opened, find user modules that lie
+    beside the manifest."""
     if folder is not None:
         os.environ[ENV_MANIFEST_DIR] = str(folder)

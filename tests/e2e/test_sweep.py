@@ -8,10 +8,15 @@ from pathlib import Path
 
 from rltrain_command import MANIFEST, rltrain, started
 
-SWEEP = ("--sweep", "environment.id=Nowhere-v0,CartPole-v1", "--seeds", "2")
+SWEEP = ("--sweep", "environment.id=Nowhere-v0,mine:Cart-v0", "--seeds", "2")
+MINE = """
+import gymnasium as gym
+
+gym.register("Cart-v0", entry_point=gym.spec("CartPole-v1").entry_point, max_episode_steps=500)
+"""
 FOREVER = 1_000_000_000
 FAILS = [f"id=Nowhere-v0,seed={seed}" for seed in (0, 1)]
-LEARNS = [f"id=CartPole-v1,seed={seed}" for seed in (0, 1)]
+LEARNS = [f"id=mine-Cart-v0,seed={seed}" for seed in (0, 1)]
 
 
 def phase_of(run: Path) -> str:
@@ -20,6 +25,7 @@ def phase_of(run: Path) -> str:
 
 def test_a_sweep_outlives_a_run_that_fails_and_goes_on_after_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(MANIFEST)
+    (tmp_path / "mine.py").write_text(MINE)  # found beside the manifest, as with a single run
     sweep = tmp_path / "sweep"
     forever = ("--set", f"stop.environmentSteps={FOREVER}")
     with started(tmp_path, "run", "job.yaml", *SWEEP, *forever, "--workdir", sweep) as command:
@@ -46,10 +52,10 @@ def test_a_sweep_outlives_a_run_that_fails_and_goes_on_after_ctrl_c(tmp_path: Pa
     assert (sweep / LEARNS[1] / "policy" / "policy.json").is_file()
     assert (sweep / LEARNS[1] / "logs" / "rltrain.log").is_file()
 
-    assert "id            RUNS   FAILED" in ended.out
+    assert "id             RUNS   FAILED" in ended.out
     points = json.loads((sweep / "comparison.json").read_text())["points"]
     assert [(point["label"], point["succeeded"], point["failed"]) for point in points] == [
-        ("id=CartPole-v1", 2, 0),
+        ("id=mine:Cart-v0", 2, 0),
         ("id=Nowhere-v0", 0, 2),
     ]
     assert all(run["steps"] >= 10_000 for run in points[0]["runs"])

@@ -13,10 +13,10 @@ from rltraining_operator.local import SharedRuntime, WarmRuntime
 
 from rltraining import workdir
 from rltraining.errors import ClientError
-from rltraining.jobfile import load
+from rltraining.jobfile import JobFile, load
 from rltraining.log_file import logging_to
 from rltraining.observer import STOPPING
-from rltraining.session import TRAINER, Interrupt, train_on
+from rltraining.session import TRAINER, Interrupt, name_code_folder, train_on
 from rltraining.snapshot import Snapshot
 from rltraining.sweep.board import OVER, WAITING, Board, Row, row_of, stored_row
 from rltraining.sweep.display import SweepDisplay
@@ -39,9 +39,11 @@ class Execution:
         self._began = time.monotonic()
         self._rows: dict[str, Row] = {}
         self._title = ""
+        self._code: Path | None = None
         for name in run_names(folder):
             job = workdir.last_state(folder / name) or load(str(folder / name / JOB_FILE)).job
             self._title = self._title or title_of(job)
+            self._code = JobFile(job).code_folder  # all come from one manifest
             self._rows[name] = stored_row(name, job)
 
     @property
@@ -54,6 +56,7 @@ class Execution:
         """Until all is over, or a signal has stopped what ran."""
         waiting = iter([name for name, row in self._rows.items() if row.phase not in OVER])
         interrupt = Interrupt(self._display.close)
+        name_code_folder(self._code)
         async with _warm(self._folder / RUNTIME_LOG) as runtime:
             await asyncio.gather(*(self._work(waiting, runtime, interrupt) for _ in range(parallel)))
         self.signal = interrupt.number
