@@ -200,6 +200,11 @@ def test_what_the_environment_does_wrong_is_the_users_with_its_traceback(
 SHAPE = "must return an observation of shape (2,), as its observation space says, not"
 
 
+def single(makers: list[Callable[[], gym.Env]]) -> VectorEnv:
+    return SingleEnvironment(makers[0]())
+
+
+@pytest.mark.parametrize("batch", [SyncVectorEnv, single])
 @pytest.mark.parametrize("where", ["reset", "step"])
 @pytest.mark.parametrize(
     ("observation", "rule"),
@@ -211,9 +216,9 @@ SHAPE = "must return an observation of shape (2,), as its observation space says
     ],
 )
 def test_an_observation_of_another_shape_is_told_in_a_sentence(
-    where: str, observation: Any, rule: str
+    where: str, observation: Any, rule: str, batch: Callable[..., VectorEnv]
 ) -> None:
-    assert told(where, lambda: observation) == f"environment 'Mine': {where} {rule}"
+    assert told(where, lambda: observation, batch) == f"environment 'Mine': {where} {rule}"
 
 
 class Forgetful(Faulty):
@@ -236,7 +241,7 @@ class Forgetful(Faulty):
         ("step", "must return (observation, reward, terminated, truncated, info)"),
     ],
 )
-@pytest.mark.parametrize("batch", [SyncVectorEnv, lambda makers: SingleEnvironment(makers[0]())])
+@pytest.mark.parametrize("batch", [SyncVectorEnv, single])
 def test_a_return_value_that_is_not_as_gymnasium_says_is_told(
     where: str, rule: str, batch: Callable[..., VectorEnv]
 ) -> None:
@@ -251,9 +256,9 @@ def test_a_return_value_that_is_not_as_gymnasium_says_is_told(
     assert str(caught.value) == f"environment 'Mine': {where} {rule}"
 
 
-def told(where: str, fault: Callable[[], Any]) -> str:
+def told(where: str, fault: Callable[[], Any], batch: Callable[..., VectorEnv] = SyncVectorEnv) -> str:
     """What is said of an environment whose reset or step has a fault."""
-    stepper = Stepper(SyncVectorEnv([lambda: Faulty(where, fault)]), "Mine")
+    stepper = Stepper(batch([lambda: Faulty(where, fault)]), "Mine")
     with pytest.raises(UserCodeError) as caught:  # noqa: PT012
         stepper.reset(0)
         stepper.step(np.zeros(1, np.int64))

@@ -20,7 +20,7 @@ class WrongObservation(ValueError):
     """An observation is not of the shape that its space says."""
 
     def __init__(self, observation: Any, space: spaces.Space) -> None:
-        found = "None" if observation is None else f"one of shape {_shape(observation)}"
+        found = "None" if observation is None else f"one of shape {shape_of(observation)}"
         super().__init__(
             f"must return an observation of shape {space.shape}, as its observation space says, not {found}"
         )
@@ -37,12 +37,13 @@ def mistake(environments: VectorEnv, method: str, error: BaseException) -> str |
     space = environments.single_observation_space
     # SyncVectorEnv keeps them until it puts them together, which is where it fails.
     for observation in getattr(environments, "_env_obs", ()):
-        if space.shape is not None and _shape(observation) != space.shape:
+        if space.shape is not None and shape_of(observation) != space.shape:
             return str(WrongObservation(observation, space))
     return None
 
 
-def _shape(observation: Any) -> tuple[int, ...] | str:
+def shape_of(observation: Any) -> tuple[int, ...] | str:
+    """Of what should be one array; words, where it is none."""
     try:
         return np.shape(observation)
     except ValueError:

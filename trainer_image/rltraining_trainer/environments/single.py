@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rltraining_trainer.environments.mistakes import WrongObservation
+from rltraining_trainer.environments.mistakes import WrongObservation, shape_of
 
 
 class SingleEnvironment(VectorEnv):
@@ -63,9 +63,12 @@ class SingleEnvironment(VectorEnv):
         self.environment.close()
 
     def _batch_of_one(self, observation: Any) -> np.ndarray:
-        observation = np.array(
-            observation, self._dtype
-        )  # a copy: environments may return what they go on with
-        if observation.shape != self._shape:
+        try:
+            copied = np.array(observation, self._dtype)  # environments may return what they go on with
+        except (TypeError, ValueError) as error:
+            if shape_of(observation) == self._shape:
+                raise  # of that shape, but of nothing that is a number
+            raise WrongObservation(observation, self.single_observation_space) from error
+        if copied.shape != self._shape:
             raise WrongObservation(observation, self.single_observation_space)
-        return observation[np.newaxis]
+        return copied[np.newaxis]
