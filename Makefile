@@ -79,7 +79,7 @@ pictures: curves ## make every picture of docs/images/ that shows this software;
 	$(BIN)/python docs/pictures.py
 
 docs: $(READY) ## build the documentation's site into site/; a link that leads nowhere is an error
-	$(MKDOCS) build --quiet
+	$(MKDOCS) build
 
 docs-serve: $(READY) ## show the site while its pages are written: http://127.0.0.1:8000
 	$(MKDOCS) serve --watch crds --watch client

@@ -34,7 +34,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         texts[source] = (ROOT / source).read_text()
         files.append(File.generated(config, page, content=texts[source]))
     targets = {_target(source, link) for source, text in texts.items() for link in _links(text)}
-    for target in sorted(target for target in targets if target and _is_outside(target)):
+    outside = sorted(target for target in targets if target and _is_outside(target))
+    for target in filter(
+        _is_there, outside
+    ):  # of what is not, there is no page: a broken link, which the build tells
         path = f"source/{target}.md"
         files.append(File.generated(config, path, content=_shown(target)))
     return files
@@ -79,8 +82,12 @@ def _is_outside(target: str) -> bool:
     return not target.startswith("docs/") and target != "docs" and target not in PAGES
 
 
+def _is_there(target: str) -> bool:
+    return not target.startswith("..") and (ROOT / target).exists()
+
+
 def _shown(target: str) -> str:
-    """A file's text, or a folder's list of files; of neither, nothing: the missing page is then a broken link."""
+    """A file's text, or a folder's list of files."""
     path = ROOT / target
     head = f"---\ntitle: {target}\nsearch: {{exclude: true}}\n---\n\n# {target}\n\n"
     if path.is_dir():
