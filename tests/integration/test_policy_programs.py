@@ -204,8 +204,8 @@ def test_the_programs_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     export_policy(tmp_path / "runs" / "first" / "policy", *trained(*CASES["discrete"]), Progress())
     policy = make_policy(*CASES["discrete"])
     for name, write in {
-        "policy.pt2": to_exported_program,
-        "policy.pt": to_torchscript,
+        "runs/first/policy/policy.pt2": to_exported_program,
+        "runs/first/policy/policy.pt": to_torchscript,
         "cartpole.onnx": to_onnx,
     }.items():
         (tmp_path / name).write_bytes(write(policy))
