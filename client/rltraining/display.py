@@ -12,6 +12,8 @@ from rltraining.snapshot import EventRow, Snapshot
 
 LINE_SECONDS = 2.0
 """Between two lines about progress."""
+SAME_SECONDS = 30.0
+"""Until what has not changed is said again: a sign of life for whoever reads a log."""
 CURVE_SECONDS = 1.0
 """Between two drawings of the curve: the machine has better things to do."""
 CURVE_WIDTH, CURVE_HEIGHT, CURVE_HEIGHT_MIN = 90, 12, 6
@@ -29,7 +31,7 @@ class Display(Protocol):
 
 
 class Plain:
-    """Phase changes and events as they come, progress every two seconds."""
+    """Phase changes and events as they come, progress every two seconds if there is any."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -37,6 +39,8 @@ class Plain:
         self._notice = ""
         self._told: set[EventRow] = set()
         self._next_line = 0.0
+        self._said = ""
+        self._say_again = 0.0
 
     def show(self, snapshot: Snapshot) -> None:
         if snapshot.notice != self._notice:
@@ -49,17 +53,26 @@ class Plain:
                 self._print(event_line(event))
         if snapshot.phase != self._phase:
             self._phase = snapshot.phase
-            self._next_line = snapshot.elapsed + LINE_SECONDS
-            self._print(phase_line(snapshot))
+            self._say(phase_line(snapshot), snapshot.elapsed)
         elif snapshot.elapsed >= self._next_line:
-            self._next_line = snapshot.elapsed + LINE_SECONDS
-            self._print(progress_line(snapshot))
+            line = progress_line(snapshot)
+            if _without_clock(line) != self._said or snapshot.elapsed >= self._say_again:
+                self._say(line, snapshot.elapsed)
 
     def close(self) -> None:
         pass
 
+    def _say(self, line: str, elapsed: float) -> None:
+        self._said = _without_clock(line)
+        self._next_line, self._say_again = elapsed + LINE_SECONDS, elapsed + SAME_SECONDS
+        self._print(line)
+
     def _print(self, line: str) -> None:
         print(line, file=self._out, flush=True)
+
+
+def _without_clock(line: str) -> str:
+    return line.partition(" ")[2]
 
 
 class Picture:

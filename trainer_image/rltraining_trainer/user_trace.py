@@ -27,8 +27,9 @@ def user_trace(error: BaseException) -> tuple[str, str]:
         where = f"{Path(innermost.tb_frame.f_code.co_filename).name}, line {innermost.tb_lineno}"
     else:
         outside = (frame for frame, place in zip(frames, places, strict=True) if place == "library")
-        # What does not parse has no frame of its own: the error itself tells where.
-        begin = None if isinstance(error, SyntaxError) else next(outside, error.__traceback__)
+        # What does not parse or is not there has no frame of its own: the error itself tells where.
+        alone = isinstance(error, SyntaxError | ModuleNotFoundError)
+        begin = next(outside, None if alone else error.__traceback__)
         where = ""
     return where, "".join(traceback.TracebackException(type(error), error, begin).format())
 

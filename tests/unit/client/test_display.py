@@ -27,7 +27,11 @@ def shown(*snapshots: Snapshot) -> list[str]:
 def test_phases_are_told_at_once_and_progress_every_two_seconds(snapshot: SnapshotMaker) -> None:
     times = [0.0, 0.25, 1.0, 1.25, 2.9, 3.1, 3.3, 5.0, 5.2]
     phases = ["Pending", "Pending", "Running", *["Running"] * 6]
-    lines = shown(*(snapshot(p, elapsed=t, progress=STEPS) for t, p in zip(times, phases, strict=True)))
+    made = [
+        snapshot(p, elapsed=t, progress=STEPS | {"updates": n})
+        for n, (t, p) in enumerate(zip(times, phases, strict=True))
+    ]
+    lines = shown(*made)
     assert [line[:16].rstrip() for line in lines] == [
         "00:00  Pending",
         "00:01  Running",
@@ -35,6 +39,11 @@ def test_phases_are_told_at_once_and_progress_every_two_seconds(snapshot: Snapsh
         "00:05  Running",
     ]
     assert "1,000 steps" in lines[-1]
+
+
+def test_what_has_not_changed_is_said_again_after_half_a_minute(snapshot: SnapshotMaker) -> None:
+    lines = shown(*(snapshot("Starting", message="waiting", elapsed=t) for t in range(70)))
+    assert lines == ["00:00  Starting  waiting", "00:30  Starting  waiting", "01:00  Starting  waiting"]
 
 
 def test_an_event_is_told_once_and_again_when_it_comes_again(snapshot: SnapshotMaker) -> None:

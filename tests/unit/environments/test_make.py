@@ -221,3 +221,4 @@ def test_a_module_that_is_not_there_is_named() -> None:
         "spec.environment.id: importing module 'no_such_module_of_mine' raised "
         "ModuleNotFoundError: No module named 'no_such_module_of_mine'"
     )
+    assert "Traceback" not in str(error)
