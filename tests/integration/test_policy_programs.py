@@ -58,7 +58,15 @@ class Noise(gym.Env):
     observation_space, action_space = spaces.Box(0, 255, (36, 36, 2), np.uint8), spaces.Discrete(4, start=3)
 
 
+class Formal(gym.Env):
+    """Bounds as many environments have them that know none."""
+
+    limit = np.finfo(np.float32).max
+    observation_space, action_space = spaces.Box(-limit, limit, (4,), np.float32), spaces.Discrete(2)
+
+
 gym.register("Noise-v0", Noise)
+gym.register("Formal-v0", Formal)
 
 
 class Attentive(torch.nn.Module):
@@ -176,6 +184,10 @@ def test_the_onnx_model_acts_as_the_policy(
     names = [tensor.name for tensor in said.inputs]
     for batch in (1, 5):
         acts_alike(policy, lambda *inputs: session.run(None, dict(zip(names, inputs, strict=True))), batch)
+
+
+def test_bounds_that_are_the_largest_float_are_no_reason_to_refuse_a_policy() -> None:
+    assert to_onnx(make_policy(f"{__name__}:Formal-v0", MLP, {"impala": {}}))
 
 
 @pytest.mark.parametrize("write", [to_exported_program, to_onnx])

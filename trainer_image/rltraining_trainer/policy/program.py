@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BATCHES = (1, 3)
 """Sizes that a program is tried with; it is made from another one."""
+LARGE = 1e6
+"""A number of this size comes of bounds that are there for form: the space is taken for unbounded."""
 
 
 class ProgramError(Exception):
@@ -114,7 +116,13 @@ def names(policy: Policy) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def example_inputs(policy: Policy, batch: int) -> tuple[Tensor, ...]:
     """Inputs of the program: ``batch`` random observations, and states at an episode's beginning."""
-    observations = np.stack([np.asarray(policy.observation_space.sample()) for _ in range(batch)])
+    space = policy.observation_space
+    observations = np.stack([np.asarray(space.sample()) for _ in range(batch)])
+    if np.issubdtype(
+        observations.dtype, np.floating
+    ):  # with bounds such as the largest float, nothing is computed well
+        normal = space.np_random.standard_normal(observations.shape).astype(observations.dtype)
+        observations = np.where(np.abs(observations) > LARGE, normal, observations)
     return (torch.from_numpy(observations), *policy.network.initial_state(batch))
 
 
