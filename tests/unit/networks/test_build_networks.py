@@ -264,12 +264,13 @@ def test_a_network_of_the_users_needs_observations_that_are_one_array(entry_poin
         build_actor_critic(entry_point(GOOD), LONG, TWO)
 
 
-def test_what_a_network_of_the_users_raises_later_is_theirs(entry_point: Callable) -> None:
+@pytest.mark.parametrize("error", ["RuntimeError", "SystemExit"])
+def test_what_a_network_of_the_users_raises_later_is_theirs(entry_point: Callable, error: str) -> None:
     """While acting, and in the batches of the learner, which are larger than those that it was tried with."""
     source = (
         "class Net(nn.Module):\n"
         "    def forward(self, x):\n"
-        "        if len(x) > 2: raise RuntimeError('too many')\n"
+        f"        if len(x) > 2: raise {error}('too many')\n"
         "        return x\n"
         "def make(space): return Net()"
     )
@@ -280,7 +281,7 @@ def test_what_a_network_of_the_users_raises_later_is_theirs(entry_point: Callabl
             act(torch.zeros(3, 3), (), None)
         first, _, trace = str(caught.value).partition("\n")
         assert re.fullmatch(
-            r"spec\.network\.entryPoint: the network of \w+:make raised RuntimeError: too many \(\w+\.py, line \d\)",
+            rf"spec\.network\.entryPoint: the network of \w+:make raised {error}: too many \(\w+\.py, line \d\)",
             first,
         ), first
-        assert "raise RuntimeError('too many')" in trace
+        assert f"raise {error}('too many')" in trace

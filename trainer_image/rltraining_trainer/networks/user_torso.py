@@ -24,7 +24,7 @@ class UserTorso(nn.Module):
             return self.module(observation)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise user_code_error(
                 f"spec.network.entryPoint: the network of {self.entry_point}", error
             ) from error
