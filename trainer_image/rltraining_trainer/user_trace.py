@@ -16,6 +16,7 @@ LIBRARIES = ("rltraining_trainer", "gymnasium", "torch", "numpy")
 def user_trace(error: BaseException) -> tuple[str, str]:
     """(``maze.py, line 23``, the innermost place in the user's code, or nothing, and the traceback from where it begins).
 
+    What does not parse tells its place itself.
     Where nothing in it is theirs, as when they return what gymnasium cannot take, it begins after our own code.
     """
     frames = list(_frames(error.__traceback__))
@@ -25,6 +26,8 @@ def user_trace(error: BaseException) -> tuple[str, str]:
     if theirs:
         begin, innermost = frames[theirs[0]], frames[theirs[-1]]
         where = f"{Path(innermost.tb_frame.f_code.co_filename).name}, line {innermost.tb_lineno}"
+        if isinstance(error, SyntaxError):
+            where = ""  # it is not where it was imported
     else:
         outside = (frame for frame, place in zip(frames, places, strict=True) if place == "library")
         # What does not parse or is not there has no frame of its own: the error itself tells where.

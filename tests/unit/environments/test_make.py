@@ -214,6 +214,16 @@ def test_what_the_users_code_does_wrong_is_the_first_line(
     assert re.fullmatch(sentence, first_line(error)), str(error)
 
 
+def test_what_does_not_parse_is_told_where_it_is_and_not_where_it_was_imported(
+    user_module: Callable[[str], str],
+) -> None:
+    broken = user_module("x = 1\ndef f(:")
+    error = refusal(Environment(id=f"{user_module(f'import {broken}')}:Mine-v0"))
+
+    assert first_line(error).endswith(f"raised SyntaxError: invalid syntax ({broken}.py, line 2)"), str(error)
+    assert f"import {broken}" in str(error), "the traceback tells by whom"
+
+
 def test_a_module_that_is_not_there_is_named() -> None:
     error = refusal(Environment(id="no_such_module_of_mine:Mine-v0"))
 
