@@ -142,9 +142,10 @@ def watch(
     name: Annotated[str, NAME],
     plain: Annotated[bool, PLAIN] = False,
 ) -> None:
-    """Look at a job live until it is over: progress, the learning curve from its beginning, pods and events.
+    """Look at a job live until it is over.
 
-    What is shown comes from the job's status, its pods and its Events; a connection that breaks is made again.
+    Progress, the learning curve from its beginning, pods and events: what is shown comes from the job's status, its pods and
+    its Events; a connection that breaks is made again.
 
     Exit code: 0 when the job succeeded, 1 when it failed, 2 when there is no such job or it was deleted, 3 when the
     cluster cannot be reached, 130 after Ctrl-C, which ends only the watching.
@@ -186,10 +187,11 @@ def report(
         bool, typer.Option("--no-video", help="Do not play and film an episode of the policy.")
     ] = False,
 ) -> None:
-    """Write a run as one HTML page: curves, speed, what happened, configuration, a video of the policy.
+    """Write a run as one HTML page.
 
-    The page needs nothing but itself: it can be mailed, archived and opened from a disk. A run that still trains is told as
-    far as it has come. Of a job in a cluster the page has what the API knows: the learning curve, conditions, Events, spec.
+    It has curves, speed, what happened, configuration and a video of the policy, and needs nothing but itself: it can be
+    mailed, archived and opened from a disk. A run that still trains is told as far as it has come. Of a job in a cluster
+    the page has what the API knows: the learning curve, conditions, Events, spec.
 
     Examples:
 
@@ -298,7 +300,9 @@ def delete(
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when it and its pods are gone.")] = False,
 ) -> None:
-    """Delete a job with all that belongs to it: pods, and checkpoints in volumes that were made for it.
+    """Delete a job with all that belongs to it.
+
+    That is pods, and checkpoints in volumes that were made for it.
 
     Examples:
 
@@ -331,7 +335,9 @@ def compare(
         ),
     ] = None,
 ) -> None:
-    """Put what came of several runs side by side: a row for each point of a sweep, over its seeds, the best first.
+    """Put what came of several runs side by side.
+
+    There is a row for each point of a sweep, over its seeds, the best first.
 
     A figure is the mean over the seeds ± their standard deviation; failed runs are counted, and are in no other figure.
     Where a stop rule asks for a return, the best is who reaches it in more of the runs, then in fewer steps; otherwise

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 from command_line import rltrain
+from rltraining.cli import app
 from rltraining.jobfile import load
 from rltraining_api.crd import crd_yaml
 from rltraining_api.manifest import load_manifest
 from rltraining_api.status import Status
+from typer.testing import CliRunner
 
 COMMANDS = ("run", "init", "validate", "crd", "evaluate", "export")
 
@@ -22,6 +24,11 @@ def test_help_names_every_command_and_a_first_run() -> None:
     text = rltrain("--help").output
     assert all(command in text for command in COMMANDS)
     assert "rltrain run examples/cartpole-impala.yaml" in text
+
+
+def test_help_says_what_every_command_does_in_a_line_of_a_terminal() -> None:
+    text = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(app, ["--help"]).output
+    assert [line for line in text.splitlines() if line.endswith("...") and "COMMAND" not in line] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
