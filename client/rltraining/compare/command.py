@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rltraining import workdir
 from rltraining.compare import picture
 from rltraining.compare.result import Result, of_folder, of_job
 from rltraining.compare.row import Row, rows
@@ -57,21 +58,23 @@ def text(compared: Sequence[Row], options: Options) -> str:
 
 
 def _results(name: str, client: Callable[[], RLTrainingClient]) -> list[Result]:
-    if Path(name).exists():
-        return of_folder(Path(name))
-    if "/" in name or "." in name:
+    folder, is_path = Path(name), "/" in name or "." in name
+    if workdir.holds_run(folder) or workdir.holds_sweep(folder) or (is_path and folder.exists()):
+        return of_folder(folder)
+    if is_path:
         raise UsageError(f"{name}: there is no such folder")
+    neither = (
+        f"{name}: there is no such folder"
+        if not folder.exists()
+        else f"{name}: holds neither a run nor a sweep"
+    )
     from rltraining.cluster.sweep import selector
 
     try:
         there = client()
     except ClientError as error:
-        raise UsageError(
-            f"{name}: there is no such folder; as the name of a sweep in a cluster: {error}"
-        ) from None
+        raise UsageError(f"{neither}; as the name of a sweep in a cluster: {error}") from None
     jobs = there.list(selector(name))
     if not jobs:
-        raise UsageError(
-            f"{name}: there is neither such a folder nor, in namespace {there.namespace}, a sweep of this name"
-        )
+        raise UsageError(f"{neither}, and in namespace {there.namespace} there is no sweep of this name")
     return [of_job(job, name, job.metadata.name) for job in jobs]

@@ -35,13 +35,7 @@ class Options:
 
 def report(options: Options, client: Callable[[], RLTrainingClient]) -> None:
     """Write it. `client` is asked for only when the target is a job. Raises ClientError."""
-    folder = Path(options.target)
-    if folder.is_dir():
-        source, path = sources.of_folder(folder), folder / workdir.REPORT_FILE
-    elif os.sep in options.target or folder.exists():
-        raise UsageError(f"{options.target}: is no folder: name the folder of a run, or a job in a cluster")
-    else:
-        source, path = sources.of_job(client(), options.target), Path(f"{options.target}-report.html")
+    source, path = _source(options.target, client)
     path = options.output or path
     if path.is_dir():
         raise UsageError(f"--output {path}: is a folder: name a file in it")
@@ -52,6 +46,21 @@ def report(options: Options, client: Callable[[], RLTrainingClient]) -> None:
     except OSError as error:
         raise ClientError(f"{path}: cannot be written: {error.strerror}") from None
     typer.echo(f"{path}: {len(text) / 1e6:.1f} MB")
+
+
+def _source(target: str, client: Callable[[], RLTrainingClient]) -> tuple[Source, Path]:
+    """What is told, and where to if nothing else is said. A folder without a run, of code, may be called like a job."""
+    folder, is_path = Path(target), os.sep in target or target in (os.curdir, os.pardir)
+    if workdir.holds_run(folder) or workdir.holds_sweep(folder) or (is_path and folder.is_dir()):
+        return sources.of_folder(folder), folder / workdir.REPORT_FILE
+    if is_path or folder.is_file():
+        raise UsageError(f"{target}: is no folder: name the folder of a run, or a job in a cluster")
+    try:
+        return sources.of_job(client(), target), Path(f"{target}-report.html")
+    except ClientError as error:
+        if not folder.is_dir():
+            raise
+        raise UsageError(f"{target}: holds no run; as the name of a job in a cluster: {error}") from None
 
 
 def _film(source: Source) -> Video:

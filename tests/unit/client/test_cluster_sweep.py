@@ -122,8 +122,22 @@ learningRate     RUNS   FAILED     GOAL        RETURN   STEPS TO GOAL     SECOND
     result = rltrain("compare", "nothing")
     assert (result.exit_code, result.stderr) == (
         2,
-        "error: nothing: there is neither such a folder nor, in namespace default, a sweep of this name\n",
+        "error: nothing: there is no such folder, and in namespace default there is no sweep of this name\n",
     )
+
+
+def test_a_folder_of_code_does_not_hide_a_sweep_of_its_name(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cartpole").mkdir()
+    refused = rltrain("compare", "cartpole")
+    assert (refused.exit_code, refused.stderr) == (
+        2,
+        "error: cartpole: holds neither a run nor a sweep, and in namespace default there is no sweep of this name\n",
+    )
+    rltrain("submit", file, *SWEEP)
+    assert rltrain("compare", "cartpole").exit_code == 0
 
 
 def test_waiting_shows_all_jobs_to_their_end_and_compares_them(file: Path, api: FakeApi) -> None:

@@ -57,6 +57,18 @@ def test_a_job_is_told_from_the_api_alone(trained: FakeApi) -> None:
     assert not page.has("node 1 was drained")
 
 
+@pytest.mark.usefixtures("trained")
+def test_a_folder_of_code_does_not_hide_a_job_of_its_name(tmp_path: Path) -> None:
+    for name in ("cartpole", "nope"):
+        (tmp_path / name).mkdir()
+    assert rltrain("report", "cartpole").stdout.startswith("cartpole-report.html: ")
+    refused = rltrain("report", "nope")
+    assert (refused.exit_code, refused.stderr) == (
+        2,
+        "error: nope: holds no run; as the name of a job in a cluster: there is no job nope in namespace default\n",
+    )
+
+
 def test_a_policy_inside_the_cluster_is_named(trained: FakeApi) -> None:
     trained.status("cartpole", policyUri="file:///output/policy")
     rltrain("report", "cartpole")
