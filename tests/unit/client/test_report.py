@@ -196,13 +196,15 @@ def test_what_happened_is_told_in_order(run: WriteRun) -> None:
 def test_a_run_that_is_not_over_says_whether_somebody_keeps_it(
     run: WriteRun, status: str, held: bool, phase: str
 ) -> None:
-    folder = run([], phase=status)
+    folder = run([], phase=status, message="as the operator says it")
     with (folder / LOCK_FILE).open("w") as lock:
         if held:
             fcntl.flock(lock, fcntl.LOCK_EX)
         page = page_of(folder)
     assert page.has(f"cartpole {phase}")
-    assert page.has("--resume goes on from its newest checkpoint") == (phase == "Interrupted")
+    nobody_keeps_it = phase in ("Interrupted", "Stopped")
+    assert page.has("--resume goes on from its newest checkpoint") == nobody_keeps_it
+    assert page.has("as the operator says it") == (phase != "Stopped")
     assert page.has("the job was not over then")
 
 
