@@ -10,6 +10,8 @@ from typing import Any
 
 from rltraining_trainer.policy import Policy, film
 
+from rltraining.whole_file import whole
+
 
 def record(
     policy: Policy, path: Path, *, seed: int = 0, deterministic: bool = True, longest: float = math.inf
@@ -19,11 +21,10 @@ def record(
 
     # pygame, which draws many environments, would look for a screen.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    with film(policy, seed=seed, deterministic=deterministic) as taken:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with film(policy, seed=seed, deterministic=deterministic) as taken, whole(path) as fresh:
         rate = taken.frames_per_second
         # H.264 needs even sides; imageio's own default of 16 would scale small pictures out of shape.
-        video: Any = get_writer(path, format="FFMPEG", fps=rate, macro_block_size=2)
+        video: Any = get_writer(fresh, format="FFMPEG", fps=rate, macro_block_size=2)
         with video:
             for frame in islice(taken.frames, None if math.isinf(longest) else math.ceil(longest * rate)):
                 video.append_data(frame)
