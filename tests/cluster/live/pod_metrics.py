@@ -13,15 +13,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 def pod_metrics(team: Team) -> dict[str, dict[str, float]]:
-    """By pod and metric, summed over labels; pods of jobs and of the operator."""
+    """By pod and metric, summed over labels; pods of the team's jobs and of its operator."""
     (text,) = [block.text for block in blocks("yaml") if "scrape_configs" in block.text]
     found: dict[str, dict[str, float]] = {}
     for scraped in yaml.safe_load(text)["scrape_configs"]:
         (discovery,) = scraped["kubernetes_sd_configs"]
         (selector,) = discovery["selectors"]
-        everywhere = ["-l", selector["label"], "--field-selector=status.phase=Running", "-o", "json"]
-        for pod in json.loads(team.cluster.kubectl("get", "pods", "-A", *everywhere))["items"]:
-            found[pod["metadata"]["name"]] = _read(pod)
+        running = ["-l", selector["label"], "--field-selector=status.phase=Running", "-o", "json"]
+        for kubectl in (team.kubectl, team.operator):  # elsewhere pods may end meanwhile
+            for pod in json.loads(kubectl("get", "pods", *running))["items"]:
+                found[pod["metadata"]["name"]] = _read(pod)
     return found
 
 

@@ -212,7 +212,7 @@ def single(makers: list[Callable[[], gym.Env]]) -> VectorEnv:
         (np.zeros(3, np.float32), f"{SHAPE} one of shape (3,)"),
         ("nonsense", f"{SHAPE} one of shape ()"),
         (None, f"{SHAPE} None"),
-        ([[1.0], [1.0, 2.0]], f"{SHAPE} one of shape that is not even"),
+        ([[1.0], [1.0, 2.0]], f"{SHAPE} lists of different lengths"),
     ],
 )
 def test_an_observation_of_another_shape_is_told_in_a_sentence(

@@ -20,7 +20,10 @@ class WrongObservation(ValueError):
     """An observation is not of the shape that its space says."""
 
     def __init__(self, observation: Any, space: spaces.Space) -> None:
-        found = "None" if observation is None else f"one of shape {shape_of(observation)}"
+        shape = shape_of(observation)
+        found = "lists of different lengths" if shape is None else f"one of shape {shape}"
+        if observation is None:
+            found = "None"
         super().__init__(
             f"must return an observation of shape {space.shape}, as its observation space says, not {found}"
         )
@@ -42,9 +45,9 @@ def mistake(environments: VectorEnv, method: str, error: BaseException) -> str |
     return None
 
 
-def shape_of(observation: Any) -> tuple[int, ...] | str:
-    """Of what should be one array; words, where it is none."""
+def shape_of(observation: Any) -> tuple[int, ...] | None:
+    """Of what should be one array; None of nested lists of different lengths."""
     try:
         return np.shape(observation)
     except ValueError:
-        return "that is not even"  # nested lists of different lengths
+        return None

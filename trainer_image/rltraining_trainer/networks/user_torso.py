@@ -11,7 +11,8 @@ from rltraining_trainer.errors import user_code_error
 class UserTorso(nn.Module):
     """``module``, which ``entry_point`` has made: observations ``[N, ...]`` to features ``[N, F]``.
 
-    Raises UserCodeError when it raises, be it while acting or learning. Running out of a GPU's memory is no mistake of theirs.
+    Raises UserCodeError when it raises, be it while acting or learning. What a GPU reports, its memory
+    being full or itself broken, need be no mistake of theirs: another start may get on.
     """
 
     def __init__(self, module: nn.Module, entry_point: str) -> None:
@@ -22,7 +23,7 @@ class UserTorso(nn.Module):
     def forward(self, observation: Tensor) -> Tensor:
         try:
             return self.module(observation)
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, torch.AcceleratorError):
             raise
         except (Exception, SystemExit) as error:
             raise user_code_error(
