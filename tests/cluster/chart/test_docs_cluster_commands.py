@@ -13,7 +13,7 @@ import yaml
 from docs_pages import ROOT, Command, commands
 
 CHART = ROOT / "charts" / "rltraining-operator"
-WITH_SUBCOMMANDS = {("helm", "get")}
+WITH_SUBCOMMANDS = {("helm", "get"), ("kubectl", "create")}
 
 
 def of(program: str) -> list[tuple[Command, list[str]]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 from bounds import KINDS
+from rltraining_api.curve import CURVE_POINTS_MAX, CurvePoint
 from rltraining_api.manifest import parse_job, read_job
 from rltraining_api.names import KIND
 from rltraining_api.status import (
@@ -65,6 +66,7 @@ def test_a_whole_status_is_kept(server: Server) -> None:
         failures=1,
         disruptions=1,
         progress=Progress(environment_steps=2**53, mean_return=-1.5, steps_per_second=1e300, percent=50.0),
+        curve=(CurvePoint(environment_steps=2**53, seconds=1e9, mean_return=-1e300),) * CURVE_POINTS_MAX,
         replay=ReplayStatus(shards=2, size=2, inserted=2**53, lost=1, replay_ratio=0.8, sample_age=1.5),
         progress_time=TIME,
         report_time=TIME,
