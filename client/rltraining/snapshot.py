@@ -86,7 +86,7 @@ class Snapshot:
     def title(self) -> str:
         """`cartpole: impala on CartPole-v1`"""
         spec = self.job.spec
-        return f"{self.job.metadata.name}: {spec.algorithm.name} on {spec.environment.id}"
+        return f"{self.job.metadata.name}: {spec.algorithm.title} on {spec.environment.id}"
 
 
 @dataclass

@@ -40,7 +40,7 @@ def validate(files: Sequence[str], *, print_jobs: bool) -> None:
 
 def _report(file: str, found: Manifests) -> list[str]:
     jobs = [
-        f"{job.metadata.name} ({job.spec.algorithm.name} on {job.spec.environment.id})" for job in found.jobs
+        f"{job.metadata.name} ({job.spec.algorithm.title} on {job.spec.environment.id})" for job in found.jobs
     ]
     return [
         *([f"ok: {file}: {', '.join(jobs)}"] if jobs else []),

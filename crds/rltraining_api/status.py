@@ -152,7 +152,7 @@ class Status(ApiModel):
     message: Text = ""
     """Why the phase is what it is, in one sentence."""
     algorithm: ShortText = ""
-    """Name of the algorithm, for the printer column."""
+    """Name of the algorithm, or the module of one of the user's own, for the printer column."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(

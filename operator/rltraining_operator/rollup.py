@@ -53,7 +53,7 @@ def roll_up(
     tally = made.tally
     status = old.model_copy(
         update={
-            "algorithm": job.spec.algorithm.name,
+            "algorithm": job.spec.algorithm.title,
             **_by_field(observed, roles),
             "restarts": sum(role.restarts for role in roles.values()),
             "failures": old.failures + tally.total(Verdict.FAILURE, Verdict.PERMANENT),

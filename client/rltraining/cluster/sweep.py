@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from rltraining.compare.table import table
 from rltraining.errors import ClientError, Exit, UsageError
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.sdk.errors import JobExistsError, JobNotFoundError
+from rltraining.sdk.waiting import typed
 from rltraining.snapshot import Snapshot
 from rltraining.sweep.board import OVER, Board, Row, row_of
 from rltraining.sweep.display import choose
@@ -66,9 +67,11 @@ def watch(client: RLTrainingClient, sweep: str, *, plain: bool) -> int:
     shown = {row.name: row for row in sorted(map(_row, there), key=lambda row: (len(row.name), row.name))}
     with closing(choose(sys.stdout, plain=plain)) as display:
         try:
-            for change in client.watch(label_selector=selector(sweep)):
-                row = _row(change.job)
-                shown[row.name] = replace(row, phase=DELETED) if change.type == "DELETED" else row
+            for update in client.jobs.watched(selector=selector(sweep)).updates():
+                shown |= {row.name: row for row in (_row(typed(change.object)) for change in update.changes)}
+                left = {item["metadata"]["name"] for item in update.objects.values()}
+                for name in shown.keys() - left:
+                    shown[name] = replace(shown[name], phase=DELETED)
                 display.show(Board(title_of(there[0]), tuple(shown.values()), clock() - began))
                 if all(row.phase in (*OVER, DELETED) for row in shown.values()):
                     break
@@ -91,7 +94,8 @@ def jobs(client: RLTrainingClient, sweep: str) -> list[RLTrainingJob]:
 def delete(client: RLTrainingClient, sweep: str, *, wait: bool) -> None:
     """Delete all jobs of a sweep."""
     for job in jobs(client, sweep):
-        client.delete(job.metadata.name, wait=wait)
+        with suppress(JobNotFoundError):  # somebody else was faster
+            client.delete(job.metadata.name, wait=wait)
         typer.echo(f"{job.metadata.name}: deleted")
 
 

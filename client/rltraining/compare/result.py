@@ -86,7 +86,7 @@ def of_job(job: RLTrainingJob, source: str, name: str, curve: Sequence[CurvePoin
     return Result(
         source=source or name,
         name=name,
-        title=f"{job.spec.algorithm.name} on {job.spec.environment.id}",
+        title=f"{job.spec.algorithm.title} on {job.spec.environment.id}",
         seed=job.spec.seed,
         phase=status.phase,
         values=(values_of(job) or {}) if source else {},

@@ -46,7 +46,7 @@ def headline(source: Source, now: datetime) -> list[Fact]:
         if number
     )
     return [
-        Fact("Algorithm", job.spec.algorithm.name, members),
+        Fact("Algorithm", job.spec.algorithm.title, members),
         Fact("Environment", job.spec.environment.id, f"seed {job.spec.seed}"),
         final,
         Fact("Training", _duration(seconds), _wall_clock(status, now)),

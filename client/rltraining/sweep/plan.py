@@ -86,7 +86,7 @@ def values_of(job: RLTrainingJob) -> Mapping[str, Any] | None:
 def title_of(job: RLTrainingJob) -> str:
     """Of the sweep that a job belongs to: `cartpole: impala on CartPole-v1`"""
     sweep = (job.metadata.labels or {}).get(LABEL_SWEEP, job.metadata.name)
-    return f"{sweep}: {job.spec.algorithm.name} on {job.spec.environment.id}"
+    return f"{sweep}: {job.spec.algorithm.title} on {job.spec.environment.id}"
 
 
 def _base(origin: Any, changes: Sequence[str], first: Mapping[str, Any]) -> JobFile:

@@ -69,3 +69,8 @@ class Algorithm(OneOf):
         """The hyperparameters of the algorithm that is set."""
         chosen: Parameters = self.chosen
         return chosen
+
+    @property
+    def title(self) -> str:
+        """What people call it: `impala`, or the module of an algorithm of one's own."""
+        return self.entry_point.module if self.entry_point else self.name

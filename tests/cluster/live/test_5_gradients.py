@@ -55,7 +55,7 @@ def test_ppo_with_an_lstm_learns_in_an_environment_of_a_config_map(jobs: dict[st
 
 def test_an_algorithm_of_a_users_own_comes_from_a_config_map(jobs: dict[str, Job]) -> None:
     status = jobs["own"].until_phase("Succeeded", BEGIN_SECONDS)
-    assert status["algorithm"] == "entryPoint"
+    assert status["algorithm"] == "reinforce", "the name of its module"
     assert status["progress"]["environmentSteps"] >= 30_000
     assert status["progress"]["updates"] > 0
     assert status["policyUri"].startswith("file:///output/")

@@ -66,11 +66,16 @@ def test_a_right_manifest_is_ok(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "algorithm", ["a3c: {}", "a2c: {}", "ppo: {}", "entryPoint: {module: my_package.algorithm}"]
+    ("algorithm", "name"),
+    [
+        ("a3c: {}", "a3c"),
+        ("a2c: {}", "a2c"),
+        ("ppo: {}", "ppo"),
+        ("entryPoint: {module: my_package.algorithm}", "my_package.algorithm"),
+    ],
 )
-def test_every_algorithm_can_be_validated(algorithm: str, manifest: str) -> None:
+def test_every_algorithm_can_be_validated(algorithm: str, name: str, manifest: str) -> None:
     result = rltrain("validate", "-", stdin=manifest.replace("impala: {}", algorithm))
-    name = algorithm.partition(":")[0]
     assert (result.exit_code, result.stdout) == (0, f"ok: -: cartpole ({name} on CartPole-v1)\n"), (
         result.stderr
     )

@@ -10,6 +10,9 @@ import pytest
 import yaml
 from command_line import rltrain
 from fake_api import FakeApi, failure, when_streams
+from rltraining.cluster import sweep
+from rltraining.cluster.sweep import jobs
+from rltraining_api.job import RLTrainingJob
 
 RATE = "spec.algorithm.impala.learningRate"
 SWEEP = ("--sweep", "algorithm.impala.learningRate=1e-3,1e-4", "--seeds", "2")
@@ -162,6 +165,32 @@ def test_waiting_shows_all_jobs_to_their_end_and_compares_them(file: Path, api: 
         "2.0",
         "150k",
     ]
+
+
+def test_a_job_that_went_before_it_was_watched_is_not_waited_for(
+    file: Path, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(*arguments: Any) -> list[RLTrainingJob]:
+        found = jobs(*arguments)
+        api.objects["rltrainingjobs"].pop(("default", "cartpole-1"), None)
+        return found
+
+    monkeypatch.setattr(sweep, "jobs", listed)
+    when_streams(api, 1, lambda: finish(api, "cartpole-0", **learned(480, 300_000)))
+    result = rltrain("submit", file, "--seeds", "2", "--wait")
+    assert result.exit_code == 1, result.output
+    assert "cartpole-1  Deleted" in result.stdout
+
+
+def test_a_job_that_somebody_else_deletes_meanwhile_keeps_none_of_a_sweep(file: Path, api: FakeApi) -> None:
+    rltrain("submit", file, *SWEEP)
+    api.fail(
+        "DELETE",
+        "/cartpole-1",
+        failure(404, "NotFound", "it is gone", name="cartpole-1", kind="rltrainingjobs"),
+    )
+    assert rltrain("delete", "--sweep", "cartpole").exit_code == 0
+    assert [name for _, name in api.objects["rltrainingjobs"]] == ["cartpole-1"]
 
 
 def test_a_sweep_is_deleted_and_nothing_else(file: Path, api: FakeApi) -> None:

@@ -60,7 +60,7 @@ def template(
 
 def test_the_shortest_job_has_every_default() -> None:
     spec = job().spec
-    assert spec.algorithm.name == "impala"
+    assert (spec.algorithm.name, spec.algorithm.title) == ("impala", "impala")
     assert spec.algorithm.parameters == Impala()
     assert spec.network.name == "mlp"
     assert spec.network.mlp is not None
@@ -274,7 +274,7 @@ def test_n_step_returns_need_no_lambda(model: type[Any]) -> None:
 def test_a_users_algorithm_keeps_its_parameters_as_they_are() -> None:
     entry = {"module": "my_package.algorithm", "parameters": {"width": 3, "schedule": [None, {"a_b": 1}]}}
     made = job(algorithm={"entryPoint": entry})
-    assert made.spec.algorithm.name == "entryPoint"
+    assert (made.spec.algorithm.name, made.spec.algorithm.title) == ("entryPoint", "my_package.algorithm")
     assert made.spec.algorithm.parameters == UserAlgorithm.model_validate(entry)
     assert made.to_dict()["spec"]["algorithm"] == {"entryPoint": entry}
     assert UserAlgorithm(module="a").parameters == {}
