@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from jobs import CLAIM, Team, every, example
-from pod_metrics import pod_metrics
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -20,32 +18,13 @@ def test_the_example_runs_and_leaves_its_policy_in_its_volume(team: Team) -> Non
         "cartpole", spec | {"checkpoint": {"volume": {"claimTemplate": CLAIM}, "everySeconds": 5}}
     )
     phases: list[str] = []
-    shown, metrics = "", dict[str, dict[str, float]]()
     for _ in every(0.1, 180):
-        status = job.status
-        phase = status.get("phase", "")
+        phase = job.status.get("phase", "")
         if phase and phase not in phases:
             phases.append(phase)
-        progress = status.get("progress", {})
-        if (
-            not shown
-            and phase == "Running"
-            and progress.get("meanReturn")
-            and "2/2" in status["sampler"]["summary"]
-        ):
-            shown = team.kubectl("get", "rlj", "cartpole")
-            metrics = pod_metrics(team)
         if phase in ("Succeeded", "Failed"):
             break
     assert phases == ["Pending", "Starting", "Running", "Succeeded"], job.status
-    assert re.search(r"cartpole +Running +impala +1/1 +2/2 +[1-9][0-9]* +[0-9.]+ ", shown), shown
-    assert metrics["cartpole-learner-0"]["rltraining_learner_environment_steps_total"] > 0
-    for sampler in ("cartpole-sampler-0", "cartpole-sampler-1"):
-        assert metrics[sampler]["rltraining_sampler_environment_steps_total"] > 0
-    operators = [found for pod, found in metrics.items() if pod.startswith(team.release)]
-    assert sum(found["rltraining_leader"] for found in operators) == 1
-    assert all(found["rltraining_jobs"] >= 1 for found in operators)
-
     status = job.status
     assert status["progress"]["environmentSteps"] >= 3_000_000
     curve = [point["environmentSteps"] for point in status["curve"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from jobs import CLAIM, GENTLE, Job, Json, Team, every, example
+from pod_metrics import pod_metrics
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -53,6 +55,19 @@ class Healed:
         assert counts == wanted, after
         self.job.until_steps()
         return after
+
+
+def test_kubectl_and_prometheus_see_it_train(job: Job) -> None:
+    job.until(lambda status: status["progress"].get("meanReturn"), "with episodes that are over")
+    shown = job.team.kubectl("get", "rlj", job.name)
+    assert re.search(r"survivor +Running +impala +1/1 +2/2 +[1-9][0-9]* +[0-9.]+ ", shown), shown
+    metrics = pod_metrics(job.team)
+    assert metrics["survivor-learner-0"]["rltraining_learner_environment_steps_total"] > 0
+    for sampler in ("survivor-sampler-0", "survivor-sampler-1"):
+        assert metrics[sampler]["rltraining_sampler_environment_steps_total"] > 0
+    operators = [found for pod, found in metrics.items() if pod.startswith(job.team.release)]
+    assert sum(found["rltraining_leader"] for found in operators) == 1
+    assert all(found["rltraining_jobs"] >= 1 for found in operators)
 
 
 def test_a_killed_sampler_container_is_restarted_in_place(job: Job) -> None:
