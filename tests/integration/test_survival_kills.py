@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import statistics
 import time
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from training import CODE, LEARNER, SAMPLER, SAMPLERS, Run, Train, code, eventua
 
 KILL_PERIOD, KILLS = 3.0, 5
 BACK_SECONDS = 3.0
-"""Until a killed sampler is there again, in the median: now and then the machine has other things to do."""
 WAIT_SECONDS = 0.1
 """The learner's longest wait for unrolls while a sampler is gone."""
 
@@ -45,18 +43,16 @@ def test_samplers_that_are_killed_every_3_s_come_back_and_hold_nobody_up(train: 
         await run.until_steps()
         learner = run.process(LEARNER)
         first = len(run.points)
-        back: list[float] = []
         for number in range(KILLS):
             victim = SAMPLERS[number % 2]
             steps, began = run.steps, time.monotonic()
             run.kill(victim)
             await run.until(lambda job, goal=number + 1: job.status.sampler.restarts == goal)
             await run.until(lambda job, victim=victim: run.pod(victim).ready)
-            back.append(time.monotonic() - began)
+            assert time.monotonic() - began <= BACK_SECONDS, f"kill {number} of {victim}"
             await asyncio.sleep(began + KILL_PERIOD - time.monotonic())  # the period of the kills
             assert run.steps > steps
 
-        assert statistics.median(back) <= BACK_SECONDS, back
         waits = [point["learner/longestWait"] for point in run.points[first:]]
         assert len(waits) > KILLS * KILL_PERIOD
         assert max(waits) <= WAIT_SECONDS, waits

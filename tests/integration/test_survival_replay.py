@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import statistics
 import time
 
 import pytest
@@ -15,7 +14,6 @@ from training import LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually, replay_
 
 KILL_PERIOD, KILLS = 2.0, 30
 BACK_SECONDS = 2.0
-"""Until a killed sampler is there again, in the median: now and then the machine has other things to do."""
 WAIT_SECONDS = 0.5
 """The learner's longest wait for a batch while a shard is gone, but for one point of the curves in twenty: a connection that
 breaks is known at once. On two cores it may have to wait for a core while a sampler starts; never as long as for a deadline."""
@@ -45,17 +43,15 @@ def test_samplers_killed_every_2_s_for_a_minute_hold_nobody_up(train: Train) -> 
     async def scenario(run: Run) -> None:
         await until_learning(run)
         learner, first = run.process(LEARNER), len(run.points)
-        back: list[float] = []
         for number in range(KILLS):
             victim, updates, began = SAMPLERS[number % 2], run.points[-1]["updates"], time.monotonic()
             run.kill(victim)
             await run.until(lambda job, goal=number + 1: job.status.sampler.restarts == goal)
             await run.until(lambda job, victim=victim: run.pod(victim).ready)
-            back.append(time.monotonic() - began)
+            assert time.monotonic() - began <= BACK_SECONDS, f"kill {number} of {victim}"
             await asyncio.sleep(began + KILL_PERIOD - time.monotonic())  # the period of the kills
             assert run.points[-1]["updates"] > updates
 
-        assert statistics.median(back) <= BACK_SECONDS, back
         await run.until(lambda job: memory(run).shards == 2)
         points = run.points[first:]
         assert len(points) > KILLS * KILL_PERIOD

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from training import CODE, Run, Train, code, small_job
 
-FAILED_SECONDS = 10.0
+FAILED_SECONDS = 5.0
 """From the creation of the pods."""
 
 BASE = """

@@ -70,7 +70,7 @@ def test_whoever_is_faster_waits_for_the_other(ratio: float, prefetch: int, wish
     world = paced(ratio, prefetch)
     world.start("a")
     world.start("b")
-    added, learned = run(world, "ab", 150, wish, updates)
+    added, learned = run(world, "ab", 300, wish, updates)
 
     assert added > MINIMUM
     assert learned * BATCH == pytest.approx(

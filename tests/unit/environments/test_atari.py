@@ -100,9 +100,8 @@ def _areas(length: int, size: int) -> np.ndarray:
     return overlap.clip(0) * size / length
 
 
-@pytest.mark.parametrize(
-    ("game", "grayscale"), [("MsPacman", True), ("SpaceInvaders", False)]
-)  # which has no FIRE, and which has
+@pytest.mark.parametrize("grayscale", [True, False])
+@pytest.mark.parametrize("game", ["MsPacman", "SpaceInvaders"])  # which has no FIRE, and which has
 def test_a_game_is_seen_as_published(game: str, grayscale: bool) -> None:
     stepper = games(game, 1, noopMax=0, grayscale=grayscale)
     naive = Naive(re.sub("(?<=.)(?=[A-Z])", "_", game).lower(), colours=not grayscale)
