@@ -45,6 +45,21 @@ def test_a_job_runs_to_its_end(tmp_path: Path) -> None:
     assert not (tmp_path / ".pods").exists()
 
 
+def test_training_gives_way_to_who_watches_it(tmp_path: Path) -> None:
+    def check(pid: int | None) -> None:
+        assert psutil.Process(pid).nice() == psutil.Process().nice() + 10
+        session = Path(f"/proc/{pid}/autogroup")
+        assert not session.exists() or session.read_text().endswith("nice 10\n")
+
+    async def scenario() -> None:
+        async with running(tmp_path, make_job()) as run:
+            await run.until_phase("Running")
+            check(run.cluster.pid("demo-learner-0"))
+            check(run.cluster.pid("demo-sampler-0"))
+
+    asyncio.run(scenario())
+
+
 def test_scale_suspend_resume_delete(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, make_job(sampler={"replicas": 2})) as run:

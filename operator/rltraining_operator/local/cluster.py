@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
 import shutil
@@ -26,6 +25,7 @@ from rltraining_operator.local.events import EVENTS_FILE, EventLog
 from rltraining_operator.local.network import HOST, Ports
 from rltraining_operator.local.pod import LocalPod, left_out
 from rltraining_operator.local.runtime import Runtime
+from rltraining_operator.local.status_file import StatusFile
 from rltraining_operator.local.store import Store, merge_patch
 from rltraining_operator.local.volumes import MountError, Volumes
 from rltraining_operator.observed import Observed, Pod
@@ -64,7 +64,7 @@ class LocalCluster:
         self._subscribers: list[Callable[[Key], None]] = []
         self._key: Key | None = None
         self._closed = False
-        self._status_trouble = ""
+        self._status_file = StatusFile(self.workdir / "status.json")
 
     async def __aenter__(self) -> Self:
         (self.workdir / "logs").mkdir(parents=True, exist_ok=True)
@@ -82,6 +82,7 @@ class LocalCluster:
         await asyncio.gather(*self._deleting.values(), return_exceptions=True)
         await self._runtime.close()
         self._ports.close()
+        await self._status_file.close()
         shutil.rmtree(self.workdir / PODS_FOLDER, ignore_errors=True)
 
     # What a user does with kubectl.
@@ -217,7 +218,7 @@ class LocalCluster:
         if self._raw_job(key)["metadata"]["uid"] != uid:
             raise NotFoundError(f"{key} with uid {uid} is gone")
         self._store.replace_status(KIND, key.name, status)
-        self._write_status(key)
+        self._status_file.write(self._raw_job(key))
         self._notify()
 
     async def emit(self, key: Key, uid: str, event: Event) -> None:
@@ -281,19 +282,6 @@ class LocalCluster:
                 pod.volumes.refresh()
             except (OSError, MountError) as error:
                 log.warning("pod %s keeps its old files: %s", pod.name, error)
-
-    def _write_status(self, key: Key) -> None:
-        """For whoever looks from outside. A full disk must not stop the training."""
-        path = self.workdir / "status.json"
-        fresh = path.with_suffix(".json.new")
-        try:
-            fresh.write_text(json.dumps(self._raw_job(key), indent=1) + "\n")
-            fresh.replace(path)
-            self._status_trouble = ""
-        except OSError as error:
-            if str(error) != self._status_trouble:
-                log.warning("cannot write %s: %s", path, error)
-            self._status_trouble = str(error)
 
     def _notify(self) -> None:
         if self._key is None:

@@ -6,6 +6,8 @@ In:  {"id", "argv", "call", "env", "cwd", "log", "title"}: fork; the child calls
      {"id", "signal"}: send it to the child's process group.
 Out: {"ready": true} once imported, or {"error"}; {"id", "pid"}; {"id", "error"}; {"id", "exit", "signal"}.
 
+It and all that it forks give way to whoever watches over them, and to everything else on this machine.
+
 It stays single-threaded, so that forking is safe. When its parent goes, its socket ends, and it takes all children with
 it; when it is killed itself, the kernel does (PR_SET_PDEATHSIG).
 """
@@ -24,9 +26,12 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 Program = Callable[[list[str]], int]
+NICE = 10
+"""What the command `nice` adds."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ARGUMENTS_START, ARGUMENTS_END = (
     45,
@@ -141,7 +146,7 @@ def _signal_group(pid: int, number: int) -> None:
 def become(child: Child, program: Program) -> int:
     """In the forked child: leave everything of the template behind, then run. Returns the exit code."""
     request = child.request
-    os.setsid()
+    os.setpgid(0, 0)  # killed as one; the session stays the template's, which gives way as a whole
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -169,6 +174,14 @@ def become(child: Child, program: Program) -> int:
     return program(argv[1:])
 
 
+def _give_way() -> None:
+    """Lower the priority of this session. Training takes all cores there are, and keeps whoever watches it waiting for up to a
+    second, unless it is told to give way."""
+    os.nice(NICE)
+    with contextlib.suppress(OSError):  # Linux may share the cores out by session first: sched(7), autogroup
+        Path("/proc/self/autogroup").write_text(str(NICE))
+
+
 def _die_with(parent: int) -> None:
     """Be killed by the kernel when the parent dies. Elsewhere than on Linux the parent's last act must do."""
     if sys.platform != "linux":
@@ -193,6 +206,7 @@ def _set_title(title: str) -> None:
 def main() -> int:
     """The template's life, and, from `serve` returning a child on, that of a forked copy."""
     template = Template(socket.socket(fileno=int(sys.argv[1])))
+    _give_way()
     module, _, name = sys.argv[2].partition(":")
     try:
         program: Program = getattr(importlib.import_module(module), name)

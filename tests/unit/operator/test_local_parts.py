@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
+import os
 import socket
 import stat
 from pathlib import Path
@@ -16,6 +18,7 @@ from rltraining_operator.local.events import EVENTS_FILE, EventLog, read_events
 from rltraining_operator.local.network import Ports, localize
 from rltraining_operator.local.pod import LocalPod, left_out
 from rltraining_operator.local.runtime import Command, Exit, Process, StartError
+from rltraining_operator.local.status_file import StatusFile
 from rltraining_operator.local.store import Store, merge_patch
 from rltraining_operator.local.volumes import MountError, Volumes
 from rltraining_operator.local.watch import parse_quantity
@@ -256,3 +259,21 @@ def test_events_are_kept_in_a_file_too_and_one_that_cannot_be_written_is_no_trou
     nowhere.tell(done)
     assert [stored.event for stored in nowhere] == [done]
     assert read_events(tmp_path / "no") == ()
+
+
+def test_a_disk_that_takes_its_time_holds_nobody_up_and_the_newest_status_is_written(tmp_path: Path) -> None:
+    fresh, written = tmp_path / "status.json.new", tmp_path / "status.json"
+    os.mkfifo(fresh)  # writing to it waits until somebody reads
+
+    async def scenario() -> bytes:
+        file = StatusFile(written)
+        for number in range(3):
+            file.write({"number": number})
+            await asyncio.sleep(0.01)
+        first = await asyncio.to_thread(fresh.read_bytes)
+        await file.close()
+        return first
+
+    first = asyncio.run(asyncio.wait_for(scenario(), 5.0))
+    assert json.loads(first) == {"number": 0}
+    assert json.loads(written.read_text()) == {"number": 2}
