@@ -59,15 +59,12 @@ def text(compared: Sequence[Row], options: Options) -> str:
 
 def _results(name: str, client: Callable[[], RLTrainingClient]) -> list[Result]:
     folder, is_path = Path(name), "/" in name or "." in name
-    if workdir.holds_run(folder) or workdir.holds_sweep(folder) or (is_path and folder.exists()):
+    exists = folder.exists()
+    if exists and (is_path or workdir.holds_run(folder) or workdir.holds_sweep(folder)):
         return of_folder(folder)
     if is_path:
         raise UsageError(f"{name}: there is no such folder")
-    neither = (
-        f"{name}: there is no such folder"
-        if not folder.exists()
-        else f"{name}: holds neither a run nor a sweep"
-    )
+    neither = f"{name}: {'holds neither a run nor a sweep' if exists else 'there is no such folder'}"
     from rltraining.cluster.sweep import selector
 
     try:

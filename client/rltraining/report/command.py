@@ -51,14 +51,15 @@ def report(options: Options, client: Callable[[], RLTrainingClient]) -> None:
 def _source(target: str, client: Callable[[], RLTrainingClient]) -> tuple[Source, Path]:
     """What is told, and where to if nothing else is said. A folder without a run, of code, may be called like a job."""
     folder, is_path = Path(target), os.sep in target or target in (os.curdir, os.pardir)
-    if workdir.holds_run(folder) or workdir.holds_sweep(folder) or (is_path and folder.is_dir()):
+    is_folder = folder.is_dir()
+    if is_folder and (is_path or workdir.holds_run(folder) or workdir.holds_sweep(folder)):
         return sources.of_folder(folder), folder / workdir.REPORT_FILE
     if is_path or folder.is_file():
         raise UsageError(f"{target}: is no folder: name the folder of a run, or a job in a cluster")
     try:
         return sources.of_job(client(), target), Path(f"{target}-report.html")
     except ClientError as error:
-        if not folder.is_dir():
+        if not is_folder:
             raise
         raise UsageError(f"{target}: holds no run; as the name of a job in a cluster: {error}") from None
 

@@ -45,6 +45,7 @@ def test_dqn_learns_from_the_shards_of_its_samplers(jobs: dict[str, Job]) -> Non
     job.patch({"stop": {"environmentSteps": job.steps}})
     status = job.until_phase("Succeeded")
     memory = status["replay"]
+    assert memory["shards"] == 2
     assert memory["inserted"] == memory["size"] + memory["evicted"] + memory["lost"] >= 15_000
     assert memory["prioritiesApplied"] > 0
     assert status["failures"] == status["restarts"] == 0

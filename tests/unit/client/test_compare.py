@@ -239,6 +239,4 @@ def test_what_cannot_be_compared(swept: Path, tmp_path: Path, monkeypatch: pytes
 
 def test_a_name_that_no_file_can_have_is_told_in_a_sentence() -> None:
     result = rltrain("compare", "a" * 300)
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert result.stderr.startswith("error: aaa")
-    assert result.stderr.endswith(": File name too long\n")
+    assert (result.exit_code, result.stderr) == (2, f"error: {'a' * 300}: File name too long\n")

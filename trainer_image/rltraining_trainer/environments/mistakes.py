@@ -20,12 +20,8 @@ class WrongObservation(ValueError):
     """An observation is not of the shape that its space says."""
 
     def __init__(self, observation: Any, space: spaces.Space) -> None:
-        shape = shape_of(observation)
-        found = "lists of different lengths" if shape is None else f"one of shape {shape}"
-        if observation is None:
-            found = "None"
         super().__init__(
-            f"must return an observation of shape {space.shape}, as its observation space says, not {found}"
+            f"must return an observation of shape {space.shape}, as its observation space says, not {_told(observation)}"
         )
 
 
@@ -43,6 +39,13 @@ def mistake(environments: VectorEnv, method: str, error: BaseException) -> str |
         if space.shape is not None and shape_of(observation) != space.shape:
             return str(WrongObservation(observation, space))
     return None
+
+
+def _told(observation: Any) -> str:
+    if observation is None:
+        return "None"
+    shape = shape_of(observation)
+    return "lists of different lengths" if shape is None else f"one of shape {shape}"
 
 
 def shape_of(observation: Any) -> tuple[int, ...] | None:
