@@ -47,7 +47,7 @@ def test_a_job_runs_to_its_end(tmp_path: Path) -> None:
 
 def test_training_gives_way_to_who_watches_it(tmp_path: Path) -> None:
     def check(pid: int | None) -> None:
-        assert psutil.Process(pid).nice() == psutil.Process().nice() + 10
+        assert psutil.Process(pid).nice() == min(psutil.Process().nice() + 10, 19)
         session = Path(f"/proc/{pid}/autogroup")
         assert not session.exists() or session.read_text().endswith("nice 10\n")
 

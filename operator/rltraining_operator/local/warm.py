@@ -24,6 +24,7 @@ import selectors
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from typing import Any
 Program = Callable[[list[str]], int]
 NICE = 10
 """What the command `nice` adds."""
+GIVE_WAY_TRIES = 30
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ARGUMENTS_START, ARGUMENTS_END = (
     45,
@@ -174,12 +176,19 @@ def become(child: Child, program: Program) -> int:
     return program(argv[1:])
 
 
-def _give_way() -> None:
+def give_way() -> None:
     """Lower the priority of this session. Training takes all cores there are, and keeps whoever watches it waiting for up to a
     second, unless it is told to give way."""
     os.nice(NICE)
-    with contextlib.suppress(OSError):  # Linux may share the cores out by session first: sched(7), autogroup
-        Path("/proc/self/autogroup").write_text(str(NICE))
+    for _ in range(GIVE_WAY_TRIES):
+        try:  # Linux may share the cores out by session first: sched(7), autogroup
+            Path("/proc/self/autogroup").write_text(str(NICE))
+        except BlockingIOError:  # it takes that from one process in a tenth of a second, unless it is root
+            time.sleep(0.1)
+        except OSError:
+            return
+        else:
+            return
 
 
 def _die_with(parent: int) -> None:
@@ -206,7 +215,7 @@ def _set_title(title: str) -> None:
 def main() -> int:
     """The template's life, and, from `serve` returning a child on, that of a forked copy."""
     template = Template(socket.socket(fileno=int(sys.argv[1])))
-    _give_way()
+    give_way()
     module, _, name = sys.argv[2].partition(":")
     try:
         program: Program = getattr(importlib.import_module(module), name)
