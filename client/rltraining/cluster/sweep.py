@@ -65,7 +65,7 @@ def watch(client: RLTrainingClient, sweep: str, *, plain: bool) -> int:
     clock = client.jobs.api.timing.clock
     began, there = clock(), jobs(client, sweep)
     shown = {row.name: row for row in sorted(map(_row, there), key=lambda row: (len(row.name), row.name))}
-    with closing(choose(sys.stdout, plain=plain)) as display:
+    with closing(choose(sys.stdout, plain=plain)) as display, client.jobs.told():
         try:
             for update in client.jobs.watched(selector=selector(sweep)).updates():
                 shown |= {row.name: row for row in (_row(typed(change.object)) for change in update.changes)}

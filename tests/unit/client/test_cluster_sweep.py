@@ -182,6 +182,14 @@ def test_a_job_that_went_before_it_was_watched_is_not_waited_for(
     assert "cartpole-1  Deleted" in result.stdout
 
 
+def test_who_may_not_watch_is_told_so_in_a_sentence(file: Path, api: FakeApi) -> None:
+    what = 'cannot watch resource "rltrainingjobs" in API group "rltraining.dev" in the namespace "default"'
+    api.fail("GET", "watch=true", failure(403, "Forbidden", f'it is forbidden: User "ann" {what}'), times=99)
+    result = rltrain("submit", file, "--seeds", "2", "--wait")
+    assert result.exit_code == 3
+    assert "error: ann may not watch rltrainingjobs" in result.stderr, result.output
+
+
 def test_a_job_that_somebody_else_deletes_meanwhile_keeps_none_of_a_sweep(file: Path, api: FakeApi) -> None:
     rltrain("submit", file, *SWEEP)
     api.fail(
