@@ -41,14 +41,8 @@ def of_the_operator() -> dict[str, Exported]:
     metrics.passed(0.1, ValueError())
     metrics.created({"kind": "Pod", "metadata": {"labels": {LABEL_ROLE: "learner"}}})
     metrics.deleted(Ref("Pod", "a-learner-0"))
-    ended = {
-        "failures": 1,
-        "disruptions": 1,
-        "completionTime": "now",
-        "phase": "Failed",
-        "algorithm": "impala",
-    }
-    metrics.status_written({}, ended)
+    ended = {"failures": 1, "disruptions": 1, "completionTime": "now", "phase": "Failed"}
+    metrics.status_written({}, ended, "impala")
     return {name: one for name, one in _read(metrics.registry).items() if name.startswith("rltraining")}
 
 

@@ -160,7 +160,7 @@ class KubernetesCluster:
         path = f"{item(KIND, key.namespace, key.name)}/status"
         patched = await self._api.patch(path, "merge", patch, {"fieldManager": FIELD_MANAGER})
         self._versions[key] = patched["metadata"]["resourceVersion"], patched.get("status")
-        self._metrics.status_written(old or {}, status)
+        self._metrics.status_written(old or {}, status, next(iter(patched["spec"]["algorithm"])))
         self._store.put(KIND, patched)
 
     async def emit(self, key: Key, uid: str, event: Event) -> None:

@@ -97,15 +97,16 @@ class Metrics:
         if ref.kind == "Pod":
             self._deleted.inc()
 
-    def status_written(self, old: Manifest, new: Manifest) -> None:
-        """A status took the place of another: what it counts more is counted here too."""
+    def status_written(self, old: Manifest, new: Manifest, algorithm: str) -> None:
+        """A status took the place of another: what it counts more is counted here too. `algorithm`: the field that is set, not
+        what people call it: labels are bounded, and modules of users are not."""
         self._status_writes.inc()
         for kind, field in (("failure", "failures"), ("disruption", "disruptions")):
             more = int(new.get(field) or 0) - int(old.get(field) or 0)
             if more > 0:
                 self._ends.labels(kind).inc(more)
         if new.get("completionTime") and not old.get("completionTime"):
-            self._finished.labels(new.get("phase", ""), new.get("algorithm", "")).inc()
+            self._finished.labels(new.get("phase", ""), algorithm).inc()
 
 
 class StateCollector(Collector):
