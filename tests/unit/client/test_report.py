@@ -166,6 +166,16 @@ def test_an_account_that_does_not_add_up_is_not_hidden(run: WriteRun) -> None:
     assert page.has("3 pushed = 2 used + 5 dropped + 1 queueddoes not add up: 8 are accounted for")
 
 
+def test_an_algorithm_of_ones_own_is_called_by_its_module(run: WriteRun) -> None:
+    folder = run([])
+    state = json.loads((folder / "status.json").read_text())
+    state["spec"]["algorithm"] = {"entryPoint": {"module": "mine.reinforce"}}
+    (folder / "status.json").write_text(json.dumps(state))
+    page = page_of(folder)
+    assert page.has("cartpole: mine.reinforce on CartPole-v1"), "the page's title"
+    assert "<dt>Algorithm</dt><dd>mine.reinforce<" in page.source
+
+
 def test_what_happened_is_told_in_order(run: WriteRun) -> None:
     rows = [point(i, run="first" if i < 30 else "second") for i in range(50)]
     folder = run(rows, **END, conditions=[condition("Complete", "enough")])
