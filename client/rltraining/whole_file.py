@@ -17,11 +17,11 @@ def write_whole(path: Path, content: str | bytes) -> None:
 def whole(path: Path) -> Iterator[Path]:
     """A file beside it, with its ending, that takes its place when all went well. What is no file (/dev/null) is written to as
     it is; of a link, what it leads to. Raises OSError."""
+    if path.exists() and not path.is_file():
+        yield path  # /dev/stdout may lead to a pipe, which has no name of its own
+        return
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not path.is_file():
-        yield path
-        return
     fresh = path.with_name(f".new-{path.name}")
     try:
         yield fresh

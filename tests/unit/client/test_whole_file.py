@@ -32,3 +32,12 @@ def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
     assert os.read(opened, 100) == b"content"
     os.close(opened)
+
+
+def test_a_pipe_without_a_name_is_written_to() -> None:
+    """`rltrain report runs/x --output /dev/stdout | gzip`"""
+    read, write = os.pipe()
+    write_whole(Path(f"/dev/fd/{write}"), "content")
+    assert os.read(read, 100) == b"content"
+    for end in (read, write):
+        os.close(end)
