@@ -29,8 +29,9 @@ SWEEP_FILE = "sweep.json"
 REPORT_FILE = "report.html"
 LOCK_FILE = ".lock"
 OURS = (
-    *(JOB_FILE, STATUS_FILE, EVENTS_FILE, PROGRESS_FILE, CURVE_FILE, REPORT_FILE),
+    *(STATUS_FILE, EVENTS_FILE, PROGRESS_FILE, CURVE_FILE, REPORT_FILE),
     *("checkpoints", "policy", "tensorboard", "logs", ".pods"),
+    JOB_FILE,  # the last to be deleted: by it the rest is known to be a run's
 )
 """What a run leaves in its folder. Nothing else is ever deleted."""
 
@@ -164,7 +165,8 @@ def is_held(folder: Path) -> bool:
 
 def clear(folder: Path) -> None:
     """Delete what an earlier run left; files that are not a run's stay."""
-    remove(folder / name for name in OURS)
+    if holds_run(folder):
+        remove(folder / name for name in OURS)
 
 
 def remove(paths: Iterable[Path]) -> None:

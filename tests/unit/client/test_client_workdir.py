@@ -66,6 +66,27 @@ def test_overwriting_deletes_what_a_run_left_and_nothing_else(run: Path) -> None
     assert (precious / "data").exists()
 
 
+def test_overwriting_deletes_nothing_where_there_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "network.py").write_text("mine")
+    workdir.clear(tmp_path)
+    assert (tmp_path / "policy" / "network.py").read_text() == "mine"
+
+
+def test_overwriting_that_was_broken_off_can_be_begun_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run / "checkpoints").mkdir()
+    (run / "policy").mkdir()
+    with monkeypatch.context() as broken:
+        broken.setattr("shutil.rmtree", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            workdir.clear(run)
+    workdir.check(run, "overwrite")
+    workdir.clear(run)
+    assert not list(run.iterdir())
+
+
 def test_two_commands_never_work_in_one_folder(tmp_path: Path) -> None:
     with (
         workdir.held(tmp_path / "new", "new"),
