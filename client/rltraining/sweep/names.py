@@ -21,9 +21,16 @@ def short_paths(paths: Sequence[str]) -> dict[str, str]:
 
 
 def text(value: Any) -> str:
-    """A value as people write it: `0.0001`, `relu`, `[64,64]`; the algorithm `{impala: {}}` is `impala`."""
-    if isinstance(value, dict) and len(value) == 1 and not next(iter(value.values())):
-        return str(next(iter(value)))
+    """A value as people write it: `0.0001`, `relu`, `[64,64]`; the algorithm `{impala: {}}` is `impala`, with settings
+    `impala(discount=0.9)`, and one of the user's own is called by its module."""
+    if isinstance(value, dict) and len(value) == 1:
+        name, settings = next(iter(value.items()))
+        if name == "entryPoint" and isinstance(settings, dict) and "module" in settings:
+            name, settings = settings["module"], settings.get("parameters")
+        if not settings:
+            return str(name)
+        if isinstance(settings, dict):
+            return f"{name}({','.join(f'{key}={text(inner)}' for key, inner in settings.items())})"
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
@@ -46,9 +53,9 @@ def folder_names(points: Sequence[Point]) -> list[str]:
 
 
 def _safe(name: str) -> str:
-    """Only characters that neither file systems nor shells mind; the list `[64,64]` is `64-64`."""
+    """Only characters that neither file systems nor shells mind; `[64,64]` is `64-64`, `ppo(epochs=2)` is `ppo-epochs=2`."""
     lists_joined = re.sub(r"\[([^\[\]]*)\]", lambda found: found[1].replace(",", "-"), name)
-    return _UNSAFE.sub("-", lists_joined)[:NAME_MAX].strip("-.")
+    return _UNSAFE.sub("-", lists_joined.replace(")", ""))[:NAME_MAX].strip("-.")
 
 
 def _short(path: str, paths: Sequence[str]) -> str:

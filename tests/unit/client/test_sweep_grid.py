@@ -171,6 +171,31 @@ def test_a_path_is_shortened_to_what_tells_it_from_the_others() -> None:
     assert titled({RATE: 1e-5, "spec.environment.id": "CartPole-v1"}) == "learningRate=1e-05,id=CartPole-v1"
 
 
+@pytest.mark.parametrize(
+    ("value", "title", "folder"),
+    [
+        ({"impala": {}}, "impala", "impala"),
+        ({"ppo": {"epochs": 2, "discount": 0.9}}, "ppo(epochs=2,discount=0.9)", "ppo-epochs=2,discount=0.9"),
+        ({"entryPoint": {"module": "reinforce"}}, "reinforce", "reinforce"),
+        (
+            {"entryPoint": {"module": "reinforce", "parameters": {"learningRate": 0.01}}},
+            "reinforce(learningRate=0.01)",
+            "reinforce-learningRate=0.01",
+        ),
+        (
+            {"entryPoint": "nets:make_torso"},
+            '{"entryPoint":"nets:make_torso"}',
+            "-entryPoint-nets-make_torso-",
+        ),
+    ],
+)
+def test_an_algorithm_is_called_by_its_name_and_settings_and_one_s_own_by_its_module(
+    value: object, title: str, folder: str
+) -> None:
+    assert titled({"spec.algorithm": value}) == f"algorithm={title}"
+    assert folder_names([Point(0, {"spec.algorithm": value})]) == [f"algorithm={folder},seed=0"]
+
+
 NASTY = st.text("aA./\\ *'\"[]-é\n", max_size=5)
 
 
