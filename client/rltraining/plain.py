@@ -11,7 +11,8 @@ def progress_line(snapshot: Snapshot) -> str:
     progress = snapshot.status.progress
     parts = [f"{clock(snapshot.elapsed)}  {snapshot.phase:<9}"]
     if not progress.environment_steps:
-        return f"{parts[0]} {snapshot.message or 'waiting for the first steps'}"
+        awaited = "pods" if snapshot.phase == "Pending" else "the first steps"
+        return f"{parts[0]} {snapshot.message or f'waiting for {awaited}'}"
     parts.append(f"{count(progress.environment_steps):>9} steps")
     if progress.steps_per_second is not None:
         parts.append(f"{short(progress.steps_per_second):>5}/s")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from rltraining_api.job import RLTrainingJob
-from rltraining_api.names import LABEL_INDEX, LABEL_ROLE
+from rltraining_api.names import CONTROLLER_NAME, LABEL_INDEX, LABEL_ROLE
 from rltraining_operator.observed import Pod
 from rltraining_operator.pod_view import parse_time
 
@@ -21,6 +21,9 @@ from rltraining.snapshot import EventRow, Snapshot
 from rltraining.track import Track
 
 Objects = Mapping[str, Json]
+UNSEEN_SECONDS = 20.0
+"""An operator looks at a job at once, and another one within this time when it is down."""
+UNSEEN = "no operator has looked at this job yet: one must be installed, and watch this namespace"
 
 
 class _Closed(Exception):
@@ -62,7 +65,7 @@ class ClusterObserver:
             raise self._error
         job = self._job
         elapsed = max(0.0, ((job.status.completion_time or now) - self._began).total_seconds())
-        notice = next((trouble for trouble in self._troubles.values() if trouble), "")
+        notice = next((trouble for trouble in self._troubles.values() if trouble), _unseen(job, now))
         return self._track.snapshot(job, elapsed, self._pods, _rows(self._events, self._began), notice)
 
     def _keep(
@@ -121,9 +124,18 @@ def _start(job: RLTrainingJob) -> datetime:
     return job.status.start_time or job.metadata.creation_timestamp or datetime.now(UTC)
 
 
+def _unseen(job: RLTrainingJob, now: datetime) -> str:
+    """What to say of a job that no operator takes up."""
+    created, elsewhere = job.metadata.creation_timestamp, job.spec.run_policy.managed_by
+    if job.status.observed_generation is not None or elsewhere not in (None, CONTROLLER_NAME) or not created:
+        return ""
+    return UNSEEN if (now - created).total_seconds() > UNSEEN_SECONDS else ""
+
+
 def _rows(events: Iterable[Json], began: datetime) -> tuple[EventRow, ...]:
-    """Oldest first."""
-    rows = [
+    """Oldest first, also those from before a job was resumed."""
+    dated = [(when, event) for event in events if (when := event_time(event)) is not None]
+    return tuple(
         EventRow(
             seconds=max(0.0, (when - began).total_seconds()),
             type=str(event.get("type") or "Normal"),
@@ -131,10 +143,8 @@ def _rows(events: Iterable[Json], began: datetime) -> tuple[EventRow, ...]:
             message=str(event.get("message") or ""),
             count=event_count(event),
         )
-        for event in events
-        if (when := event_time(event)) is not None
-    ]
-    return tuple(sorted(rows, key=lambda row: row.seconds))
+        for when, event in sorted(dated, key=lambda pair: pair[0])
+    )
 
 
 def event_count(event: Json) -> int:

@@ -18,7 +18,7 @@ from rltraining.compare.row import rows
 from rltraining.compare.table import table
 from rltraining.errors import ClientError, Exit, UsageError
 from rltraining.sdk.client import RLTrainingClient
-from rltraining.sdk.errors import JobExistsError, JobNotFoundError
+from rltraining.sdk.errors import JobDeletedError, JobExistsError, JobNotFoundError
 from rltraining.sdk.waiting import typed
 from rltraining.snapshot import Snapshot
 from rltraining.sweep.board import OVER, Board, Row, row_of
@@ -71,7 +71,7 @@ def watch(client: RLTrainingClient, sweep: str, *, plain: bool) -> int:
                 shown |= {row.name: row for row in (_row(typed(change.object)) for change in update.changes)}
                 left = {item["metadata"]["name"] for item in update.objects.values()}
                 for name in shown.keys() - left:
-                    shown[name] = replace(shown[name], phase=DELETED)
+                    shown[name] = replace(shown[name], phase=DELETED, why="")
                 display.show(Board(title_of(there[0]), tuple(shown.values()), clock() - began))
                 if all(row.phase in (*OVER, DELETED) for row in shown.values()):
                     break
@@ -79,6 +79,8 @@ def watch(client: RLTrainingClient, sweep: str, *, plain: bool) -> int:
             display.close()
             typer.echo(f"the jobs go on; see how far they are with: rltrain compare {sweep}", err=True)
             return INTERRUPTED
+    if all(row.phase == DELETED for row in shown.values()):
+        raise JobDeletedError(f"all jobs of sweep {sweep} were deleted")
     typer.echo(f"\n{table(rows([of_job(job, sweep, job.metadata.name) for job in jobs(client, sweep)]))}")
     return Exit.OK if all(row.phase == "Succeeded" for row in shown.values()) else Exit.FAILED
 

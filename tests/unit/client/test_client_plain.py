@@ -28,6 +28,7 @@ def test_percent_and_restarts_are_told_when_there_are_some(snapshot: SnapshotMak
 
 
 def test_before_the_first_steps_there_is_a_reason_instead(snapshot: SnapshotMaker) -> None:
+    assert progress_line(snapshot("Pending")) == "00:03  Pending   waiting for pods"
     assert progress_line(snapshot("Starting")) == "00:03  Starting  waiting for the first steps"
     assert progress_line(snapshot("Pending", message="no memory")).endswith("no memory")
 

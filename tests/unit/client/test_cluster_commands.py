@@ -269,6 +269,41 @@ def test_watch_shows_a_job_to_its_end(api: FakeApi, job: dict[str, Any]) -> None
     assert "  steps      412,160 used for learning" in lines
 
 
+def test_events_from_before_a_job_was_resumed_stay_in_their_order(api: FakeApi, job: dict[str, Any]) -> None:
+    for name, reason, second in (("a", "Resumed", 9), ("b", "Suspended", 5), ("c", "Running", 2)):
+        event = {
+            "metadata": {"name": name},
+            "involvedObject": {"kind": "RLTrainingJob", "name": "cartpole", "uid": job["metadata"]["uid"]},
+            "reason": reason,
+            "lastTimestamp": f"2026-11-21T10:00:0{second}Z",
+        }
+        api.put("events", event)
+    api.status("cartpole", phase="Running", startTime="2026-11-21T10:00:10Z")
+    when_streams(api, 3, lambda: api.status("cartpole", phase="Succeeded", completionTime=END))
+    lines = rltrain("watch", "cartpole").output.splitlines()
+    told = [line.split()[2] for line in lines if line.startswith("00:00  Event")]
+    assert told == ["Running:", "Suspended:", "Resumed:"]
+
+
+@pytest.mark.parametrize(
+    ("status", "managed_by", "told"),
+    [
+        ({}, None, True),
+        ({}, "example.com/other", False),
+        ({"phase": "Pending", "observedGeneration": 1}, None, False),
+    ],
+)
+def test_watch_says_of_an_old_job_that_no_operator_has_looked_at_it(
+    api: FakeApi, job: dict[str, Any], status: dict[str, Any], managed_by: str | None, told: bool
+) -> None:
+    job["spec"]["runPolicy"] = {"managedBy": managed_by} if managed_by else {}
+    api.put("rltrainingjobs", job)
+    api.status("cartpole", **status)
+    when_streams(api, 3, lambda: api.status("cartpole", phase="Succeeded", completionTime=END))
+    output = rltrain("watch", "cartpole").output
+    assert ("no operator has looked at this job yet" in output) == told
+
+
 def test_a_watched_job_that_fails(api: FakeApi, job: Any) -> None:
     when_streams(
         api,

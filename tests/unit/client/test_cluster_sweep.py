@@ -190,6 +190,19 @@ def test_who_may_not_watch_is_told_so_in_a_sentence(file: Path, api: FakeApi) ->
     assert "error: ann may not watch rltrainingjobs" in result.stderr, result.output
 
 
+def test_a_sweep_that_is_deleted_while_it_is_watched_is_told_as_such(file: Path, api: FakeApi) -> None:
+    def delete() -> None:
+        for name in ("cartpole-0", "cartpole-1"):
+            api.status(name, phase="Pending", message="waiting for pod x")
+            api.remove("rltrainingjobs", name)
+
+    when_streams(api, 1, delete)
+    result = rltrain("submit", file, "--seeds", "2", "--wait")
+    assert (result.exit_code, result.stderr) == (2, "error: all jobs of sweep cartpole were deleted\n")
+    told = [line.split()[1:] for line in result.stdout.splitlines() if "Deleted" in line]
+    assert told == [["cartpole-0", "Deleted"], ["cartpole-1", "Deleted"]]
+
+
 def test_a_job_that_somebody_else_deletes_meanwhile_keeps_none_of_a_sweep(file: Path, api: FakeApi) -> None:
     rltrain("submit", file, *SWEEP)
     api.fail(
