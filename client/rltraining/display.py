@@ -68,7 +68,12 @@ class Plain:
         self._print(line)
 
     def _print(self, line: str) -> None:
-        print(line, file=self._out, flush=True)
+        try:
+            print(line, file=self._out, flush=True)
+        except BrokenPipeError:
+            raise  # nobody reads any more, as after `| head`: that ends a command
+        except OSError:
+            pass  # a full disk, or a terminal that is gone, does not stop the training
 
 
 def _without_clock(line: str) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import io
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -96,6 +97,27 @@ def test_a_job_that_was_over_before_it_could_be_stopped_is_not_called_stopped(
     status = over.status.model_copy(update={"completion_time": datetime.now(UTC)})
     over = dataclasses.replace(over, job=over.job.model_copy(update={"status": status}))
     assert shown(over) == ["00:03  Succeeded stop.environmentSteps is met"]
+
+
+class Broken(io.StringIO):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def flush(self) -> None:
+        raise OSError(self._number, "broken")  # of the class that belongs to the number
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_full_disk_below_the_lines_or_a_terminal_that_is_gone_stops_no_training(
+    snapshot: SnapshotMaker, number: int
+) -> None:
+    Plain(Broken(number)).show(snapshot())
+
+
+def test_lines_that_nobody_reads_any_more_end_the_command(snapshot: SnapshotMaker) -> None:
+    with pytest.raises(BrokenPipeError):
+        Plain(Broken(errno.EPIPE)).show(snapshot())
 
 
 def test_what_is_no_terminal_gets_lines() -> None:
