@@ -160,7 +160,10 @@ class KubernetesCluster:
         path = f"{item(KIND, key.namespace, key.name)}/status"
         patched = await self._api.patch(path, "merge", patch, {"fieldManager": FIELD_MANAGER})
         self._versions[key] = patched["metadata"]["resourceVersion"], patched.get("status")
-        self._metrics.status_written(old or {}, status, next(iter(patched["spec"]["algorithm"])))
+        algorithm = next(
+            iter(patched.get("spec", {}).get("algorithm") or ()), ""
+        )  # a job of before may have none
+        self._metrics.status_written(old or {}, status, algorithm)
         self._store.put(KIND, patched)
 
     async def emit(self, key: Key, uid: str, event: Event) -> None:

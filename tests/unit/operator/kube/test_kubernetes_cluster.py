@@ -336,20 +336,24 @@ def test_a_status_decided_by_an_older_job_is_refused() -> None:
     asyncio.run(scenario())
 
 
-def test_jobs_that_ended_are_counted_by_algorithm_and_never_by_a_users_module() -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "label"), [({"entryPoint": {"module": "my.module"}}, "entryPoint"), ({}, "")]
+)
+def test_jobs_that_ended_are_counted_by_algorithm_and_never_by_a_users_module(
+    algorithm: dict[str, Any], label: str
+) -> None:
     """A status may say `my.module`; a label of which there is one for each user's module has no bound."""
 
     async def scenario() -> None:
         async with scene() as here:
-            own = {"algorithm": {"entryPoint": {"module": "my.module"}}}
-            await here.server.put(JOB, job() | {"spec": SPEC | own})
+            await here.server.put(JOB, job() | {"spec": SPEC | {"algorithm": algorithm}})
             await here.cluster.keys()
             here.cluster.pods_synced = {}
             observed = await here.cluster.observe(KEY)
             assert observed is not None
             over = {"phase": "Succeeded", "completionTime": "2026-11-21T10:05:00Z", "algorithm": "my.module"}
             await here.cluster.patch_status(KEY, observed.uid, over)
-            labels = {"result": "Succeeded", "algorithm": "entryPoint"}
+            labels = {"result": "Succeeded", "algorithm": label}
             assert here.metrics.registry.get_sample_value("rltraining_jobs_finished_total", labels) == 1.0
 
     asyncio.run(scenario())
