@@ -33,7 +33,8 @@ from typing import Any
 Program = Callable[[list[str]], int]
 NICE = 10
 """What the command `nice` adds."""
-GIVE_WAY_TRIES = 30
+GIVE_WAY_PERIOD, GIVE_WAY_TRIES = 0.1, 30
+"""Seconds, and how often: who is not root may change the priority of a session once in this time, all users together."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ARGUMENTS_START, ARGUMENTS_END = (
     45,
@@ -183,10 +184,10 @@ def give_way() -> None:
     for _ in range(GIVE_WAY_TRIES):
         try:  # Linux may share the cores out by session first: sched(7), autogroup
             Path("/proc/self/autogroup").write_text(str(NICE))
-        except BlockingIOError:  # it takes that from one process in a tenth of a second, unless it is root
-            time.sleep(0.1)
+        except BlockingIOError:
+            time.sleep(GIVE_WAY_PERIOD)
         except OSError:
-            return
+            return  # there, sessions have no priority
         else:
             return
 
