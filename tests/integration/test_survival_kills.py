@@ -107,6 +107,30 @@ def test_a_killed_learner_goes_on_from_its_newest_checkpoint_and_samplers_find_i
 
 
 @pytest.mark.timeout(60)
+def test_a_learner_that_is_back_before_its_samplers_adds_no_point_to_the_curves(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until_ready()
+        await run.until(lambda job: job.status.checkpoint is not None)
+        for name in SAMPLERS:
+            run.kill(name, signal.SIGSTOP)
+        incarnation, checkpoint = run.points[-1]["run"], newest_checkpoint(run.cluster.workdir)
+        run.kill(LEARNER)
+        await run.until(lambda job: job.status.learner.restarts == 1)
+        await run.until(lambda job: run.pod(LEARNER).ready)
+        await asyncio.sleep(1.0)  # several times as long as it waits for a batch
+        assert {point["run"] for point in run.points} == {incarnation}
+
+        for name in SAMPLERS:
+            run.kill(name, signal.SIGCONT)
+        await eventually(lambda: run.points[-1]["run"] != incarnation)
+        fresh = next(point for point in run.points if point["run"] != incarnation)
+        assert fresh["environmentSteps"] > checkpoint
+        await run.finish()
+
+    train(small_job(sampler={"replicas": 2}), scenario)
+
+
+@pytest.mark.timeout(60)
 def test_sigterm_ends_a_sampler_within_a_second_and_a_learner_after_a_checkpoint(train: Train) -> None:
     async def scenario(run: Run) -> None:
         await run.until_ready()

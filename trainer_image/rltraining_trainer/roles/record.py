@@ -94,7 +94,8 @@ class RunRecord:
         self._live.look(now)
         self.progress.set_stop(self._live.stop)
         self.stop_reason = self.progress.check(now).reason
-        if self.begun and (now >= self._next_metrics or self.stop_reason):  # curves end where the run ends
+        due = now >= self._next_metrics and self._moment() != self._curves_from
+        if self.begun and (due or self.stop_reason):  # curves end where the run ends
             self._next_metrics = now + METRICS_PERIOD
             self._write_metrics(terms or {}, now)
 
@@ -241,6 +242,7 @@ class RunRecord:
         _LOG.info("went on from checkpoint %s", uri)
 
     def _open_metrics(self, resume_step: int | None) -> MetricsWriter:
+        self._curves_from = self._moment()  # of which there is nothing to tell yet
         run_id = f"{self._run_id}+{self._times_back}" if self._times_back else self._run_id
         return MetricsWriter(self._output, run_id=run_id, resume_step=resume_step)
 
