@@ -80,6 +80,8 @@ def _load(text: str) -> Iterator[Any]:
         ) from None
     except yaml.MarkedYAMLError as error:
         raise YamlError(_sentence(error, text)) from None
+    except RecursionError:
+        raise YamlError("lists or objects within each other go too deep") from None
 
 
 def _sentence(error: yaml.MarkedYAMLError, text: str) -> str:

@@ -51,6 +51,7 @@ def test_a_sweep_outlives_a_run_that_fails_and_goes_on_after_ctrl_c(tmp_path: Pa
     assert (sweep / FAILS[0] / "status.json").read_bytes() == over, "what is over is left as it is"
     assert (sweep / LEARNS[1] / "policy" / "policy.json").is_file()
     assert (sweep / LEARNS[1] / "logs" / "rltrain.log").is_file()
+    assert all((sweep / name / "learning_curve.png").is_file() for name in LEARNS)
 
     assert "id             RUNS   FAILED" in ended.out
     points = json.loads((sweep / "comparison.json").read_text())["points"]

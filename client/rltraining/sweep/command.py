@@ -89,7 +89,7 @@ def _execute(folder: Path, options: single.Options) -> int:
     if execution.signal is not None and not over:
         typer.echo(f"\nStopped: {board.counts}. Go on:  rltrain run {shlex.quote(shown(folder))} --resume")
     sys.stdout.flush()
-    for path, last in execution.ended:
+    for path, last in execution.undrawn:
         single.draw(last, path)
     if compared:
         keep(folder, compared)

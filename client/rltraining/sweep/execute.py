@@ -12,6 +12,7 @@ from pathlib import Path
 from rltraining_operator.local import SharedRuntime, WarmRuntime
 
 from rltraining import workdir
+from rltraining.curve import CURVE_FILE
 from rltraining.errors import ClientError
 from rltraining.jobfile import JobFile, load
 from rltraining.log_file import logging_to
@@ -32,8 +33,8 @@ class Execution:
         """Raises UsageError where the folder holds no sweep that can be read."""
         self.signal: int | None = None
         """The one that has stopped it."""
-        self.ended: list[tuple[Path, Snapshot]] = []
-        """What has run now: folder and last snapshot."""
+        self.undrawn: list[tuple[Path, Snapshot]] = []
+        """What has ended and has no picture of its curve yet: folder and last snapshot."""
         self._folder = folder
         self._display = display
         self._began = time.monotonic()
@@ -45,6 +46,8 @@ class Execution:
             self._title = self._title or title_of(job)
             self._code = JobFile(job).code_folder  # all come from one manifest
             self._rows[name] = stored_row(name, job)
+            if self._rows[name].phase in OVER and not (folder / name / CURVE_FILE).exists():
+                self.undrawn.append((folder / name, Snapshot(job, 0.0)))  # this process was killed, then
 
     @property
     def board(self) -> Board:
@@ -82,7 +85,7 @@ class Execution:
         with workdir.held(folder, "resume"), logging_to(folder / "logs" / "rltrain.log"):
             file = load(str(folder / JOB_FILE))
             last = await train_on(runtime, interrupt, file, folder, show)
-        self.ended.append((folder, last))
+        self.undrawn.append((folder, last))
 
     def _show(self, row: Row) -> None:
         self._rows[row.name] = row

@@ -22,6 +22,7 @@ from rltraining.sweep import folder as sweep_folder
 from rltraining.sweep.board import Board, Row, point_of, row_of
 from rltraining.sweep.command import keep
 from rltraining.sweep.display import Lines, render
+from rltraining.sweep.execute import Execution
 from rltraining.sweep.plan import Request, plan
 
 NAMES = ["seed=0", "seed=1", "seed=2"]
@@ -108,6 +109,16 @@ def test_the_newest_of_the_runs_may_be_a_sweep(
     assert workdir.newest(None) == folder
     with pytest.raises(UsageError):
         workdir.newest("cartpole")
+
+
+def test_what_was_over_when_rltrain_was_killed_still_gets_its_picture(swept: Path) -> None:
+    status = {"phase": "Succeeded", "completionTime": "2026-11-21T01:43:00Z"}
+    over = load(str(swept / "seed=0" / "job.yaml")).job.to_dict() | {"status": status}
+    for name in NAMES[:2]:
+        (swept / name / "status.json").write_text(json.dumps(over))
+    (swept / "seed=0" / "learning_curve.png").write_bytes(b"drawn")
+    execution = Execution(swept, Lines(io.StringIO()))
+    assert [path.name for path, _ in execution.undrawn] == ["seed=1"]
 
 
 def board(*rows: Row, elapsed: float = 5.0) -> Board:

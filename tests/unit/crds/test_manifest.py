@@ -137,6 +137,7 @@ PROBLEMS = {
     ("{id: CartPole-v1}", "&a {id: CartPole-v1, kwargs: *a}"): (
         "cannot be written as JSON: Circular reference detected"
     ),
+    ("{id: CartPole-v1}", "[" * 5000 + "]" * 5000): "lists or objects within each other go too deep",
 }
 
 
