@@ -106,6 +106,8 @@ def test_a_full_disk_costs_points_and_is_told_once(
 ) -> None:
     writer = MetricsWriter(str(small_disk), run_id="a", resume_step=None)
     writer.write(1, {"loss": 1.0}, 0.0)
+    while not any(b"loss" in file.read_bytes() for file in small_disk.glob("tensorboard/*")):
+        time.sleep(0.001)  # its thread has written both files, before the disk is full
     ballast = small_disk / "ballast"
     fill(ballast)
     os.truncate(ballast, ballast.stat().st_size - 16384)  # room for some points
