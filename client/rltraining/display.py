@@ -7,7 +7,7 @@ import time
 from typing import Protocol, TextIO
 
 from rltraining.curve import terminal
-from rltraining.plain import event_line, phase_line, progress_line
+from rltraining.plain import event_line, phase_line, print_line, progress_line
 from rltraining.snapshot import EventRow, Snapshot
 
 LINE_SECONDS = 2.0
@@ -68,12 +68,7 @@ class Plain:
         self._print(line)
 
     def _print(self, line: str) -> None:
-        try:
-            print(line, file=self._out, flush=True)
-        except BrokenPipeError:
-            raise  # nobody reads any more, as after `| head`: that ends a command
-        except OSError:
-            pass  # a full disk, or a terminal that is gone, does not stop the training
+        print_line(line, self._out)
 
 
 def _without_clock(line: str) -> str:

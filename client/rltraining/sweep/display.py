@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rltraining.plain import print_line
 from rltraining.sweep.board import OVER, WAITING, Board, Row
 from rltraining.units import clock, count, decimal
 from rltraining.view import PHASE_STYLES
@@ -55,7 +56,7 @@ class Lines:
         pass
 
     def _print(self, text: str) -> None:
-        print(text, file=self._out, flush=True)
+        print_line(text, self._out)
 
 
 class Live:

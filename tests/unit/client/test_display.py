@@ -10,6 +10,8 @@ from signal import SIGINT
 import pytest
 from rltraining.display import Picture, Plain, choose
 from rltraining.snapshot import EventRow, PodRow, Snapshot
+from rltraining.sweep.board import Board, row_of
+from rltraining.sweep.display import Lines
 from rltraining_api.curve import CurvePoint
 
 SnapshotMaker = Callable[..., Snapshot]
@@ -113,6 +115,7 @@ def test_a_full_disk_below_the_lines_or_a_terminal_that_is_gone_stops_no_trainin
     snapshot: SnapshotMaker, number: int
 ) -> None:
     Plain(Broken(number)).show(snapshot())
+    Lines(Broken(number)).show(Board("a sweep", (row_of("seed=0", snapshot()),), 0.0))
 
 
 def test_lines_that_nobody_reads_any_more_end_the_command(snapshot: SnapshotMaker) -> None:
