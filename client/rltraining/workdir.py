@@ -109,6 +109,11 @@ def check(folder: Path, mode: Mode) -> None:
         raise UsageError(
             f"--workdir {folder}: holds a {JOB_FILE} of yours, which a run would replace: name another"
         )
+    if not holds_run(folder) and newest_checkpoint(folder) is not None:
+        raise UsageError(
+            f"--workdir {folder}: holds checkpoints of a run that has no {JOB_FILE}, and a new run would go on from them: "
+            "delete them, or name another folder"
+        )
 
 
 @contextmanager

@@ -45,6 +45,15 @@ def test_a_job_file_of_the_users_own_is_neither_a_run_nor_ever_replaced(
         workdir.check(tmp_path, mode)
 
 
+@pytest.mark.parametrize("mode", ["new", "overwrite"])
+def test_checkpoints_without_their_run_are_never_gone_on_with(tmp_path: Path, mode: workdir.Mode) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    workdir.check(tmp_path, mode)
+    (tmp_path / "checkpoints" / "step-000000031964").mkdir()
+    with pytest.raises(UsageError, match=r"holds checkpoints of a run that has no job\.yaml"):
+        workdir.check(tmp_path, mode)
+
+
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
