@@ -9,6 +9,7 @@ from typing import Any
 from rltraining_api.curve import CurvePoint
 
 from rltraining.units import short
+from rltraining.whole_file import whole
 
 TICKS = 4
 CURVE_FILE = "learning_curve.png"
@@ -50,7 +51,8 @@ def png(points: Sequence[CurvePoint], path: Path, *, title: str, goal: float | N
     _panel(axes[1], [point.seconds for point in points], returns, "seconds of training", goal)
     axes[0].xaxis.set_major_formatter(lambda value, _: short(value))
     axes[0].set_ylabel("mean return of training episodes")
-    figure.savefig(path)
+    with whole(path) as fresh:
+        figure.savefig(fresh)
 
 
 def _panel(axes: Any, x: Sequence[float], y: Sequence[float], label: str, goal: float | None) -> None:

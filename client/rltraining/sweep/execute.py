@@ -23,7 +23,7 @@ from rltraining.sweep.board import OVER, WAITING, Board, Row, row_of, stored_row
 from rltraining.sweep.display import SweepDisplay
 from rltraining.sweep.folder import RUNTIME_LOG, run_names
 from rltraining.sweep.plan import title_of
-from rltraining.workdir import JOB_FILE
+from rltraining.workdir import JOB_FILE, STATUS_FILE
 
 
 class Execution:
@@ -46,8 +46,8 @@ class Execution:
             self._title = self._title or title_of(job)
             self._code = JobFile(job).code_folder  # all come from one manifest
             self._rows[name] = stored_row(name, job)
-            if self._rows[name].phase in OVER and not (folder / name / CURVE_FILE).exists():
-                self.undrawn.append((folder / name, Snapshot(job, 0.0)))  # this process was killed, then
+            if self._rows[name].phase in OVER and not _is_drawn(folder / name):
+                self.undrawn.append((folder / name, Snapshot(job, 0.0)))  # the sweep was killed before that
 
     @property
     def board(self) -> Board:
@@ -90,6 +90,12 @@ class Execution:
     def _show(self, row: Row) -> None:
         self._rows[row.name] = row
         self._display.show(self.board)
+
+
+def _is_drawn(folder: Path) -> bool:
+    """Whether the picture of a run that is over shows all of it."""
+    picture = folder / CURVE_FILE
+    return picture.exists() and picture.stat().st_mtime_ns >= (folder / STATUS_FILE).stat().st_mtime_ns
 
 
 @asynccontextmanager

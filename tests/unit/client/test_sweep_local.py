@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -114,11 +115,15 @@ def test_the_newest_of_the_runs_may_be_a_sweep(
 def test_what_was_over_when_rltrain_was_killed_still_gets_its_picture(swept: Path) -> None:
     status = {"phase": "Succeeded", "completionTime": "2026-11-21T01:43:00Z"}
     over = load(str(swept / "seed=0" / "job.yaml")).job.to_dict() | {"status": status}
-    for name in NAMES[:2]:
+    for name in NAMES:
         (swept / name / "status.json").write_text(json.dumps(over))
-    (swept / "seed=0" / "learning_curve.png").write_bytes(b"drawn")
+    for name, seconds in (("seed=0", 0), ("seed=2", -1)):  # the last one is of before it went on
+        picture = swept / name / "learning_curve.png"
+        picture.write_bytes(b"drawn")
+        then = (swept / name / "status.json").stat().st_mtime + seconds
+        os.utime(picture, (then + 0.1, then + 0.1))
     execution = Execution(swept, Lines(io.StringIO()))
-    assert [path.name for path, _ in execution.undrawn] == ["seed=1"]
+    assert [path.name for path, _ in execution.undrawn] == ["seed=1", "seed=2"]
 
 
 def board(*rows: Row, elapsed: float = 5.0) -> Board:
