@@ -22,7 +22,7 @@ from rltraining.track import Track
 
 Objects = Mapping[str, Json]
 UNSEEN_SECONDS = 20.0
-"""An operator looks at a job at once, and another one within this time when it is down."""
+"""An operator looks at a job at once, and by default another one within this time when it is down."""
 UNSEEN = "no operator has looked at this job yet: one must be installed, and watch this namespace"
 
 
