@@ -43,7 +43,11 @@ ASYNC_STEPS = {
 SYNC_STEPS = {"cartpole-a2c": 100_000, "cartpole-ppo": 30_000, "pendulum-ppo": 10_000}
 """Environment steps of about a second of training."""
 ATARI = ("environment.numEnvs=2", "environment.maxEpisodeSteps=20", "sampler.replicas=1")
-APEX_OF_ATARI = ("algorithm.dqnApex.batchSize=16", "algorithm.dqnApex.replay.minimum=200")
+APEX_OF_ATARI = tuple(
+    f"algorithm.dqnApex.{setting}"
+    for setting in ("batchSize=16", "replay.minimum=200", "replay.samplesPerInsert=1")
+)
+"""Samplers wait for the learner: else 600 steps may be over before it has drawn often enough to send priorities back."""
 
 
 @dataclass(frozen=True)
