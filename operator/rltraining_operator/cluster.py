@@ -12,6 +12,8 @@ from rltraining_operator.observed import Observed, Pod
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON; never written to."""
+Awaited = Literal["awaited"]
+"""The first answer is still to come."""
 
 
 class Key(NamedTuple):
@@ -53,8 +55,9 @@ class Cluster(Protocol):
     async def observe(self, key: Key) -> Observed | None:
         """The job with all its children as they are now; None when there is no such job."""
 
-    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | None:
-        """What a learner says of itself (`GET /v1/status`); None when it does not answer within a second or two."""
+    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | Awaited | None:
+        """What a learner says of itself (`GET /v1/status`); None when it does not answer within a second or two, and
+        `"awaited"` while that is not known of one that was not asked before."""
 
     async def create(self, key: Key, child: Manifest) -> None:
         """Create a child of the job. One of that name being there already is fine."""

@@ -52,6 +52,8 @@ class Observed:
     """What a missing Secret is made of, in hexadecimal: the token it held before, else fresh randomness."""
     report: LearnerReport | None = None
     """What the first learner says of itself, if it runs, was asked and has answered."""
+    awaited: bool = False
+    """Whether it was asked for the first time, by this operator, and it is not known yet if it answers."""
     refusal: Refusal | None = None
     """What the cluster has refused to make in this pass."""
 

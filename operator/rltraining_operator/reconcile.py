@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
+from rltraining_api.contract import LearnerReport
+
 from rltraining_operator.cluster import Cluster, Event, Key, Manifest
 from rltraining_operator.errors import ClusterError, NameTakenError, NotFoundError, RejectedError
 from rltraining_operator.observed import Observed
@@ -70,8 +72,10 @@ async def _with_report(cluster: Cluster, observed: Observed) -> Observed:
     pod, token = observed.first_learner, observed.token
     if pod is None or not pod.running or not token:
         return observed
-    report = await cluster.learner_report(pod, token)
-    return observed if report is None else replace(observed, report=report)
+    answer = await cluster.learner_report(pod, token)
+    if isinstance(answer, LearnerReport):
+        return replace(observed, report=answer)
+    return replace(observed, awaited=answer is not None)
 
 
 async def _act(cluster: Cluster, key: Key, observed: Observed, made: Plan) -> Refusal | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from rltraining_api.contract import LearnerReport
+from rltraining_api.contract import HTTP_PORT, LearnerReport
 from rltraining_api.curve import joined
 from rltraining_api.status import Status
 
@@ -15,8 +15,14 @@ from rltraining_operator.failures import TEXT_MAX
 from rltraining_operator.members import report_of_first_learner
 from rltraining_operator.observed import Observed
 from rltraining_operator.settings import UNREACHABLE_SECONDS, Settings
+from rltraining_operator.trouble import Trouble
 
 WARNINGS_MAX = 32
+UNREACHABLE = Trouble(
+    "LearnerUnreachable",
+    f"the learner is ready, but does not answer the operator on port {HTTP_PORT}, so its progress is not known: "
+    "look for a NetworkPolicy, or a service mesh, that keeps the operator's pods out",
+)
 
 
 def report_due_at(status: Status, settings: Settings) -> datetime | None:
@@ -68,8 +74,13 @@ def take_report(
 
 
 def is_unreachable(observed: Observed, now: datetime, settings: Settings) -> bool:
-    """Whether the first learner is ready, was asked and has not answered, now and for a while."""
+    """Whether the first learner is ready, was asked and has not answered, now and for a while.
+
+    An operator that comes back after such a while does not know it before it has asked: what was said stands."""
     status, pod = observed.status, observed.first_learner
+    if observed.awaited:
+        said = Conditions(status.conditions, observed.generation, now).get("Progressing")
+        return said is not None and said.reason == UNREACHABLE.reason
     asked = pod is not None and pod.ready and pod.running and is_report_due(status, now, settings)
     if pod is None or not asked or observed.report is not None:
         return False

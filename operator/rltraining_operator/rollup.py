@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from rltraining_api.contract import HTTP_PORT
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import ROLES, Role, role_selector
 from rltraining_api.status import Phase, RoleStatus, SamplerStatus, Status
@@ -17,17 +16,11 @@ from rltraining_operator.members import Moves, is_done
 from rltraining_operator.observed import Observed
 from rltraining_operator.outcome import Outcome
 from rltraining_operator.refusals import Refusal
-from rltraining_operator.reports import is_unreachable, take_report
+from rltraining_operator.reports import UNREACHABLE, is_unreachable, take_report
 from rltraining_operator.settings import STALL_SECONDS, Settings
 from rltraining_operator.trouble import WAITING, Trouble, find_trouble
 
 NO_PODS = RoleStatus(summary="0/0")
-
-UNREACHABLE = Trouble(
-    "LearnerUnreachable",
-    f"the learner is ready, but does not answer the operator on port {HTTP_PORT}, so its progress is not known: "
-    "look for a NetworkPolicy, or a service mesh, that keeps the operator's pods out",
-)
 
 
 @dataclass(frozen=True)
@@ -72,7 +65,7 @@ def roll_up(
     trouble = find_trouble(job, observed, tally, made.refusal, now)
     if trouble.reason in ("", WAITING) and not over and is_unreachable(observed, now, settings):
         trouble = UNREACHABLE
-    conditions = _conditions(taken.conditions, job, made, taken.status, phase, trouble, now)
+    conditions = _conditions(taken.conditions, job, observed, made, taken.status, phase, trouble, now)
     return taken.status.model_copy(
         update={
             "phase": phase,
@@ -164,6 +157,7 @@ def _message(made: Decisions, phase: Phase, trouble: Trouble) -> str:
 def _conditions(
     conditions: Conditions,
     job: RLTrainingJob,
+    observed: Observed,
     made: Decisions,
     status: Status,
     phase: Phase,
@@ -183,7 +177,7 @@ def _conditions(
         conditions = conditions.set("ReplicaFailure", True, made.refusal.reason, made.refusal.sentence)
     elif conditions.get("ReplicaFailure"):
         conditions = conditions.set("ReplicaFailure", False, "Accepted")
-    conditions = _progressing(conditions, status, phase, trouble, made, now)
+    conditions = _progressing(conditions, observed, status, phase, trouble, made, now)
     if (outcome := made.outcome) is not None:
         conditions = conditions.set(outcome.target, True, outcome.reason, outcome.message)
         if made.over:
@@ -217,7 +211,13 @@ def _ready(
 
 
 def _progressing(
-    conditions: Conditions, status: Status, phase: Phase, trouble: Trouble, made: Decisions, now: datetime
+    conditions: Conditions,
+    observed: Observed,
+    status: Status,
+    phase: Phase,
+    trouble: Trouble,
+    made: Decisions,
+    now: datetime,
 ) -> Conditions:
     if made.outcome is not None or status.progress_time is None:
         return conditions.set("Progressing", False, "Finished" if made.outcome else "Suspended")
@@ -225,6 +225,8 @@ def _progressing(
         return conditions.set("Progressing", "Unknown", trouble.reason, trouble.sentence)
     if now < stalls_at(status.progress_time):
         return conditions.set("Progressing", True, "Training" if phase == "Running" else phase)
+    if observed.awaited and conditions.get("Progressing"):
+        return conditions  # an operator that was away: the learner's answer, which is on its way, tells it
     since = f"no progress since {status.progress_time:%Y-%m-%dT%H:%M:%SZ}"
     message = f"{since}: {trouble.sentence}" if trouble.sentence else since
     return conditions.set("Progressing", False, "Stalled", message)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rltraining_api.contract import HTTP_PORT, STATUS_PATH, LearnerReport
 
 from rltraining_operator import http
-from rltraining_operator.cluster import Key
+from rltraining_operator.cluster import Awaited, Key
 from rltraining_operator.observed import Pod
 
 ANSWER_SECONDS = 2.0
@@ -22,6 +22,7 @@ FRESH_SECONDS = 1.0
 """An answer of this age is not asked for again: the pass that it brings about uses it."""
 PARALLEL = 128
 FORGET_SECONDS = 600.0
+NEVER = float("-inf")
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 @dataclass
 class _Learner:
     report: LearnerReport | None = None
-    heard: float = float("-inf")
+    heard: float = NEVER
     """When the question was over, answered or not; monotonic seconds."""
     asking: asyncio.Task[None] | None = None
     unread: bool = False
@@ -46,14 +47,14 @@ class Reports:
         self._learners: dict[str, _Learner] = {}
         self._slots = asyncio.Semaphore(PARALLEL)
 
-    def newest(self, pod: Pod, token: str) -> LearnerReport | None:
+    def newest(self, pod: Pod, token: str) -> LearnerReport | Awaited | None:
         """What it said last; None when it did not answer. Asks again, in the background, when that is a while ago."""
         learner = self._learners.setdefault(pod.uid, _Learner())
         fresh = learner.unread or time.monotonic() - learner.heard <= FRESH_SECONDS
         learner.unread = False
         if learner.asking is None and not fresh:
             learner.asking = asyncio.create_task(self._ask(learner, pod, token))
-        return learner.report
+        return learner.report if learner.heard > NEVER else "awaited"
 
     async def _ask(self, learner: _Learner, pod: Pod, token: str) -> None:
         metadata = pod.raw["metadata"]

@@ -58,6 +58,8 @@ class World:
     """Reason and message."""
     unreachable: bool = False
     """Whether no learner answers the operator."""
+    awaited: bool = False
+    """Whether the operator has just begun, and waits for the learner's first answer."""
     refuses: Callable[[dict[str, Any]], Refusal | None] = lambda child: None
     """What the cluster will not make, and why."""
     refused: list[Refusal] = field(default_factory=list)
@@ -76,8 +78,8 @@ class World:
         job, raw = _as_told([self.job, [*self.pods.values(), *self.others.values()]])
         observed = Observed.of(job, raw, "ab" * 32)
         first = observed.first_learner
-        if first is None or self.unreachable:
-            return observed
+        if first is None or self.unreachable or self.awaited:
+            return replace(observed, awaited=self.awaited)
         starting = report(0, "Starting") if first.running else None
         return replace(observed, report=self.reports.get(first.name, starting))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from operator_world import LEARNER, SAMPLER_0, START, World, make_world, report
 from rltraining_api.contract import LearnerReport
-from rltraining_operator.cluster import Event, Key, Manifest, Ref
+from rltraining_operator.cluster import Awaited, Event, Key, Manifest, Ref
 from rltraining_operator.engine import Engine
 from rltraining_operator.errors import NameTakenError, NotFoundError, RejectedError, UnavailableError
 from rltraining_operator.observed import Observed, Pod
@@ -33,11 +34,13 @@ class RecordingCluster:
 
     async def observe(self, key: Key) -> Observed | None:
         self._note(f"observe {key.name}")
-        return self.world.observe() if key == KEY and not self.world.job_deleted else None
+        if key != KEY or self.world.job_deleted:
+            return None
+        return replace(self.world.observe(), report=None, awaited=False)  # `learner_report` is to be asked
 
-    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | None:
+    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | Awaited | None:
         self._note(f"report {pod.name} {token[:4]}")
-        return self.world.reports.get(pod.name)
+        return "awaited" if self.world.awaited else self.world.reports.get(pod.name)
 
     async def create(self, key: Key, child: Manifest) -> None:
         self._note(f"create {child['kind']} {child['metadata']['name']}")
@@ -106,6 +109,18 @@ def test_the_learner_is_asked_with_the_token() -> None:
     one_pass(cluster)
     assert f"report {LEARNER} abab" in cluster.calls
     assert cluster.world.status.progress.environment_steps == 7
+
+
+def test_an_operator_that_was_away_waits_for_the_learners_first_answer() -> None:
+    cluster = RecordingCluster(make_world().up().after(6).say(report(7)))
+    one_pass(cluster)
+    cluster.world.after(1000).awaited = True
+    one_pass(cluster)
+    assert cluster.world.condition("Progressing") == ("True", "Training")
+    cluster.world.awaited = False
+    cluster.world.reports.clear()
+    one_pass(cluster)
+    assert cluster.world.condition("Progressing") == ("Unknown", "LearnerUnreachable")
 
 
 def test_only_the_first_of_several_learners_is_asked() -> None:

@@ -9,7 +9,7 @@ import pytest
 from operator_world import LEARNER, SAMPLER_0, World, make_world, report, words
 from rltraining_operator.errors import NameTakenError, RejectedError
 from rltraining_operator.refusals import Refusal, read_refusal
-from rltraining_operator.settings import START_SECONDS, UNREACHABLE_SECONDS
+from rltraining_operator.settings import STALL_SECONDS, START_SECONDS, UNREACHABLE_SECONDS
 
 MEMORY = "0/3 nodes are available: 3 Insufficient memory."
 UNBOUND = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
@@ -152,6 +152,41 @@ def test_a_learner_that_does_not_answer_is_said_to_be_unreachable() -> None:
     world.unreachable = False
     world.say(report(9)).settle()
     assert (world.condition("Progressing"), world.status.message) == (("True", "Training"), "")
+
+
+@pytest.mark.parametrize("away", [UNREACHABLE_SECONDS + 1, STALL_SECONDS + 1])
+def test_an_operator_that_was_away_says_nothing_before_the_learner_could_answer(away: float) -> None:
+    world = make_world().up().say(report(5))
+    world.settle()
+    told = list(world.events)
+    world.awaited = True
+    world.after(away).settle()
+    assert (world.condition("Progressing"), world.status.message) == (("True", "Training"), "")
+    world.awaited = False
+    world.say(report(9)).settle()
+    assert world.condition("Progressing") == ("True", "Training")
+    assert world.events == told
+
+
+@pytest.mark.parametrize(
+    ("silent", "said"),
+    [(True, ("Unknown", "LearnerUnreachable")), (False, ("False", "Stalled"))],
+)
+def test_what_was_said_stands_until_another_operator_knows_better(
+    silent: bool, said: tuple[str, str]
+) -> None:
+    world = make_world().up().say(report(5))
+    world.settle()
+    world.unreachable = silent
+    world.after(STALL_SECONDS).settle()
+    assert world.condition("Progressing") == said
+    writes = world.writes
+    world.awaited = True
+    world.after(1000).settle()
+    assert (world.condition("Progressing"), world.writes) == (said, writes)
+    world.awaited = False
+    world.after(1).settle()
+    assert world.condition("Progressing") == said
 
 
 def test_trouble_goes_away_with_its_cause() -> None:

@@ -43,17 +43,41 @@ def test_the_pass_that_an_answer_brings_about_uses_it_however_late_it_comes(
         reports, marked = Reports(), list[Key]()
         reports.mark = marked.append
 
-        def steps() -> int | None:
+        def steps() -> int | str | None:
             report = reports.newest(POD, "token")
-            return report.progress.environment_steps if report else None
+            return report.progress.environment_steps if isinstance(report, LearnerReport) else report
 
         for due in range(1, 4):
-            assert steps() == (due - 1 or None), "an answer that no pass has seen has grown old"
+            assert steps() == (due - 1 or "awaited"), "an answer that no pass has seen has grown old"
             await until(lambda due=due: len(marked) == due)
             now[0] += 2.0  # other jobs have gone before
             assert steps() == due, "the newest answer"
             await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
             now[0] += 8.0
         assert marked == [Key("default", "demo")] * 3
+
+    asyncio.run(scenario())
+
+
+def test_a_learner_is_awaited_until_it_has_failed_to_answer_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    async def silence(pod: Pod, token: str) -> None:
+        now[0] += 2.0
+
+    monkeypatch.setattr(reports_module, "_ask", silence)
+    monkeypatch.setattr(reports_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def scenario() -> None:
+        reports, marked = Reports(), list[Key]()
+        reports.mark = marked.append
+        assert reports.newest(POD, "token") == "awaited"
+        assert reports.newest(POD, "token") == "awaited", "still being asked"
+        await until(lambda: now[0] > 0)
+        assert reports.newest(POD, "token") is None
+        now[0] += 10.0
+        assert reports.newest(POD, "token") is None, "asked again: known to be silent"
+        assert marked == []
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
 
     asyncio.run(scenario())
