@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from rltraining_api.contract import HTTP_PORT, LearnerReport
+from rltraining_api.contract import LearnerReport
 from rltraining_api.curve import joined
 from rltraining_api.status import Status
 
@@ -15,14 +15,9 @@ from rltraining_operator.failures import TEXT_MAX
 from rltraining_operator.members import report_of_first_learner
 from rltraining_operator.observed import Observed
 from rltraining_operator.settings import UNREACHABLE_SECONDS, Settings
-from rltraining_operator.trouble import Trouble
+from rltraining_operator.trouble import UNREACHABLE
 
 WARNINGS_MAX = 32
-UNREACHABLE = Trouble(
-    "LearnerUnreachable",
-    f"the learner is ready, but does not answer the operator on port {HTTP_PORT}, so its progress is not known: "
-    "look for a NetworkPolicy, or a service mesh, that keeps the operator's pods out",
-)
 
 
 def report_due_at(status: Status, settings: Settings) -> datetime | None:

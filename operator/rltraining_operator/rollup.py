@@ -16,9 +16,9 @@ from rltraining_operator.members import Moves, is_done
 from rltraining_operator.observed import Observed
 from rltraining_operator.outcome import Outcome
 from rltraining_operator.refusals import Refusal
-from rltraining_operator.reports import UNREACHABLE, is_unreachable, take_report
+from rltraining_operator.reports import is_unreachable, take_report
 from rltraining_operator.settings import STALL_SECONDS, Settings
-from rltraining_operator.trouble import WAITING, Trouble, find_trouble
+from rltraining_operator.trouble import UNREACHABLE, WAITING, Trouble, find_trouble
 
 NO_PODS = RoleStatus(summary="0/0")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from rltraining_api.contract import HTTP_PORT
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import ROLES, claim_name, pod_name
 
@@ -48,6 +49,13 @@ class Trouble:
 
     reason: str = ""
     sentence: str = ""
+
+
+UNREACHABLE = Trouble(
+    "LearnerUnreachable",
+    f"the learner is ready, but does not answer the operator on port {HTTP_PORT}, so its progress is not known: "
+    "look for a NetworkPolicy, or a service mesh, that keeps the operator's pods out",
+)
 
 
 def find_trouble(
