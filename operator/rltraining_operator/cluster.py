@@ -13,7 +13,7 @@ from rltraining_operator.observed import Observed, Pod
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON; never written to."""
 Awaited = Literal["awaited"]
-"""The first answer is still to come."""
+"""The first answer, or the first in a while, is still to come."""
 
 
 class Key(NamedTuple):
@@ -57,7 +57,7 @@ class Cluster(Protocol):
 
     async def learner_report(self, pod: Pod, token: str) -> LearnerReport | Awaited | None:
         """What a learner says of itself (`GET /v1/status`); None when it does not answer within a second or two, and
-        `"awaited"` while that is not known of one that was not asked before."""
+        `"awaited"` while that is not known of one that was not asked lately."""
 
     async def create(self, key: Key, child: Manifest) -> None:
         """Create a child of the job. One of that name being there already is fine."""

@@ -53,7 +53,7 @@ class Observed:
     report: LearnerReport | None = None
     """What the first learner says of itself, if it runs, was asked and has answered."""
     awaited: bool = False
-    """Whether it was asked for the first time, by this operator, and it is not known yet if it answers."""
+    """Whether it was asked for the first time, or the first time in a while, and it is not known yet if it answers."""
     refusal: Refusal | None = None
     """What the cluster has refused to make in this pass."""
 

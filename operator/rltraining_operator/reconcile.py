@@ -51,7 +51,7 @@ async def reconcile(cluster: Cluster, key: Key, clock: Clock, settings: Settings
             again = await cluster.observe(key)
             if again is None or again.uid != observed.uid or again.job is None:
                 return 0.0  # deleted, or replaced by another of its name: seen anew
-            observed, job = again, again.job
+            observed, job = replace(again, report=observed.report, awaited=observed.awaited), again.job
             made = plan(job, observed, clock(), settings)
         if refusal is None:
             refusal = await _act(cluster, key, observed, made)

@@ -73,12 +73,12 @@ def is_unreachable(observed: Observed, now: datetime, settings: Settings) -> boo
 
     An operator that comes back after such a while does not know it before it has asked: what was said stands."""
     status, pod = observed.status, observed.first_learner
-    if observed.awaited:
-        said = Conditions(status.conditions, observed.generation, now).get("Progressing")
-        return said is not None and said.reason == UNREACHABLE.reason
     asked = pod is not None and pod.ready and pod.running and is_report_due(status, now, settings)
     if pod is None or not asked or observed.report is not None:
         return False
+    if observed.awaited:
+        said = Conditions(status.conditions, observed.generation, now).get("Progressing")
+        return said is not None and said.reason == UNREACHABLE.reason
     since = (status.report_time, status.progress_time, pod.ready_at)
     last = max((when for when in since if when is not None), default=now)
     return now - last >= timedelta(seconds=UNREACHABLE_SECONDS)

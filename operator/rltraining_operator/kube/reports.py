@@ -20,9 +20,10 @@ ANSWER_SECONDS = 2.0
 """A learner that takes longer does not answer."""
 FRESH_SECONDS = 1.0
 """An answer of this age is not asked for again: the pass that it brings about uses it."""
+OLD_SECONDS = 30.0
+"""An answer of this age tells nothing of now: this operator did not lead, or stood still."""
 PARALLEL = 128
 FORGET_SECONDS = 600.0
-NEVER = float("-inf")
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +31,17 @@ log = logging.getLogger(__name__)
 @dataclass
 class _Learner:
     report: LearnerReport | None = None
-    heard: float = NEVER
+    heard: float = float("-inf")
     """When the question was over, answered or not; monotonic seconds."""
     asking: asyncio.Task[None] | None = None
     unread: bool = False
     """Whether it is news that no pass has seen. Asked again when that pass comes late, it would say what only the next
     one uses, and so on: each would use what is old."""
+
+    @property
+    def age(self) -> float:
+        """Seconds since the question was over."""
+        return time.monotonic() - self.heard
 
 
 class Reports:
@@ -50,20 +56,19 @@ class Reports:
     def newest(self, pod: Pod, token: str) -> LearnerReport | Awaited | None:
         """What it said last; None when it did not answer. Asks again, in the background, when that is a while ago."""
         learner = self._learners.setdefault(pod.uid, _Learner())
-        fresh = learner.unread or time.monotonic() - learner.heard <= FRESH_SECONDS
-        learner.unread = False
-        if learner.asking is None and not fresh:
+        unread, learner.unread = learner.unread, False
+        if learner.asking is None and not unread and learner.age > FRESH_SECONDS:
             learner.asking = asyncio.create_task(self._ask(learner, pod, token))
-        return learner.report if learner.heard > NEVER else "awaited"
+        return learner.report if unread or learner.age <= OLD_SECONDS else "awaited"
 
     async def _ask(self, learner: _Learner, pod: Pod, token: str) -> None:
-        metadata = pod.raw["metadata"]
+        metadata, was_awaited = pod.raw["metadata"], learner.age > OLD_SECONDS
         try:
             async with self._slots:
                 report = await _ask(pod, token)
         finally:
             learner.heard, learner.asking = time.monotonic(), None
-        news = learner.unread = report != learner.report
+        news = learner.unread = was_awaited or report != learner.report
         learner.report = report
         self._forget()
         if news:

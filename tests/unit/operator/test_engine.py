@@ -123,6 +123,14 @@ def test_an_operator_that_was_away_waits_for_the_learners_first_answer() -> None
     assert cluster.world.condition("Progressing") == ("Unknown", "LearnerUnreachable")
 
 
+def test_a_learners_answer_is_not_lost_where_pods_of_a_job_without_status_are_made() -> None:
+    cluster = RecordingCluster(make_world().up().after(100).say(report(7)))
+    cluster.world.vanish(SAMPLER_0)
+    cluster.world.job["status"] = {}
+    one_pass(cluster)
+    assert cluster.world.status.progress.environment_steps == 7
+
+
 def test_only_the_first_of_several_learners_is_asked() -> None:
     cluster = RecordingCluster(make_world(learner={"replicas": 3}).up().after(6))
     one_pass(cluster)

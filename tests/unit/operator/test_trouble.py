@@ -189,6 +189,20 @@ def test_what_was_said_stands_until_another_operator_knows_better(
     assert world.condition("Progressing") == said
 
 
+def test_of_a_new_learner_that_is_not_ready_it_is_not_said_that_it_is_and_does_not_answer() -> None:
+    world = make_world().up().say(report(5))
+    world.settle()
+    world.unreachable = True
+    world.after(UNREACHABLE_SECONDS).settle()
+    assert "does not answer" in world.status.message
+    world.vanish(LEARNER)
+    world.make(world.plan())  # by an operator that ends before it has written the status
+    world.unreachable, world.awaited = False, True
+    world.run(LEARNER, ready=False).settle()
+    assert "does not answer" not in world.status.message
+    assert world.condition("Ready") == ("False", "MembersNotReady")
+
+
 def test_trouble_goes_away_with_its_cause() -> None:
     world = make_world()
     world.settle()

@@ -10,7 +10,7 @@ from fake_api_server import until
 from rltraining_api.contract import LearnerReport
 from rltraining_operator.cluster import Key
 from rltraining_operator.kube import reports as reports_module
-from rltraining_operator.kube.reports import Reports
+from rltraining_operator.kube.reports import OLD_SECONDS, Reports
 from rltraining_operator.observed import Pod
 
 POD = Pod(
@@ -59,6 +59,31 @@ def test_the_pass_that_an_answer_brings_about_uses_it_however_late_it_comes(
     asyncio.run(scenario())
 
 
+def test_what_a_learner_said_long_ago_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator that leads again, or that stood still, would write it over what another has written since."""
+    now, steps = [0.0], [1000]
+
+    async def answer(pod: Pod, token: str) -> LearnerReport:
+        return LearnerReport.model_validate({"progress": {"environmentSteps": steps[0]}})
+
+    monkeypatch.setattr(reports_module, "_ask", answer)
+    monkeypatch.setattr(reports_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def scenario() -> None:
+        reports, marked = Reports(), list[Key]()
+        reports.mark = marked.append
+        for turn in range(1, 4):
+            assert reports.newest(POD, "token") == "awaited"
+            await until(lambda turn=turn: len(marked) == turn)
+            report = reports.newest(POD, "token")
+            assert isinstance(report, LearnerReport)
+            assert report.progress.environment_steps == steps[0]
+            now[0] += OLD_SECONDS + 1
+            steps[0] += 500 * (turn - 1)  # the second time it says the same: that is to be known, too
+
+    asyncio.run(scenario())
+
+
 def test_a_learner_is_awaited_until_it_has_failed_to_answer_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
 
@@ -77,7 +102,7 @@ def test_a_learner_is_awaited_until_it_has_failed_to_answer_once(monkeypatch: py
         assert reports.newest(POD, "token") is None
         now[0] += 10.0
         assert reports.newest(POD, "token") is None, "asked again: known to be silent"
-        assert marked == []
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+        assert marked == [Key("default", "demo")], "once: a pass that can say so is to come"
 
     asyncio.run(scenario())
