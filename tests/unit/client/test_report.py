@@ -191,6 +191,7 @@ def test_what_happened_is_told_in_order(run: WriteRun) -> None:
     assert places == sorted(places)
     assert page.has("pod cartpole-sampler-0: killed (3 times)")
     assert page.has("went on, at step 30,000 or a little before")
+    assert page.has("a dotted upright line is where a learner that began anew went on")
     assert not page.has("what a signal is called inside")
 
 

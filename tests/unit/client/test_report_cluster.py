@@ -55,6 +55,7 @@ def test_a_job_is_told_from_the_api_alone(trained: FakeApi) -> None:
     ):
         assert page.has(words), words
     assert not page.has("node 1 was drained")
+    assert not page.has("a dotted upright line"), "the API does not tell where that was"
 
 
 @pytest.mark.usefixtures("trained")
