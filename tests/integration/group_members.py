@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import threading
 import time
 from typing import Any
@@ -107,6 +108,27 @@ def adder(say: Say, index: int, replicas: int, url: str) -> None:
     server.stop()
 
 
+def broadcaster(say: Say, index: int, replicas: int, url: str) -> None:
+    """Says the base URL of learner 0; ``broadcasts`` before the first of two broadcasts by learner 0, which it begins at
+    SIGUSR1; and ``changed <why>``.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    group, endpoint, server = open_group(index, replicas, url, ToyLearner(index, 1), {})
+    say(url or f"http://127.0.0.1:{server.port}")
+    group.form(threading.Event())
+    say("broadcasts")
+    if index == 0:
+        signal.sigwait({signal.SIGUSR1})
+    try:
+        for _ in range(2):
+            group.broadcast(torch.zeros(4_000_000), 0)  # 16 MB: more than a socket takes at once
+    except GroupChanged as change:
+        say(f"changed {change}")
+    group.close()
+    endpoint.stop()
+    server.stop()
+
+
 def toy_learner(say: Say, index: int, replicas: int, url: str, options: dict[str, Any] | None = None) -> None:
     """Trains until told to stop, or until learner 0 says that it was the last round.
 
@@ -174,7 +196,7 @@ def train(
                 say(f"updated {group.generation} {learner.digest()}")
 
 
-ROLES |= {"toy_learner": toy_learner, "adder": adder}
+ROLES |= {"toy_learner": toy_learner, "adder": adder, "broadcaster": broadcaster}
 
 if __name__ == "__main__":
     main()

@@ -157,6 +157,28 @@ def test_the_others_go_on_when_one_is_killed_and_take_it_back(learn: Learn) -> N
     assert_in_step([first, second, third, again])
 
 
+def test_a_learner_that_is_killed_while_it_is_sent_something_is_noticed(start: Start) -> None:
+    """gloo forgets who sends to it: it would time out after 10 s."""
+    members = [start("broadcaster", 0, 3, "")]
+    url = members[0].hear()
+    members += [start("broadcaster", index, 3, url) for index in (1, 2)]
+    sender, victim, third = members
+    assert [victim.hear(), third.hear()] == [url, url]
+    assert {member.hear() for member in members} == {"broadcasts"}
+    time.sleep(0.2)  # the victim waits for the sender
+    victim.freeze()
+    sender.kill(signal.SIGUSR1)
+    time.sleep(0.2)  # it has sent a part
+
+    victim.kill()
+    began = time.monotonic()
+    assert "a learner was lost" in sender.hear()
+    assert "a learner was lost" in third.hear(), "it waits for the sender alone, which leaves"
+    assert time.monotonic() - began < 2
+    assert [sender.wait(), third.wait()] == [0, 0]
+    assert time.monotonic() - began < 3
+
+
 def test_a_new_learner_0_takes_the_state_of_those_who_outlived_the_last_one(learn: Learn) -> None:
     first, *others = start_all(learn, 3)
     for learner in (first, *others):

@@ -5,14 +5,20 @@ and gone with it.
 
 gloo connects all members with each other and notices within milliseconds when one dies: its sockets close. So
 every round goes through gloo, also where NCCL sums the gradients: NCCL would wait for a dead member for ever.
+
+But for one case: when a member dies that was just being sent something, gloo (torch 2.13) closes the connection and
+forgets to tell the collective that waits for it, which then waits until its time is over. Whoever waits for long
+looks at the connections itself, and leaves that collective to a thread to wait for.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -34,6 +40,10 @@ _NCCL = {
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
 }
 _GLANCE = 0.0002
+_LOOK = timedelta(seconds=0.25)
+"""Of waiting, after which to look whether all members are still connected."""
+_AT_ONCE = timedelta(milliseconds=1)
+_FORGOTTEN_GLANCE = 0.5
 
 
 class GroupChanged(Exception):
@@ -67,8 +77,10 @@ class Collectives:
             GroupChanged: not all members came.
         """
         self._seconds = seconds
+        self._others = [other for other in range(size) if other != rank]
         self._buffer = torch.empty(0)
         self._nccl: Any = None
+        self._forgotten: Any = None  # a collective that gloo does not end, though a member is gone
         self._store = store  # torch keeps no Python object alive
         options = c10d.ProcessGroupGloo._Options()
         options._timeout = timedelta(seconds=connect_seconds)
@@ -120,7 +132,11 @@ class Collectives:
         """End all connections: the others notice at once. Takes milliseconds."""
         if self._nccl is not None:
             self._nccl.abort()
-        self._nccl = self._gloo = None
+        if self._forgotten is not None:
+            self._disconnect()
+            # gloo's end waits for what is under way
+            threading.Thread(target=_outwait, args=[self._forgotten, self._gloo], daemon=True).start()
+        self._nccl = self._gloo = self._forgotten = None
 
     def _reduce(self, values: Tensor, operation: Any) -> None:
         options = c10d.AllreduceOptions()
@@ -129,9 +145,31 @@ class Collectives:
 
     def _wait(self, start: Any, *arguments: Any) -> None:
         try:
-            start(*arguments).wait()
+            work = start(*arguments)
+            while not _is_over(work):
+                self._look(work)
         except RuntimeError as error:
             raise GroupChanged(f"a learner was lost: {_tidy(error)}") from error
+
+    def _look(self, work: Any) -> None:
+        """Raises RuntimeError: a connection is closed, by which `work` has ended or should have."""
+        try:
+            for other in self._others:
+                self._ask(other)
+        except RuntimeError:
+            if not _is_over(work):  # it may be about to tell why
+                self._forgotten = work
+            raise
+
+    def _disconnect(self) -> None:
+        """A time-out is what makes gloo close all connections; its `abort` does nothing."""
+        for other in self._others:
+            with suppress(RuntimeError):
+                self._ask(other).wait(_AT_ONCE)
+
+    def _ask(self, other: int) -> Any:
+        """Ask `other` for what it never sends. Raises RuntimeError: the connection is closed."""
+        return self._gloo.recv([torch.empty(1)], other, 0)
 
     def _sum_by_nccl(self, flat: Tensor) -> None:
         deadline = time.monotonic() + self._seconds
@@ -149,6 +187,23 @@ class Collectives:
 def device_name(device: torch.device) -> str:
     """What tells `device` from those of other learners: "cpu", or a GPU's UUID."""
     return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else "cpu"
+
+
+def _is_over(work: Any) -> bool:
+    """Whether `work` is, after a while of waiting for it. Raises RuntimeError: it has failed."""
+    try:
+        work.wait(_LOOK)
+    except RuntimeError:  # also when the while is over
+        if not work.is_completed():
+            return False
+        work.wait()
+    return True
+
+
+def _outwait(work: Any, gloo: Any) -> None:
+    """Keep `gloo` until it can end at once."""
+    while not work.is_completed():
+        time.sleep(_FORGOTTEN_GLANCE)
 
 
 def _make_nccl(store: Any, rank: int, size: int, seconds: float) -> Any:
