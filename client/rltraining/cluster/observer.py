@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
@@ -23,7 +24,13 @@ from rltraining.track import Track
 Objects = Mapping[str, Json]
 UNSEEN_SECONDS = 20.0
 """An operator looks at a job at once, and by default another one within this time when it is down."""
-UNSEEN = "no operator has looked at this job yet: one must be installed, and watch this namespace"
+UNSEEN = (
+    "no operator has done anything with this job yet: one must be installed, and watch this namespace; "
+    "if one does, its log says what holds it up"
+)
+SILENT_SECONDS = 60.0
+"""An operator tells the progress of a running job every 10 s by default."""
+SILENT = "nothing new of this job for over a minute: its operator may be away, and what is shown is of then"
 
 
 class _Closed(Exception):
@@ -38,6 +45,7 @@ class ClusterObserver:
         """Raises JobNotFoundError."""
         self._jobs = jobs
         self._job = typed(jobs.get(name))
+        self._heard = time.monotonic()  # when something was new of the job
         self._pods: tuple[Pod, ...] = ()
         self._events: Iterable[Json] = ()
         self._troubles: dict[str, str] = {}
@@ -65,8 +73,14 @@ class ClusterObserver:
             raise self._error
         job = self._job
         elapsed = max(0.0, ((job.status.completion_time or now) - self._began).total_seconds())
-        notice = next((trouble for trouble in self._troubles.values() if trouble), _unseen(job, now))
+        silence = _unseen(job, now) or self._silent()
+        notice = next((trouble for trouble in self._troubles.values() if trouble), silence)
         return self._track.snapshot(job, elapsed, self._pods, _rows(self._events, self._began), notice)
+
+    def _silent(self) -> str:
+        """What to say of a job that should be running, but of which nothing is heard."""
+        running, seconds = self._job.status.phase == "Running", time.monotonic() - self._heard
+        return SILENT if running and seconds > SILENT_SECONDS else ""
 
     def _keep(
         self, what: str, watched: Watched, take: Callable[[Objects], None], *, vital: bool = False
@@ -105,7 +119,9 @@ class ClusterObserver:
         raw = next((item for item in objects.values() if item["metadata"].get("uid") == uid), None)
         if raw is None:
             raise JobDeletedError(f"job {name} was deleted; it was {self._job.status.phase}")
-        self._job = typed(raw)
+        job = typed(raw)
+        if job != self._job:
+            self._job, self._heard = job, time.monotonic()
 
     def _take_pods(self, objects: Objects) -> None:
         pods = [Pod(item) for item in objects.values() if _is_member(item)]

@@ -17,6 +17,7 @@ from rltraining.report import page, sources
 from rltraining.report.page import Video
 from rltraining.report.sources import Source
 from rltraining.sdk.client import RLTrainingClient
+from rltraining.units import short
 from rltraining.whole_file import write_whole
 
 VIDEO_SECONDS = 60.0
@@ -45,7 +46,7 @@ def report(options: Options, client: Callable[[], RLTrainingClient]) -> None:
         write_whole(path, text)
     except OSError as error:
         raise ClientError(f"{path}: cannot be written: {error.strerror}") from None
-    typer.echo(f"{path}: {len(text) / 1e6:.1f} MB")
+    typer.echo(f"{path}: {short(len(text))}B")
 
 
 def _source(target: str, client: Callable[[], RLTrainingClient]) -> tuple[Source, Path]:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from command_line import rltrain
 from fake_api import FakeApi, failure, when_streams
+from rltraining.cluster import observer
 from rltraining.cluster import watch as watch_command
 
 COMMANDS = ("submit", "get", "watch", "report", "logs", "suspend", "resume", "scale", "delete")
@@ -293,7 +294,7 @@ def test_events_from_before_a_job_was_resumed_stay_in_their_order(api: FakeApi, 
         ({"phase": "Pending", "observedGeneration": 1}, None, False),
     ],
 )
-def test_watch_says_of_an_old_job_that_no_operator_has_looked_at_it(
+def test_watch_says_of_an_old_job_that_no_operator_has_done_anything_with_it(
     api: FakeApi, job: dict[str, Any], status: dict[str, Any], managed_by: str | None, told: bool
 ) -> None:
     job["spec"]["runPolicy"] = {"managedBy": managed_by} if managed_by else {}
@@ -301,7 +302,19 @@ def test_watch_says_of_an_old_job_that_no_operator_has_looked_at_it(
     api.status("cartpole", **status)
     when_streams(api, 3, lambda: api.status("cartpole", phase="Succeeded", completionTime=END))
     output = rltrain("watch", "cartpole").output
-    assert ("no operator has looked at this job yet" in output) == told
+    assert ("no operator has done anything with this job yet" in output) == told
+
+
+@pytest.mark.parametrize(
+    ("phase", "seconds", "told"), [("Running", 0, True), ("Running", 60, False), ("Pending", 0, False)]
+)
+def test_watch_says_of_a_running_job_that_nothing_is_heard_of_it(
+    api: FakeApi, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch, phase: str, seconds: float, told: bool
+) -> None:
+    monkeypatch.setattr(observer, "SILENT_SECONDS", seconds)
+    api.status("cartpole", phase=phase, observedGeneration=1)
+    when_streams(api, 3, lambda: api.status("cartpole", phase="Succeeded", completionTime=END))
+    assert ("its operator may be away" in rltrain("watch", "cartpole").output) == told
 
 
 def test_a_watched_job_that_fails(api: FakeApi, job: Any) -> None:

@@ -49,6 +49,7 @@ def test_a_job_is_told_from_the_api_alone(trained: FakeApi) -> None:
         "A cluster forgets Events",
         "Disruptednode 0 was drained (2 times)",
         "Complete: TrueLearnersSucceeded: enough",
+        "A condition stands at its last turn",
         "10 inserted = 3 evicted + 6 size + 1 lost",
         "job cartpole in namespace default",
         "over after 03:00",
