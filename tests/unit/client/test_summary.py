@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rltraining.jobfile import SOURCE_ANNOTATION
 from rltraining.snapshot import Snapshot
-from rltraining.summary import Again, failure, shown, summary
+from rltraining.summary import Again, failure, results, shown, summary
 from rltraining_api.curve import CurvePoint
 from rltraining_api.job import Metadata
 from rltraining_api.status import CheckpointStatus, Condition, ReplayStatus
@@ -238,3 +238,10 @@ def test_a_failure_is_told_in_full_once_and_in_a_line_in_the_summary(
 def test_paths_are_shown_the_short_way(folder: Path) -> None:
     assert shown(folder) == "runs/x"
     assert shown(Path("/etc/hosts")) == "/etc/hosts"
+
+
+def test_the_last_return_may_be_the_best_though_no_point_of_the_curve_is_as_good(
+    snapshot: SnapshotMaker,
+) -> None:
+    last = snapshot("Succeeded", progress=PROGRESS, curve=(point(1, 464.5),))
+    assert dict(results(last))["return"] == "480.0 last, 480.0 best (mean of training episodes)"
