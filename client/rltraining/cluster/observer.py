@@ -30,7 +30,7 @@ UNSEEN = (
 )
 SILENT_SECONDS = 60.0
 """An operator tells the progress of a running job every 10 s by default."""
-SILENT = "nothing new of this job for over a minute: its operator may be away, and what is shown is of then"
+SILENT = "nothing new of this job for over a minute: it stands still, or its operator is away"
 
 
 class _Closed(Exception):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import timedelta
+
 import pytest
 import torch
 import torch.distributed
-from rltraining_trainer.group.collectives import Collectives
+from rltraining_trainer.group.collectives import Collectives, GroupChanged
 
 
-def test_sums_of_one_size_and_several_types_each_have_their_own_precision() -> None:
+@pytest.fixture
+def alone() -> Iterator[Collectives]:
     collectives = Collectives(
         torch.distributed.HashStore(),  # type: ignore[arg-type]
         0,
@@ -19,6 +24,11 @@ def test_sums_of_one_size_and_several_types_each_have_their_own_precision() -> N
         connect_seconds=5.0,
         seconds=5.0,
     )
+    yield collectives
+    collectives.close()
+
+
+def test_sums_of_one_size_and_several_types_each_have_their_own_precision(alone: Collectives) -> None:
     exact = [
         torch.tensor([1.5, 2.5]),
         torch.tensor([2**24 + 1, 2**40 + 1]),
@@ -26,6 +36,32 @@ def test_sums_of_one_size_and_several_types_each_have_their_own_precision() -> N
     ]
     for values in exact:
         total = values.clone()
-        assert collectives.sum(total, 3.0) == pytest.approx(3.0)
+        assert alone.sum(total, 3.0) == pytest.approx(3.0)
         assert torch.equal(total, values)
-    collectives.close()
+
+
+class Work:
+    """What gloo returns for a collective that is over after a number of waits."""
+
+    def __init__(self, waits: int) -> None:
+        self.waits = waits
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        self.waits -= 1
+        if not self.is_completed():
+            raise RuntimeError("Operation timed out!")
+
+    def is_completed(self) -> bool:
+        return self.waits <= 0
+
+
+@pytest.mark.parametrize(("waits", "lost"), [(1, False), (2, False), (3, True)])
+def test_one_that_has_left_is_lost_only_if_the_collective_does_not_end_soon_after(
+    alone: Collectives, monkeypatch: pytest.MonkeyPatch, waits: int, lost: bool
+) -> None:
+    """A member that has sent all that it has to may leave while others still read."""
+    monkeypatch.setattr(alone, "_others", [1])  # whom gloo does not know
+    work = Work(waits)
+    with pytest.raises(GroupChanged, match="a learner was lost") if lost else nullcontext():
+        alone._wait(lambda: work)
+    work.waits = 0  # for the thread that waits for it

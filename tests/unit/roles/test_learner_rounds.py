@@ -51,6 +51,9 @@ class Rounds:
     def sum(self, gradient: Any, count: float) -> float:
         return count
 
+    def barrier(self) -> None:
+        """All are here."""
+
 
 def make_learner(tmp_path: Path, index: int, job: dict[str, Any] = JOB) -> Learner:
     """One of two; closed."""

@@ -13,6 +13,7 @@ looks at the connections itself, and leaves that collective to a thread to wait 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import threading
@@ -43,7 +44,7 @@ _GLANCE = 0.0002
 _LOOK = timedelta(seconds=0.25)
 """Of waiting, after which to look whether all members are still connected."""
 _AT_ONCE = timedelta(milliseconds=1)
-_FORGOTTEN_GLANCE = 0.5
+_FORGOTTEN_GLANCE = 0.1
 
 
 class GroupChanged(Exception):
@@ -134,8 +135,7 @@ class Collectives:
             self._nccl.abort()
         if self._forgotten is not None:
             self._disconnect()
-            # gloo's end waits for what is under way
-            threading.Thread(target=_outwait, args=[self._forgotten, self._gloo], daemon=True).start()
+            threading.Thread(target=_outwait, args=[self._forgotten, self._gloo]).start()
         self._nccl = self._gloo = self._forgotten = None
 
     def _reduce(self, values: Tensor, operation: Any) -> None:
@@ -152,13 +152,14 @@ class Collectives:
             raise GroupChanged(f"a learner was lost: {_tidy(error)}") from error
 
     def _look(self, work: Any) -> None:
-        """Raises RuntimeError: a connection is closed, by which `work` has ended or should have."""
+        """Raises RuntimeError: a connection is closed, by which `work` should have ended."""
         try:
             for other in self._others:
                 self._ask(other)
         except RuntimeError:
-            if not _is_over(work):  # it may be about to tell why
-                self._forgotten = work
+            if _is_over(work):  # the other was done with it, or it tells itself why it failed
+                return
+            self._forgotten = work
             raise
 
     def _disconnect(self) -> None:
@@ -201,8 +202,11 @@ def _is_over(work: Any) -> bool:
 
 
 def _outwait(work: Any, gloo: Any) -> None:
-    """Keep `gloo` until it can end at once."""
+    """Keep `gloo`, whose end waits for `work`, until that is over; for good if this process ends first."""
     while not work.is_completed():
+        if not threading.main_thread().is_alive():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(gloo))
+            return
         time.sleep(_FORGOTTEN_GLANCE)
 
 

@@ -238,6 +238,7 @@ class Learner:
         )
         if round_.checkpoint:
             self._flow.collect(self._group.sum)
+            self._group.barrier()  # who leaves now closes what others may still be reading from
             if record is not None:
                 record.save()
         if round_.done or not round_.update:
