@@ -43,7 +43,7 @@ def test_two_learners_share_the_work_and_end_together(train: Train, job: RLTrain
         assert groups(run) == 1
         if job.spec.algorithm.name == "impala":  # 16 steps of 8 environments from each learner's sampler
             first = run.points[-1]
-            await until_updates(run, 1000)  # seconds, in which it does not matter that one had no core for a while
+            await until_updates(run, 1000)  # seconds: one may be without a core for a while
             steps, made = (run.points[-1][name] - first[name] for name in ("environmentSteps", "updates"))
             assert steps > 1.5 * 16 * 8 * made, "the other's steps count too"
         else:
