@@ -205,9 +205,10 @@ def crd() -> None:
 
       rltrain crd | kubectl apply --server-side -f -
     """
-    from rltraining_api.crd import crd_yaml
+    with refusals():
+        from rltraining_api.crd import crd_yaml
 
-    typer.echo(crd_yaml(), nl=False)
+        typer.echo(crd_yaml(), nl=False)
 
 
 @_command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import cleandoc
@@ -37,6 +38,9 @@ Seeds = Annotated[
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""These come from a file that is open already, standard output among them, and so without a name."""
+
 
 def reflow(docstring: str | None) -> str:
     """A docstring as help: text is wrapped to the terminal; what is indented (after a \\b, for click) stays."""
@@ -64,9 +68,9 @@ def refusals() -> Iterator[None]:
             complain(problem)
         raise typer.Exit(error.exit_code) from None
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in FULL:
             raise
-        complain(f"{error.filename}: {error.strerror}")
+        complain(f"{error.filename or 'the output'}: {error.strerror}")
         raise typer.Exit(Exit.USAGE) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None

@@ -17,6 +17,7 @@ from rltraining.display import choose
 from rltraining.errors import Exit, UsageError
 from rltraining.jobfile import JobFile, load
 from rltraining.log_file import logging_to
+from rltraining.plain import print_line
 from rltraining.session import train
 from rltraining.snapshot import Snapshot
 from rltraining.sweep.plan import Request
@@ -63,7 +64,7 @@ def run(options: Options) -> int:
                 workdir.clear(folder)
             file.save(folder / workdir.JOB_FILE)
             logged.enter_context(logging_to(folder / "logs" / "rltrain.log"))
-        typer.echo(f"{'resuming' if options.resume else 'running'} {summary.shown(folder)}")
+        print_line(f"{'resuming' if options.resume else 'running'} {summary.shown(folder)}", sys.stdout)
         display = choose(sys.stdout, plain=options.plain)
         try:
             last = asyncio.run(train(file, folder, display))
@@ -159,8 +160,7 @@ def _finish(last: Snapshot, folder: Path, options: Options) -> int:
         typer.echo(summary.failure(last.status).rstrip(), err=True)
     named = options.resume or options.workdir is not None
     again = summary.Again(options.changes, named)
-    typer.echo(summary.summary(last, folder, has_curve=has_curve, again=again))
-    sys.stdout.flush()
+    print_line(summary.summary(last, folder, has_curve=has_curve, again=again), sys.stdout)
     draw(last, folder)
     if last.stopped_by and last.signal is not None:
         return 128 + last.signal

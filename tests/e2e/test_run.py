@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 import pytest
 import yaml
-from rltrain_command import MANIFEST, SECONDS_MAX, Ended, rltrain, started
+from rltrain_command import COMMAND, MANIFEST, SECONDS_MAX, Ended, rltrain, started
 
 HIDING = ("queue", "random", "nt", "numpy")
 """Modules of Python and others, as which somebody may have named files beside the manifest."""
@@ -169,6 +171,21 @@ def test_modules_in_a_config_map_and_beside_the_manifest_are_found(folder: Path)
     ended = rltrain(folder, "run", "job.yaml", "--set", "environment.id=hall:Maze-v0")
     assert ended.code == 1
     assert "step raised ValueError: the maze has no exit" in ended.err
+
+
+def test_a_full_disk_below_the_output_stops_no_training(folder: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [COMMAND, "run", "job.yaml", "--workdir", "run"],
+            cwd=folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=SECONDS_MAX,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert status_of(folder / "run")["phase"] == "Succeeded"
 
 
 def test_a_manifest_that_is_wrong_starts_nothing(folder: Path) -> None:

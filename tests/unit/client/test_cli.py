@@ -264,6 +264,15 @@ def test_a_run_on_a_full_disk_is_refused_in_a_sentence(
     assert not (folder / "job.yaml").exists()
 
 
+def test_a_full_disk_below_the_output_is_told_in_a_sentence() -> None:
+    program = "from rltraining.cli import app; app(['crd'])"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "error: the output: No space left on device\n")
+
+
 def test_the_examples_are_right() -> None:
     examples = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
     result = rltrain("validate", *examples)
