@@ -112,7 +112,7 @@ class RoleStatus(ApiModel):
     """Restarts and replacements so far, whatever their cause."""
     summary: ShortText = ""
     """Ready and wanted, for people: `7/8`."""
-    members: Text = ""
+    indices: Text = ""
     """Indices of the pods that exist and are to stay, as ranges: `0-5,7`. A pod missing from here is lost."""
 
 

@@ -1,7 +1,7 @@
 """Counting ends exactly: each bad end of a pod or container once, none lost, across passes and operator restarts.
 
 What is counted already stands in the status: per pod with which something has happened a `LedgerEntry`, and per role
-the indices of the pods that are there (`members`), by whose absence a vanished pod is known.
+the `indices` of the pods that are there, by whose absence a vanished pod is known.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _newest_end(pod: Pod, entry: LedgerEntry, status: Status) -> tuple[Death, in
 def _vanished(observed: Observed, ended: set[str]) -> Iterable[tuple[Role, Death]]:
     """Members that are gone, or going, without our doing; those that had failed before are counted already."""
     for role in ROLES:
-        members = parse_ranges(observed.status.of_role(role).members)
+        members = parse_ranges(observed.status.of_role(role).indices)
         present = {pod.index for pod in observed.role(role) if not pod.deleting}
         if present.issuperset(members):
             continue

@@ -110,7 +110,7 @@ def _role_status(job: RLTrainingJob, observed: Observed, made: Decisions, role: 
         ready=ready,
         restarts=observed.status.of_role(role).restarts + made.tally.restarts(role),
         summary=f"{ready}/{job.spec.replicas(role)}",
-        members=format_ranges(pod.index for pod in pods),
+        indices=format_ranges(pod.index for pod in pods),
     )
 
 

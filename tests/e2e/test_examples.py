@@ -159,7 +159,7 @@ def ended_well(run: Run, steps: int) -> dict[str, Any]:
     progress = status["progress"]
     assert progress["environmentSteps"] >= steps
     assert progress["updates"] > 0
-    assert status["learner"]["members"] == ("0-1" if "two" in run.folder.name else "0")
+    assert status["learner"]["indices"] == ("0-1" if "two" in run.folder.name else "0")
     assert status["restarts"] == status["failures"] == 0
     return status
 

@@ -74,10 +74,10 @@ class PodLog:
                 f"pod {self.pod} is gone: the job is {job.status.phase}, "
                 f"and runPolicy.cleanPodPolicy {policy} has deleted its pods"
             )
-        members = job.status.of_role(self.role).members
+        indices = job.status.of_role(self.role).indices
         return errors.JobNotFoundError(
             f"there is no pod {self.pod}: job {self.job} is {job.status.phase}, "
-            f"and of its {self.role}s there {f'are: {members}' if members else 'is none'}"
+            f"and of its {self.role}s there {f'are: {indices}' if indices else 'is none'}"
         )
 
 

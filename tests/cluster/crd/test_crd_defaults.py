@@ -44,7 +44,7 @@ def test_whatever_is_accepted_is_stored_as_the_models_write_it(server: Server) -
 
 
 def test_a_whole_status_is_kept(server: Server) -> None:
-    role = {"replicas": 2, "ready": 1, "restarts": 3, "summary": "1/2", "members": "0-1"}
+    role = {"replicas": 2, "ready": 1, "restarts": 3, "summary": "1/2", "indices": "0-1"}
     status = Status(
         phase="Running",
         message="1 of 2 samplers is ready",

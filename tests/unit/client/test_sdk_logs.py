@@ -69,7 +69,7 @@ def test_what_was_written(client: RLTrainingClient, api: FakeApi, job: Any) -> N
         (running("a"), {}, {"previous": True}, "pod cartpole-learner-0 has not restarted since it was made"),
         (
             running("a"),
-            {"phase": "Running", "sampler": {"members": "0-5,7"}},
+            {"phase": "Running", "sampler": {"indices": "0-5,7"}},
             {"role": "sampler", "index": 9},
             "there is no pod cartpole-sampler-9: job cartpole is Running, and of its samplers there are: 0-5,7",
         ),

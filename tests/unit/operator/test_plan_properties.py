@@ -242,7 +242,7 @@ class Life(RuleBasedStateMachine):
     def is_member(self, name: str) -> bool:
         """Whether the status knows that the pod is there and is to stay, and has not counted its end."""
         pod, status = Pod(self.world.pods[name]), self.world.status
-        members = parse_ranges(status.of_role(pod.role).members)
+        members = parse_ranges(status.of_role(pod.role).indices)
         failed = pod.failed or pod.uid in self.silent
         return not pod.deleting and not failed and pod.index in members
 

@@ -90,7 +90,7 @@ def test_a_job_runs_with_one_replay_pod_of_several() -> None:
     assert world.status.message == f"waiting for pod {REPLAY_0} and 1 more to be ready"
     world.run(REPLAY_1).settle()
     assert (world.status.phase, world.condition("Ready")) == ("Running", ("False", "MembersNotReady"))
-    assert world.status.replay_pods == RoleStatus(replicas=2, ready=1, summary="1/2", members="0-1")
+    assert world.status.replay_pods == RoleStatus(replicas=2, ready=1, summary="1/2", indices="0-1")
     assert world.events[-1] == ("Running", "1/1 learners, 1/2 replay pods and 2/2 samplers")
     world.run().settle()
     assert world.condition("Ready") == ("True", "AllMembersReady")
