@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,18 @@ def test_notes_tell_the_first_job(
     said = _notes(helm, tmp_path, values)
     for word in words:
         assert word in said
-    start, end = said.index("apply -f - <<'EOF'") + len("apply -f - <<'EOF'"), said.index("\n  EOF")
-    job = yaml.safe_load(said[start:end])
-    assert job == _job_of_the_readme()
+
+
+def test_the_first_job_pasted_into_a_shell_is_applied_whole(helm: Helm, tmp_path: Path) -> None:
+    said = _notes(helm, tmp_path, {})
+    start = said.rindex("\n", 0, said.index("apply -f -")) + 1
+    pasted = said[start : said.index("EOF\n", start) + len("EOF\n")]
+    # What stands for kubectl shows what it is given; a here-document that does not end would be a warning of bash.
+    shell = f'kubectl() {{ echo "# $*"; cat; }}\n{pasted}'
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False, timeout=20)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("# -n default apply -f -\n")
+    assert yaml.safe_load(done.stdout) == _job_of_the_readme()
 
 
 def _job_of_the_readme() -> dict[str, Any]:
