@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from typing import Protocol, TextIO
 
 from rltraining.curve import terminal
@@ -76,7 +77,7 @@ def _without_clock(line: str) -> str:
 
 
 class Picture:
-    """The live view (see `view`), redrawn in place."""
+    """The live view (see `view`), redrawn in place. A terminal that is gone does not stop the training."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -95,13 +96,15 @@ class Picture:
         if (now := time.monotonic()) >= self._next_curve:
             self._next_curve = now + CURVE_SECONDS
             self._curve = self._draw(snapshot)
-        self._live.update(render(snapshot, curve=self._curve), refresh=True)
+        with suppress(OSError):
+            self._live.update(render(snapshot, curve=self._curve), refresh=True)
         if not self._prepared:
             self._prepared = True
             import plotext  # noqa: F401 - half a second, best spent while the first processes start
 
     def close(self) -> None:
-        self._live.stop()
+        with suppress(OSError):
+            self._live.stop()
 
     def _draw(self, snapshot: Snapshot) -> str:
         """As high as the window allows, or not at all."""

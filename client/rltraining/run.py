@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-import typer
 from rltraining_api.names import CONTROLLER_NAME
 
 from rltraining import curve, history, summary, workdir
+from rltraining.commands import complain
 from rltraining.display import choose
 from rltraining.errors import Exit, UsageError
 from rltraining.jobfile import JobFile, load
@@ -156,8 +156,8 @@ def _finish(last: Snapshot, folder: Path, options: Options) -> int:
     has_curve = bool(history.curve(history.read(folder)))
     failed = last.status.phase == "Failed"
     if failed:
-        typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-        typer.echo(summary.failure(last.status).rstrip(), err=True)
+        with suppress(OSError):
+            complain(summary.failure(last.status).rstrip())
     named = options.resume or options.workdir is not None
     again = summary.Again(options.changes, named)
     print_line(summary.summary(last, folder, has_curve=has_curve, again=again), sys.stdout)
@@ -175,4 +175,4 @@ def draw(last: Snapshot, folder: Path) -> None:
     try:
         curve.png(points, folder / curve.CURVE_FILE, title=last.title, goal=goal.at_least if goal else None)
     except OSError as error:  # a full disk does not undo what the job has done
-        typer.echo(f"the curve could not be written: {error.strerror}", err=True)
+        print_line(f"the curve could not be written: {error.strerror}", sys.stderr)

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -84,7 +85,8 @@ class Interrupt:
     def _handle(self, number: int) -> None:
         if self.number is not None:
             self._leave()
-            sys.stdout.flush()
+            with suppress(OSError):  # the terminal may be gone
+                sys.stdout.flush()
             os._exit(128 + number)  # the processes' template sees this process gone, and takes them with it
         self.number = number
         self.asked.set()

@@ -188,6 +188,26 @@ def test_a_full_disk_below_the_output_stops_no_training(folder: Path) -> None:
     assert status_of(folder / "run")["phase"] == "Succeeded"
 
 
+@pytest.mark.parametrize(("more", "left"), [((), "learning_curve.png"), (("--seeds", "1"), "comparison.png")])
+def test_a_terminal_that_goes_away_stops_no_training(folder: Path, more: tuple[str, ...], left: str) -> None:
+    mine, its = os.openpty()
+    command = subprocess.Popen(
+        [COMMAND, "run", "job.yaml", "--workdir", "run", *more],
+        cwd=folder,
+        stdout=its,
+        stderr=its,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TERM": "xterm"},
+    )
+    with command:
+        os.close(its)
+        shown = b""
+        while b"Running" not in shown:
+            shown += os.read(mine, 65536)
+        os.close(mine)
+        assert command.wait(SECONDS_MAX) == 0
+    assert (folder / "run" / left).is_file()
+
+
 def test_a_manifest_that_is_wrong_starts_nothing(folder: Path) -> None:
     ended = rltrain(folder, "run", "job.yaml", "--set", "sampler.replicas=-1")
     assert (ended.code, ended.out) == (2, "")

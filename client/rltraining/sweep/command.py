@@ -10,8 +10,6 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
-import typer
-
 from rltraining import run as single
 from rltraining import workdir
 from rltraining.compare.picture import draw
@@ -19,6 +17,7 @@ from rltraining.compare.result import of_folder
 from rltraining.compare.row import Row, rows
 from rltraining.compare.table import as_json, table
 from rltraining.errors import Exit, UsageError
+from rltraining.plain import print_line
 from rltraining.summary import shown
 from rltraining.sweep import folder as sweep_folder
 from rltraining.sweep.board import is_over
@@ -79,16 +78,16 @@ def _execute(folder: Path, options: single.Options) -> int:
         number = len(execution.board.rows)
         doing = "resuming" if options.resume else "running"
         at_once = f", {options.parallel} at once" if options.parallel > 1 else ""
-        typer.echo(f"{doing} {shown(folder)}: {plural(number, 'run')}{at_once}")
+        print_line(f"{doing} {shown(folder)}: {plural(number, 'run')}{at_once}", sys.stdout)
         asyncio.run(execution.run(options.parallel))
     board = execution.board
     over = is_over(board.rows)
     compared = rows(of_folder(folder)) if any(row.steps for row in board.rows) else ()
     if compared:
-        typer.echo(f"\n{table(compared)}")
+        print_line(f"\n{table(compared)}", sys.stdout)
     if execution.signal is not None and not over:
-        typer.echo(f"\nStopped: {board.counts}. Go on:  rltrain run {shlex.quote(shown(folder))} --resume")
-    sys.stdout.flush()
+        again = f"rltrain run {shlex.quote(shown(folder))} --resume"
+        print_line(f"\nStopped: {board.counts}. Go on:  {again}", sys.stdout)
     for path, last in execution.undrawn:
         single.draw(last, path)
     if compared:
@@ -105,6 +104,7 @@ def keep(folder: Path, compared: Sequence[Row]) -> None:
         write_whole(figures, as_json(compared))
         drawn = draw(compared, drawing)
     except OSError as error:
-        typer.echo(f"the comparison could not be written: {error.strerror}", err=True)
+        print_line(f"the comparison could not be written: {error.strerror}", sys.stderr)
         return
-    typer.echo(f"\n{' and '.join(shown(path) for path in ([figures, drawing] if drawn else [figures]))}")
+    kept = [figures, drawing] if drawn else [figures]
+    print_line(f"\n{' and '.join(map(shown, kept))}", sys.stdout)

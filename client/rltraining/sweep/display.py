@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from typing import Protocol, TextIO
 
 from rich.console import Group, RenderableType
@@ -60,7 +61,7 @@ class Lines:
 
 
 class Live:
-    """The table, redrawn in place."""
+    """The table, redrawn in place. A terminal that is gone does not stop the runs."""
 
     def __init__(self) -> None:
         from rich import live
@@ -80,12 +81,14 @@ class Live:
 
     def close(self) -> None:
         self._draw()
-        self._live.stop()
+        with suppress(OSError):
+            self._live.stop()
 
     def _draw(self) -> None:
         if self._last is not None:
             rows_max = max(3, self._console.height - OTHER_LINES)
-            self._live.update(render(self._last, rows_max), refresh=True)
+            with suppress(OSError):
+                self._live.update(render(self._last, rows_max), refresh=True)
 
 
 def choose(out: TextIO, *, plain: bool) -> SweepDisplay:

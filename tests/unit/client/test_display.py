@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import io
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from signal import SIGINT
@@ -11,7 +12,7 @@ import pytest
 from rltraining.display import Picture, Plain, choose
 from rltraining.snapshot import EventRow, PodRow, Snapshot
 from rltraining.sweep.board import Board, row_of
-from rltraining.sweep.display import Lines
+from rltraining.sweep.display import Lines, Live
 from rltraining_api.curve import CurvePoint
 
 SnapshotMaker = Callable[..., Snapshot]
@@ -121,6 +122,36 @@ def test_a_full_disk_below_the_lines_or_a_terminal_that_is_gone_stops_no_trainin
 def test_lines_that_nobody_reads_any_more_end_the_command(snapshot: SnapshotMaker) -> None:
     with pytest.raises(BrokenPipeError):
         Plain(Broken(errno.EPIPE)).show(snapshot())
+
+
+class Terminal(Broken):
+    there = True
+
+    def isatty(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        if not self.there:
+            super().flush()
+
+
+def test_pictures_on_a_terminal_that_is_gone_stop_no_training(
+    snapshot: SnapshotMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Terminal(errno.EIO)
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setenv("TERM", "xterm")
+    picture = Picture()
+    picture.show(snapshot())
+    out.there = False
+    picture.show(snapshot())
+    picture.close()
+    out.there = True
+    table = Live()
+    table.show(Board("a sweep", (row_of("seed=0", snapshot()),), 0.0))
+    out.there = False
+    table.close()
+    assert sys.stdout is out
 
 
 def test_what_is_no_terminal_gets_lines() -> None:
