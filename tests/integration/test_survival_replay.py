@@ -96,6 +96,27 @@ def test_shards_outlive_the_learner_and_nothing_that_was_lived_is_forgotten(trai
     train(replay_job(), scenario)
 
 
+@pytest.mark.timeout(60)
+def test_a_learner_without_a_checkpoint_begins_anew_at_once_with_the_shards_as_they_are(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        await until_learning(run)
+        await run.until_steps(8_000)
+        before = run.points[-1]
+        run.kill(LEARNER)
+
+        await eventually(lambda: [point for point in run.points if point["run"] != before["run"]])
+        anew = run.points[0]
+        assert anew["environmentSteps"] < 4_000, "steps are those of this learner"
+        await eventually(lambda: run.points[-1]["environmentSteps"] >= anew["environmentSteps"] + 2_000)
+        last = run.points[-1]
+        assert last["updates"] > 0
+        assert last["replay/inserted"] > before["replay/inserted"], "shards were found as they were"
+        assert last["replay/sampled"] < last["environmentSteps"] + 2_500, "no draws are made up for"
+        await run.finish()
+
+    train(replay_job(replay={"samplesPerInsert": 1.0}, checkpoint={"everySeconds": 600}), scenario)
+
+
 @pytest.mark.timeout(90)
 def test_a_sampler_that_freezes_for_20_s_costs_one_deadline_and_its_shard_comes_back(train: Train) -> None:
     async def scenario(run: Run) -> None:

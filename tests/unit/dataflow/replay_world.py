@@ -135,9 +135,9 @@ class World:
         self.shards[name].add({"value": weights}, weights)
         self.announce(name)
 
-    def announce(self, name: str) -> None:
+    def announce(self, name: str, *, lived: bool = False) -> None:
         shard = self.shards[name]
-        self.replay.announce(name, url=self.url(name), now=self.clock.now, **shard.describe())
+        self.replay.announce(name, url=self.url(name), now=self.clock.now, lived=lived, **shard.describe())
 
 
 def draw(world: World, replay: DistributedReplay | None = None) -> ReplayBatch:

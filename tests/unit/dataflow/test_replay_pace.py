@@ -166,6 +166,33 @@ def test_a_restored_learner_goes_on_at_the_pace() -> None:
     run(world, "a", 50, wish=10, updates=2)
 
 
+def test_a_learner_that_begins_anew_owes_no_draws_for_what_was_inserted_before_it() -> None:
+    world = paced(1.0)  # bound: 32
+    world.start("a")
+    world.start("b")
+    run(world, "ab", 100, wish=10, updates=2)
+    before = world.replay.stats().inserted
+    assert before > 5 * MINIMUM
+    world.replay.close()
+    world.replay = world.learner()
+    for name in "ab":
+        world.announce(name, lived=True)
+
+    assert world.replay.ready()
+    learned, added = 0, sum(write(world, name, 10) for name in "ab")
+    assert added == 20, "samplers go on at once"
+    for _ in range(200):
+        added += sum(write(world, name, 3) for name in "ab")
+        learned += learn(world)
+        assert abs(learned * BATCH - added) <= 32 + 3 * BATCH, "what is asked for ahead is drawn, too"
+    assert learned > 50
+    again = world.learner()
+    again.set_state(world.replay.get_state())
+    world.replay.close()
+    world.replay = again
+    assert sum(write(world, name, 3) for name in "ab") > 0, "its checkpoint knows what it does not owe"
+
+
 def test_several_learners_draw_one_batch_together() -> None:
     world = paced(1.0)
     world.start("a")

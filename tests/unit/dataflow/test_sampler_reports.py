@@ -14,10 +14,10 @@ from rltraining_trainer.transport import Parked
 class World:
     """A learner whose limits and clock are set by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, anew: bool = False) -> None:
         self.now = 100.0
         self.limit: int | None = None
-        self.shards: list[tuple[str, dict[str, Any]]] = []
+        self.shards: list[tuple[str, dict[str, Any], bool]] = []
         self.models = ModelServer()
         self.models.publish(torch.zeros(3))
         self.reports = SamplerReports(
@@ -25,6 +25,7 @@ class World:
             announce=lambda *announced: self.shards.append(announced),
             limit=lambda keeper: self.limit,
             samplers=lambda: 4,
+            anew=anew,
             clock=lambda: self.now,
         )
 
@@ -98,7 +99,26 @@ def test_a_restarted_learner_hears_what_was_done_since_its_checkpoint(world: Wor
     restarted.reports.set_state(state)
     restarted.report(sequence=3, steps=35)
 
-    assert restarted.steps() == 25, "10 are in the checkpoint"
+    news = restarted.reports.take()
+    assert [(one.steps, one.late) for one in news] == [(25, True)], "10 are in the checkpoint"
+    restarted.report(sequence=4, steps=36)
+    assert [(one.steps, one.late) for one in restarted.reports.take()] == [(1, False)]
+
+
+def test_for_a_learner_that_begins_anew_only_what_is_done_for_it_counts() -> None:
+    anew = World(anew=True)
+    anew.report(sequence=30, steps=1000, episodes=50)
+    assert anew.reports.take() == []
+    anew.report(sequence=31, steps=1010, episodes=52)
+    anew.report("sampler-1", sequence=1, steps=5)
+    assert anew.steps() == 15
+
+
+def test_a_learner_with_a_checkpoint_does_not_begin_anew(world: World) -> None:
+    restarted = World(anew=True)
+    restarted.reports.set_state(world.reports.get_state())
+    restarted.report(sequence=30, steps=1000)
+    assert restarted.steps() == 1000
 
 
 def test_the_answer_brings_newer_parameters_and_how_many_samplers_there_are(world: World) -> None:
@@ -135,7 +155,14 @@ def test_a_shard_is_announced(world: World) -> None:
     world.report(shard={"counts": [5]})
     world.report("sampler-1", shard=None)
 
-    assert world.shards == [("sampler-0", {"counts": [5]})]
+    assert world.shards == [("sampler-0", {"counts": [5]}, False)]
+
+
+def test_a_shard_that_worked_for_another_learner_is_announced_as_such_once(world: World) -> None:
+    world.report(sequence=7)
+    world.report(sequence=8)
+
+    assert [lived for _, _, lived in world.shards] == [True, False]
 
 
 def test_whoever_may_not_insert_waits_until_it_may(world: World) -> None:

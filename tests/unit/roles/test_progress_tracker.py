@@ -48,6 +48,17 @@ def test_it_counts_what_was_used() -> None:
     assert tracker.seconds(103.0) == 3.0, "from the first unroll on"
 
 
+def test_steps_from_before_the_learner_began_count_but_tell_no_speed() -> None:
+    tracker = ProgressTracker(STOP)
+    tracker.add([experience(steps=500)._replace(late=True)], now=100.0)
+    tracker.add([experience(steps=20), experience(steps=300)._replace(late=True)], now=102.0)
+
+    report = tracker.report(updates=0, model_version=1, now=102.0)
+
+    assert report.environment_steps == 820
+    assert report.steps_per_second == pytest.approx(10.0)
+
+
 def test_the_curve_ends_with_what_the_report_says() -> None:
     tracker = ProgressTracker(STOP)
     tracker.add([experience(1.0, 2.0)], now=100.0)

@@ -49,6 +49,8 @@ class News(NamedTuple):
     returns: Tensor
     episodes: int
     lag: int | None
+    late: bool
+    """It goes back to before this learner began."""
 
 
 class _Counted(NamedTuple):
@@ -100,26 +102,30 @@ class SamplerReports:
     "limit": int | None}``.
 
     Args:
-        announce: told of a shard: (its keeper, what the report says of it).
+        announce: told of a shard: (its keeper, what the report says of it, whether it has worked for another learner).
         limit: how many insertions into this keeper's shard there may have been by now; None: no limit.
         samplers: how many samplers the job has, of which each is told.
+        anew: without a state this learner begins anew: what was done for one before it does not count.
         clock: seconds.
     """
 
     def __init__(
         self,
         models: ModelServer,
-        announce: Callable[[str, dict[str, Any]], None] = lambda keeper, shard: None,
+        announce: Callable[[str, dict[str, Any], bool], None] = lambda keeper, shard, lived: None,
         limit: Callable[[str], int | None] = lambda keeper: None,
         samplers: Callable[[], int] = lambda: 0,
+        anew: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._models = models
         self._announce = announce
         self._limit = limit
         self._samplers = samplers
+        self._anew = anew
         self._clock = clock
         self._lock = threading.Lock()
+        self._heard: set[str] = set()
         self._counted: dict[str, _Counted] = {}
         self._news: list[News] = []
         self._waiting: list[_Waiting] = []
@@ -132,10 +138,13 @@ class SamplerReports:
     def report(self, sender: str, payload: Payload) -> Payload | Parked:
         """Raises TypeError, naming the field, if ``payload`` is not a report."""
         report = _read(payload)
-        if report.shard is not None:
-            self._announce(sender, report.shard)
         with self._lock:
-            self._count(sender, report)
+            late = report.sequence > 1 and sender not in self._heard
+            self._heard.add(sender)
+        if report.shard is not None:
+            self._announce(sender, report.shard, late)
+        with self._lock:
+            self._count(sender, report, late)
         answer = self._answer(sender, report)
         if answer is not None:
             return answer
@@ -191,6 +200,7 @@ class SamplerReports:
         """Samplers that live still tell what they have done since."""
         self._counted = {name: _Counted(*counted) for name, counted in state["counted"].items()}
         self._news = [News(*news) for news in state["news"]]
+        self._anew = False
 
     def _wait(self, one: _Waiting) -> bool:
         """Whether it waits now: not if the run ended meanwhile."""
@@ -199,19 +209,22 @@ class SamplerReports:
                 self._waiting.append(one)
             return not self._done
 
-    def _count(self, sender: str, report: Report) -> None:
+    def _count(self, sender: str, report: Report, late: bool) -> None:
         known = self._counted.get(sender)
         if known is None or known.incarnation != report.incarnation:
             known = _Counted(report.incarnation, 0, 0, 0)
         if report.sequence <= known.sequence:  # its answer was lost
             return
         self._counted[sender] = _Counted(report.incarnation, report.sequence, report.steps, report.episodes)
+        if late and self._anew:
+            return
         self._news.append(
             News(
                 report.steps - known.steps,
                 report.returns,
                 report.episodes - known.episodes,
                 None if report.version == WANTS_NONE else self._models.version - report.version,
+                late,
             )
         )
 

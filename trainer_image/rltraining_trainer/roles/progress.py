@@ -30,6 +30,8 @@ class Experience(NamedTuple):
     """All episodes that ended."""
     lag: int | None
     """Versions by which the policy that acted was older than the newest."""
+    late: bool = False
+    """It goes back to before this learner began, and tells nothing of how fast steps come now."""
 
 
 class ProgressTracker:
@@ -42,6 +44,7 @@ class ProgressTracker:
         self._stop = stop
         self.returns, self._smoothed = _meters(stop)
         self._rate = RateMeter()
+        self._late_steps = 0
         self._lag: float | None = None
         self._seconds_before = 0.0
         self._started: float | None = None
@@ -50,9 +53,10 @@ class ProgressTracker:
         """These came since the last look."""
         if self._started is None:
             self._started = now
-            self._rate.update(self.environment_steps, now)
+            self._rate.update(self.environment_steps - self._late_steps, now)
         for experience in experiences:
             self.environment_steps += experience.steps
+            self._late_steps += experience.steps if experience.late else 0
             self.episodes += experience.episodes
             if experience.returns.numel():
                 self.returns.add(experience.returns)
@@ -62,7 +66,7 @@ class ProgressTracker:
                 # A sampler may hold parameters of a learner that was lost: newer than ours, and no lag.
                 lag = float(max(0, experience.lag))
                 self._lag = lag if self._lag is None else 0.95 * self._lag + 0.05 * lag
-        self._rate.update(self.environment_steps, now)
+        self._rate.update(self.environment_steps - self._late_steps, now)
         self.curve.add(self.environment_steps, self.seconds(now), self.returns.mean)
 
     def seconds(self, now: float) -> float:

@@ -70,7 +70,11 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
         )
         self._first = context.index == 0
         self._reports = SamplerReports(
-            models, self._announce, self._replay.insert_limit, lambda: live.samplers
+            models,
+            self._announce,
+            self._replay.insert_limit,
+            lambda: live.samplers,
+            anew=len(context.learners) == 1,  # otherwise those that live have what was learnt from it
         )
         here = self._first and settings.replay.placement == "Learner"
         self._kept = KeptShard(context, settings.replay, of, 1) if here else None
@@ -207,10 +211,10 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
             self._announce(self._pod, self._kept.describe(self._endpoint()))
             self._kept.shard.set_limit(self._replay.insert_limit(self._pod))
 
-    def _announce(self, name: str, shard: dict[str, Any]) -> None:
+    def _announce(self, name: str, shard: dict[str, Any], lived: bool = False) -> None:
         description = dict(shard)
         self._failures[name] = description.pop("failure", None)
-        self._replay.announce(name, now=time.monotonic(), **description)
+        self._replay.announce(name, now=time.monotonic(), lived=lived, **description)
 
     def _dial(self, url: str) -> ShardPeer:
         if self._kept is not None and url == self._endpoint().url:

@@ -28,6 +28,7 @@ class Pace:
         )
         self._filled = False
         self._sampled = 0
+        self._others = 0  # insertions for which a learner before this one has drawn
 
     def is_filled(self) -> bool:
         """Whether there is enough to learn from."""
@@ -41,7 +42,7 @@ class Pace:
         """How many more batches, up to `most`, all learners together may draw."""
         if not self.is_filled():
             return 0
-        inserted, size = self._shards.holdings().inserted, self._batch_size
+        inserted, size = self._inserted(), self._batch_size
         later = (self._sampled + batches * size for batches in range(most))
         return sum(
             1 for _ in takewhile(lambda sampled: self._limiter.may_sample(inserted, sampled, size), later)
@@ -50,6 +51,11 @@ class Pace:
     def drew(self, batches: int) -> None:
         """All learners together draw so many more."""
         self._sampled += batches * self._batch_size
+
+    def forgive(self, inserted: int) -> None:
+        """So many of the insertions are of before this learner, which knows nothing of what was drawn for them. It owes
+        nothing for them, but for `minimum` of them, with which it may begin."""
+        self._others += inserted
 
     def insert_limit(self, name: str) -> int | None:
         """How many insertions the shard of that name may have made by now; None: no limit. It may be less than it was.
@@ -64,7 +70,7 @@ class Pace:
         shard, present = self._shards.get(name), self._shards.present
         if shard is None or not shard.present:
             return 0
-        inserted = self._shards.holdings().inserted
+        inserted = self._inserted()
         if not self.is_filled():
             allowed = max(allowed, inserted + self._minimum - self._present_insertions())
         shard.idle = shard.counts.inserted == shard.asked_with and shard.granted > shard.asked_with
@@ -77,10 +83,13 @@ class Pace:
         return shard.granted
 
     def get_state(self) -> dict[str, Any]:
-        return {"sampled": self._sampled}
+        return {"sampled": self._sampled, "others": self._others}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self._sampled = state["sampled"]
+        self._sampled, self._others = state["sampled"], state["others"]
+
+    def _inserted(self) -> int:
+        return self._shards.holdings().inserted - max(0, self._others - self._minimum)
 
     def _present_insertions(self) -> int:
         return sum(shard.counts.inserted for shard in self._shards.present)
