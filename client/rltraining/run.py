@@ -102,6 +102,11 @@ def _prepare(options: Options) -> tuple[Path, JobFile]:
         if folder is None or not options.resume:
             raise UsageError("FILE is missing: name a manifest, or continue a run with --resume")
         workdir.check(folder, options.mode)
+        if not (folder / workdir.JOB_FILE).exists():
+            raise UsageError(
+                f"--workdir {folder}: its {workdir.JOB_FILE} is gone: name the manifest: "
+                f"rltrain run FILE --workdir {folder} --resume"
+            )
         file = str(folder / workdir.JOB_FILE)
     loaded = load(file, options.changes)
     check_runs_here(loaded)

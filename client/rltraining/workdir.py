@@ -103,16 +103,24 @@ def check(folder: Path, mode: Mode) -> None:
             f"--workdir {folder}: holds a run already: continue it with --resume, replace it with --overwrite, "
             "or name another folder"
         )
+    has_checkpoint = newest_checkpoint(folder) is not None
     if mode == "resume" and not holds_run(folder):
-        raise UsageError(f"--workdir {folder}: holds no run to resume: leave out --resume to start one")
+        if not has_checkpoint:
+            raise UsageError(f"--workdir {folder}: holds no run to resume: leave out --resume to start one")
+        if not (folder / JOB_FILE).exists():
+            return  # the manifest that is named takes its place
+        raise UsageError(
+            f"--workdir {folder}: its {JOB_FILE} is damaged: delete it, and name the manifest: "
+            f"rltrain run FILE --workdir {folder} --resume"
+        )
     if (folder / JOB_FILE).exists() and not holds_run(folder):
         raise UsageError(
             f"--workdir {folder}: holds a {JOB_FILE} of yours, which a run would replace: name another"
         )
-    if not holds_run(folder) and newest_checkpoint(folder) is not None:
+    if not holds_run(folder) and has_checkpoint:
         raise UsageError(
             f"--workdir {folder}: holds checkpoints of a run that has no {JOB_FILE}, and a new run would go on from them: "
-            "delete them, or name another folder"
+            "add --resume if it should, else delete them, or name another folder"
         )
 
 

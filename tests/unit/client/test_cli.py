@@ -204,6 +204,16 @@ def test_a_folder_with_a_run_is_left_alone(file: Path) -> None:
     assert [path.name for path in run.iterdir()] == ["job.yaml"]
 
 
+def test_a_run_whose_manifest_is_gone_asks_for_it(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "step-000000031964").mkdir(parents=True)
+    result = rltrain("run", tmp_path, "--resume")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"error: --workdir {tmp_path}: its job.yaml is gone: name the manifest: "
+        f"rltrain run FILE --workdir {tmp_path} --resume\n",
+    )
+
+
 def test_a_runs_folder_is_no_manifest(file: Path) -> None:
     load(str(file)).save(file)
     result = rltrain("run", file.parent)
