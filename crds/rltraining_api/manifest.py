@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from pydantic import ValidationError
 from rltraining_api import yaml_text
 from rltraining_api.errors import ManifestError
 from rltraining_api.explain import empty_fields, explain
+from rltraining_api.introspect import Path as FieldPath
+from rltraining_api.introspect import dotted
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import API_VERSION, GROUP, KIND
 from rltraining_api.overrides import apply_overrides
@@ -91,12 +94,12 @@ def parse_job(data: object, label: str = "manifest") -> RLTrainingJob:
     if not problems:
         try:
             return RLTrainingJob.model_validate_json(
-                json.dumps(written), strict=True, by_alias=True, by_name=False
+                json.dumps(written, allow_nan=False), strict=True, by_alias=True, by_name=False
             )
         except ValidationError as error:
             problems = explain(error, RLTrainingJob)
         except (ValueError, TypeError) as error:
-            problems = [f"cannot be written as JSON: {error}"]
+            problems = _no_json(written) or [f"cannot be written as JSON: {error}"]
     raise ManifestError(f"{label}: {problem}" for problem in problems)
 
 
@@ -109,6 +112,20 @@ def read_job(data: Mapping[str, Any]) -> RLTrainingJob:
         return RLTrainingJob.model_validate(data, extra="ignore")
     except ValidationError as error:
         raise ManifestError(explain(error, RLTrainingJob)) from None
+
+
+def _no_json(value: Any, path: FieldPath = (), around: tuple[int, ...] = ()) -> list[str]:
+    """One sentence per value that JSON, and so an API server, cannot hold; `around` are the ids of what holds it."""
+    if isinstance(value, dict | list | tuple):
+        if id(value) in around:
+            return [f"{dotted(path)}: must not hold itself"]
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return [line for key, item in items for line in _no_json(item, (*path, key), (*around, id(value)))]
+    if isinstance(value, float):
+        return [] if math.isfinite(value) else [f"{dotted(path)}: must be a finite number"]
+    if value is None or isinstance(value, str | int):
+        return []
+    return [f"{dotted(path)}: must be a JSON value, got Python's {type(value).__name__}: write it as text"]
 
 
 def _header(data: Mapping[str, Any]) -> list[str]:

@@ -141,9 +141,11 @@ def _values(listed: str) -> Iterator[Any]:
             raise ValueError("a value is missing: null removes a field, '' is empty text")
         value = yaml_text.value(part)
         try:
-            canonical = json.dumps(value, sort_keys=True)
+            canonical = json.dumps(value, sort_keys=True, allow_nan=False)
         except TypeError:
             raise ValueError(f"{part} is not a JSON value: leave out the tag") from None
+        except ValueError:
+            raise ValueError(f"{part} is not a JSON value: numbers must be finite") from None
         if canonical in seen:
             raise ValueError(f"{part} stands twice among the values")
         seen.add(canonical)

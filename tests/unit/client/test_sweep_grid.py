@@ -119,6 +119,7 @@ def test_a_manifest_that_is_whole_only_with_the_sweep_can_be_swept(tmp_path: Pat
         ("metadata.name=a,b", "only fields of spec can be swept"),
         ("seed=1,x", "seeds must be whole numbers"),
         ("sampler.x=!!binary aGk=,1", "!!binary aGk= is not a JSON value: leave out the tag"),
+        ("sampler.x=1,1e400", "1e400 is not a JSON value: numbers must be finite"),
     ],
 )
 def test_an_option_that_is_wrong_is_named(sweep: str, problem: str, file: Path) -> None:

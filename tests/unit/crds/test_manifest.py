@@ -134,8 +134,15 @@ PROBLEMS = {
     ),
     ("replicas: 2", "1: 2"): "line 7, column 13: a key must be text: put it in quotes",
     ("replicas: 2", "replicas: \x01"): "line 7: holds a character that YAML forbids (#x0001)",
+    # Not JSON
+    ("v1}", "v1, kwargs: {n: .inf}}"): "spec.environment.kwargs.n: must be a finite number",
+    ("v1}", "v1, kwargs: {n: [0, 1e400]}}"): "spec.environment.kwargs.n[1]: must be a finite number",
+    ("replicas: 2", "template: {spec: {x: .nan}}"): "spec.sampler.template.spec.x: must be a finite number",
+    ("v1}", "v1, kwargs: {n: !!binary aGk=}}"): (
+        "spec.environment.kwargs.n: must be a JSON value, got Python's bytes: write it as text"
+    ),
     ("{id: CartPole-v1}", "&a {id: CartPole-v1, kwargs: *a}"): (
-        "cannot be written as JSON: Circular reference detected"
+        "spec.environment.kwargs: must not hold itself"
     ),
     ("{id: CartPole-v1}", "[" * 5000 + "]" * 5000): "lists or objects within each other go too deep",
 }
