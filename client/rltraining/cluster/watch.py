@@ -60,12 +60,15 @@ def tell_end(last: Snapshot) -> int:
     failed = status.phase == "Failed"
     if failed:
         complain(failure(status).rstrip())
-    rows = [
-        *results(last),
-        ("policy", status.policy_uri or ""),
-        ("checkpoint", status.checkpoint.uri if status.checkpoint else ""),
-    ]
-    if status.checkpoint and not keeps_its_output(last.job):
-        rows.append(("kept", f"no, it lay in the learner's pod: {NOT_KEPT}"))
+    rows = [*results(last), *_places(last)]
     typer.echo("\n".join(["", *block(f"{status.phase}: {last.title}", rows)]))
     return Exit.FAILED if failed else Exit.OK
+
+
+def _places(last: Snapshot) -> list[tuple[str, str]]:
+    """Where the policy and the newest checkpoint are; of what went with the learner's pod, that it did."""
+    status, checkpoint = last.status, last.status.checkpoint
+    if keeps_its_output(last.job):
+        return [("policy", status.policy_uri or ""), ("checkpoint", checkpoint.uri if checkpoint else "")]
+    gone = checkpoint is not None or status.policy_uri is not None
+    return [("kept", f"nothing, it lay in the learner's pod: {NOT_KEPT}" if gone else "")]

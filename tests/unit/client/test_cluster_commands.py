@@ -215,11 +215,16 @@ def test_what_is_lost_with_the_learners_pod_is_said(api: FakeApi, job: Any) -> N
     )
     checkpoint = {"uri": "file:///output/checkpoints/step-000000000010", "step": 10, "time": END}
     over = {"phase": "Succeeded", "completionTime": END, "checkpoint": checkpoint}
-    api.status("cartpole", **over)
-    told = "kept       no, it lay in the learner's pod: spec.checkpoint has neither uri nor volume\n"
-    assert told in rltrain("watch", "cartpole").output
+    api.status("cartpole", **over, policyUri="file:///output/policy")
+    told = "  kept       nothing, it lay in the learner's pod: spec.checkpoint has neither uri nor volume\n"
+    places = "  policy     file:///output/policy\n  checkpoint file:///output/checkpoints/step-000000000010\n"
+    output = rltrain("watch", "cartpole").output
+    assert told in output
+    assert "file://" not in output
     api.objects["rltrainingjobs"]["default", "cartpole"]["spec"]["checkpoint"] = {"uri": "s3://bucket/jobs"}
-    assert told not in rltrain("watch", "cartpole").output
+    output = rltrain("watch", "cartpole").output
+    assert told not in output
+    assert places in output
 
 
 def story(api: FakeApi, job: dict[str, Any]) -> None:
