@@ -84,6 +84,7 @@ def test_torchscript_is_written_beside_the_policy_or_where_it_is_wanted(policy: 
     ("arguments", "sentence"),
     [
         (["evaluate", "{nothing}"], "there is no policy at {nothing}"),
+        (["evaluate", "file:///output/policy"], "one in a cluster's volume has to be copied here first"),
         (["export", "{nothing}", "--format", "torchscript"], "there is no policy at {nothing}"),
         (["evaluate", "{policy}", "--video", "x.gif"], "--video x.gif: only .mp4 files are written"),
         (["export", "s3://bucket/policy"], "say where to with --output"),

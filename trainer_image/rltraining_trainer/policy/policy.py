@@ -60,7 +60,8 @@ class Policy:
             content = storage.read("", WEIGHTS_FILE)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise BadConfiguration(
-                f"there is no policy at {uri}: a policy is a directory with {DESCRIPTION_FILE} and {WEIGHTS_FILE}"
+                f"there is no policy at {uri} that this machine can read: a policy is a directory with "
+                f"{DESCRIPTION_FILE} and {WEIGHTS_FILE}; one in a cluster's volume has to be copied here first"
             ) from error
         except ValidationError as error:
             raise BadConfiguration(f"{uri}/{DESCRIPTION_FILE} is damaged or of another version") from error
