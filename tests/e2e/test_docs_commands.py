@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from docs_pages import ROOT, Command, blocks, commands
+from docs_pages import ROOT, Command, commands
 
 NOT_RUN = (
     (r"make setup|source \.venv/bin/activate", "the tests run in what they make"),
@@ -58,7 +58,7 @@ def to_run() -> list[Command]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what a user has who has cloned the repository and made the environment, with a manifest of their own."""
+    """A copy of what a user has who has cloned the repository and made the environment."""
     folder = tmp_path_factory.mktemp("checkout")
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "Makefile", folder)
@@ -72,9 +72,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         _write(bin_ / name, f'#!/bin/bash\nexec {programs / name} "$@"\n')
     _write(bin_ / "rltrain", SHIM.format(rltrain=programs / "rltrain", **STEPS))
     _write(bin_ / "make", f'#!/bin/bash\nexec {shutil.which("make")} -o .venv/.ready "$@"\n')
-    first = next(block for block in blocks("yaml") if block.page == "README.md")
-    for name in ("my-job.yaml", "job.yaml"):
-        (folder / name).write_text(first.text)
     return folder
 
 
