@@ -93,6 +93,15 @@ def check_is_folder(folder: Path) -> None:
         raise UsageError(f"--workdir {folder}: is a file, a folder is needed")
 
 
+def check_is_text(folder: Path, option: str = "--workdir ") -> None:
+    """Raises UsageError where its path is no UTF-8, in which reports tell of what lies there."""
+    try:
+        str(folder.absolute()).encode()
+    except UnicodeEncodeError as error:
+        path = error.object.encode(errors="replace").decode()
+        raise UsageError(f"{option}{path}: its path is not UTF-8: name another") from None
+
+
 def check(folder: Path, mode: Mode) -> None:
     """Raises UsageError where the folder cannot be used in this way."""
     check_is_folder(folder)
@@ -147,7 +156,8 @@ def held(folder: Path, mode: Mode) -> Iterator[None]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make the folder, and keep other commands out. Raises UsageError where one is in it, or it cannot be written."""
+    """Make the folder, and keep other commands out. Raises UsageError where one is in it, or it cannot be used."""
+    check_is_text(folder)
     with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

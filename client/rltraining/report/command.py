@@ -54,6 +54,7 @@ def _source(target: str, client: Callable[[], RLTrainingClient]) -> tuple[Source
     folder, is_path = Path(target), os.sep in target or target in (os.curdir, os.pardir)
     is_folder = folder.is_dir()
     if is_folder and (is_path or workdir.holds_run(folder) or workdir.holds_sweep(folder)):
+        workdir.check_is_text(folder, "")
         return sources.of_folder(folder), folder / workdir.REPORT_FILE
     if is_path or folder.is_file():
         raise UsageError(f"{target}: is no folder: name the folder of a run, or a job in a cluster")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from command_line import rltrain
 from rltraining.cli import app
-from rltraining.jobfile import load
+from rltraining.jobfile import JobFile, load
 from rltraining_api.crd import crd_yaml
 from rltraining_api.manifest import load_manifest
 from rltraining_api.status import Status
@@ -272,6 +273,24 @@ def test_a_run_on_a_full_disk_is_refused_in_a_sentence(
         f"error: --workdir {folder}: cannot be written: No space left on device\n",
     )
     assert not (folder / "job.yaml").exists()
+
+
+def test_a_folder_whose_path_is_no_text_is_refused(file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"\xff")
+    told = f"{tmp_path}/?: its path is not UTF-8: name another\n"
+
+    def refused(*more: str) -> bool:
+        result = rltrain("run", file, "--workdir", folder, *more)
+        return (result.exit_code, result.stderr) == (2, f"error: --workdir {told}")
+
+    assert refused()
+    assert refused("--seeds", "2")
+    assert not folder.exists()
+    folder.mkdir()
+    JobFile(load_manifest(file)).save(folder / "job.yaml")
+    assert refused("--resume")
+    result = rltrain("report", folder)
+    assert (result.exit_code, result.stderr) == (2, f"error: {told}")
 
 
 def test_a_full_disk_below_the_output_is_told_in_a_sentence() -> None:
