@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from training import CODE, Run, Train, code, small_job
+from training import CODE, SAMPLER, Run, Train, code, small_job
 
 FAILED_SECONDS = 5.0
 """From the creation of the pods."""
@@ -57,7 +57,23 @@ class Narrow(Base):
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=seed)[0][:2], {}
 
-for environment in (Step, Reset, Exits, NaN, Make, Narrow):
+class Close(Base):
+    def close(self):
+        raise OSError("the simulator is gone")
+
+class Tired(Close):
+    def close(self):
+        if self.steps:
+            super().close()
+
+class Panics(Base):
+    def reward(self):
+        raise Panic("index out of bounds")
+
+class Panic(BaseException):
+    pass
+
+for environment in (Step, Reset, Exits, NaN, Make, Narrow, Close, Tired, Panics):
     gym.register(f"{environment.__name__}-v0", entry_point=environment)
 """
 
@@ -123,6 +139,18 @@ CASES = {
         "UserCodeError",
         "environment 'mazes:Exits-v0': step raised SystemExit: enough (mazes.py, line 32)\n",
         ["mazes.py", "line 32, in reward"],
+    ),
+    "step panics": Case(
+        environment("mazes:Panics-v0"),
+        "UserCodeError",
+        "environment 'mazes:Panics-v0': step raised Panic: index out of bounds (mazes.py, line 57)\n",
+        ["mazes.py", "line 57, in reward"],
+    ),
+    "close raises": Case(
+        environment("mazes:Close-v0"),
+        "UserCodeError",
+        "environment 'mazes:Close-v0': close raised OSError: the simulator is gone (mazes.py, line 48)\n",
+        ["mazes.py", "line 48, in close"],
     ),
     "constructor raises": Case(
         environment("mazes:Make-v0"),
@@ -215,3 +243,14 @@ def test_it_fails_at_once_with_the_message(train: Train, case: Case) -> None:
         assert {pod: len(pids) for pod, pids in run.pids.items()} == dict.fromkeys(run.pids, 1), "restarted"
 
     train(small_job(**case.spec), scenario, MODULES)
+
+
+@pytest.mark.timeout(60)
+def test_an_environment_that_cannot_be_closed_after_training_costs_nothing(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        job = await run.until_ended()
+        assert (job.status.phase, job.status.failures) == ("Succeeded", 0)
+        log = (run.cluster.workdir / "logs" / f"{SAMPLER}.log").read_text()
+        assert "environment 'mazes:Tired-v0': close raised OSError: the simulator is gone" in log
+
+    train(small_job(**environment("mazes:Tired-v0"), stop={"environmentSteps": 500}), scenario, MODULES)

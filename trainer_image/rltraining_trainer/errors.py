@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from signal import SIGINT, default_int_handler, getsignal
 
 from rltraining_api.contract import ExitCode
 
@@ -36,24 +37,37 @@ class Diverged(TrainerError):
 
 
 def user_code_error(what: str, error: BaseException) -> TrainerError:
-    """``error``, which the user's code raised while ``what``, as one of ours: what it says and where, then its traceback."""
+    """``error``, which the user's code raised while ``what``, as one of ours: what it says and where, then its traceback.
+
+    Raises it again if it is a Ctrl-C: a program that evaluates a policy may hear of one as an exception, a role never does.
+    """
     if isinstance(error, TrainerError):
         return error
+    if isinstance(error, KeyboardInterrupt) and getsignal(SIGINT) is default_int_handler:
+        raise error
     where, trace = user_trace(error)
     place = f" ({where})" if where else ""
     return UserCodeError(f"{what} raised {one_line(error)}{place}\n{trace}")
 
 
+def text_of(error: BaseException) -> str:
+    """What ``error`` says; of one that cannot say it, the words that its traceback has."""
+    try:
+        return str(error)
+    except Exception:
+        return "<exception str() failed>"
+
+
 def one_line(error: BaseException) -> str:
     """Type and message of ``error``, without the further lines and notes that its message may have."""
-    message = str(error).strip().splitlines()
+    message = text_of(error).strip().splitlines()
     return f"{type(error).__qualname__}: {message[0]}" if message else type(error).__qualname__
 
 
 @contextmanager
 def user_code(what: str) -> Iterator[None]:
-    """Turn whatever the user's code raises inside into a UserCodeError, ``sys.exit()`` too."""
+    """Turn whatever the user's code raises inside into a UserCodeError, ``sys.exit()`` and panics of Rust too."""
     try:
         yield
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise user_code_error(what, error) from error

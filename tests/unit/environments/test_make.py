@@ -14,7 +14,7 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rltraining_api.environment import Environment
-from rltraining_trainer.environments import Stepper, make_environments
+from rltraining_trainer.environments import Stepper, make_environments, make_spaces
 from rltraining_trainer.errors import BadConfiguration, TrainerError, UserCodeError
 
 MINE = """
@@ -212,6 +212,18 @@ def test_what_the_users_code_does_wrong_is_the_first_line(
 
     assert isinstance(error, UserCodeError), error
     assert re.fullmatch(sentence, first_line(error)), str(error)
+
+
+def test_an_environment_that_cannot_be_closed_is_told_as_the_users(user_module: Callable[[str], str]) -> None:
+    close = "\n    def close(self):\n        if self.size: self.size = 0; raise OSError('the simulator is gone')\n"
+    module = user_module(f"{MINE}{close}gym.register(id='Mine-v0', entry_point='__MODULE__:Mine')")
+    with pytest.raises(UserCodeError) as caught:
+        make_spaces(Environment(id=f"{module}:Mine-v0"))
+    first, _, trace = str(caught.value).partition("\n")
+    assert first == (
+        f"environment '{module}:Mine-v0': close raised OSError: the simulator is gone ({module}.py, line 21)"
+    )
+    assert "in close" in trace
 
 
 def test_what_does_not_parse_is_told_where_it_is_and_not_where_it_was_imported(

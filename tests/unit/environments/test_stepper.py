@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -175,14 +176,47 @@ def leave() -> Any:
     raise SystemExit(0)
 
 
+class Panic(BaseException):
+    """As extensions written in Rust raise it."""
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def panic() -> Any:
+    raise Panic("index out of bounds")
+
+
+def mumble() -> Any:
+    raise Mute
+
+
+def interrupt() -> Any:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_is_the_users_mistake_only_where_nobody_can_press_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        told("step", interrupt)
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # as a role has it
+    try:
+        assert "step raised KeyboardInterrupt (test_stepper.py, line" in told("step", interrupt)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("where", ["reset", "step"])
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
         (divide, "ZeroDivisionError: division by zero"),
         (leave, "SystemExit: 0"),
+        (panic, "Panic: index out of bounds"),
+        (mumble, "Mute: <exception str() failed>"),
     ],
-    ids=["raises", "exits"],
+    ids=["raises", "exits", "raises what is no Exception", "raises what cannot be told"],
 )
 def test_what_the_environment_does_wrong_is_the_users_with_its_traceback(
     where: str, fault: Callable[[], Any], said: str
@@ -194,7 +228,7 @@ def test_what_the_environment_does_wrong_is_the_users_with_its_traceback(
     assert header == "Traceback (most recent call last):"
     assert "test_stepper.py" in begin, "it begins where their code does"
     assert f"in {fault.__name__}" in trace
-    assert last == said
+    assert last.removeprefix(f"{__name__}.") == said
 
 
 SHAPE = "must return an observation of shape (2,), as its observation space says, not"

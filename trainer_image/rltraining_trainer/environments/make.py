@@ -6,11 +6,12 @@ import importlib
 from typing import Any
 
 import gymnasium as gym
+from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from rltraining_api.environment import Environment
 
 from rltraining_trainer.environments.single import SingleEnvironment
-from rltraining_trainer.errors import BadConfiguration, UserCodeError, user_code, user_code_error
+from rltraining_trainer.errors import BadConfiguration, UserCodeError, text_of, user_code, user_code_error
 
 
 def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> VectorEnv:
@@ -65,12 +66,26 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
         raise BadConfiguration(
             f"spec.environment.id: {spec.id!r} needs a package: {_sentence(error)}"
         ) from error
-    except (Exception, SystemExit) as error:
-        if isinstance(error, TypeError) and "argument" in str(error):  # a keyword too many, or one too few
+    except BaseException as error:
+        # A keyword too many, or one too few.
+        if isinstance(error, TypeError) and "argument" in text_of(error):
             raise BadConfiguration(
                 f"spec.environment.kwargs: {spec.id!r} does not take them: {_sentence(error)}"
             ) from error
         raise user_code_error(f"making environment {spec.id!r}", error) from error
+
+
+def make_spaces(spec: Environment) -> tuple[Space, Space]:
+    """Of one observation and of one action, from an environment that is closed again. Raises as ``make_environments``."""
+    environments = make_environments(spec, 1)
+    close_environments(environments, spec.id)
+    return environments.single_observation_space, environments.single_action_space
+
+
+def close_environments(environments: VectorEnv, name: str) -> None:
+    """Raises UserCodeError."""
+    with user_code(f"environment {name!r}: close"):
+        environments.close()
 
 
 def _single_like(batch: VectorEnv, id: str, options: dict[str, Any]) -> VectorEnv | None:
@@ -103,4 +118,4 @@ def _import_and_strip_module(id: str) -> str:
 
 
 def _sentence(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return text_of(error).strip().splitlines()[0] if text_of(error).strip() else type(error).__name__

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rltraining_trainer.environments.make import close_environments
 from rltraining_trainer.environments.mistakes import mistake
 from rltraining_trainer.errors import BadConfiguration, TrainerError, UserCodeError, user_code_error
 
@@ -97,7 +98,7 @@ class Stepper:
         try:
             observation, _ = self.environments.reset(seed=seed)
             observation = np.asarray(observation, self._dtype)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise self._told("reset", error) from error
         self._over, self._resting = self._none, 0
         expected = (self.environments.num_envs, *(self.environments.single_observation_space.shape or ()))
@@ -126,7 +127,7 @@ class Stepper:
                     observation, final = self._final(observation, over, info)
             if LIFE_LOST in info:
                 terminated, first = terminated | info[LIFE_LOST], first | info[LIFE_LOST]
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise self._told("step", error) from error
         self._count(int(np.count_nonzero(over)), time.perf_counter() - began)
         return Step(observation, reward, terminated, truncated, over, valid, first, final)
@@ -154,4 +155,5 @@ class Stepper:
         return UserCodeError(f"{what} {rule}") if rule else user_code_error(what, error)
 
     def close(self) -> None:
-        self.environments.close()
+        """Raises UserCodeError."""
+        close_environments(self.environments, self.name)

@@ -25,7 +25,7 @@ class UserTorso(nn.Module):
             return self.module(observation)
         except (torch.OutOfMemoryError, torch.AcceleratorError):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise user_code_error(
                 f"spec.network.entryPoint: the network of {self.entry_point}", error
             ) from error

@@ -83,7 +83,7 @@ def _call(function: Callable[[World], Any], world: World, what: str) -> None:
         raise user_code_error(what, error) from error
     except (TransportError, CheckpointError, PolicyError):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise user_code_error(what, error) from error
     if world.stopping.is_set():
         raise Stopped("told to end")

@@ -22,7 +22,7 @@ from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, ExitCode, Lear
 from torch import Tensor
 
 from rltraining_trainer.dataflow import ModelServer
-from rltraining_trainer.environments import make_environments
+from rltraining_trainer.environments import make_spaces
 from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.roles.context import Context
@@ -71,9 +71,7 @@ class Learner:
         spec = context.job.spec
         self._context = context
         torch.manual_seed(spec.seed)
-        environments = make_environments(spec.environment, 1)
-        self._spaces = (environments.single_observation_space, environments.single_action_space)
-        environments.close()
+        self._spaces = make_spaces(spec.environment)
         self._models = ModelServer()
         live = LiveSpec(context.job_file, spec)
         self._flow = self._make_flow(live)

@@ -17,7 +17,7 @@ from rltraining_api.contract import RENDEZVOUS_PATH, ExitCode
 
 from rltraining_trainer.checkpoint import CheckpointStore, CheckpointWriter
 from rltraining_trainer.dataflow.replay import Column, ReplayBuffer, ReplayShard
-from rltraining_trainer.environments import make_environments
+from rltraining_trainer.environments import make_spaces
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import FAREWELL, LearnerLink, is_large
@@ -84,9 +84,7 @@ def run_replay(context: Context) -> int:
     spec = context.job.spec
     settings = spec.algorithm.parameters
     assert isinstance(settings, DqnApex | DdpgApex), "nothing else has a replay"
-    environments = make_environments(spec.environment, 1)
-    of = environments.single_observation_space, environments.single_action_space
-    environments.close()
+    of = make_spaces(spec.environment)
     kept = KeptShard(context, settings.replay, of, len(context.replays))
     endpoint = Endpoint(context.pod, context.token, kept.shard.services, direct=is_large(of[0]))
     learner = LearnerLink(context, context.learners[0], endpoint, "report", None, alone=False)

@@ -84,7 +84,7 @@ class Services:
             answer = handler(call.sender, call.payload)
         except Stopped:  # while it called another member
             return
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             self._fail(user_code_error(f"service {service!r}", error))
             return  # the process ends, and so callers hear that it is lost
 

@@ -14,7 +14,7 @@ from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, LearnerReport
 from rltraining_api.job import JobSpec
 from rltraining_api.names import ROLES, Role, parse_pod_name, pod_name
 
-from rltraining_trainer.environments import Stepped, Stepper, make_environments
+from rltraining_trainer.environments import Stepped, Stepper, make_environments, make_spaces
 from rltraining_trainer.errors import TrainerError, UserCodeError
 from rltraining_trainer.group import Alone, LearnerGroup
 from rltraining_trainer.metrics import Numbers
@@ -138,9 +138,7 @@ class World:
     @cached_property
     def spaces(self) -> tuple[spaces.Space, spaces.Space]:
         """Of one observation, and of one action."""
-        environments = make_environments(self.spec.environment, 1)
-        environments.close()
-        return environments.single_observation_space, environments.single_action_space
+        return make_spaces(self.spec.environment)
 
     def actor_critic(self) -> tuple[ActorCritic, Distribution]:
         """A new network as ``spec.network`` says, with heads for policy and value, and the distribution of its actions.
