@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_api.names import ROLES, Role, pod_name
-from rltraining_api.status import LedgerEntry
+from rltraining_api.status import LedgerEntry, Status
 
 from rltraining_operator.disruptions import Rows
-from rltraining_operator.failures import Death, Verdict, judge_by_rules
-from rltraining_operator.members import silent_end
+from rltraining_operator.failures import Death, Verdict, judge_by_rules, silent_end
 from rltraining_operator.observed import Observed, Pod
 
 
@@ -59,10 +58,10 @@ def tally(observed: Observed, policy: PodFailurePolicy | None, steps: int) -> Ta
         entry = entries.get(pod.name)
         if entry is None or entry.uid != pod.uid:
             entry = LedgerEntry(pod=pod.name, uid=pod.uid)
-        if (end := _newest_end(pod, entry, observed)) is not None:
+        if (end := _newest_end(pod, entry, observed.status)) is not None:
             counts.append(_count(pod.role, *end, rows, policy))
         restarts = max(entry.restarts, pod.deaths)
-        ended = entry.ended or pod.failed or silent_end(pod, observed) is not None
+        ended = entry.ended or pod.failed or silent_end(pod, observed.status) is not None
         if restarts or ended:
             counted[pod.name] = LedgerEntry(pod=pod.name, uid=pod.uid, restarts=restarts, ended=ended)
     for role, death in _vanished(observed, {entry.pod for entry in entries.values() if entry.ended}):
@@ -77,7 +76,7 @@ def _count(role: Role, death: Death, times: int, rows: Rows, policy: PodFailureP
     return Count(role, death, times, verdict)
 
 
-def _newest_end(pod: Pod, entry: LedgerEntry, observed: Observed) -> tuple[Death, int] | None:
+def _newest_end(pod: Pod, entry: LedgerEntry, status: Status) -> tuple[Death, int] | None:
     """The last of the ends, and how many, that are not counted yet of a pod that is there. A pod that failed because
     its containers did has ended once, not twice."""
     times = pod.deaths - entry.restarts
@@ -85,7 +84,7 @@ def _newest_end(pod: Pod, entry: LedgerEntry, observed: Observed) -> tuple[Death
         return Death.of_container(pod, end), times
     if pod.failed and not entry.ended and not pod.deleting:
         return Death.of_pod(pod), 1
-    if not entry.ended and (silent := silent_end(pod, observed)) is not None:
+    if not entry.ended and (silent := silent_end(pod, status)) is not None:
         return silent, 1
     return None
 

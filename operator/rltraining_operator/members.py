@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from rltraining_api.contract import TRAINER_CONTAINER, LearnerReport
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import ROLES, Role
+from rltraining_api.status import Status
 
-from rltraining_operator.failures import Death, parse_termination_message
+from rltraining_operator.failures import parse_termination_message, silent_end
 from rltraining_operator.observed import Observed, Pod
 from rltraining_operator.settings import LOST_SECONDS, REMAKE_SECONDS
 
@@ -54,23 +55,9 @@ def report_of_first_learner(observed: Observed) -> LearnerReport | None:
     return observed.report or (last_words(pod) if pod else None)
 
 
-def silent_end(pod: Pod, observed: Observed) -> Death | None:
-    """The end, with code 0, of a trainer that has left no word: when training is over, each says so. User code, or another
-    program in the image, has ended the process; unless the run is known to be over, and a full disk took the last words."""
-    container = pod.container(TRAINER_CONTAINER)
-    end = container.terminated if container else None
-    if end is None or end.exit_code != 0 or parse_termination_message(end.message) is not None:
-        return None
-    report = report_of_first_learner(observed)
-    over = observed.status.policy_uri is not None or (report is not None and report.state == "Finished")
-    if pod.deleting or over:
-        return None
-    return replace(Death.of_container(pod, end), note="it ended before training was over")
-
-
-def is_done(pod: Pod, observed: Observed) -> bool:
+def is_done(pod: Pod, status: Status) -> bool:
     """Whether a member has ended because training is over, not because somebody asked it to end."""
-    if not (pod.succeeded or pod.ended_well) or pod.deleting or silent_end(pod, observed) is not None:
+    if not (pod.succeeded or pod.ended_well) or pod.deleting or silent_end(pod, status) is not None:
         return False
     report = last_words(pod)
     return report is None or report.state == "Finished"
@@ -109,7 +96,7 @@ def _waits_for_the_first(pod: Pod, observed: Observed) -> bool:
     The first one then reports why it stops. One that runs and does not is another incarnation, which goes on from a
     checkpoint, and needs all others. While it is not asked, it is known for another if it began after the other's end.
     """
-    if pod.role != "learner" or not is_done(pod, observed):
+    if pod.role != "learner" or not is_done(pod, observed.status):
         return False
     first = observed.first_learner
     trainer = first.container(TRAINER_CONTAINER) if first else None
@@ -123,7 +110,7 @@ def _waits_for_the_first(pod: Pod, observed: Observed) -> bool:
 
 def _replace_at(pod: Pod, observed: Observed) -> datetime | None:
     """When a pod that has ended is to be replaced; None: it has not, or is not to be."""
-    if pod.active and silent_end(pod, observed) is None:  # else a sidecar would go on for ever
+    if pod.active and silent_end(pod, observed.status) is None:  # else a sidecar would go on for ever
         return None
     if _waits_for_the_first(pod, observed):
         return None

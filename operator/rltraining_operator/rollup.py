@@ -128,7 +128,8 @@ def _phase(
         return "Running"
     staying = {role: made.moves.staying(observed, role) for role in ROLES}
     at_work = {
-        role: sum(pod.running or is_done(pod, observed) for pod in pods) for role, pods in staying.items()
+        role: sum(pod.running or is_done(pod, observed.status) for pod in pods)
+        for role, pods in staying.items()
     }
     if old == "Running" and _can_train(job, at_work) and not made.tally.counts:
         return "Running"  # a member that is busy with its end, or has been told that the run is done, is not restarting

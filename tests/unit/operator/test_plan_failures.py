@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, dedicated, make_world, report, words
+from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, make_world, report, words
 from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_operator.failures import Death, Verdict, judge
 from rltraining_operator.ledger import format_ranges, parse_ranges
@@ -207,18 +207,16 @@ def test_a_permanent_end_fails_the_job_at_once(world: World, message: str, reaso
     assert world.counts == (1, 0)
 
 
-@pytest.mark.parametrize("name", [LEARNER, SAMPLER_0, "demo-replay-0"])
 @pytest.mark.parametrize("sidecar", [False, True])
-def test_a_member_that_ends_with_0_and_says_nothing_has_failed(name: str, sidecar: bool) -> None:
-    one = {"sampler": {"replicas": 1}} | dedicated(1)
-    world = make_world(runPolicy={"backoffLimit": 1}, **one).up().after(60)
-    told = f"pod {name}, container trainer: exit code 0: it ended before training was over"
+def test_a_learner_that_ends_with_0_and_says_nothing_has_failed(sidecar: bool) -> None:
+    world = make_world(runPolicy={"backoffLimit": 1}).up().after(60)
+    told = f"pod {LEARNER}, container trainer: exit code 0: it ended before training was over"
 
     def end() -> None:
-        world.die(name, 0, "Completed")
+        world.die(LEARNER, 0, "Completed")
         if sidecar:
-            world.pods[name]["status"]["phase"] = "Running"
-            world.pods[name]["status"]["containerStatuses"].append(
+            world.pods[LEARNER]["status"]["phase"] = "Running"
+            world.pods[LEARNER]["status"]["containerStatuses"].append(
                 {"name": "sidecar", "state": {"running": {}}}
             )
         world.settle()
@@ -228,7 +226,7 @@ def test_a_member_that_ends_with_0_and_says_nothing_has_failed(name: str, sideca
     assert world.events[-1] == ("MemberFailed", told)
     world.after(REMAKE_SECONDS).settle()
     world.end_deleted().settle()
-    assert (world.phase(name), world.counts) == ("Pending", (1, 0))
+    assert (world.phase(LEARNER), world.counts) == ("Pending", (1, 0))
     world.run().settle()
     assert world.status.phase == "Running"
     end()
@@ -241,14 +239,6 @@ def test_a_learner_whose_last_words_are_lost_after_it_has_told_of_the_policy_is_
     world.die(LEARNER, 0, "Completed").settle()
     assert world.condition("SuccessCriteriaMet") == ("True", "LearnersSucceeded")
     assert world.counts == (0, 0)
-
-
-def test_samplers_whose_last_words_are_lost_after_the_learner_has_finished_have_not_failed(
-    world: World,
-) -> None:
-    world.up().after(60).say(report(1000, "Finished"))
-    world.die(SAMPLER_0, 0, "Completed").die(SAMPLER_1, 0, "Completed").settle()
-    assert (world.status.phase, world.counts) == ("Running", (0, 0))
 
 
 def test_a_fail_job_rule_fails_the_job(world: World) -> None:

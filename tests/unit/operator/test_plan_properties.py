@@ -31,8 +31,6 @@ class Life(RuleBasedStateMachine):
     disruptions = 0
     permanent = False
     learner_done = False
-    unheard = 0
-    """Members that have ended with code 0 and said nothing since the last pass."""
     calm = 0
 
     @initialize(
@@ -121,13 +119,11 @@ class Life(RuleBasedStateMachine):
             self.world.die(name, 0, "Completed", words("Completed", "done"))
 
     @rule(pick=PICK)
-    def a_member_ends_and_says_nothing(self, pick: int) -> None:
-        if name := self.pick(pick, self.running()):
+    def a_learner_ends_and_says_nothing(self, pick: int) -> None:
+        if name := self.pick(pick, [name for name in self.running() if "learner" in name]):
             self.world.die(name, 0, "Completed")
             self.silent.add(self.world.pods[name]["metadata"]["uid"])
-            if not self.learner_done:
-                self.unheard += self.open
-                self.count(name, True)
+            self.count(name, True)
 
     @precondition(lambda self: not self.calm and LEARNER in self.running() and LEARNER not in self.touched)
     @rule()
@@ -135,9 +131,6 @@ class Life(RuleBasedStateMachine):
         self.touched.add(LEARNER)
         self.world.die(LEARNER, 0, "Completed", words("Completed", "done", report(99, "Finished")))
         self.learner_done |= self.open
-        if self.learner_done:  # who is found ended with 0 together with it has not ended too early
-            self.failures -= self.unheard
-            self.unheard = 0
 
     @rule(steps=st.integers(0, 50), state=st.sampled_from(["Starting", "Waiting", "Training"]))
     def the_learner_says(self, steps: int, state: str) -> None:
@@ -184,7 +177,6 @@ class Life(RuleBasedStateMachine):
         writes, made = self.world.writes, self.world.step()
         assert self.world.writes == writes, f"the status is written again and again: {made.status}"
         self.touched.clear()
-        self.unheard = 0
         self.calm = max(0, self.calm - 1)
         if run:
             self.containers_run()
@@ -208,7 +200,6 @@ class Life(RuleBasedStateMachine):
         if made.status is not None and done:
             self.world.job["status"] = json.loads(json.dumps(made.status.to_dict()))
             self.touched.clear()
-            self.unheard = 0
         for ref in made.delete[: max(0, done - 1)]:
             self.world.delete(ref)
         for child in (*made.apply, *made.create)[: max(0, done - 1 - len(made.delete))]:

@@ -203,7 +203,5 @@ def test_a_status_is_read_as_it_was_written(world: World) -> None:
 def test_samplers_that_were_told_that_the_run_is_done_are_not_restarting(world: World) -> None:
     world.settle()
     assert world.status.phase == "Running"
-    for name in (SAMPLER_0, SAMPLER_1):
-        world.die(name, 0, "Completed", words("Completed", ""))
-    world.settle()
+    world.die(SAMPLER_0, 0, "Completed").die(SAMPLER_1, 0, "Completed").settle()
     assert (world.status.phase, world.condition("Restarting")) == ("Running", None)
