@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from signal import SIGINT, default_int_handler, getsignal
 
 from rltraining_api.contract import ExitCode
 
@@ -39,11 +38,11 @@ class Diverged(TrainerError):
 def user_code_error(what: str, error: BaseException) -> TrainerError:
     """``error``, which the user's code raised while ``what``, as one of ours: what it says and where, then its traceback.
 
-    Raises it again if it is a Ctrl-C: a program that evaluates a policy may hear of one as an exception, a role never does.
+    Raises it again if it is a Ctrl-C.
     """
     if isinstance(error, TrainerError):
         return error
-    if isinstance(error, KeyboardInterrupt) and getsignal(SIGINT) is default_int_handler:
+    if isinstance(error, KeyboardInterrupt):
         raise error
     where, trace = user_trace(error)
     place = f" ({where})" if where else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +13,8 @@ from rltraining_api.environment import Environment
 
 from rltraining_trainer.environments.single import SingleEnvironment
 from rltraining_trainer.errors import BadConfiguration, UserCodeError, text_of, user_code, user_code_error
+
+_LOG = logging.getLogger(__name__)
 
 
 def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> VectorEnv:
@@ -78,14 +81,18 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
 def make_spaces(spec: Environment) -> tuple[Space, Space]:
     """Of one observation and of one action, from an environment that is closed again. Raises as ``make_environments``."""
     environments = make_environments(spec, 1)
-    close_environments(environments, spec.id)
+    with user_code(f"environment {spec.id!r}: close"):
+        environments.close()
     return environments.single_observation_space, environments.single_action_space
 
 
 def close_environments(environments: VectorEnv, name: str) -> None:
-    """Raises UserCodeError."""
-    with user_code(f"environment {name!r}: close"):
-        environments.close()
+    """At the end of a work, of which nothing is lost when this fails: that is a warning in the log."""
+    try:
+        with user_code(f"environment {name!r}: close"):
+            environments.close()
+    except UserCodeError as error:
+        _LOG.warning("%s", error)
 
 
 def _single_like(batch: VectorEnv, id: str, options: dict[str, Any]) -> VectorEnv | None:

@@ -155,5 +155,4 @@ class Stepper:
         return UserCodeError(f"{what} {rule}") if rule else user_code_error(what, error)
 
     def close(self) -> None:
-        """Raises UserCodeError."""
         close_environments(self.environments, self.name)

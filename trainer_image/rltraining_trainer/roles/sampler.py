@@ -6,19 +6,14 @@ environments are.
 
 from __future__ import annotations
 
-import logging
-
 from rltraining_api.algorithms import A2c, A3c, DdpgApex, DqnApex, Impala, Ppo
 from rltraining_api.contract import ExitCode
 
 from rltraining_trainer.environments import close_environments, make_environments
-from rltraining_trainer.errors import UserCodeError
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.gradient_sampler import sample_gradients
 from rltraining_trainer.roles.replay_sampler import sample_into_replay
 from rltraining_trainer.roles.trajectory_flow import sample_trajectories
-
-_LOG = logging.getLogger(__name__)
 
 
 def run_sampler(context: Context) -> int:
@@ -33,8 +28,5 @@ def run_sampler(context: Context) -> int:
     else:
         assert isinstance(settings, DqnApex | DdpgApex), "no other algorithm is left"
         sample_into_replay(context, settings, environments)
-    try:
-        close_environments(environments, spec.environment.id)
-    except UserCodeError as error:  # it costs nothing of what was learnt
-        _LOG.warning("%s", error)
+    close_environments(environments, spec.environment.id)
     return ExitCode.DONE
