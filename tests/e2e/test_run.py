@@ -188,8 +188,14 @@ def test_a_full_disk_below_the_output_stops_no_training(folder: Path) -> None:
     assert status_of(folder / "run")["phase"] == "Succeeded"
 
 
-@pytest.mark.parametrize(("more", "left"), [((), "learning_curve.png"), (("--seeds", "1"), "comparison.png")])
-def test_a_terminal_that_goes_away_stops_no_training(folder: Path, more: tuple[str, ...], left: str) -> None:
+@pytest.mark.parametrize(
+    ("more", "drawn", "left"),
+    [((), b"progress", "learning_curve.png"), (("--seeds", "2"), b"Waiting", "comparison.png")],
+    ids=["run", "sweep"],
+)
+def test_a_terminal_that_goes_away_stops_no_training(
+    folder: Path, more: tuple[str, ...], drawn: bytes, left: str
+) -> None:
     mine, its = os.openpty()
     command = subprocess.Popen(
         [COMMAND, "run", "job.yaml", "--workdir", "run", *more],
@@ -199,12 +205,15 @@ def test_a_terminal_that_goes_away_stops_no_training(folder: Path, more: tuple[s
         env=os.environ | {"OMP_NUM_THREADS": "1", "TERM": "xterm"},
     )
     with command:
-        os.close(its)
-        shown = b""
-        while b"Running" not in shown:
-            shown += os.read(mine, 65536)
-        os.close(mine)
-        assert command.wait(SECONDS_MAX) == 0
+        try:
+            os.close(its)
+            shown = b""
+            while drawn not in shown:  # the live view is there
+                shown += os.read(mine, 65536)
+            os.close(mine)
+            assert command.wait(SECONDS_MAX) == 0
+        finally:
+            command.kill()
     assert (folder / "run" / left).is_file()
 
 

@@ -19,6 +19,7 @@ def _python_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_runs_to_its_end(tmp_path: Path) -> None:
+    before = psutil.Process().children(recursive=True)  # what other tests share
     job = make_job(
         learner=trainer(STEPS="60"), sampler={"replicas": 2} | trainer(END_WITH_LEARNER="1"), seed=7
     )
@@ -41,7 +42,7 @@ def test_a_job_runs_to_its_end(tmp_path: Path) -> None:
     assert written["status"]["phase"] == "Succeeded"
     assert written["spec"]["seed"] == 7
     assert "sampler demo-sampler-1 starts" in (tmp_path / "logs/demo-sampler-1.log").read_text()
-    assert not psutil.Process().children(recursive=True)
+    assert psutil.Process().children(recursive=True) == before
     assert not (tmp_path / ".pods").exists()
 
 

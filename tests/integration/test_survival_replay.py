@@ -106,6 +106,7 @@ def test_a_learner_without_a_checkpoint_begins_anew_at_once_with_the_shards_as_t
 
         await eventually(lambda: [point for point in run.points if point["run"] != before["run"]])
         anew = run.points[0]
+        await eventually(lambda: run.points[-1]["replay/shards"] == 2)
         assert anew["environmentSteps"] < 4_000, "steps are those of this learner"
         await eventually(lambda: run.points[-1]["environmentSteps"] >= anew["environmentSteps"] + 2_000)
         last = run.points[-1]
