@@ -119,7 +119,7 @@ def check(folder: Path, mode: Mode) -> None:
         if not (folder / JOB_FILE).exists():
             return  # the manifest that is named takes its place
         raise UsageError(
-            f"--workdir {folder}: its {JOB_FILE} is damaged: delete it, and name the manifest: "
+            f"--workdir {folder}: its {JOB_FILE} is not the one that the run wrote: move it away, and name the manifest: "
             f"rltrain run FILE --workdir {folder} --resume"
         )
     if (folder / JOB_FILE).exists() and not holds_run(folder):

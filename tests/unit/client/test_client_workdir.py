@@ -54,13 +54,13 @@ def test_checkpoints_without_their_run_are_never_gone_on_with(tmp_path: Path, mo
         workdir.check(tmp_path, mode)
 
 
-def test_checkpoints_whose_manifest_is_gone_may_be_resumed_and_one_that_is_damaged_is_to_be_deleted(
+def test_checkpoints_whose_manifest_is_gone_may_be_resumed_and_another_one_is_to_be_moved_away(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "checkpoints" / "step-000000031964").mkdir(parents=True)
     workdir.check(tmp_path, "resume")
     (tmp_path / "job.yaml").touch()
-    with pytest.raises(UsageError, match=r"its job\.yaml is damaged: delete it, and name the manifest"):
+    with pytest.raises(UsageError, match=r"its job\.yaml is not the one that the run wrote: move it away"):
         workdir.check(tmp_path, "resume")
 
 
