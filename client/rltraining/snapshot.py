@@ -7,6 +7,7 @@ from signal import SIGINT, Signals
 
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Status
+from rltraining_operator.trouble import WAITING
 
 CONTAINER_CREATING = "ContainerCreating"
 """What kubectl calls a pod whose process does not run yet."""
@@ -78,7 +79,8 @@ class Snapshot:
         if self.stopped_by:
             return f"by {self.stopped_by}"
         loading = self.pods and all(pod.phase == CONTAINER_CREATING and not pod.why for pod in self.pods)
-        if loading and self.status.phase == "Pending":
+        held_up = any(c.type == "Ready" and c.reason != WAITING for c in self.status.conditions)
+        if loading and not held_up and self.status.phase == "Pending":
             return "loading torch and the trainer"
         return self.status.message
 

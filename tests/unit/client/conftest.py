@@ -18,7 +18,7 @@ from rltraining.sdk.timing import Timing
 from rltraining.snapshot import Snapshot
 from rltraining_api.curve import CurvePoint
 from rltraining_api.manifest import load_manifest
-from rltraining_api.status import Progress, ReplayStatus, Status
+from rltraining_api.status import Condition, Progress, ReplayStatus, Status
 
 MANIFEST = """
 apiVersion: rltraining.dev/v1alpha1
@@ -60,6 +60,7 @@ def snapshot() -> SnapshotMaker:
         progress: Mapping[str, Any] = {},
         replay: ReplayStatus | None = None,
         curve: tuple[CurvePoint, ...] = (),
+        conditions: tuple[Condition, ...] = (),
         **rest: Any,
     ) -> Snapshot:
         status = Status(
@@ -69,6 +70,7 @@ def snapshot() -> SnapshotMaker:
             progress=Progress(**progress),
             replay=replay,
             curve=curve,
+            conditions=conditions,
         )
         job = load_manifest(MANIFEST).model_copy(update={"status": status})
         return Snapshot(job=job, **{"elapsed": 3.2, **rest})

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from rich.console import Console
 from rltraining.plain import phase_line, progress_line
 from rltraining.snapshot import EventRow, PodRow, Snapshot
 from rltraining.view import PODS_SHOWN, render
-from rltraining_api.status import ReplayStatus
+from rltraining_api.status import Condition, ReplayStatus
 
 SnapshotMaker = Callable[..., Snapshot]
 
@@ -103,6 +104,11 @@ def test_while_processes_load_it_is_said(snapshot: SnapshotMaker) -> None:
     assert progress_line(creating) == phase_line(creating)
     stuck = snapshot("Pending", message="no volume", pods=(dataclasses.replace(pod, why="no volume"),))
     assert phase_line(stuck) == "00:03  Pending   no volume"
+    delayed = Condition(
+        type="Ready", status="False", reason="StartDelayed", last_transition_time=datetime.now(UTC)
+    )
+    late = snapshot("Pending", message="no container for 60 s", pods=(pod,), conditions=(delayed,))
+    assert phase_line(late) == "00:03  Pending   no container for 60 s"
 
 
 def test_the_notice_comes_last(snapshot: SnapshotMaker) -> None:
