@@ -48,12 +48,8 @@ def reason_not_to_run(command: Command) -> str:
 
 
 def to_run() -> list[Command]:
-    """Each once: where it stands first."""
-    first: dict[str, Command] = {}
-    for command in commands():
-        if not reason_not_to_run(command):
-            first.setdefault(command.text, command)
-    return list(first.values())
+    """Also those that stand in several pages: each must work for somebody who has typed the ones before it."""
+    return [command for command in commands() if not reason_not_to_run(command)]
 
 
 @pytest.fixture(scope="module")
