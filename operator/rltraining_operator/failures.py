@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from pydantic import ValidationError
 from rltraining_api.contract import PERMANENT_EXIT_CODES, TRAINER_CONTAINER, TerminationMessage
 from rltraining_api.failure_policy import FailureRule, PodFailurePolicy
-from rltraining_api.status import Status
 
 from rltraining_operator.pod_view import Pod, Termination
 
@@ -89,18 +88,6 @@ class Death:
             "" if self.exit_code in KILLED_FROM_OUTSIDE and self.words is None else last_words(self.message)
         )
         return ": ".join(filter(None, (where, code, said, self.note)))
-
-
-def silent_end(pod: Pod, status: Status) -> Death | None:
-    """The end, with code 0, of a learner that has left no word: when training is over, a trainer says so. User code, or
-    another program in the image, has ended the process; unless a policy was told of, and a full disk took the last words."""
-    if pod.role != "learner" or pod.deleting or status.policy_uri is not None:
-        return None
-    container = pod.container(TRAINER_CONTAINER)
-    end = container.terminated if container else None
-    if end is None or end.exit_code != 0 or parse_termination_message(end.message) is not None:
-        return None
-    return replace(Death.of_container(pod, end), note="it ended before training was over")
 
 
 def judge(death: Death, policy: PodFailurePolicy | None) -> Verdict:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_api.names import ROLES, Role, pod_name
-from rltraining_api.status import LedgerEntry, Status
+from rltraining_api.status import LedgerEntry
 
 from rltraining_operator.disruptions import Rows
-from rltraining_operator.failures import Death, Verdict, judge_by_rules, silent_end
+from rltraining_operator.failures import Death, Verdict, judge_by_rules
+from rltraining_operator.members import known_steps, silent_end
 from rltraining_operator.observed import Observed, Pod
 
 
@@ -48,20 +50,21 @@ class Tally:
         return next((count.death for count in reversed(self.counts) if count.verdict is verdict), None)
 
 
-def tally(observed: Observed, policy: PodFailurePolicy | None, steps: int) -> Tally:
-    """Everything that has ended badly and is not counted yet. `steps`: environment steps, as far as is known now."""
+def tally(observed: Observed, policy: PodFailurePolicy | None, now: datetime) -> Tally:
+    """Everything that has ended badly and is not counted yet."""
     entries = {entry.pod: entry for entry in observed.status.ledger}
-    rows = Rows(entries.values(), steps)
+    rows = Rows(entries.values(), known_steps(observed))
     counts: list[Count] = []
     counted: dict[str, LedgerEntry] = {}
     for pod in observed.pods:
         entry = entries.get(pod.name)
         if entry is None or entry.uid != pod.uid:
             entry = LedgerEntry(pod=pod.name, uid=pod.uid)
-        if (end := _newest_end(pod, entry, observed.status)) is not None:
+        silent = silent_end(pod, observed, now)
+        if (end := _newest_end(pod, entry, silent)) is not None:
             counts.append(_count(pod.role, *end, rows, policy))
         restarts = max(entry.restarts, pod.deaths)
-        ended = entry.ended or pod.failed or silent_end(pod, observed.status) is not None
+        ended = entry.ended or pod.failed or silent is not None
         if restarts or ended:
             counted[pod.name] = LedgerEntry(pod=pod.name, uid=pod.uid, restarts=restarts, ended=ended)
     for role, death in _vanished(observed, {entry.pod for entry in entries.values() if entry.ended}):
@@ -76,7 +79,7 @@ def _count(role: Role, death: Death, times: int, rows: Rows, policy: PodFailureP
     return Count(role, death, times, verdict)
 
 
-def _newest_end(pod: Pod, entry: LedgerEntry, status: Status) -> tuple[Death, int] | None:
+def _newest_end(pod: Pod, entry: LedgerEntry, silent: Death | None) -> tuple[Death, int] | None:
     """The last of the ends, and how many, that are not counted yet of a pod that is there. A pod that failed because
     its containers did has ended once, not twice."""
     times = pod.deaths - entry.restarts
@@ -84,9 +87,7 @@ def _newest_end(pod: Pod, entry: LedgerEntry, status: Status) -> tuple[Death, in
         return Death.of_container(pod, end), times
     if pod.failed and not entry.ended and not pod.deleting:
         return Death.of_pod(pod), 1
-    if not entry.ended and (silent := silent_end(pod, status)) is not None:
-        return silent, 1
-    return None
+    return (silent, 1) if silent is not None and not entry.ended else None
 
 
 def _vanished(observed: Observed, ended: set[str]) -> Iterable[tuple[Role, Death]]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from rltraining_api.contract import TRAINER_CONTAINER, LearnerReport
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import ROLES, Role
-from rltraining_api.status import Status
 
-from rltraining_operator.failures import parse_termination_message, silent_end
+from rltraining_operator.failures import Death, parse_termination_message
 from rltraining_operator.observed import Observed, Pod
 from rltraining_operator.settings import LOST_SECONDS, REMAKE_SECONDS
+
+_PAUSE = timedelta(seconds=REMAKE_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,27 @@ def report_of_first_learner(observed: Observed) -> LearnerReport | None:
     return observed.report or (last_words(pod) if pod else None)
 
 
-def is_done(pod: Pod, status: Status) -> bool:
+def silent_end(pod: Pod, observed: Observed, now: datetime) -> Death | None:
+    """The end, with code 0, of a trainer that has left no word: when training is over, each says so. User code, or another
+    program in the image, has ended the process; unless training is known to be over, and a full disk took the last words.
+
+    Samplers end before it is known: for them it is one when they are to be replaced.
+    """
+    container = pod.container(TRAINER_CONTAINER)
+    end = container.terminated if container else None
+    if end is None or end.exit_code != 0 or parse_termination_message(end.message) is not None:
+        return None
+    report = report_of_first_learner(observed)
+    known = observed.status.policy_uri is not None or (report is not None and report.stop_reason is not None)
+    early = pod.role != "learner" and (end.finished_at is None or now < end.finished_at + _PAUSE)
+    if known or early or pod.deleting:
+        return None
+    return replace(Death.of_container(pod, end), note="it ended before training was over")
+
+
+def is_done(pod: Pod, observed: Observed, now: datetime) -> bool:
     """Whether a member has ended because training is over, not because somebody asked it to end."""
-    if not (pod.succeeded or pod.ended_well) or pod.deleting or silent_end(pod, status) is not None:
+    if not (pod.succeeded or pod.ended_well) or pod.deleting or silent_end(pod, observed, now) is not None:
         return False
     report = last_words(pod)
     return report is None or report.state == "Finished"
@@ -77,7 +96,7 @@ def bring_to_size(job: RLTrainingJob, observed: Observed, now: datetime) -> Move
             pod = pods.get(index)
             if pod is None:
                 create.append((role, index))
-            elif (when := _replace_at(pod, observed)) is not None:
+            elif (when := _replace_at(pod, observed, now)) is not None:
                 if when <= now:
                     delete.append(pod)
                 else:
@@ -90,13 +109,13 @@ def remove(observed: Observed, pods: Iterable[Pod], now: datetime) -> Moves:
     return _moves(observed, pods, now)
 
 
-def _waits_for_the_first(pod: Pod, observed: Observed) -> bool:
+def _waits_for_the_first(pod: Pod, observed: Observed, now: datetime) -> bool:
     """Whether it is a learner for which training is over, while the first one still writes what is to be left.
 
     The first one then reports why it stops. One that runs and does not is another incarnation, which goes on from a
     checkpoint, and needs all others. While it is not asked, it is known for another if it began after the other's end.
     """
-    if pod.role != "learner" or not is_done(pod, observed.status):
+    if pod.role != "learner" or not is_done(pod, observed, now):
         return False
     first = observed.first_learner
     trainer = first.container(TRAINER_CONTAINER) if first else None
@@ -108,17 +127,16 @@ def _waits_for_the_first(pod: Pod, observed: Observed) -> bool:
     return pod.ended_at is not None and began < pod.ended_at
 
 
-def _replace_at(pod: Pod, observed: Observed) -> datetime | None:
+def _replace_at(pod: Pod, observed: Observed, now: datetime) -> datetime | None:
     """When a pod that has ended is to be replaced; None: it has not, or is not to be."""
-    if pod.active and silent_end(pod, observed.status) is None:  # else a sidecar would go on for ever
+    if pod.active and silent_end(pod, observed, now) is None:  # else a sidecar would go on for ever
         return None
-    if _waits_for_the_first(pod, observed):
+    if _waits_for_the_first(pod, observed, now):
         return None
     created = pod.created or datetime.min.replace(tzinfo=UTC)
     ended = pod.ended_at or created
-    pause = timedelta(seconds=REMAKE_SECONDS)
-    hasty = not pod.failed or ended - created < pause
-    return ended + pause if hasty else ended
+    hasty = not pod.failed or ended - created < _PAUSE
+    return ended + _PAUSE if hasty else ended
 
 
 def _moves(

@@ -53,7 +53,7 @@ def decide_outcome(job: RLTrainingJob, observed: Observed, tally: Tally, now: da
     would find nobody to go on with.
     """
     first = observed.first_learner
-    if first is not None and is_done(first, observed.status):
+    if first is not None and is_done(first, observed, now):
         report = last_words(first)
         why = report.stop_reason if report else None
         return Outcome(True, "LearnersSucceeded", why or "the learner has finished", now)

@@ -17,7 +17,7 @@ from rltraining_operator import children, gang, owned
 from rltraining_operator.cluster import Event, Manifest, Ref
 from rltraining_operator.conditions import Conditions
 from rltraining_operator.ledger import Tally, tally
-from rltraining_operator.members import Moves, bring_to_size, known_steps, remove
+from rltraining_operator.members import Moves, bring_to_size, remove
 from rltraining_operator.observed import Observed, Pod
 from rltraining_operator.outcome import Outcome, deadline_of, decide_outcome, past_outcome
 from rltraining_operator.pods import build_pod
@@ -101,7 +101,7 @@ def _plan_life(
     """From the first pass to the end."""
     outcome, counted = past_outcome(conditions), Tally((), observed.status.ledger)
     if outcome is None:
-        counted = tally(observed, job.spec.run_policy.pod_failure_policy, known_steps(observed))
+        counted = tally(observed, job.spec.run_policy.pod_failure_policy, now)
         outcome = decide_outcome(job, observed, counted, now)
     moves = _moves(job, observed, outcome, now)
     wants_pods = _wants_pods(job, outcome)

@@ -61,7 +61,7 @@ def roll_up(
     conditions = Conditions(old.conditions, observed.generation, now)
     over = made.outcome is not None
     taken = take_report(status, conditions, observed, now, settings, over=over)
-    phase = _phase(job, observed, made, roles, suspended)
+    phase = _phase(job, observed, made, roles, suspended, now)
     trouble = find_trouble(job, observed, tally, made.refusal, now)
     if trouble.reason in ("", WAITING) and not over and is_unreachable(observed, now, settings):
         trouble = UNREACHABLE
@@ -115,7 +115,12 @@ def _role_status(job: RLTrainingJob, observed: Observed, made: Decisions, role: 
 
 
 def _phase(
-    job: RLTrainingJob, observed: Observed, made: Decisions, roles: dict[Role, RoleStatus], suspended: bool
+    job: RLTrainingJob,
+    observed: Observed,
+    made: Decisions,
+    roles: dict[Role, RoleStatus],
+    suspended: bool,
+    now: datetime,
 ) -> Phase:
     old = observed.status.phase
     if made.outcome is not None:
@@ -128,7 +133,7 @@ def _phase(
         return "Running"
     staying = {role: made.moves.staying(observed, role) for role in ROLES}
     at_work = {
-        role: sum(pod.running or is_done(pod, observed.status) for pod in pods)
+        role: sum(pod.running or is_done(pod, observed, now) for pod in pods)
         for role, pods in staying.items()
     }
     if old == "Running" and _can_train(job, at_work) and not made.tally.counts:

@@ -11,8 +11,9 @@ from rltraining_api.contract import HTTP_PORT
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import ROLES, claim_name, pod_name
 
-from rltraining_operator.failures import KILLED_FROM_OUTSIDE, REASON, Death, silent_end
+from rltraining_operator.failures import KILLED_FROM_OUTSIDE, REASON, Death
 from rltraining_operator.ledger import Tally
+from rltraining_operator.members import silent_end
 from rltraining_operator.observed import Observed, Pod
 from rltraining_operator.refusals import Refusal
 from rltraining_operator.settings import START_SECONDS
@@ -100,7 +101,7 @@ def _trouble_of(pod: Pod, observed: Observed, now: datetime) -> Trouble | None:
             return Trouble(WAITS.get(reason, START), ": ".join(filter(None, said)))
     if pod.deleting:
         return Trouble("Terminating", f"pod {pod.name} is being deleted")
-    if (silent := silent_end(pod, observed.status)) is not None:
+    if (silent := silent_end(pod, observed, now)) is not None:
         return _of_death(silent)
     if (end := pod.newest_death) is not None:
         return _of_death(Death.of_container(pod, end))

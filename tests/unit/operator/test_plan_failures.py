@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, make_world, report, words
+from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, dedicated, make_world, report, words
 from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_operator.failures import Death, Verdict, judge
 from rltraining_operator.ledger import format_ranges, parse_ranges
@@ -238,6 +238,34 @@ def test_a_learner_whose_last_words_are_lost_after_it_has_told_of_the_policy_is_
     world.up().after(60).say(report(1000, policyUri="file:///policy")).settle()
     world.die(LEARNER, 0, "Completed").settle()
     assert world.condition("SuccessCriteriaMet") == ("True", "LearnersSucceeded")
+    assert world.counts == (0, 0)
+
+
+@pytest.mark.parametrize("name", [SAMPLER_0, "demo-replay-0"])
+def test_another_member_that_ends_with_0_and_says_nothing_has_failed_when_it_is_to_be_replaced(
+    name: str,
+) -> None:
+    one = {"sampler": {"replicas": 1}} | dedicated(1)
+    world = make_world(runPolicy={"backoffLimit": 1}, **one).up().after(60)
+    told = f"pod {name}, container trainer: exit code 0: it ended before training was over"
+    world.die(name, 0, "Completed").settle()
+    assert (world.status.phase, world.counts) == ("Running", (0, 0))  # training may be over
+    world.after(REMAKE_SECONDS).settle()
+    assert (world.status.phase, world.counts) == ("Restarting", (1, 0))
+    assert ("MemberFailed", told) in world.events
+    world.run().settle()
+    assert (world.status.phase, world.counts) == ("Running", (1, 0))
+    world.die(name, 0, "Completed").settle()
+    world.after(REMAKE_SECONDS).settle()
+    assert world.condition("FailureTarget") == ("True", "BackoffLimitExceeded")
+    assert world.status.message == f"2 failures are more than runPolicy.backoffLimit 1; {told}"
+
+
+def test_samplers_whose_last_words_are_lost_after_the_learner_has_said_why_it_stops_have_not_failed(
+    world: World,
+) -> None:
+    world.up().after(60).die(SAMPLER_0, 0, "Completed").die(SAMPLER_1, 0, "Completed").settle()
+    world.after(REMAKE_SECONDS).say(report(1000, stopReason="1000 steps")).settle()
     assert world.counts == (0, 0)
 
 

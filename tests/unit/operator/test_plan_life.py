@@ -102,7 +102,7 @@ def test_clean_pod_policy(policy: str, left: set[str]) -> None:
 
 
 def test_a_sampler_that_is_done_too_early_is_made_anew_after_a_while(world: World) -> None:
-    world.up().die(SAMPLER_0, 0, "Completed")
+    world.up().die(SAMPLER_0, 0, "Completed", words("Completed", ""))
     world.settle()
     assert world.plan().requeue_after is not None
     assert SAMPLER_0 in world.pods
