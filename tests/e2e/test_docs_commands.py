@@ -18,7 +18,7 @@ NOT_RUN = (
     (r"make (test|cluster-up|cluster-down|images)\b", "takes minutes, or builds images"),
     (r"(docker|buildah|kind|helm|kubectl)\b", "no cluster, no builder: tests/cluster looks at the options"),
     (r"rltrain (submit|get|watch|logs|scale|suspend|resume|delete)\b", "a cluster's: tests/cluster"),
-    (r"rltrain (report cartpole|compare lr)\b", "a cluster's: tests/cluster"),
+    (r"rltrain (report maze|compare lr)\b", "a cluster's: tests/cluster"),
     (
         r"rltrain (run examples/pong-|evaluate runs/pong/)",
         "takes minutes: test_examples.py trains a game for a while",
