@@ -97,7 +97,8 @@ def parse_job(data: object, label: str = "manifest") -> RLTrainingJob:
                 json.dumps(written, allow_nan=False), strict=True, by_alias=True, by_name=False
             )
         except ValidationError as error:
-            problems = explain(error, RLTrainingJob)
+            no_json = any(each["type"] == "json_invalid" for each in error.errors())
+            problems = (_no_json(written) if no_json else []) or explain(error, RLTrainingJob)
         except (ValueError, TypeError) as error:
             problems = _no_json(written) or [f"cannot be written as JSON: {error}"]
     raise ManifestError(f"{label}: {problem}" for problem in problems)
@@ -123,9 +124,16 @@ def _no_json(value: Any, path: FieldPath = (), around: tuple[int, ...] = ()) -> 
         return [line for key, item in items for line in _no_json(item, (*path, key), (*around, id(value)))]
     if isinstance(value, float):
         return [] if math.isfinite(value) else [f"{dotted(path)}: must be a finite number"]
-    if value is None or isinstance(value, str | int):
+    if isinstance(value, str):
+        return [] if _is_unicode(value) else [f"{dotted(path)}: must be Unicode text, got {value!a}"]
+    if value is None or isinstance(value, int):
         return []
     return [f"{dotted(path)}: must be a JSON value, got Python's {type(value).__name__}: write it as text"]
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it holds no half of a surrogate pair, as YAML's `"\\ud800"` is."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _header(data: Mapping[str, Any]) -> list[str]:

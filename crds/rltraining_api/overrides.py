@@ -29,7 +29,7 @@ def apply_overrides(data: dict[str, Any], assignments: Iterable[str]) -> dict[st
         try:
             _assign(changed, path, value)
         except _NoSuchPlace as error:
-            raise ManifestError([f"--set {assignment}: {error}"]) from None
+            raise ManifestError([f"{_option(assignment)}: {error}"]) from None
     return changed
 
 
@@ -40,12 +40,18 @@ class _NoSuchPlace(Exception):
 def _parse(assignment: str) -> tuple[list[str | int], Any]:
     text, equals, value = assignment.partition("=")
     if not equals:
-        raise ManifestError([f"--set {assignment}: must be path=value, as in environment.numEnvs=4"])
-    path = parse_path(text, f"--set {assignment}")
+        raise ManifestError([f"{_option(assignment)}: must be path=value, as in environment.numEnvs=4"])
+    path = parse_path(text, _option(assignment))
     try:
         return path, yaml_text.value(value)
     except yaml_text.YamlError as error:
-        raise ManifestError([f"--set {assignment}: {error}"]) from None
+        raise ManifestError([f"{_option(assignment)}: {error}"]) from None
+
+
+def _option(assignment: str) -> str:
+    """As it was typed, but on one line, and not all of what is long."""
+    line = " ".join(assignment.split())
+    return f"--set {line if len(line) <= 80 else f'{line[:77]}...'}"
 
 
 def parse_path(text: str, option: str) -> list[str | int]:

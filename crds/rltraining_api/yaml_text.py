@@ -41,6 +41,14 @@ def _number(loader: _Loader, node: yaml.ScalarNode) -> float | int:
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
+def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
+    try:
+        return int(loader.construct_yaml_int(node))
+    except ValueError:
+        short = str(node.value)[:20]
+        raise YamlError(f"{_place(node.start_mark)}: is no number that can be read: {short}...") from None
+
+
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(
@@ -49,6 +57,7 @@ _Loader.add_implicit_resolver(
     list("-+0123456789."),
 )
 _Loader.add_constructor("tag:yaml.org,2002:float", _number)
+_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
 
 
 def documents(text: str) -> list[Any]:

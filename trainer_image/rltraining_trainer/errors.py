@@ -9,6 +9,9 @@ from rltraining_api.contract import ExitCode
 
 from rltraining_trainer.user_trace import user_trace
 
+LINE_MAX = 500
+"""Characters of a line of what user code says."""
+
 
 class TrainerError(Exception):
     """Restarting cannot help; the job fails with this message in its status."""
@@ -46,21 +49,27 @@ def user_code_error(what: str, error: BaseException) -> TrainerError:
         raise error
     where, trace = user_trace(error)
     place = f" ({where})" if where else ""
-    return UserCodeError(f"{what} raised {one_line(error)}{place}\n{trace}")
+    lines = "\n".join(map(_cut, trace.splitlines()))
+    return UserCodeError(f"{what} raised {one_line(error)}{place}\n{lines}\n")
 
 
 def text_of(error: BaseException) -> str:
     """What ``error`` says; of one that cannot say it, the words that its traceback has."""
     try:
         return str(error)
-    except Exception:
+    except BaseException:  # as the traceback does
         return "<exception str() failed>"
 
 
 def one_line(error: BaseException) -> str:
-    """Type and message of ``error``, without the further lines and notes that its message may have."""
+    """Type and message of ``error``, without the further lines and notes that its message may have, or what is too long."""
     message = text_of(error).strip().splitlines()
-    return f"{type(error).__qualname__}: {message[0]}" if message else type(error).__qualname__
+    return f"{type(error).__qualname__}: {_cut(message[0])}" if message else type(error).__qualname__
+
+
+def _cut(line: str) -> str:
+    """Of an array, or a whole document, in a message, so much that the place where it was raised is still seen."""
+    return line if len(line) <= LINE_MAX else f"{line[: LINE_MAX - 3]}..."
 
 
 @contextmanager

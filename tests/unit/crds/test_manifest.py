@@ -138,6 +138,12 @@ PROBLEMS = {
     ("v1}", "v1, kwargs: {n: .inf}}"): "spec.environment.kwargs.n: must be a finite number",
     ("v1}", "v1, kwargs: {n: [0, 1e400]}}"): "spec.environment.kwargs.n[1]: must be a finite number",
     ("replicas: 2", "template: {spec: {x: .nan}}"): "spec.sampler.template.spec.x: must be a finite number",
+    ("v1}", 'v1, kwargs: {n: ["\\ud800"]}}'): (
+        "spec.environment.kwargs.n[0]: must be Unicode text, got '\\ud800'"
+    ),
+    ("replicas: 2", f"replicas: {'9' * 5000}"): (
+        "line 7, column 23: is no number that can be read: 99999999999999999999..."
+    ),
     ("v1}", "v1, kwargs: {n: !!binary aGk=}}"): (
         "spec.environment.kwargs.n: must be a JSON value, got Python's bytes: write it as text"
     ),

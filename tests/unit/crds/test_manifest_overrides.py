@@ -54,6 +54,11 @@ def test_an_override_takes_effect(assignment: str, path: str | None, value: obje
         ("foo", "--set foo: must be path=value, as in environment.numEnvs=4"),
         ("a..b=1", "--set a..b=1: 'a..b' is not a path, as in spec.environment.numEnvs"),
         ("environment.id.x=3", "--set environment.id.x=3: spec.environment.id is not an object"),
+        ("seed=1\n---\n2", "--set seed=1 --- 2: one value is needed, found several documents"),
+        (
+            f"seed={'9' * 5000}",
+            f"--set seed={'9' * 72}...: line 1, column 1: is no number that can be read: {'9' * 20}...",
+        ),
         ("stop[0]=3", "--set stop[0]=3: spec.stop is not a list"),
         (
             "network.mlp.hiddenSizes[2]=3",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -188,8 +189,21 @@ def panic() -> Any:
     raise Panic("index out of bounds")
 
 
+class Gone(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(0)
+
+
 def mumble() -> Any:
     raise Mute
+
+
+def go() -> Any:
+    raise Gone
+
+
+def ramble() -> Any:
+    raise ValueError("x" * 1_000_000)
 
 
 def interrupt() -> Any:
@@ -224,8 +238,15 @@ def test_an_environment_that_cannot_be_closed_after_its_work_is_a_warning(
         (leave, "SystemExit: 0"),
         (panic, "Panic: index out of bounds"),
         (mumble, "Mute: <exception str() failed>"),
+        (go, "Gone: <exception str() failed>"),
     ],
-    ids=["raises", "exits", "raises what is no Exception", "raises what cannot be told"],
+    ids=[
+        "raises",
+        "exits",
+        "raises what is no Exception",
+        "raises what cannot be told",
+        "exits as it is told",
+    ],
 )
 def test_what_the_environment_does_wrong_is_the_users_with_its_traceback(
     where: str, fault: Callable[[], Any], said: str
@@ -238,6 +259,15 @@ def test_what_the_environment_does_wrong_is_the_users_with_its_traceback(
     assert "test_stepper.py" in begin, "it begins where their code does"
     assert f"in {fault.__name__}" in trace
     assert last.removeprefix(f"{__name__}.") == said
+
+
+def test_however_much_it_says_the_place_is_seen() -> None:
+    text = told("step", ramble)
+    assert len(text) < 4096
+    first, _, trace = text.partition("\n")
+    line = ramble.__code__.co_firstlineno + 1
+    assert re.fullmatch(rf".* raised ValueError: x+\.\.\. \(test_stepper\.py, line {line}\)", first)
+    assert "in ramble" in trace
 
 
 SHAPE = "must return an observation of shape (2,), as its observation space says, not"
