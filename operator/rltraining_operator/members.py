@@ -60,7 +60,7 @@ def silent_end(pod: Pod, observed: Observed, now: datetime) -> Death | None:
     """The end, with code 0, of a trainer that has left no word: when training is over, each says so. User code, or another
     program in the image, has ended the process; unless training is known to be over, and a full disk took the last words.
 
-    Samplers end before it is known: for them it is one when they are to be replaced.
+    Samplers and replay pods may end before it is known: theirs is one only when they are to be replaced.
     """
     container = pod.container(TRAINER_CONTAINER)
     end = container.terminated if container else None
