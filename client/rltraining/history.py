@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,9 @@ def curve(rows: Iterable[Row]) -> tuple[CurvePoint, ...]:
 def number(row: Row, name: str) -> float | None:
     """A measurement; None where there was none, or it was no number that can be drawn."""
     value = row.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value
+    return value if -sys.float_info.max <= value <= sys.float_info.max else None
 
 
 def _some(lines: Iterable[bytes]) -> list[bytes]:
@@ -66,7 +66,7 @@ def _parse(line: bytes) -> dict[str, Any]:
     """Empty for what is no point."""
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     is_point = isinstance(row, dict) and None not in (number(row, "environmentSteps"), number(row, "seconds"))
     return row if is_point else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -40,6 +40,11 @@ class LogFile(logging.FileHandler):
     """Says once that it cannot be written: a full disk must not fill the terminal too."""
 
     _told = False
+
+    def close(self) -> None:
+        """What the disk does not take is lost: that was said, and is no reason for another exit code."""
+        with suppress(OSError):
+            super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         error = sys.exc_info()[1]

@@ -55,7 +55,7 @@ def last_state(folder: Path) -> RLTrainingJob | None:
     """The job of the folder's run, with the status it had last; None when that cannot be told."""
     try:
         return read_job(json.loads((folder / STATUS_FILE).read_bytes()))
-    except (OSError, ValueError, ManifestError):
+    except (OSError, ValueError, RecursionError, ManifestError):
         return None
 
 

@@ -23,6 +23,7 @@ class StatusFile:
         self._newest: dict[str, Any] | None = None
         self._writing: asyncio.Task[None] | None = None
         self._trouble = ""
+        self._refused: dict[str, Any] | None = None
 
     def write(self, job: dict[str, Any]) -> None:
         """Have a job written that nobody changes any more."""
@@ -31,9 +32,11 @@ class StatusFile:
             self._writing = asyncio.create_task(self._write_newest())
 
     async def close(self) -> None:
-        """Return when the last one is written."""
+        """Return when the last one is written, or was refused once more."""
         if self._writing is not None:
             await self._writing
+        if self._refused is not None:
+            await asyncio.to_thread(self._replace, self._refused)
 
     async def _write_newest(self) -> None:
         while (job := self._newest) is not None:
@@ -45,8 +48,9 @@ class StatusFile:
         try:
             fresh.write_text(json.dumps(job, indent=1) + "\n")
             fresh.replace(self._path)
-            self._trouble = ""
+            self._trouble, self._refused = "", None
         except OSError as error:
+            self._refused = job
             if str(error) != self._trouble:
                 log.warning("cannot write %s: %s", self._path, error)
             self._trouble = str(error)

@@ -31,8 +31,16 @@ def test_points_of_the_curve_are_those_with_a_return(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "torn",
-    ['{"environmentSteps": 40, "sec', row(40)[:-1], "[1]\n", '{"x": 1}\n', "\x00\n", row(40)],
-    ids=["torn", "torn at its end", "a list", "no point", "rubbish", "not yet whole"],
+    [
+        '{"environmentSteps": 40, "sec',
+        row(40)[:-1],
+        "[1]\n",
+        '{"x": 1}\n',
+        "\x00\n",
+        "[" * 100_000 + "\n",
+        row(40),
+    ],
+    ids=["torn", "torn at its end", "a list", "no point", "rubbish", "lists without end", "not yet whole"],
 )
 def test_a_line_that_is_no_whole_point_is_passed_over(tmp_path: Path, torn: str) -> None:
     rows = history.read(write(tmp_path, row(20), row(30), torn))
@@ -54,6 +62,6 @@ def test_of_a_long_run_a_bounded_number_of_points_is_read_evenly(tmp_path: Path,
     assert max(gaps[:-1], default=1) <= 2 * min(gaps[:-1], default=1)
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), float("inf"), "5", True])
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf"), 10**400, "5", True])
 def test_what_cannot_be_drawn_is_no_number(value: Any) -> None:
     assert history.number({"x": value}, "x") is None

@@ -54,6 +54,12 @@ def test_another_name_and_the_folder_where_one_is(tmp_path: Path, monkeypatch: p
     assert load("job.yaml").job.metadata.name == "client-test-maze"
 
 
+@pytest.mark.parametrize("name", ["true", "null", "on", "e1"])
+def test_a_name_that_yaml_takes_for_something_else_is_a_name(tmp_path: Path, name: str) -> None:
+    rltrain("init", tmp_path, "--name", name)
+    assert load(str(tmp_path / "job.yaml")).job.metadata.name == name
+
+
 def test_manifest_environment_and_network_fit_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

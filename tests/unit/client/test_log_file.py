@@ -7,12 +7,11 @@ import pytest
 from rltraining.log_file import LogFile
 
 
-def test_a_full_disk_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_said_once_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     handler = LogFile(Path("/dev/full"))
     for number in range(3):
         handler.handle(logging.makeLogRecord({"msg": f"line {number}"}))
-    with pytest.raises(OSError, match="No space left"):
-        handler.close()
+    handler.close()
     assert capsys.readouterr().err == (
         "warning: /dev/full cannot be written: No space left on device; the run goes on\n"
     )

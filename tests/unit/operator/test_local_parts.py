@@ -261,6 +261,22 @@ def test_events_are_kept_in_a_file_too_and_one_that_cannot_be_written_is_no_trou
     assert read_events(tmp_path / "no") == ()
 
 
+def test_a_status_that_was_refused_is_written_at_the_end_if_there_is_room_again(tmp_path: Path) -> None:
+    fresh, written = tmp_path / "status.json.new", tmp_path / "status.json"
+    fresh.symlink_to("/dev/full")
+
+    async def scenario() -> None:
+        file = StatusFile(written)
+        file.write({"number": 1})
+        while not file._refused:
+            await asyncio.sleep(0.001)
+        fresh.unlink()
+        await file.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 5.0))
+    assert json.loads(written.read_text()) == {"number": 1}
+
+
 def test_a_disk_that_takes_its_time_holds_nobody_up_and_the_newest_status_is_written(tmp_path: Path) -> None:
     fresh, written = tmp_path / "status.json.new", tmp_path / "status.json"
     os.mkfifo(fresh)  # writing to it waits until somebody reads

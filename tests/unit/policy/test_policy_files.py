@@ -7,6 +7,7 @@ import json
 import uuid
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,12 @@ from policies import JOBS, PROGRESS, trained
 from rltraining_trainer.errors import BadConfiguration, Diverged, UserCodeError
 from rltraining_trainer.policy import Policy, PolicyError, export_policy
 from rltraining_trainer.policy.description import BoxSpace, describe_space, make_space
+
+
+def saved(content: object) -> bytes:
+    file = io.BytesIO()
+    torch.save(content, file)
+    return file.getvalue()
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -152,6 +159,10 @@ def test_a_network_that_cannot_be_traced_is_written_without_a_program(
         ("weights.pt", None, "there is no policy at"),
         ("policy.json", b"{", "policy.json is damaged"),
         ("weights.pt", b"PK", "weights.pt is damaged"),
+        ("weights.pt", b"hello", "weights.pt is damaged"),
+        ("weights.pt", b"\x80\x02.", "weights.pt is damaged"),
+        ("weights.pt", saved([1.0]), "weights.pt holds no weights of a policy"),
+        ("weights.pt", saved({"torso": 1}), "the weights do not fit the network of the policy"),
     ],
 )
 def test_what_is_no_policy_is_refused(tmp_path: Path, file: str, content: bytes | None, message: str) -> None:
@@ -160,6 +171,27 @@ def test_what_is_no_policy_is_refused(tmp_path: Path, file: str, content: bytes 
     if content is not None:
         (tmp_path / file).write_bytes(content)
     with pytest.raises(BadConfiguration, match=message):
+        Policy.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        {"type": "Box", "shape": [4], "dtype": "foo", "low": -1.0, "high": 1.0},
+        {"type": "Box", "shape": [-1, 7], "dtype": "float32", "low": -1.0, "high": 1.0},
+        {"type": "Box", "shape": [4], "dtype": "float32", "low": [1.0, 2.0], "high": 1.0},
+        {"type": "Discrete", "n": 0},
+        {"type": "Discrete", "n": 10**30},
+    ],
+    ids=str,
+)
+def test_a_description_of_what_is_no_space_is_refused(tmp_path: Path, space: dict[str, Any]) -> None:
+    export_policy(tmp_path, *trained("discrete"), PROGRESS)
+    description = tmp_path / "policy.json"
+    said = json.loads(description.read_text())
+    said["observationSpace"] = space
+    description.write_text(json.dumps(said))
+    with pytest.raises(BadConfiguration, match=r"policy\.json is damaged"):
         Policy.load(str(tmp_path))
 
 

@@ -57,8 +57,12 @@ class MetricsWriter:
     def _run(self) -> None:
         with closing(self._progress), closing(self._events):
             self._attempt(self._progress.cut)
+            last: _Point | None = None
             while (point := self._points.get()) is not None:
                 self._attempt(self._append, *point)
+                last = point
+            if self.failure is not None and last is not None:  # where the run has ended is worth another try
+                self._attempt(self._append, *last)
 
     def _append(self, step: int, values: Mapping[str, float | None], wall_time: float) -> None:
         self._progress.append(step, {"time": wall_time, "run": self._run_id, **values})

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import pickle
 from typing import Any
 
 import numpy as np
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from rltraining_trainer.checkpoint.storage import open_storage
@@ -41,7 +39,7 @@ class Policy:
         self.network, self.actions = self._build()
         try:
             self.network.load_state_dict(weights)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError, AttributeError) as error:
             raise BadConfiguration(f"the weights do not fit the network of the policy: {error}") from error
         self.network.eval()
         self._state: State | None = None
@@ -57,18 +55,22 @@ class Policy:
             description = PolicyDescription.model_validate_json(
                 storage.read("", DESCRIPTION_FILE), extra="ignore"
             )
+            for space in (description.observation_space, description.action_space):
+                make_space(space)
             content = storage.read("", WEIGHTS_FILE)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise BadConfiguration(
                 f"there is no policy at {uri} that this machine can read: a policy is a directory with "
                 f"{DESCRIPTION_FILE} and {WEIGHTS_FILE}; one in a cluster's volume has to be copied here first"
             ) from error
-        except ValidationError as error:
+        except (ValueError, TypeError, OverflowError, MemoryError, AssertionError) as error:
             raise BadConfiguration(f"{uri}/{DESCRIPTION_FILE} is damaged or of another version") from error
         try:
             weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        except Exception as error:  # of what is no pickle, or another, anything may come out of it
             raise BadConfiguration(f"{uri}/{WEIGHTS_FILE} is damaged") from error
+        if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
+            raise BadConfiguration(f"{uri}/{WEIGHTS_FILE} holds no weights of a policy")
         return cls(description, weights)
 
     def reset(self) -> None:
