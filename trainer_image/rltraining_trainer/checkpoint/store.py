@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import pickle
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -170,7 +171,7 @@ def _read(storage: Storage, name: str, skipped: tuple[str, ...] = ()) -> Loaded:
         raise _Damaged(f"the content of {_STATE} is not what was written")
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # of what is no pickle, or another, anything may come out of it
+    except (RuntimeError, ValueError, pickle.UnpicklingError) as error:
         raise _Damaged(
             f"{_STATE} cannot be read by torch {torch.__version__} ({type(error).__name__})"
         ) from error

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from rltraining_trainer.checkpoint.storage import open_storage
@@ -32,14 +33,17 @@ class Policy:
     """
 
     def __init__(self, description: PolicyDescription, weights: dict[str, Tensor]) -> None:
-        """Raises BadConfiguration when the weights do not fit, UserCodeError when the network's code fails."""
+        """Raises BadConfiguration when weights or spaces do not fit, UserCodeError when the network's code fails."""
         self.description = description
-        self.observation_space = make_space(description.observation_space)
-        self.action_space = make_space(description.action_space)
+        try:
+            self.observation_space = make_space(description.observation_space)
+            self.action_space = make_space(description.action_space)
+        except (ValueError, TypeError, OverflowError, MemoryError, AssertionError) as error:
+            raise BadConfiguration(f"{DESCRIPTION_FILE} is damaged or of another version: {error}") from error
         self.network, self.actions = self._build()
         try:
             self.network.load_state_dict(weights)
-        except (RuntimeError, TypeError, AttributeError) as error:
+        except RuntimeError as error:
             raise BadConfiguration(f"the weights do not fit the network of the policy: {error}") from error
         self.network.eval()
         self._state: State | None = None
@@ -55,15 +59,13 @@ class Policy:
             description = PolicyDescription.model_validate_json(
                 storage.read("", DESCRIPTION_FILE), extra="ignore"
             )
-            for space in (description.observation_space, description.action_space):
-                make_space(space)
             content = storage.read("", WEIGHTS_FILE)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise BadConfiguration(
                 f"there is no policy at {uri} that this machine can read: a policy is a directory with "
                 f"{DESCRIPTION_FILE} and {WEIGHTS_FILE}; one in a cluster's volume has to be copied here first"
             ) from error
-        except (ValueError, TypeError, OverflowError, MemoryError, AssertionError) as error:
+        except ValidationError as error:
             raise BadConfiguration(f"{uri}/{DESCRIPTION_FILE} is damaged or of another version") from error
         try:
             weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
