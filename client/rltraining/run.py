@@ -167,13 +167,18 @@ def _finish(last: Snapshot, folder: Path, options: Options) -> int:
     again = summary.Again(options.changes, named)
     print_line(summary.summary(last, folder, has_curve=has_curve, again=again), sys.stdout)
     draw(last, folder)
+    warn_of_old_status(last, folder)
+    if last.stopped_by and last.signal is not None:
+        return 128 + last.signal
+    return Exit.FAILED if failed else Exit.OK
+
+
+def warn_of_old_status(last: Snapshot, folder: Path) -> None:
+    """Whoever reads the folder later is told of another end than whoever looks now."""
     kept = workdir.last_state(folder)
     if not last.stopped_by and (kept is None or kept.status.phase != last.status.phase):
         file = summary.shown(folder / workdir.STATUS_FILE)
         print_line(f"warning: {file} could not be written, and tells of an earlier moment", sys.stderr)
-    if last.stopped_by and last.signal is not None:
-        return 128 + last.signal
-    return Exit.FAILED if failed else Exit.OK
 
 
 def draw(last: Snapshot, folder: Path) -> None:

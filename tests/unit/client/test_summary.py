@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from rltraining.jobfile import SOURCE_ANNOTATION
+from rltraining.run import warn_of_old_status
 from rltraining.snapshot import Snapshot
 from rltraining.summary import Again, failure, results, shown, summary
 from rltraining_api.curve import CurvePoint
@@ -212,6 +213,19 @@ def test_what_was_not_restarted_is_not_called_a_restart(
     assert [row.strip() for row in text.splitlines() if "restarts" in row or "failures" in row] == (
         [line] if line else []
     )
+
+
+@pytest.mark.parametrize(("kept", "warned"), [("Succeeded", False), ("Running", True), (None, True)], ids=str)
+def test_a_status_that_lags_behind_what_was_said_is_warned_of(
+    snapshot: SnapshotMaker, folder: Path, capsys: pytest.CaptureFixture[str], kept: str | None, warned: bool
+) -> None:
+    (folder / "status.json").unlink(missing_ok=True)
+    if kept is not None:
+        job = snapshot(kept).job.model_dump_json(by_alias=True, exclude_none=True)
+        (folder / "status.json").write_text(job)
+    warn_of_old_status(snapshot("Succeeded"), folder)
+    said = "warning: runs/x/status.json could not be written, and tells of an earlier moment\n"
+    assert capsys.readouterr().err == (said if warned else "")
 
 
 def test_a_failure_is_told_in_full_once_and_in_a_line_in_the_summary(
