@@ -154,7 +154,8 @@ def last_words(text: str) -> str:
 
 def _matches(rule: FailureRule, death: Death) -> bool:
     if (codes := rule.on_exit_codes) is not None:
-        if death.exit_code is None or codes.container_name not in (None, death.container):
+        # Code 0 is of no failure: no rule is for it, not even NotIn.
+        if not death.exit_code or codes.container_name not in (None, death.container):
             return False
         return (death.exit_code in codes.values) == (codes.operator == "In")
     held = death.conditions or {}

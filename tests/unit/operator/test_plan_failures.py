@@ -57,6 +57,7 @@ TAKEN = {"onPodConditions": [{"type": "DisruptionTarget"}]}
         ([SIDECAR | {"action": "FailJob"}], Death("p", "sidecar", 2), P),
         ([SIDECAR | {"action": "FailJob"}], Death("p", "sidecar", 1), F),
         ([SIDECAR | {"action": "FailJob"}], Death("p", "trainer", 2), F),
+        ([SIDECAR | {"action": "FailJob"}], Death("p", "sidecar", 0), F),
         ([TAKEN | {"action": "Count"}], Death("p", conditions={"DisruptionTarget": "True"}), F),
         ([TAKEN | {"action": "Count"}], Death("p", conditions={"DisruptionTarget": "False"}), D),
         ([ON_3 | {"action": "FailJob"}], Death("p"), D),
