@@ -135,8 +135,21 @@ LONG = spaces.Dict({"a": spaces.Box(-np.arange(1, 60, dtype=np.float32), 1, (59,
         ),
         (MLP, box(3), box(2, dtype=np.int32), r"spec\.environment: actions of Box\(.*int32\) are not .*"),
         (MLP, box(3), spaces.Dict({"a": TWO}), r"spec\.environment: actions of Dict\(.*"),
+        (
+            MLP,
+            spaces.Box(0, np.iinfo(np.int64).max, (4,), np.int64),
+            TWO,
+            r"spec\.environment: observations of Box\(0, 9223372036854775807, \(4,\), int64\) cannot be drawn \(.*\); "
+            r"give the space narrower bounds, or none: -numpy\.inf and numpy\.inf",
+        ),
+        (
+            MLP,
+            spaces.Box(-np.finfo(np.float64).max, np.finfo(np.float64).max, (4,), np.float64),
+            TWO,
+            r"spec\.environment: observations of Box\(.*, float64\) cannot be drawn \(.*\); .*",
+        ),
     ],
-    ids=range(12),
+    ids=range(14),
 )
 def test_what_does_not_fit_is_one_sentence(
     network: Network, observation: spaces.Space, action: spaces.Space, sentence: str

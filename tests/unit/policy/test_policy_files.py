@@ -216,6 +216,9 @@ def test_weights_of_another_network_and_missing_user_code_are_told(tmp_path: Pat
         spaces.Box(-np.inf, np.inf, (2, 3), np.float32),
         spaces.Box(np.array([-4.8, -np.inf], np.float32), np.array([4.8, np.inf], np.float32)),
         spaces.Box(0, 255, (4, 4, 1), np.uint8),
+        spaces.Box(0, np.inf, (2,), np.int64),
+        spaces.Box(-np.inf, np.inf, (2,), np.int64),
+        spaces.Box(np.array([0, 1]), np.array([2**53 + 1, 3]), (2,), np.int64),
         spaces.Box(-1.5, 0.1, (1,), np.float64),
         spaces.Box(-1, 1, (), np.float32),
         spaces.MultiDiscrete([2, 3]),
@@ -227,7 +230,11 @@ def test_weights_of_another_network_and_missing_user_code_are_told(tmp_path: Pat
 def test_spaces_survive_json(space: spaces.Space) -> None:
     description = describe_space(space)
     again = type(description).model_validate_json(description.model_dump_json(by_alias=True))
-    assert make_space(again) == space
+    made = make_space(again)
+    assert made == space
+    made.seed(1)
+    space.seed(1)
+    assert np.array_equal(made.sample(), space.sample()), "bounded where it was"
 
 
 def test_a_large_space_is_described_shortly() -> None:

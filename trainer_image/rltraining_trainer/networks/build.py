@@ -193,7 +193,7 @@ def _user_torso(entry_point: str, space: spaces.Space) -> nn.Module:
 
 def _features(torso: nn.Module, space: spaces.Space, network: Network) -> int:
     """How many features the torso puts out, seen by giving it two observations."""
-    observation = torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(2)]))
+    observation = _two_of(space)
     try:
         with torch.no_grad():
             features = torso(observation)
@@ -211,6 +211,20 @@ def _features(torso: nn.Module, space: spaces.Space, network: Network) -> int:
         f"spec.network.{network.name}: the network must turn observations [N, ...] into features [N, F] of "
         f"torch.float32, but turned {tuple(observation.shape)} into {found}"
     )
+
+
+def _two_of(space: spaces.Space) -> Tensor:
+    try:
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(2)]))
+    except (
+        ValueError,
+        OverflowError,
+    ) as error:  # gymnasium computes the width of the bounds in the type itself
+        raise BadConfiguration(
+            f"spec.environment: observations of {_shown(space)} cannot be drawn ({one_line(error)}); "
+            "give the space narrower bounds, or none: -numpy.inf and numpy.inf"
+        ) from error
 
 
 def _shown(space: spaces.Space) -> str:

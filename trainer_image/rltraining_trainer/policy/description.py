@@ -29,6 +29,9 @@ class DiscreteSpace(ApiModel):
     start: int = 0
 
 
+_Bound = int | float | tuple[int | float, ...]
+
+
 class BoxSpace(ApiModel):
     """Arrays within bounds: one for all entries, or one for each (flattened)."""
 
@@ -37,8 +40,8 @@ class BoxSpace(ApiModel):
     type: Literal["Box"] = "Box"
     shape: tuple[int, ...]
     dtype: str
-    low: float | tuple[float, ...]
-    high: float | tuple[float, ...]
+    low: _Bound
+    high: _Bound
 
 
 class MultiDiscreteSpace(ApiModel):
@@ -142,8 +145,19 @@ def describe_space(space: spaces.Space) -> SpaceDescription:
     raise BadConfiguration(f"spec.environment: a policy for {space} cannot be written; wrap the environment")
 
 
+class SpaceError(ValueError):
+    """What is described cannot be made into a space: one sentence."""
+
+
 def make_space(description: SpaceDescription) -> spaces.Space:
-    """The space that was described."""
+    """The space that was described. Raises SpaceError, since a description may come from a file."""
+    try:
+        return _space(description)
+    except (ValueError, TypeError, OverflowError, MemoryError, AssertionError) as error:
+        raise SpaceError(str(error)) from error
+
+
+def _space(description: SpaceDescription) -> spaces.Space:
     match description:
         case DiscreteSpace(n=n, start=start):
             return spaces.Discrete(n, start=start)
@@ -155,13 +169,19 @@ def make_space(description: SpaceDescription) -> spaces.Space:
             kind = np.dtype(dtype)
             low, high = (
                 np.broadcast_to(np.asarray(bound, kind), shape)
-                if isinstance(bound, float)
+                if isinstance(bound, int | float)
                 else np.asarray(bound, kind).reshape(shape)
                 for bound in (description.low, description.high)
             )
-            return spaces.Box(low, high, shape, kind.type)
+            box = spaces.Box(low, high, shape, kind.type)
+            if (
+                kind == np.int64
+            ):  # bounds of infinity are the type's limits, between which gymnasium cannot draw
+                box.bounded_below &= box.low > np.iinfo(kind).min
+                box.bounded_above &= box.high < np.iinfo(kind).max
+            return box
 
 
-def _bound(values: np.ndarray) -> float | tuple[float, ...]:
-    flat = values.reshape(-1).astype(np.float64)
-    return float(flat[0]) if flat.size and (flat == flat[0]).all() else tuple(flat.tolist())
+def _bound(values: np.ndarray) -> _Bound:
+    flat = values.reshape(-1)
+    return flat[0].item() if flat.size and (flat == flat[0]).all() else tuple(flat.tolist())

@@ -20,7 +20,7 @@ from rltraining_trainer.networks import (
     build_deterministic,
     build_q_network,
 )
-from rltraining_trainer.policy.description import PolicyDescription, make_space
+from rltraining_trainer.policy.description import PolicyDescription, SpaceError, make_space
 
 DESCRIPTION_FILE = "policy.json"
 WEIGHTS_FILE = "weights.pt"
@@ -33,13 +33,11 @@ class Policy:
     """
 
     def __init__(self, description: PolicyDescription, weights: dict[str, Tensor]) -> None:
-        """Raises BadConfiguration when weights or spaces do not fit, UserCodeError when the network's code fails."""
+        """Raises SpaceError for spaces that cannot be, BadConfiguration when weights or spaces do not fit, UserCodeError when
+        the network's code fails."""
         self.description = description
-        try:
-            self.observation_space = make_space(description.observation_space)
-            self.action_space = make_space(description.action_space)
-        except (ValueError, TypeError, OverflowError, MemoryError, AssertionError) as error:
-            raise BadConfiguration(f"{DESCRIPTION_FILE} is damaged or of another version: {error}") from error
+        self.observation_space = make_space(description.observation_space)
+        self.action_space = make_space(description.action_space)
         self.network, self.actions = self._build()
         try:
             self.network.load_state_dict(weights)
@@ -73,7 +71,12 @@ class Policy:
             raise BadConfiguration(f"{uri}/{WEIGHTS_FILE} is damaged") from error
         if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
             raise BadConfiguration(f"{uri}/{WEIGHTS_FILE} holds no weights of a policy")
-        return cls(description, weights)
+        try:
+            return cls(description, weights)
+        except SpaceError as error:
+            raise BadConfiguration(
+                f"{uri}/{DESCRIPTION_FILE} is damaged or of another version: {error}"
+            ) from error
 
     def reset(self) -> None:
         """Forget the past: all that follows are new episodes."""
