@@ -178,7 +178,8 @@ def warn_of_old_status(last: Snapshot, folder: Path) -> None:
     kept = workdir.last_state(folder)
     if not last.stopped_by and (kept is None or kept.status.phase != last.status.phase):
         file = summary.shown(folder / workdir.STATUS_FILE)
-        print_line(f"warning: {file} could not be written, and tells of an earlier moment", sys.stderr)
+        then = ", and tells of an earlier moment" if kept else ""
+        print_line(f"warning: {file} could not be written{then}", sys.stderr)
 
 
 def draw(last: Snapshot, folder: Path) -> None:

@@ -121,11 +121,14 @@ def _no_json(value: Any, path: FieldPath = (), around: tuple[int, ...] = ()) -> 
         if id(value) in around:
             return [f"{dotted(path)}: must not hold itself"]
         items = value.items() if isinstance(value, dict) else enumerate(value)
+        if isinstance(value, dict) and (odd := [key for key in value if not _is_unicode(str(key))]):
+            return [f"{dotted(path)}: keys must be Unicode text, got {ascii(odd[0])[:60]}"]
         return [line for key, item in items for line in _no_json(item, (*path, key), (*around, id(value)))]
     if isinstance(value, float):
         return [] if math.isfinite(value) else [f"{dotted(path)}: must be a finite number"]
     if isinstance(value, str):
-        return [] if _is_unicode(value) else [f"{dotted(path)}: must be Unicode text, got {value!a}"]
+        problem = f"{dotted(path)}: must be Unicode text, got {ascii(value)[:60]}"
+        return [] if _is_unicode(value) else [problem]
     if value is None or isinstance(value, int):
         return []
     return [f"{dotted(path)}: must be a JSON value, got Python's {type(value).__name__}: write it as text"]

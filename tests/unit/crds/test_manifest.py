@@ -141,6 +141,9 @@ PROBLEMS = {
     ("v1}", 'v1, kwargs: {n: ["\\ud800"]}}'): (
         "spec.environment.kwargs.n[0]: must be Unicode text, got '\\ud800'"
     ),
+    ("v1}", 'v1, kwargs: {"\\ud800": 1}}'): (
+        "spec.environment.kwargs: keys must be Unicode text, got '\\ud800'"
+    ),
     ("replicas: 2", f"replicas: {'9' * 5000}"): (
         "line 7, column 23: is no number that can be read: 99999999999999999999..."
     ),

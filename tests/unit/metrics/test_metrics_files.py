@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -146,19 +148,37 @@ def test_it_goes_on_when_there_is_room_again(
 
 
 def test_where_the_run_has_ended_is_tried_again(
-    tmp_path: Path, file_size_limit: Callable[[int], AbstractContextManager[None]]
+    tmp_path: Path,
+    file_size_limit: Callable[[int], AbstractContextManager[None]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write(tmp_path, "a", None, (1, {"loss": 1.0}))
     writer = MetricsWriter(str(tmp_path), run_id="b", resume_step=2)
+    tried: SimpleQueue[int] = SimpleQueue()
+    attempt = writer._attempt
+
+    def told(action: Callable[..., None], *arguments: Any) -> None:
+        attempt(action, *arguments)
+        if arguments:
+            tried.put(arguments[0][0])
+
+    monkeypatch.setattr(writer, "_attempt", told)
     with file_size_limit((tmp_path / "progress.jsonl").stat().st_size + 10):
         writer.write(2, {"loss": 2.0}, 0.0)
         writer.write(3, {"loss": 3.0}, 0.0)
-        while writer.failure is None or not writer._points.empty():
-            time.sleep(0.001)
+        assert [tried.get(timeout=10), tried.get(timeout=10)] == [2, 3]
+        assert writer.failure is not None
     writer.close(10)
     assert writer.failure is None
     assert [point["environmentSteps"] for point in lines(tmp_path)] == [1, 3]
     assert curve(tmp_path, "loss") == [(1, 1.0), (3, 3.0)]
+
+
+def test_what_only_one_of_the_two_files_took_is_there_once(tmp_path: Path) -> None:
+    (tmp_path / "tensorboard").touch()
+    writer = write(tmp_path, "a", None, (1, {"loss": 1.0}), (2, {"loss": 2.0}))
+    assert "points are dropped" in writer.failure
+    assert [point["environmentSteps"] for point in lines(tmp_path)] == [1, 2]
 
 
 def test_a_place_that_cannot_be_written_to_does_not_raise(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ class MetricsWriter:
         self._progress = ProgressFile(output / "progress.jsonl", first_step=first)
         self._events = EventFile(output / "tensorboard", name=run_id, wall_time=time.time(), first_step=first)
         self._points: SimpleQueue[_Point | None] = SimpleQueue()
+        self._in_progress_file: _Point | None = None
+        """The newest point there, which the event file may have refused: tried again, it is not written there twice."""
         self._thread = threading.Thread(target=self._run, name="metrics-writer", daemon=True)
         self._thread.start()
 
@@ -59,13 +61,16 @@ class MetricsWriter:
             self._attempt(self._progress.cut)
             last: _Point | None = None
             while (point := self._points.get()) is not None:
-                self._attempt(self._append, *point)
+                self._attempt(self._append, point)
                 last = point
             if self.failure is not None and last is not None:  # where the run has ended is worth another try
-                self._attempt(self._append, *last)
+                self._attempt(self._append, last)
 
-    def _append(self, step: int, values: Mapping[str, float | None], wall_time: float) -> None:
-        self._progress.append(step, {"time": wall_time, "run": self._run_id, **values})
+    def _append(self, point: _Point) -> None:
+        step, values, wall_time = point
+        if point is not self._in_progress_file:
+            self._progress.append(step, {"time": wall_time, "run": self._run_id, **values})
+            self._in_progress_file = point
         present = {tag: float(value) for tag, value in values.items() if value is not None}
         self._events.append(step, present, wall_time)
 
