@@ -259,7 +259,7 @@ def export(
     """Write a policy as one file that runs without this package.
 
     torch-export gives a .pt2 (torch.export.load), torchscript a .pt (torch.jit.load, also from C++), onnx a .onnx for
-    ONNX Runtime and others (it needs: pip install 'rltraining[onnx]').
+    ONNX Runtime and others (it needs the extra onnx, which make setup installs).
 
     What is written has given the same as the policy for random observations, in batches of several sizes; else it is
     refused.

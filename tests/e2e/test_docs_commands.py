@@ -23,7 +23,7 @@ NOT_RUN = (
         r"rltrain (run examples/pong-|evaluate runs/pong/)",
         "takes minutes: test_examples.py trains a game for a while",
     ),
-    (r"(python -m tests\.cluster|export KUBECONFIG)", "a cluster's: tests/cluster"),
+    (r"(python -m tests\.cluster|export (KUBECONFIG|REGISTRY))", "a cluster's: tests/cluster"),
 )
 """Commands that are not run here: how they begin, and why. Whatever is not in this table is run."""
 

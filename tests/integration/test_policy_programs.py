@@ -213,11 +213,11 @@ def test_a_network_whose_program_gives_something_else_is_refused(write: Callable
 
 def test_the_programs_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each block of Python in docs/policies.md, with what `rltrain export` writes lying there."""
-    export_policy(tmp_path / "runs" / "first" / "policy", *trained(*CASES["discrete"]), Progress())
+    export_policy(tmp_path / "runs" / "quickstart" / "policy", *trained(*CASES["discrete"]), Progress())
     policy = make_policy(*CASES["discrete"])
     for name, write in {
-        "runs/first/policy/policy.pt2": to_exported_program,
-        "runs/first/policy/policy.pt": to_torchscript,
+        "runs/quickstart/policy/policy.pt2": to_exported_program,
+        "runs/quickstart/policy/policy.pt": to_torchscript,
         "cartpole.onnx": to_onnx,
     }.items():
         (tmp_path / name).write_bytes(write(policy))

@@ -36,7 +36,7 @@ LONG = (
         "docs/quickstart.md",
         "rltrain submit examples/cartpole-a3c.yaml --name long --set stop.meanReturn=null --set stop.environmentSteps=1e8",
     ),
-    ("docs/quickstart.md", "kubectl scale rlj/long --replicas 2"),
+    ("docs/quickstart.md", "kubectl scale rlj/long --replicas 4"),
     ("docs/quickstart.md", "rltrain get"),
 )
 """The same of a job that trains for minutes."""
@@ -99,7 +99,7 @@ def test_a_job_is_made_watched_and_deleted_as_written(shell: dict[str, str], job
 def test_a_job_is_scaled_while_it_trains_as_written(shell: dict[str, str], job: Job) -> None:
     said = {text: run(as_written(page, text), shell) for page, text in LONG}
     assert "long" in said["rltrain get"]
-    job.until_ready("1/1", "2/2")
+    job.until_ready("1/1", "4/4")
     job.until_steps()
     delete(shell, job)
 

@@ -155,7 +155,7 @@ def test_a_package_that_onnx_needs_and_is_not_installed_is_named(
     result = rltrain("export", policy, "--format", "onnx", "--output", tmp_path / "policy.onnx")
     assert (result.exit_code, result.stderr) == (
         1,
-        "error: ONNX needs the package onnxruntime, which is not installed: pip install 'rltraining[onnx]'\n",
+        "error: ONNX needs the package onnxruntime, which is not installed: it comes with the extra rltraining-trainer[onnx]\n",
     )
     assert not list(tmp_path.iterdir())
 

@@ -10,8 +10,8 @@ import yaml
 from docs_pages import ROOT, Command, commands
 
 NAMES = re.compile(r"^(?:rlj|rltrainingjobs)/")
-SHOWN = {"survivor", "no-image", "runs/first"}
-"""Of examples with their output, and a folder."""
+SHOWN = {"survivor", "no-image", "runs/first", "runs/quickstart"}
+"""Of examples with their output, and folders."""
 
 
 def in_the_order_of_reading() -> list[Command]:

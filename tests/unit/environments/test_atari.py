@@ -309,6 +309,6 @@ def test_a_game_without_its_package_says_how_to_get_it(monkeypatch: pytest.Monke
     monkeypatch.delitem(sys.modules, "rltraining_trainer.environments.atari", raising=False)
     with pytest.raises(
         BadConfiguration,
-        match=r"spec\.environment\.id: 'ALE/Pong-v5' needs .* pip install 'rltraining\[atari\]'",
+        match=r"spec\.environment\.id: 'ALE/Pong-v5' needs .* the extra rltraining-trainer\[atari\]",
     ):
         make_environments(Environment(id="ALE/Pong-v5"), 2)

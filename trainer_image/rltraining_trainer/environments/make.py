@@ -36,7 +36,8 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
             from rltraining_trainer.environments.atari import AtariGames
         except ModuleNotFoundError as error:
             raise BadConfiguration(
-                f"spec.environment.id: {spec.id!r} needs a package that is not installed: pip install 'rltraining[atari]'"
+                f"spec.environment.id: {spec.id!r} needs the package ale_py, which is not installed: it comes with the "
+                "extra rltraining-trainer[atari]"
             ) from error
 
     id = _import_and_strip_module(spec.id)

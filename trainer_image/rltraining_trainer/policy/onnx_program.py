@@ -71,7 +71,7 @@ def _check_installed() -> None:
             importlib.import_module(package)
         except ImportError as error:
             raise ProgramError(
-                f"ONNX needs the package {package}, which is not installed: pip install 'rltraining[onnx]'"
+                f"ONNX needs the package {package}, which is not installed: it comes with the extra rltraining-trainer[onnx]"
             ) from error
 
 
