@@ -174,9 +174,8 @@ def _space(description: SpaceDescription) -> spaces.Space:
                 for bound in (description.low, description.high)
             )
             box = spaces.Box(low, high, shape, kind.type)
-            if (
-                kind == np.int64
-            ):  # bounds of infinity are the type's limits, between which gymnasium cannot draw
+            if kind == np.int64:
+                # Infinite bounds were written as the type's limits, between which gymnasium cannot draw.
                 box.bounded_below &= box.low > np.iinfo(kind).min
                 box.bounded_above &= box.high < np.iinfo(kind).max
             return box
