@@ -148,8 +148,20 @@ LONG = spaces.Dict({"a": spaces.Box(-np.arange(1, 60, dtype=np.float32), 1, (59,
             TWO,
             r"spec\.environment: observations of Box\(.*, float64\) cannot be drawn \(.*\); .*",
         ),
+        (
+            MLP,
+            box(3, dtype=np.longdouble),
+            TWO,
+            r"spec\.environment: observations of Box\(.* are of a type that torch does not know; use float32",
+        ),
+        (
+            MLP,
+            box(3),
+            box(2, dtype=np.longdouble),
+            r"spec\.environment: actions of Box\(.* are not supported; .*",
+        ),
     ],
-    ids=range(14),
+    ids=range(16),
 )
 def test_what_does_not_fit_is_one_sentence(
     network: Network, observation: spaces.Space, action: spaces.Space, sentence: str

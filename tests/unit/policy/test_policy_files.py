@@ -222,6 +222,7 @@ def test_weights_of_another_network_and_missing_user_code_are_told(tmp_path: Pat
         spaces.Box(-1.5, 0.1, (1,), np.float64),
         spaces.Box(-1, 1, (), np.float32),
         spaces.MultiDiscrete([2, 3]),
+        spaces.MultiDiscrete([[2, 3], [4, 5]], np.int32, start=[[0, -1], [1, 7]]),
         spaces.MultiBinary((2, 2)),
         spaces.MultiBinary(4),
     ],

@@ -104,7 +104,7 @@ def _check_not_recurrent(network: Network, algorithm: str) -> None:
 def _distribution(space: spaces.Space) -> Distribution:
     if isinstance(space, spaces.Discrete):
         return Categorical(space)
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and _is_known(space):
         return DiagonalGaussian(space)
     raise BadConfiguration(
         f"spec.environment: actions of {_shown(space)} are not supported; "
@@ -165,7 +165,7 @@ def _user_torso(entry_point: str, space: spaces.Space) -> nn.Module:
 
     The module is given floats as float32, everything else in the space's own type.
     """
-    if space.shape is None or space.dtype is None:
+    if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         raise BadConfiguration(
             f"spec.network.entryPoint: observations of {_shown(space)} are not one array; "
             "wrap the environment with gymnasium.wrappers.FlattenObservation"
@@ -214,6 +214,10 @@ def _features(torso: nn.Module, space: spaces.Space, network: Network) -> int:
 
 
 def _two_of(space: spaces.Space) -> Tensor:
+    if not _is_known(space):
+        raise BadConfiguration(
+            f"spec.environment: observations of {_shown(space)} are of a type that torch does not know; use float32"
+        )
     try:
         with np.errstate(over="ignore"):
             return torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(2)]))
@@ -225,6 +229,15 @@ def _two_of(space: spaces.Space) -> Tensor:
             f"spec.environment: observations of {_shown(space)} cannot be drawn ({one_line(error)}); "
             "give the space narrower bounds, or none: -numpy.inf and numpy.inf"
         ) from error
+
+
+def _is_known(space: spaces.Space) -> bool:
+    """Whether torch has its type: not of long doubles."""
+    try:
+        torch.from_numpy(np.empty(0, space.dtype))
+    except TypeError:
+        return False
+    return True
 
 
 def _shown(space: spaces.Space) -> str:

@@ -45,10 +45,13 @@ class BoxSpace(ApiModel):
 
 
 class MultiDiscreteSpace(ApiModel):
-    """A vector of integers, each below its own bound."""
+    """Arrays of integers, each from its own `start` on and below `start` + its `nvec` (flattened)."""
 
     type: Literal["MultiDiscrete"] = "MultiDiscrete"
+    shape: tuple[int, ...]
+    dtype: str
     nvec: tuple[int, ...]
+    start: tuple[int, ...]
 
 
 class MultiBinarySpace(ApiModel):
@@ -138,8 +141,9 @@ def describe_space(space: spaces.Space) -> SpaceDescription:
         return BoxSpace(
             shape=space.shape, dtype=str(space.dtype), low=_bound(space.low), high=_bound(space.high)
         )
-    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        return MultiDiscreteSpace(nvec=tuple(space.nvec.tolist()))
+    if isinstance(space, spaces.MultiDiscrete):
+        nvec, start = (tuple(values.reshape(-1).tolist()) for values in (space.nvec, space.start))
+        return MultiDiscreteSpace(shape=space.shape, dtype=str(space.dtype), nvec=nvec, start=start)
     if isinstance(space, spaces.MultiBinary):
         return MultiBinarySpace(shape=space.shape)
     raise BadConfiguration(f"spec.environment: a policy for {space} cannot be written; wrap the environment")
@@ -153,7 +157,7 @@ def make_space(description: SpaceDescription) -> spaces.Space:
     """The space that was described. Raises SpaceError, since a description may come from a file."""
     try:
         return _space(description)
-    except (ValueError, TypeError, OverflowError, MemoryError, AssertionError) as error:
+    except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, AssertionError) as error:
         raise SpaceError(str(error)) from error
 
 
@@ -161,8 +165,11 @@ def _space(description: SpaceDescription) -> spaces.Space:
     match description:
         case DiscreteSpace(n=n, start=start):
             return spaces.Discrete(n, start=start)
-        case MultiDiscreteSpace(nvec=nvec):
-            return spaces.MultiDiscrete(list(nvec))
+        case MultiDiscreteSpace(shape=shape, dtype=dtype):
+            nvec, first = (
+                np.array(values, np.int64).reshape(shape) for values in (description.nvec, description.start)
+            )
+            return spaces.MultiDiscrete(nvec, dtype, start=first)
         case MultiBinarySpace(shape=shape):
             return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
         case BoxSpace(shape=shape, dtype=dtype):
