@@ -16,18 +16,18 @@ def suspend(client: RLTrainingClient, name: str) -> None:
     """Set `runPolicy.suspend`."""
     job = client.suspend(name)
     how = "it goes on" if keeps_its_output(job) else f"{NOT_KEPT}, so it begins anew"
-    _tell(job, f"suspended: {how} with: rltrain resume")
+    _tell(job, f"suspended: {how} with: rltrain resume {name}")
 
 
 def resume(client: RLTrainingClient, name: str) -> None:
     """Clear `runPolicy.suspend`."""
-    _tell(client.resume(name), "resumed: see it with: rltrain watch")
+    _tell(client.resume(name), f"resumed: see it with: rltrain watch {name}")
 
 
 def scale(client: RLTrainingClient, name: str, samplers: int) -> None:
     """Set the number of samplers."""
     client.scale(name, samplers)
-    typer.echo(f"{name}: scaled to {plural(samplers, 'sampler')}")
+    _tell(client.get(name), f"scaled to {plural(samplers, 'sampler')}")
 
 
 def delete(client: RLTrainingClient, name: str | None, of_sweep: str | None, *, wait: bool) -> None:
@@ -45,4 +45,4 @@ def _tell(job: RLTrainingJob, change: str) -> None:
     if job.status.completion_time is not None:
         typer.echo(f"{name}: is over already ({job.status.phase}): this changes nothing")
     else:
-        typer.echo(f"{name}: {change} {name}")
+        typer.echo(f"{name}: {change}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +58,12 @@ def with_place(function: Callable[..., None]) -> Callable[..., None]:
 
     def command(**values: Any) -> None:
         place = Place(**{name: values.pop(name) for name in OPTIONS})
-        function(place, **values)
+        # The Kubernetes client has written keys to temporary files, which it removes when the process ends in order.
+        before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        try:
+            function(place, **values)
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
     command.__doc__, command.__name__ = function.__doc__, function.__name__
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}

@@ -14,7 +14,10 @@ from rltraining.sdk.watching import Watched, list_all
 
 FIELD_MANAGER = "rltrain"
 TABLE_TYPE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-INSTALL = "helm install rltraining-operator charts/rltraining-operator --namespace rltraining-system --create-namespace"
+INSTALL = (
+    "helm upgrade --install rltraining-operator charts/rltraining-operator --namespace rltraining-system --create-namespace "
+    "--set image.registry=REGISTRY --set trainerImage.registry=REGISTRY (docs/install.md)"
+)
 
 
 class Jobs:

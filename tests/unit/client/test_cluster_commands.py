@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from command_line import rltrain
 from fake_api import FakeApi, failure, when_streams
 from rltraining.cluster import observer
 from rltraining.cluster import watch as watch_command
+from rltraining.cluster.place import OPTIONS, Place, with_place
 
 COMMANDS = ("submit", "get", "watch", "report", "logs", "suspend", "resume", "scale", "delete")
 END = "2026-11-21T11:00:00Z"
@@ -203,7 +207,9 @@ def test_changes(api: FakeApi, job: Any) -> None:
     assert rltrain("resume", "cartpole").output == "cartpole: resumed: see it with: rltrain watch cartpole\n"
     assert spec()["runPolicy"] == {"suspend": False}
     api.status("cartpole", phase="Succeeded", completionTime=END)
-    assert "is over already (Succeeded): this changes nothing" in rltrain("suspend", "cartpole").output
+    for change in (["suspend"], ["resume"], ["scale", "--samplers", "2"]):
+        said = rltrain(*change, "cartpole").output
+        assert said == "cartpole: is over already (Succeeded): this changes nothing\n"
     assert rltrain("delete", "cartpole", "--wait").output == "cartpole: deleted\n"
     result = rltrain("delete", "cartpole")
     assert (result.exit_code, result.stderr) == (2, "error: there is no job cartpole in namespace default\n")
@@ -374,3 +380,15 @@ def test_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         assert result.exit_code == 3
         assert result.stderr.startswith("error: no cluster is known: ")
         assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_command_that_is_terminated_ends_in_order() -> None:
+    @with_place
+    def command(place: Place) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        command(**dict.fromkeys(OPTIONS))
+    assert (ended.value.code, signal.getsignal(signal.SIGTERM)) == (143, before)

@@ -202,7 +202,9 @@ def test_a_job_that_is_not_there(client: RLTrainingClient, job: dict[str, Any]) 
 
 def test_a_cluster_without_the_operator(client: RLTrainingClient, api: FakeApi) -> None:
     api.fail("GET", "rltrainingjobs", text="404 page not found\n")
-    with pytest.raises(NotInstalledError, match=r"does not know the kind RLTrainingJob: .* helm install"):
+    with pytest.raises(
+        NotInstalledError, match=r"does not know the kind RLTrainingJob: .* helm upgrade --install .*REGISTRY"
+    ):
         client.list()
 
 
