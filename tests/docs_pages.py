@@ -58,10 +58,18 @@ class Command:
 
 
 @cache
+def site() -> list[str]:
+    """The pages of the site, as its navigation has them, without those that are made when it is built."""
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    found = (f"docs/{page}" for page in re.findall(r"\S+\.md$", navigation, re.MULTILINE))
+    return [page for page in found if (ROOT / page).exists()]
+
+
+@cache
 def pages() -> dict[str, str]:
-    """Texts by path in the repository."""
-    paths = [*(ROOT / name for name in ENTRANCES), *sorted(DOCS.rglob("*.md"))]
-    return {str(path.relative_to(ROOT)): path.read_text() for path in paths}
+    """Texts by path in the repository, in the order of reading: the site's from its first page to its last."""
+    others = (str(path.relative_to(ROOT)) for path in sorted(DOCS.rglob("*.md")))
+    return {page: (ROOT / page).read_text() for page in dict.fromkeys([*ENTRANCES, *site(), *others])}
 
 
 def blocks(language: str) -> list[Block]:

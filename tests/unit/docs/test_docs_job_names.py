@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from docs_pages import ROOT, Command, commands
+from docs_pages import ROOT, Command, commands, site
 
 NAMES = re.compile(r"^(?:rlj|rltrainingjobs)/")
 SHOWN = {"survivor", "no-image", "runs/first", "runs/quickstart"}
@@ -16,12 +16,7 @@ SHOWN = {"survivor", "no-image", "runs/first", "runs/quickstart"}
 
 def in_the_order_of_reading() -> list[Command]:
     """README's, then those of the site from its first page to its last."""
-    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
-    order = ["README.md", *(f"docs/{page}" for page in re.findall(r"\S+\.md$", navigation, re.MULTILINE))]
-    return sorted(
-        (command for command in commands() if command.page in order),
-        key=lambda command: (order.index(command.page), command.line),
-    )
+    return [command for command in commands() if command.page in ("README.md", *site())]
 
 
 def follow(found: list[Command]) -> Iterator[str]:
