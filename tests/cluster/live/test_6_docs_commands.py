@@ -36,7 +36,7 @@ LONG = (
         "docs/quickstart.md",
         "rltrain submit examples/cartpole-a3c.yaml --name long --set stop.meanReturn=null --set stop.environmentSteps=1e8",
     ),
-    ("docs/quickstart.md", "kubectl wait rlj/long --for=condition=Running --timeout=120s"),
+    ("docs/quickstart.md", "kubectl wait rlj/long --for=condition=Ready --timeout=120s"),
     ("docs/quickstart.md", "kubectl scale rlj/long --replicas 4"),
     ("docs/quickstart.md", "rltrain get"),
 )

@@ -10,6 +10,7 @@ import typer
 import typer.main
 from docs_pages import ROOT, Command, commands
 from rltraining.cli import app
+from rltraining_operator.conditions import OURS
 
 PROGRAMS = {
     *("rltrain", "kubectl", "helm", "make", "docker", "buildah", "kind"),
@@ -65,3 +66,17 @@ def test_make_has_the_target_and_the_variables(command: Command, words: list[str
         name, assigned, _ = word.partition("=")
         pattern = rf"^{name} +[?:]?=" if assigned else rf"^{name}:"
         assert re.search(pattern, makefile, re.MULTILINE), f"{command}: the Makefile has no {name}"
+
+
+def test_what_kubectl_waits_for_is_a_condition_of_a_job() -> None:
+    """It would wait for any other to its timeout."""
+    waits = [
+        (command, option.removeprefix("--for=condition="))
+        for command, words in of("kubectl")
+        if words[0] == "wait" and any(word.startswith("rlj") for word in words)
+        for option in words
+        if option.startswith("--for=")
+    ]
+    assert waits
+    for command, condition in waits:
+        assert condition in OURS, f"{command}: jobs have no condition {condition}"
