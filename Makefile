@@ -6,8 +6,8 @@ ROOMS  := crds operator trainer_image client
 READY  := $(VENV)/.ready
 EXTRAS := $(ROOMS:client=client[atari,onnx])
 KERNEL := trainer_image/rltraining_trainer/dataflow/replay/sum_tree.c
-# One process more than cores: some tests wait.
-UNIT   := $(BIN)/python -m pytest tests/unit -n $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)') --dist worksteal
+PYTEST := $(BIN)/python -m pytest $(if $(SEED),-p randomly --randomly-seed=$(SEED))
+CORES  := $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 
 # Two cores or two hundred: one thread a process, the processes are the parallelism.
 export OMP_NUM_THREADS ?= 1
@@ -24,7 +24,7 @@ BUILD_ARGS   ?=
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit integration e2e cluster lint format bench curves pictures docs docs-serve crd constraints images cluster-up cluster-down clean
+.PHONY: help setup demo test unit integration e2e cluster prepare api live soak lint format bench curves pictures docs docs-serve crd constraints images cluster-up cluster-down clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,24 +41,34 @@ $(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml) tra
 demo: $(READY) ## train CartPole-v1 from a manifest, here, and show it
 	$(BIN)/rltrain run examples/cartpole-impala.yaml --workdir runs/demo --overwrite
 
-test: lint integration e2e ## everything this machine can run
-	@$(MAKE) --no-print-directory cluster BESIDE='$(UNIT)'
+# Suites run side by side, since kills, back-offs and the start of processes are waited for. The longest comes first.
+test: $(READY) ## everything this machine can run; each suite is shown when it is over
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target live lint integration unit e2e api
 
-unit: $(READY) ## the tests that need no process but their own: under a minute
-	$(UNIT)
+unit: $(READY) ## the tests that need no process but their own
+	$(PYTEST) tests/unit -n $(CORES) --dist worksteal
 
 integration: $(READY) ## real processes, real RPC, real kills
-	$(BIN)/python -m pytest tests/integration
+	$(PYTEST) tests/integration
 
 e2e: $(READY) ## the command line and the examples, end to end
-	$(BIN)/python -m pytest tests/e2e
+	$(PYTEST) tests/e2e
 
-cluster: $(READY) ## against a real Kubernetes, compiled once; with real pods where this may be root
+cluster: live api ## against a real Kubernetes: the one of KUBECONFIG, or one that is compiled once
+
+prepare: $(READY)
 	$(BIN)/python -m tests.cluster prepare
-	@# What runs pods mostly waits: the tests that need none run beside it, and are shown when it is over.
-	@log=$$(mktemp); { $(if $(BESIDE),$(BESIDE) &&) $(BIN)/python -m pytest tests/cluster --ignore=tests/cluster/live; } >$$log 2>&1 & \
-	beside=$$!; $(BIN)/python -m pytest tests/cluster/live; live=$$?; wait $$beside; beside=$$?; cat $$log; rm $$log; \
-	test $$live -eq 0 -a $$beside -eq 0
+
+api: prepare ## the definition, the chart and the client against a real API server
+	$(PYTEST) tests/cluster --ignore=tests/cluster/live
+
+live: prepare ## real pods, where this may be root
+	$(PYTEST) tests/cluster/live -p randomly --randomly-dont-reorganize
+
+soak: $(READY) ## hours: how many faults the tests notice, long fuzz runs, each suite ten times in random order
+	$(BIN)/python -m tests.mutation
+	$(PYTEST) tests/unit -n $(CORES) --hypothesis-profile=soak --timeout=0 -k 'any_order or properties or whatever'
+	$(BIN)/python -m tests.repeat
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check .

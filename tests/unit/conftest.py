@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "untimed", settings(), deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("soak", settings.get_profile("untimed"), max_examples=2_000, derandomize=False)
 settings.load_profile("untimed")
 
 
