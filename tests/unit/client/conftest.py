@@ -1,39 +1,20 @@
-"""A job and pictures of it."""
+"""A job, a full disk, and a cluster that is a fake API server."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from fake_api import FakeApi
-from fake_api_http import serving
+from fake_api import FAST, FakeApi, kubeconfig_for
+from fake_api_http import Server, serving
 from rltraining import RLTrainingClient
 from rltraining.cluster import watch as watch_command
-from rltraining.sdk.timing import Timing
-from rltraining.snapshot import Snapshot
-from rltraining_api.curve import CurvePoint
-from rltraining_api.manifest import load_manifest
-from rltraining_api.status import Condition, Progress, ReplayStatus, Status
-
-MANIFEST = """
-apiVersion: rltraining.dev/v1alpha1
-kind: RLTrainingJob
-metadata: {name: cartpole}
-spec:
-  algorithm: {impala: {}}
-  environment: {id: CartPole-v1}
-  sampler: {replicas: 2}
-  stop: {environmentSteps: 2000000, meanReturn: {atLeast: 475}}
-"""
-
-FAST = Timing(connect=5, answer=5, look=0.5, first_pause=0.001, longest_pause=0.01, patience=5)
-
-SnapshotMaker = Callable[..., Snapshot]
+from snapshots import MANIFEST
 
 
 @pytest.fixture
@@ -50,35 +31,6 @@ def file(tmp_path: Path, manifest: str) -> Path:
 
 
 @pytest.fixture
-def snapshot() -> SnapshotMaker:
-    """``snapshot(phase=…, progress={…}, elapsed=…, …)``"""
-
-    def make(
-        phase: str = "Running",
-        message: str = "",
-        restarts: int = 0,
-        progress: Mapping[str, Any] = {},
-        replay: ReplayStatus | None = None,
-        curve: tuple[CurvePoint, ...] = (),
-        conditions: tuple[Condition, ...] = (),
-        **rest: Any,
-    ) -> Snapshot:
-        status = Status(
-            phase=phase,
-            message=message,
-            restarts=restarts,
-            progress=Progress(**progress),
-            replay=replay,
-            curve=curve,
-            conditions=conditions,
-        )
-        job = load_manifest(MANIFEST).model_copy(update={"status": status})
-        return Snapshot(job=job, **{"elapsed": 3.2, **rest})
-
-    return make
-
-
-@pytest.fixture
 def fill(small_disk: Path) -> Callable[[], None]:
     """``fill()``: takes all room that is left on `small_disk`."""
 
@@ -90,11 +42,19 @@ def fill(small_disk: Path) -> Callable[[], None]:
     return take
 
 
-@pytest.fixture
-def api() -> Iterator[FakeApi]:
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
     """A fake API server that runs."""
-    with serving() as api:
-        yield api
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def api(server: Server) -> Iterator[FakeApi]:
+    """A fake API without objects, served by `server`."""
+    server.api = FakeApi(f"http://127.0.0.1:{server.server_port}")
+    yield server.api
+    server.api.break_streams()
 
 
 @pytest.fixture
@@ -130,15 +90,3 @@ def cluster(api: FakeApi, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> 
         if thread.name.startswith("watch-"):
             thread.join(10)
             assert not thread.is_alive(), f"{thread.name} still watches"
-
-
-def kubeconfig_for(server: str, **context: str) -> dict[str, Any]:
-    """With one context, `here`."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "clusters": [{"name": "here", "cluster": {"server": server}}],
-        "users": [{"name": "me", "user": {"token": "secret"}}],
-        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me", **context}}],
-    }

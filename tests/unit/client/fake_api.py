@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from rltraining.sdk.timing import Timing
 from rltraining_api.crd import COLUMNS
 
 Json = dict[str, Any]
@@ -23,6 +24,10 @@ KINDS = {
     "events": ("v1", "Event"),
     "configmaps": ("v1", "ConfigMap"),
 }
+FAST = Timing(connect=5, answer=5, look=0.5, first_pause=0.001, longest_pause=0.01, patience=5)
+"""For clients that need not wait for long."""
+END = "2026-11-21T11:00:00Z"
+"""When jobs end."""
 TIMEOUT = 20.0
 """Seconds after which a test that waits for the server has failed."""
 
@@ -55,12 +60,33 @@ def failure(code: int, reason: str, message: str, **details: Any) -> Json:
     }
 
 
+def forbidden(verb: str, resource: str, group: str = "") -> Json:
+    """What RBAC answers ann."""
+    message = (
+        f'User "ann" cannot {verb} resource "{resource}" in API group "{group}" in the namespace "default"'
+    )
+    return failure(403, "Forbidden", f"{resource} is forbidden: {message}")
+
+
+def running(container: str) -> Json:
+    """The state of a container that runs, with its id."""
+    return {"id": container, "running": {}}
+
+
+def terminated(container: str) -> Json:
+    """The state of a container that has ended, with its id."""
+    return {"id": container, "terminated": {"containerID": container, "exitCode": 1}}
+
+
 class FakeApi:
     """The server's state, and what tests do to it. All of it is guarded by `changed`."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
+        self.url = url
         self.changed = threading.Condition()
         self.version = 1
+        self.second = 1.0
+        """How long a second of a watch's `timeoutSeconds` takes."""
         self.expired = 0
         """Watches from before this version get a 410."""
         self.objects: dict[str, dict[tuple[str, str], Json]] = defaultdict(dict)
@@ -76,7 +102,6 @@ class FakeApi:
         self.streams = 0
         self.broken = 0
         """Streams opened before this many breaks are cut."""
-        self.url = ""
 
     # What tests do
 
@@ -103,10 +128,37 @@ class FakeApi:
             item = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
             self._record(resource, "DELETED", item)
 
-    def status(self, name: str, **status: Any) -> None:
-        """Write a job's status, as the operator does."""
-        job = self.objects["rltrainingjobs"]["default", name]
+    def job(self, name: str = "cartpole", namespace: str = "default") -> Json:
+        """The stored job."""
+        return self.objects["rltrainingjobs"][namespace, name]
+
+    def status(self, name: str = "cartpole", **status: Any) -> None:
+        """Add to a job's status, as the operator does."""
+        job = self.job(name)
         self.put("rltrainingjobs", {**job, "status": {**(job.get("status") or {}), **status}})
+
+    def finish(self, name: str = "cartpole", phase: str = "Succeeded", **status: Any) -> None:
+        """A job ends."""
+        self.status(name, **{"phase": phase, "completionTime": END, **status})
+
+    def event(self, name: str, uid: str, **event: Any) -> None:
+        """Something happened to a job `cartpole` with this uid."""
+        about = {"kind": "RLTrainingJob", "name": "cartpole", "uid": uid}
+        self.put("events", {"metadata": {"name": name}, "involvedObject": about, **event})
+
+    def pod(self, name: str, state: Json | None, last: str = "", phase: str = "Running") -> None:
+        """A pod whose container has this state, with the id of its previous container.
+
+        None: the kubelet has not reported a state yet.
+        """
+        statuses: list[Json] = []
+        if state is not None:
+            container = {"name": "trainer", "containerID": state.get("id", ""), "state": state}
+            statuses = [container | ({"lastState": terminated(last)} if last else {})]
+        status = {"phase": phase, "containerStatuses": statuses}
+        keys = [f"rltraining.dev/{key}" for key in ("job-name", "role", "index")]
+        metadata = {"name": name, "labels": dict(zip(keys, name.rsplit("-", 2), strict=True))}
+        self.put("pods", {"metadata": metadata, "spec": {"nodeName": "one"}, "status": status})
 
     def write(self, container: str, *lines: str) -> None:
         """A container writes lines."""
@@ -145,6 +197,16 @@ class FakeApi:
             assert self.changed.wait_for(lambda: self.streams >= count, TIMEOUT), (
                 f"{self.streams} streams were opened, not {count}: {self.requests}"
             )
+
+    def after(self, streams: int, *steps: Callable[[], Any]) -> None:
+        """Do steps in a thread: the first when this many streams have been opened in all, each other one a stream later."""
+
+        def run() -> None:
+            for count, step in enumerate(steps, start=streams):
+                self.await_streams(count)
+                step()
+
+        threading.Thread(target=run, daemon=True).start()
 
     # What handlers ask
 
@@ -249,6 +311,13 @@ def table(items: list[Json]) -> Json:
     }
 
 
-def when_streams(api: FakeApi, count: int, step: Callable[[], Any]) -> None:
-    """Do a step, in a thread, as soon as so many streams were opened in all."""
-    threading.Thread(target=lambda: (api.await_streams(count), step()), daemon=True).start()
+def kubeconfig_for(server: str, **context: str) -> Json:
+    """With one context, `here`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "here", "cluster": {"server": server}}],
+        "users": [{"name": "me", "user": {"token": "secret"}}],
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me", **context}}],
+    }

@@ -23,7 +23,11 @@ class Handler(BaseHTTPRequestHandler):
     """One request."""
 
     protocol_version = "HTTP/1.1"
-    api: FakeApi
+    server: Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.api = self.server.api
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -104,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._chunk(json.dumps({"type": "ERROR", "object": gone}))
                 self._end()
                 return
-            deadline = time.monotonic() + int(query["timeoutSeconds"])
+            deadline = time.monotonic() + int(query["timeoutSeconds"]) * api.second
             while time.monotonic() < deadline:
                 news = api.await_news(resource, since, number, deadline - time.monotonic())
                 if news is None:
@@ -191,26 +195,20 @@ def _container(pod: Json, query: dict[str, str]) -> str | None:
 
 
 class Server(ThreadingHTTPServer):
-    """Says nothing of clients that hang up."""
+    """Serves `api`, which each test replaces, and ignores clients that hang up."""
 
     daemon_threads = True
+    api: FakeApi
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass
 
 
 @contextmanager
-def serving() -> Iterator[FakeApi]:
+def serving() -> Iterator[Server]:
     """A server that runs."""
-    api = FakeApi()
-    handler = type("Bound", (Handler,), {"api": api})
-    server = Server(("127.0.0.1", 0), handler)
-    api.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield api
-    finally:
-        api.break_streams()
-        server.shutdown()
-        server.server_close()
+    server = Server(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()

@@ -19,15 +19,12 @@ def test_the_curve_in_the_terminal_has_the_size_asked_for_and_both_ends_as_label
     assert "500┤" in lines[1]
     assert lines[-1].strip().startswith("0")
     assert "100k" in lines[-1]
+    assert curve.terminal(FLAT, width=70, height=9)
 
 
 @pytest.mark.parametrize("points", [[], POINTS[:1]])
 def test_too_few_points_make_no_curve(points: list[CurvePoint]) -> None:
     assert curve.terminal(points, width=70, height=9) == ""
-
-
-def test_a_flat_curve_can_be_drawn() -> None:
-    assert curve.terminal(FLAT, width=70, height=9)
 
 
 def test_the_png_is_a_picture(tmp_path: Path) -> None:

@@ -12,29 +12,16 @@ def test_clock(seconds: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "text"),
+    ("numbers", "texts"),
     [
-        *[
-            (0, "0"),
-            (0.5, "0.5"),
-            (87, "87"),
-            (999.4, "999"),
-            (1000, "1k"),
-            (1254, "1.25k"),
-            (251_412, "251k"),
-        ],
-        *[(999_499, "999k"), (999_900, "1M"), (1_254_000, "1.25M"), (2e9, "2G"), (-1254, "-1.25k")],
+        ((0, 0.5, 87, 999.4, 1000, 1254, 251_412), "0 0.5 87 999 1k 1.25k 251k"),
+        ((999_499, 999_900, 1_254_000, 2e9, -1254), "999k 1M 1.25M 2G -1.25k"),
     ],
 )
-def test_short(number: float, text: str) -> None:
-    assert short(number) == text
+def test_short(numbers: tuple[float, ...], texts: str) -> None:
+    assert " ".join(map(short, numbers)) == texts
 
 
 def test_the_rest() -> None:
-    assert count(412160) == "412,160"
-    assert (decimal(213.44), decimal(None)) == ("213.4", "-")
-    assert (plural(1, "restart"), plural(2, "restart"), plural(0, "restart")) == (
-        "1 restart",
-        "2 restarts",
-        "0 restarts",
-    )
+    assert (count(412160), decimal(213.44), decimal(None)) == ("412,160", "213.4", "-")
+    assert [plural(n, "restart") for n in (0, 1, 2)] == ["0 restarts", "1 restart", "2 restarts"]

@@ -26,27 +26,22 @@ def test_a_folder_with_a_run_is_only_used_on_purpose(run: Path) -> None:
         workdir.check(run, "new")
     workdir.check(run, "resume")
     workdir.check(run, "overwrite")
-
-
-def test_a_folder_without_a_run(tmp_path: Path) -> None:
-    workdir.check(tmp_path / "fresh", "new")
-    workdir.check(tmp_path, "new")
+    workdir.check(run.parent, "new")
+    workdir.check(run.parent / "fresh", "new")
     with pytest.raises(UsageError, match="holds no run to resume"):
-        workdir.check(tmp_path, "resume")
+        workdir.check(run.parent, "resume")
 
 
 @pytest.mark.parametrize("mode", ["new", "overwrite"])
-def test_a_job_file_of_the_users_own_is_neither_a_run_nor_ever_replaced(
+def test_what_no_run_wrote_is_neither_a_run_nor_replaced(
     tmp_path: Path, manifest: str, mode: workdir.Mode
 ) -> None:
+    """A manifest of the user, and checkpoints whose manifest is gone."""
     (tmp_path / "job.yaml").write_text(manifest)
     assert not workdir.holds_run(tmp_path)
     with pytest.raises(UsageError, match=r"holds a job\.yaml of yours"):
         workdir.check(tmp_path, mode)
-
-
-@pytest.mark.parametrize("mode", ["new", "overwrite"])
-def test_checkpoints_without_their_run_are_never_gone_on_with(tmp_path: Path, mode: workdir.Mode) -> None:
+    (tmp_path / "job.yaml").unlink()
     (tmp_path / "checkpoints").mkdir()
     workdir.check(tmp_path, mode)
     (tmp_path / "checkpoints" / "step-000000031964").mkdir()
@@ -83,13 +78,9 @@ def test_overwriting_deletes_what_a_run_left_and_nothing_else(run: Path) -> None
     workdir.clear(run)
     assert [path.name for path in run.iterdir()] == ["notes.txt"]
     assert (precious / "data").exists()
-
-
-def test_overwriting_deletes_nothing_where_there_is_no_run(tmp_path: Path) -> None:
-    (tmp_path / "policy").mkdir()
-    (tmp_path / "policy" / "network.py").write_text("mine")
-    workdir.clear(tmp_path)
-    assert (tmp_path / "policy" / "network.py").read_text() == "mine"
+    (run / "policy").mkdir()  # of no run: there is none any more
+    workdir.clear(run)
+    assert (run / "policy").exists()
 
 
 def test_overwriting_that_was_broken_off_can_be_begun_again(

@@ -4,107 +4,94 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from queue import Queue
 from typing import Any, cast
 
 import pytest
 import yaml
-from command_line import rltrain
-from fake_api import FakeApi, when_streams
+from command_line import refused, rltrain, succeeded
+from fake_api import FakeApi, running, terminated
 from rltraining import RLTrainingClient
 from rltraining.cluster import logs as logs_command
 from rltraining.sdk.client import JobChange
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import read_job
 
-END = "2026-11-21T11:00:00Z"
-
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
-def put_pod(api: FakeApi, name: str, container: str, *, ended: bool = False) -> None:
-    state = {"terminated": {"containerID": container, "exitCode": 0}} if ended else {"running": {}}
-    statuses = [{"name": "trainer", "containerID": container, "state": state}]
-    status = {"phase": "Succeeded" if ended else "Running", "containerStatuses": statuses}
-    api.put("pods", {"metadata": {"name": name}, "spec": {"nodeName": "one"}, "status": status})
+def put_all(api: FakeApi, role: str, indices: Iterable[int]) -> None:
+    """Pods that have each written one line."""
+    for index in indices:
+        api.pod(f"cartpole-{role}-{index}", running(f"{role}-{index}"))
+        api.write(f"{role}-{index}", f"line of {index}")
 
 
 @pytest.mark.parametrize(("phase", "code"), [("Succeeded", 0), ("Failed", 1)])
 def test_submit_follows_the_log(phase: str, code: int, file: Path, api: FakeApi) -> None:
-    put_pod(api, "cartpole-learner-0", "a")
-    api.write("a", "step 1")
+    put_all(api, "learner", [0])
 
     def finish() -> None:
-        put_pod(api, "cartpole-learner-0", "a", ended=True)
-        api.status("cartpole", phase=phase, message="it ended so", completionTime=END)
-        api.end("a")
+        api.pod("cartpole-learner-0", terminated("learner-0"), phase="Succeeded")
+        api.finish(phase=phase, message="it ended so")
+        api.end("learner-0")
 
-    when_streams(api, 1, finish)
+    api.after(1, finish)
     result = rltrain("submit", file, "--follow")
     assert result.exit_code == code
-    assert result.stdout.splitlines()[1:] == ["step 1"]
+    assert result.stdout.splitlines()[1:] == ["line of 0"]
     assert "it ended so" in result.stderr
 
 
 def test_logs(api: FakeApi, job: Any) -> None:
-    for index in (0, 1):
-        put_pod(api, f"cartpole-sampler-{index}", f"s{index}")
-        api.write(f"s{index}", f"first of {index}", f"second of {index}")
-    assert rltrain("logs", "cartpole", "-r", "sampler", "--tail", "1").output == "second of 0\n"
-    assert rltrain("logs", "cartpole", "--role", "sampler", "--index", "all").output.splitlines() == [
-        "[sampler-0] first of 0",
-        "[sampler-0] second of 0",
-        "[sampler-1] first of 1",
-        "[sampler-1] second of 1",
+    put_all(api, "sampler", [0, 1])
+    api.write("sampler-0", "second")
+    assert succeeded("logs", "cartpole", "-r", "sampler", "--tail", "1") == "second\n"
+    assert succeeded("logs", "cartpole", "--role", "sampler", "--index", "all").splitlines() == [
+        "[sampler-0] line of 0",
+        "[sampler-0] second",
+        "[sampler-1] line of 1",
     ]
-    result = rltrain("logs", "cartpole")
-    assert result.exit_code == 2
-    assert "there is no pod cartpole-learner-0" in result.stderr
-    assert "--index: must be a number or all, got x" in rltrain("logs", "cartpole", "-i", "x").stderr
-    assert "--follow and --previous exclude each other" in rltrain("logs", "cartpole", "-f", "-p").stderr
+    assert "there is no pod cartpole-learner-0" in refused("logs", "cartpole")
+    assert "--index: must be a number or all, got x" in refused("logs", "cartpole", "-i", "x")
+    assert "--follow and --previous exclude each other" in refused("logs", "cartpole", "-f", "-p")
+    api.put("rltrainingjobs", {**job, "spec": {**job["spec"], "sampler": {"replicas": 65}}})
+    told = "--index all: 65 pods are too many to follow (at most 64): choose some with --index"
+    assert refused("logs", "cartpole", "--role", "sampler", "--index", "all", "-f") == told
 
 
 def test_logs_of_replay_pods(api: FakeApi, job: dict[str, Any]) -> None:
     for more in (("-i", "all"), ("-i", "all", "-f")):
-        result = rltrain("logs", "cartpole", "--role", "replay", *more)
-        assert (result.exit_code, result.stderr) == (2, "error: --role: job cartpole has no replay pods\n")
-    assert "of its replays there is none" in rltrain("logs", "cartpole", "-r", "replay").stderr
+        told = refused("logs", "cartpole", "--role", "replay", *more)
+        assert told == "--role: job cartpole has no replay pods"
+    assert "of its replays there is none" in refused("logs", "cartpole", "-r", "replay")
     algorithm = {"dqnApex": {"replay": {"placement": "Dedicated"}}}
     spec = job["spec"] | {"algorithm": algorithm, "replay": {"replicas": 2}}
     api.put("rltrainingjobs", {**job, "spec": spec})
-    for index in (0, 1):
-        put_pod(api, f"cartpole-replay-{index}", f"r{index}")
-        api.write(f"r{index}", f"line of {index}")
-    assert rltrain("logs", "cartpole", "-r", "replay", "-i", "all").output.splitlines() == [
-        "[replay-0] line of 0",
-        "[replay-1] line of 1",
-    ]
+    put_all(api, "replay", [0, 1])
+    told = succeeded("logs", "cartpole", "-r", "replay", "-i", "all")
+    assert told == "[replay-0] line of 0\n[replay-1] line of 1\n"
 
 
 def test_all_samplers_are_followed_also_those_that_come_later(api: FakeApi, job: Any) -> None:
-    for index in (0, 1, 2):
-        api.write(f"s{index}", f"line of {index}")
-    put_pod(api, "cartpole-sampler-0", "s0")
-    put_pod(api, "cartpole-sampler-1", "s1")
+    put_all(api, "sampler", [0, 1])
 
     def grow() -> None:
-        current = api.objects["rltrainingjobs"]["default", "cartpole"]
-        put_pod(api, "cartpole-sampler-2", "s2")
+        put_all(api, "sampler", [2])
+        current = api.job()
         api.put("rltrainingjobs", {**current, "spec": {**current["spec"], "sampler": {"replicas": 3}}})
 
     def finish() -> None:
-        api.status("cartpole", phase="Succeeded", completionTime=END)
-        for index in (0, 1, 2):
-            put_pod(api, f"cartpole-sampler-{index}", f"s{index}", ended=True)
-            api.end(f"s{index}")
+        api.finish()
+        for index in range(3):
+            api.pod(f"cartpole-sampler-{index}", terminated(f"sampler-{index}"), phase="Succeeded")
+            api.end(f"sampler-{index}")
 
-    when_streams(api, 3, grow)
-    when_streams(api, 4, finish)
-    result = rltrain("logs", "cartpole", "--role", "sampler", "--index", "all", "--follow")
-    assert result.exit_code == 0
-    assert sorted(result.output.splitlines()) == [f"[sampler-{index}] line of {index}" for index in (0, 1, 2)]
+    api.after(3, grow, finish)
+    told = succeeded("logs", "cartpole", "--role", "sampler", "--index", "all", "--follow")
+    assert sorted(told.splitlines()) == [f"[sampler-{index}] line of {index}" for index in range(3)]
 
 
 class Members:
@@ -144,12 +131,3 @@ def test_a_member_at_its_end_is_told_again_only_when_it_comes_again(
         "[sampler-0] line of 0",
         *["[sampler-1] line of 1"] * times,
     ]
-
-
-def test_too_many_to_follow(api: FakeApi, job: dict[str, Any]) -> None:
-    api.put("rltrainingjobs", {**job, "spec": {**job["spec"], "sampler": {"replicas": 65}}})
-    result = rltrain("logs", "cartpole", "--role", "sampler", "--index", "all", "-f")
-    assert (result.exit_code, result.stderr) == (
-        2,
-        "error: --index all: 65 pods are too many to follow (at most 64): choose some with --index\n",
-    )

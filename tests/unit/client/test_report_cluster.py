@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import rltrain
+from command_line import refused, succeeded
 from fake_api import FakeApi, failure
 from report_page import Page
 
@@ -18,30 +18,29 @@ CURVE = [{"environmentSteps": n * 1000, "seconds": n * 2, "meanReturn": n} for n
 def trained(api: FakeApi, job: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     """A job that has succeeded; the page is written into an empty folder."""
     monkeypatch.chdir(tmp_path)
-    turned = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-11-21T10:03:00Z"}
-    api.status(
-        "cartpole",
-        phase="Succeeded",
+    condition = {"type": "Complete", "status": "True", "reason": "LearnersSucceeded", "message": "enough"}
+    api.finish(
         startTime="2026-11-21T10:00:00Z",
         completionTime="2026-11-21T10:03:00Z",
         message="stop.environmentSteps is met",
         curve=CURVE,
         progress={"environmentSteps": 4000, "meanReturn": 4.0},
         replay={"inserted": 10, "evicted": 3, "size": 6, "lost": 1},
-        conditions=[{**turned, "reason": "LearnersSucceeded", "message": "enough"}],
+        conditions=[{**condition, "lastTransitionTime": "2026-11-21T10:03:00Z"}],
     )
     for i, uid in enumerate((job["metadata"]["uid"], "of an earlier job of this name")):
-        about = {"kind": "RLTrainingJob", "name": "cartpole", "uid": uid}
         told = {"type": "Warning", "reason": "Disrupted", "message": f"node {i} was drained", "count": 2}
-        times = {"lastTimestamp": "2026-11-21T10:01:00Z"}
-        api.put("events", {"metadata": {"name": f"e{i}"}, "involvedObject": about, **told, **times})
+        api.event(f"e{i}", uid, lastTimestamp="2026-11-21T10:01:00Z", **told)
     return api
 
 
+def page_of() -> Page:
+    succeeded("report", "cartpole")
+    return Page(Path("cartpole-report.html"))
+
+
 def test_a_job_is_told_from_the_api_alone(trained: FakeApi) -> None:
-    result = rltrain("report", "cartpole")
-    assert result.exit_code == 0, result.output
-    page = Page(Path("cartpole-report.html"))
+    page = page_of()
     assert page.titles == ["Mean return over steps", "Mean return over time", "Environment steps a second"]
     for words in (
         "cartpole Succeeded stop.environmentSteps is met",
@@ -61,40 +60,25 @@ def test_a_job_is_told_from_the_api_alone(trained: FakeApi) -> None:
 
 @pytest.mark.usefixtures("trained")
 def test_a_folder_of_code_does_not_hide_a_job_of_its_name(tmp_path: Path) -> None:
+    missing = "there is no job nope in namespace default"
+    assert refused("report", "nope") == missing
     for name in ("cartpole", "nope"):
         (tmp_path / name).mkdir()
-    assert rltrain("report", "cartpole").stdout.startswith("cartpole-report.html: ")
-    refused = rltrain("report", "nope")
-    assert (refused.exit_code, refused.stderr) == (
-        2,
-        "error: nope: holds no run; as the name of a job in a cluster: there is no job nope in namespace default\n",
-    )
+    assert succeeded("report", "cartpole").startswith("cartpole-report.html: ")
+    assert refused("report", "nope") == f"nope: holds no run; as the name of a job in a cluster: {missing}"
 
 
-def test_a_policy_inside_the_cluster_is_named(trained: FakeApi) -> None:
-    trained.status("cartpole", policyUri="file:///output/policy")
-    rltrain("report", "cartpole")
-    page = Page(Path("cartpole-report.html"))
+def test_what_cannot_be_read_is_said_in_the_page(trained: FakeApi) -> None:
+    trained.status(policyUri="file:///output/policy")
+    trained.fail("GET", "events", failure(403, "Forbidden", "events is forbidden"))
+    page = page_of()
+    assert page.has("Events could not be read: ")
+    assert page.has("Complete: True")
     assert page.has("The policy lies at file:///output/policy, which cannot be reached from here.")
 
 
-def test_events_that_may_not_be_read_are_done_without(trained: FakeApi) -> None:
-    trained.fail("GET", "events", failure(403, "Forbidden", "events is forbidden"))
-    result = rltrain("report", "cartpole")
-    assert result.exit_code == 0, result.output
-    page = Page(Path("cartpole-report.html"))
-    assert page.has("Events could not be read: ")
-    assert page.has("Complete: True")
-
-
-def test_a_job_that_has_just_begun_has_a_page(api: FakeApi, job: Any, tmp_path: Path) -> None:
-    result = rltrain("report", "cartpole", "-n", "default", "-o", tmp_path / "page.html")
-    assert result.exit_code == 0, result.output
+def test_a_job_that_has_just_begun_has_a_page(job: Any, tmp_path: Path) -> None:
+    succeeded("report", "cartpole", "-n", "default", "-o", tmp_path / "page.html")
     page = Page(tmp_path / "page.html")
     assert page.has("cartpole Pending")
     assert page.has("Nothing was measured")
-
-
-def test_a_job_that_is_not_there_is_said_in_a_sentence() -> None:
-    result = rltrain("report", "nope")
-    assert (result.exit_code, result.stderr) == (2, "error: there is no job nope in namespace default\n")

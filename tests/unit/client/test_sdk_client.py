@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from fake_api import FakeApi, failure
+from fake_api import FakeApi, failure, forbidden
 from rltraining import (
     AccessDeniedError,
     ClusterUnreachableError,
@@ -26,75 +24,40 @@ from rltraining_api.manifest import load_manifest
 JOBS = "/apis/rltraining.dev/v1alpha1/namespaces/default/rltrainingjobs"
 
 
-def stored(api: FakeApi, name: str = "cartpole", namespace: str = "default") -> dict[str, Any]:
-    return api.objects["rltrainingjobs"][namespace, name]
-
-
-@pytest.mark.parametrize("form", ["model", "data", "path", "text path"])
 def test_a_job_is_created_as_it_was_written(
-    form: str, client: RLTrainingClient, api: FakeApi, manifest: str, tmp_path: Path
+    client: RLTrainingClient, api: FakeApi, manifest: str, file: Path
 ) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(manifest)
-    sources = {
-        "model": load_manifest(manifest),
-        "data": yaml.safe_load(manifest),
-        "path": path,
-        "text path": str(path),
-    }
-    job = client.create(sources[form])
-    assert job.metadata.name == "cartpole"
-    assert job.metadata.namespace == "default"
-    assert job.spec.seed == 0, "defaults are filled in for who reads"
-    assert stored(api)["spec"] == yaml.safe_load(manifest)["spec"], "but they are the API server's to set"
-    assert "annotations" not in stored(api)["metadata"], "a path on this machine means nothing there"
-
-
-def test_options_of_create(client: RLTrainingClient, api: FakeApi, manifest: str, tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(manifest)
-    job = client.create(path, "team", overrides=["seed=7"], name="other", generate_name=True)
+    for source in (load_manifest(manifest), yaml.safe_load(manifest), file, str(file)):
+        job = client.create(source)
+        assert (job.metadata.name, job.metadata.namespace) == ("cartpole", "default")
+        assert job.spec.seed == 0, "defaults are filled in for who reads"
+        stored = api.objects["rltrainingjobs"].pop(("default", "cartpole"))
+        assert stored["spec"] == yaml.safe_load(manifest)["spec"], "but they are the API server's to set"
+        assert "annotations" not in stored["metadata"], "a path on this machine means nothing there"
+    job = client.create(file, "team", overrides=["seed=7"], name="other", generate_name=True)
     assert (job.metadata.name, job.metadata.namespace, job.spec.seed) == ("other-x7k2p", "team", 7)
-    assert client.create(path, name="second").metadata.name == "second"
+    assert client.create(file, name="second").metadata.name == "second"
 
 
-def test_config_maps_beside_the_job_go_with_it(
-    client: RLTrainingClient, api: FakeApi, manifest: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "job.yaml"
-    config_map = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "code"},
-        "data": {"a.py": "x = 1"},
-    }
-    path.write_text(f"{manifest}\n---\n{yaml.safe_dump(config_map)}")
-    client.create(path)
+def test_config_maps_beside_the_job_go_with_it(client: RLTrainingClient, api: FakeApi, file: Path) -> None:
+    code = {"metadata": {"name": "code"}, "data": {"a.py": "x = 1"}}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", **code}
+    file.write_text(f"{file.read_text()}\n---\n{yaml.safe_dump(config_map)}")
+    client.create(file)
     assert api.objects["configmaps"]["default", "code"]["data"] == {"a.py": "x = 1"}
-
     with pytest.raises(JobExistsError):
-        client.create(path, overrides=["seed=1"])
-    assert len([1 for method, _ in api.requests if method == "PATCH"]) == 1, (
-        "nothing is left by a refused job"
-    )
+        client.create(file, overrides=["seed=1"])
+    patches = [path for method, path in api.requests if method == "PATCH"]
+    assert len(patches) == 1, "nothing is left by a refused job"
 
 
-@pytest.mark.parametrize(
-    ("source", "problems"),
-    [
-        ("no-such-file.yaml", ("no-such-file.yaml: there is no such file",)),
-        (
-            {"kind": "Pod"},
-            ("manifest: apiVersion: is required: rltraining.dev/v1alpha1", "manifest: kind: must be"),
-        ),
-    ],
-)
-def test_what_is_wrong_is_said_before_anything_is_sent(
-    source: Any, problems: tuple[str, ...], client: RLTrainingClient, api: FakeApi
-) -> None:
+def test_what_is_wrong_is_said_before_anything_is_sent(client: RLTrainingClient, api: FakeApi) -> None:
+    with pytest.raises(JobRejectedError, match=r"no-such-file\.yaml: there is no such file"):
+        client.create("no-such-file.yaml")
     with pytest.raises(JobRejectedError) as caught:
-        client.create(source)
-    assert all(said.startswith(wanted) for said, wanted in zip(caught.value.problems, problems, strict=True))
+        client.create({"kind": "Pod"})
+    assert caught.value.problems[0] == "manifest: apiVersion: is required: rltraining.dev/v1alpha1"
+    assert caught.value.problems[1].startswith("manifest: kind: must be")
     assert api.requests == []
 
 
@@ -113,9 +76,8 @@ def test_get_list_scale_suspend_resume_delete(
 ) -> None:
     api.status("cartpole", phase="Running", ofANewerVersion=1)
     assert client.get("cartpole").status.phase == "Running"
-    other = yaml.safe_load(manifest)
-    other["metadata"] = {"name": "other", "namespace": "team", "labels": {"stage": "test"}}
-    api.put("rltrainingjobs", other)
+    metadata = {"name": "other", "namespace": "team", "labels": {"stage": "test"}}
+    api.put("rltrainingjobs", yaml.safe_load(manifest) | {"metadata": metadata})
     assert [job.metadata.name for job in client.list()] == ["cartpole"]
     assert [job.metadata.name for job in client.list(all_namespaces=True)] == ["cartpole", "other"]
     assert [job.metadata.name for job in client.list("stage=test", all_namespaces=True)] == ["other"]
@@ -140,38 +102,19 @@ def test_a_long_list_comes_in_pages(
     assert len(api.requests) == 3
 
 
-CEL = {
-    "field": "spec.algorithm",
-    "reason": "FieldValueInvalid",
-    "message": 'Invalid value: "object": exactly one',
-}
 REFUSALS = {
     "CEL": (
-        failure(422, "Invalid", "RLTrainingJob x is invalid: ...", causes=[CEL]),
+        failure(422, "Invalid", "x", causes=[{"field": "spec.a", "message": 'Invalid value: "object": no'}]),
         JobRejectedError,
-        "^spec.algorithm: exactly one$",
-    ),
-    "exists": (
-        failure(409, "AlreadyExists", "it exists", name="cartpole", kind="rltrainingjobs"),
-        JobExistsError,
-        "job cartpole exists already in namespace default: delete it, or take another name",
+        r"^spec\.a: no$",
     ),
     "RBAC": (
-        failure(
-            403,
-            "Forbidden",
-            'rltrainingjobs.rltraining.dev is forbidden: User "ann" cannot create resource "rltrainingjobs" '
-            'in API group "rltraining.dev" in the namespace "default"',
-        ),
+        forbidden("create", "rltrainingjobs"),
         AccessDeniedError,
-        "^ann may not create rltrainingjobs in namespace default: ask for a Role",
+        "^ann may not create rltrainingjobs in",
     ),
     "quota": (failure(403, "Forbidden", "exceeded quota: gpus"), JobRejectedError, "^exceeded quota: gpus$"),
-    "unknown user": (
-        failure(401, "Unauthorized", "Unauthorized"),
-        AccessDeniedError,
-        "does not know who asks",
-    ),
+    "unknown user": (failure(401, "Unauthorized", "x"), AccessDeniedError, "does not know who asks"),
     "no namespace": (
         failure(404, "NotFound", 'namespaces "x" not found', name="x", kind="namespaces"),
         JobRejectedError,
@@ -186,11 +129,11 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_a_refusal_is_a_sentence(case: str, client: RLTrainingClient, api: FakeApi, manifest: str) -> None:
+def test_a_refusal_is_a_sentence(case: str, client: RLTrainingClient, api: FakeApi, file: Path) -> None:
     status, error, words = REFUSALS[case]
     api.fail("POST", "rltrainingjobs", status, times=3)
     with pytest.raises(error, match=words):
-        client.create(yaml.safe_load(manifest))
+        client.create(file)
     assert len(api.requests) == 1, "what may have been done is not asked for again"
 
 
@@ -222,19 +165,11 @@ def test_a_job_of_another_version(client: RLTrainingClient, api: FakeApi) -> Non
         client.get("odd")
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        None,
-        failure(500, "InternalError", "x"),
-        failure(429, "TooManyRequests", "x"),
-        failure(503, "ServiceUnavailable", "x"),
-    ],
-    ids=["dropped", "500", "429", "503"],
-)
+@pytest.mark.parametrize("code", [0, 429, 500, 503])
 def test_a_fault_that_passes_is_not_noticed(
-    fault: dict[str, Any] | None, client: RLTrainingClient, api: FakeApi, job: dict[str, Any]
+    code: int, client: RLTrainingClient, api: FakeApi, job: dict[str, Any]
 ) -> None:
+    fault = failure(code, "ForAWhile", "x") if code else None
     api.fail("GET", "cartpole", fault, times=2)
     assert client.get("cartpole").metadata.name == "cartpole"
     api.fail("PATCH", "scale", fault, times=2)
@@ -245,20 +180,3 @@ def test_a_fault_that_passes_is_not_noticed(
 def test_a_throttled_create_is_asked_for_again(client: RLTrainingClient, api: FakeApi, manifest: str) -> None:
     api.fail("POST", "rltrainingjobs", failure(429, "TooManyRequests", "slow down"), times=2)
     assert client.create(yaml.safe_load(manifest)).metadata.name == "cartpole"
-
-
-def test_a_cluster_that_is_not_there(client: RLTrainingClient, api: FakeApi) -> None:
-    api.fail("GET", "rltrainingjobs", None, times=3)
-    with pytest.raises(ClusterUnreachableError) as caught:
-        client.list()
-    assert "context here of " in str(caught.value)
-    assert "does not answer" in str(caught.value)
-    assert "--context and --kubeconfig" in str(caught.value)
-
-
-def test_importing_the_package_loads_nothing() -> None:
-    program = (
-        "import sys, rltraining; from rltraining import ClusterError; "
-        "print([m for m in ('torch', 'kubernetes', 'pydantic', 'yaml', 'typer') if m in sys.modules])"
-    )
-    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"

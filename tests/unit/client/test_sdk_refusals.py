@@ -19,11 +19,6 @@ CASES = [
         "seed is immutable: delete the job and create it anew",
     ),
     (
-        "spec",
-        'Invalid value: map[string]interface {}{"a":1}: seed is immutable',
-        "seed is immutable",
-    ),
-    (
         "spec.sampler.replicas",
         "Invalid value: 0: spec.sampler.replicas in body should be greater than or equal to 1",
         "should be greater than or equal to 1, got 0",
@@ -55,7 +50,7 @@ def test_clean(field: str, message: str, said: str) -> None:
 
 
 def test_one_sentence_a_cause() -> None:
-    cause = {"field": "spec.sampler.replicas", "message": CASES[3][1]}
+    cause = {"field": "spec.sampler.replicas", "message": CASES[2][1]}
     rest = {
         "field": "<nil>",
         "message": "Invalid value: null: some validation rules were not checked because the object was invalid",
@@ -70,11 +65,8 @@ def test_one_sentence_a_cause() -> None:
 
 def test_rights() -> None:
     message = (
-        'rltrainingjobs.rltraining.dev is forbidden: User "ann" cannot list resource "rltrainingjobs" '
-        'in API group "rltraining.dev" at the cluster scope'
+        'User "ann" cannot list resource "rltrainingjobs" in API group "rltraining.dev" at the cluster scope'
     )
-    assert (
-        denied(message)
-        == "ann may not list rltrainingjobs in the whole cluster: ask for a Role that allows it"
-    )
+    told = "ann may not list rltrainingjobs in the whole cluster: ask for a Role that allows it"
+    assert denied(f"rltrainingjobs.rltraining.dev is forbidden: {message}") == told
     assert denied("exceeded quota: gpus") is None

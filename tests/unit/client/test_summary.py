@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from rltraining.jobfile import SOURCE_ANNOTATION
 from rltraining.run import warn_of_old_status
-from rltraining.snapshot import Snapshot
-from rltraining.summary import Again, failure, results, shown, summary
+from rltraining.summary import Again, failure, results, summary
 from rltraining_api.curve import CurvePoint
 from rltraining_api.job import Metadata
-from rltraining_api.status import CheckpointStatus, Condition, ReplayStatus
+from rltraining_api.status import CheckpointStatus, ReplayStatus
+from snapshots import condition, snapshot
 
-SnapshotMaker = Callable[..., Snapshot]
 PROGRESS = {"environment_steps": 412_160, "mean_return": 480.0, "steps_per_second": 251_412.0}
 
 
@@ -32,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_success_says_what_came_out_and_what_to_do_with_it(snapshot: SnapshotMaker, folder: Path) -> None:
+def test_a_success_says_what_came_out_and_what_to_do_with_it(folder: Path) -> None:
     last = snapshot(
         "Succeeded",
         message="stop.meanReturn is met",
@@ -58,30 +57,20 @@ Look closer:  tensorboard --logdir runs/x"""
     )
 
 
-@pytest.mark.parametrize(
-    ("replay", "line"),
-    [
-        (
-            ReplayStatus(
-                shards=2, size=90_000, replay_ratio=0.8, priorities_applied=80_000, priorities_stale=12
-            ),
-            "  replay     90,000 in 2 shards, drawn 0.8 times each; 80,000 priorities applied, 12 stale",
-        ),
-        (ReplayStatus(shards=1, size=5), "  replay     5 in 1 shard"),
-        (None, None),
-    ],
-    ids=["prioritized", "uniform", "none"],
-)
-def test_a_replay_memory_is_told_of(
-    snapshot: SnapshotMaker, folder: Path, replay: ReplayStatus | None, line: str | None
-) -> None:
-    text = summary(snapshot("Succeeded", replay=replay), folder, has_curve=False)
-    assert [row for row in text.splitlines() if "replay" in row] == ([line] if line else [])
+def test_a_replay_memory_is_told_of(folder: Path) -> None:
+    def told(replay: ReplayStatus | None) -> list[str]:
+        text = summary(snapshot("Succeeded", replay=replay), folder, has_curve=False)
+        return [line for line in text.splitlines() if "replay" in line]
+
+    applied = {"replay_ratio": 0.8, "priorities_applied": 80_000, "priorities_stale": 12}
+    assert told(ReplayStatus(shards=2, size=90_000, **applied)) == [
+        "  replay     90,000 in 2 shards, drawn 0.8 times each; 80,000 priorities applied, 12 stale"
+    ]
+    assert told(ReplayStatus(shards=1, size=5)) == ["  replay     5 in 1 shard"]
+    assert told(None) == []
 
 
-def test_a_stopped_run_says_who_stopped_it_what_was_kept_and_how_to_go_on(
-    snapshot: SnapshotMaker, folder: Path
-) -> None:
+def test_a_stopped_run_says_who_stopped_it_what_was_kept_and_how_to_go_on(folder: Path) -> None:
     for name in ("step-000000409000", "step-000000415000-1", ".step-000000500000"):
         (folder / "checkpoints" / name).mkdir(parents=True)
     message = "suspended; it goes on when spec.runPolicy.suspend is false"
@@ -93,81 +82,58 @@ def test_a_stopped_run_says_who_stopped_it_what_was_kept_and_how_to_go_on(
     assert text.endswith("\n\nGo on:  rltrain run runs/x --resume")
     assert "uspend" not in text
     assert "curve" not in text
-
-
-FULL = "the checkpoint of step 412160 could not be written to file:///x: the disk is full"
-
-
-@pytest.mark.parametrize(
-    ("newest", "known", "failing", "rows"),
-    [
-        (415_000, 400_000, False, ["  checkpoint written at step 415,000"]),
-        (415_000, 400_000, True, ["  checkpoint written at step 415,000"]),
-        (
-            400_000,
-            400_000,
-            True,
-            [
-                "  checkpoint the newest is of step 400,000: --resume goes on from there",
-                f"             {FULL}",
-            ],
-        ),
-        (412_160, 412_160, True, ["  checkpoint the newest is of step 412,160: --resume goes on from there"]),
-        (400_000, None, False, ["  checkpoint the newest is of step 400,000: --resume goes on from there"]),
-        (None, None, True, [f"  checkpoint none: {FULL}"]),
-    ],
-    ids=["whole", "healed at the end", "failing", "failing now", "behind", "none"],
-)
-def test_a_stopped_run_says_from_where_it_can_go_on(
-    snapshot: SnapshotMaker,
-    folder: Path,
-    newest: int | None,
-    known: int | None,
-    failing: bool,
-    rows: list[str],
-) -> None:
-    if newest is not None:
-        (folder / "checkpoints" / f"step-{newest}").mkdir(parents=True)
-    now = datetime.now(UTC)
-    last = snapshot("Suspended", progress=PROGRESS, signal=SIGINT)
-    update: dict[str, Any] = {}
-    if known is not None:
-        update["checkpoint"] = CheckpointStatus(uri="file:///x", step=known, time=now)
-    if failing:
-        condition = Condition(
-            type="CheckpointHealthy",
-            status="False",
-            reason="CheckpointFailed",
-            message=f"{FULL}; training goes on",
-            last_transition_time=now,
-        )
-        update["conditions"] = (condition,)
-    status = last.status.model_copy(update=update)
-    last = replace(last, job=last.job.model_copy(update={"status": status}))
-    lines = summary(last, folder, has_curve=False).splitlines()
-    begin = next(number for number, line in enumerate(lines) if line.startswith("  checkpoint"))
-    assert lines[begin : begin + len(rows)] == rows
-
-
-def test_a_policy_is_offered_only_where_there_is_one(snapshot: SnapshotMaker, folder: Path) -> None:
-    (folder / "policy").rmdir()
-    last = snapshot("Succeeded")
-    assert summary(last, folder, has_curve=False).endswith("\n\nLook closer:  tensorboard --logdir runs/x")
-    status = last.status.model_copy(update={"policy_uri": "file:///kept/policy"})
-    last = replace(last, job=last.job.model_copy(update={"status": status}))
-    assert "Evaluate:     rltrain evaluate file:///kept/policy\n" in summary(last, folder, has_curve=False)
-
-
-def test_a_run_stopped_before_its_first_checkpoint_begins_again(
-    snapshot: SnapshotMaker, folder: Path
-) -> None:
+    shutil.rmtree(folder / "checkpoints")
     text = summary(snapshot("Suspended", signal=SIGTERM), folder, has_curve=False)
     assert text.startswith("\nStopped by SIGTERM: ")
     assert "  checkpoint" not in text
     assert text.endswith("\n\nBegin again (no checkpoint was written yet):  rltrain run runs/x --resume")
 
 
-def test_after_a_failure_without_a_checkpoint_one_begins_again(snapshot: SnapshotMaker, folder: Path) -> None:
+FULL = "the checkpoint of step 412160 could not be written to file:///x: the disk is full"
+
+
+BEHIND = "the newest is of step {}: --resume goes on from there"
+
+
+@pytest.mark.parametrize(
+    ("newest", "known", "failing", "rows"),
+    [
+        (415_000, 400_000, True, ["written at step 415,000"]),
+        (400_000, 400_000, True, [BEHIND.format("400,000"), FULL]),
+        (412_160, 412_160, True, [BEHIND.format("412,160")]),
+        (400_000, None, False, [BEHIND.format("400,000")]),
+        (None, None, True, [f"none: {FULL}"]),
+    ],
+    ids=["healed at the end", "failing", "failing now", "behind", "none"],
+)
+def test_a_stopped_run_says_from_where_it_can_go_on(
+    folder: Path, newest: int | None, known: int | None, failing: bool, rows: list[str]
+) -> None:
+    if newest is not None:
+        (folder / "checkpoints" / f"step-{newest}").mkdir(parents=True)
+    status: dict[str, Any] = {}
+    if known is not None:
+        status["checkpoint"] = CheckpointStatus(uri="file:///x", step=known, time=datetime.now(UTC))
+    if failing:
+        status["conditions"] = (condition("CheckpointHealthy", f"{FULL}; training goes on", "False"),)
+    last = snapshot("Suspended", progress=PROGRESS, signal=SIGINT, **status)
+    lines = summary(last, folder, has_curve=False).splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("  checkpoint"))
+    assert lines[begin].startswith("  checkpoint ")
+    assert [line[13:] for line in lines[begin : begin + len(rows)]] == rows
+
+
+def test_a_policy_is_offered_only_where_there_is_one(folder: Path) -> None:
+    (folder / "policy").rmdir()
+    without = summary(snapshot("Succeeded"), folder, has_curve=False)
+    assert without.endswith("\n\nLook closer:  tensorboard --logdir runs/x")
+    elsewhere = snapshot("Succeeded", policy_uri="file:///kept/policy")
+    assert "Evaluate:     rltrain evaluate file:///kept/policy\n" in summary(
+        elsewhere, folder, has_curve=False
+    )
+
+
+def test_after_a_failure_without_a_checkpoint_one_begins_again(folder: Path) -> None:
     assert summary(snapshot("Failed"), folder, has_curve=False).endswith(
         "\n\nTry again, once it is mended:  rltrain run FILE"
     )
@@ -177,13 +143,12 @@ def test_after_a_failure_without_a_checkpoint_one_begins_again(snapshot: Snapsho
     )
 
 
-def test_after_a_failure_with_a_checkpoint_one_goes_on(snapshot: SnapshotMaker, folder: Path) -> None:
+def test_after_a_failure_with_a_checkpoint_one_goes_on(folder: Path) -> None:
     (folder / "checkpoints" / "step-5").mkdir(parents=True)
     last = snapshot("Failed")
-    origin = Metadata(
-        name="cartpole", annotations={SOURCE_ANNOTATION: str(folder.parents[1] / "my job.yaml")}
-    )
-    last = Snapshot(job=last.job.model_copy(update={"metadata": origin}), elapsed=1)
+    source = {SOURCE_ANNOTATION: str(folder.parents[1] / "my job.yaml")}
+    origin = Metadata(name="cartpole", annotations=source)
+    last = replace(last, job=last.job.model_copy(update={"metadata": origin}))
     assert summary(last, folder, has_curve=False).endswith(
         "\n\nGo on from the newest checkpoint, once it is mended:  rltrain run runs/x --resume\n"
         "(reads runs/x/job.yaml; "
@@ -195,24 +160,20 @@ def test_after_a_failure_with_a_checkpoint_one_goes_on(snapshot: SnapshotMaker, 
 
 
 @pytest.mark.parametrize(
-    ("phase", "restarts", "failures", "line"),
+    ("phase", "restarts", "failures", "lines"),
     [
-        ("Failed", 1, 1, "failures   1"),
-        ("Failed", 3, 1, "restarts   3 (1 counted as failures)"),
-        ("Succeeded", 1, 1, "restarts   1 (1 counted as failures)"),
-        ("Failed", 0, 0, None),
+        ("Failed", 1, 1, ["failures   1"]),
+        ("Failed", 3, 1, ["restarts   3 (1 counted as failures)"]),
+        ("Succeeded", 1, 1, ["restarts   1 (1 counted as failures)"]),
+        ("Failed", 0, 0, []),
     ],
 )
 def test_what_was_not_restarted_is_not_called_a_restart(
-    snapshot: SnapshotMaker, folder: Path, phase: str, restarts: int, failures: int, line: str | None
+    folder: Path, phase: str, restarts: int, failures: int, lines: list[str]
 ) -> None:
-    last = snapshot(phase, restarts=restarts)
-    status = last.status.model_copy(update={"failures": failures})
-    last = Snapshot(job=last.job.model_copy(update={"status": status}), elapsed=1)
-    text = summary(last, folder, has_curve=False)
-    assert [row.strip() for row in text.splitlines() if "restarts" in row or "failures" in row] == (
-        [line] if line else []
-    )
+    text = summary(snapshot(phase, restarts=restarts, failures=failures), folder, has_curve=False)
+    told = [line.strip() for line in text.splitlines() if "restarts" in line or "failures" in line]
+    assert told == lines
 
 
 @pytest.mark.parametrize(
@@ -222,12 +183,10 @@ def test_what_was_not_restarted_is_not_called_a_restart(
         ("Running", "warning: runs/x/status.json could not be written, and tells of an earlier moment\n"),
         (None, "warning: runs/x/status.json could not be written\n"),
     ],
-    ids=["same", "earlier", "none"],
 )
 def test_a_status_that_lags_behind_what_was_said_is_warned_of(
-    snapshot: SnapshotMaker, folder: Path, capsys: pytest.CaptureFixture[str], kept: str | None, warning: str
+    folder: Path, capsys: pytest.CaptureFixture[str], kept: str | None, warning: str
 ) -> None:
-    (folder / "status.json").unlink(missing_ok=True)
     if kept is not None:
         job = snapshot(kept).job.model_dump_json(by_alias=True, exclude_none=True)
         (folder / "status.json").write_text(job)
@@ -235,34 +194,15 @@ def test_a_status_that_lags_behind_what_was_said_is_warned_of(
     assert capsys.readouterr().err == warning
 
 
-def test_a_failure_is_told_in_full_once_and_in_a_line_in_the_summary(
-    snapshot: SnapshotMaker, folder: Path
-) -> None:
+def test_a_failure_is_told_in_full_once_and_in_a_line_in_the_summary(folder: Path) -> None:
     message = "sampler-0: it raised\nTraceback …\nValueError: no exit"
-    condition = Condition(
-        type="Failed",
-        status="True",
-        reason="UserCodeError",
-        message=message,
-        last_transition_time=datetime.now(UTC),
-    )
-    last = snapshot("Failed", message="sampler-0: it raised", restarts=3)
-    status = last.status.model_copy(update={"conditions": (condition,), "failures": 1})
-    last = Snapshot(job=last.job.model_copy(update={"status": status}), elapsed=1)
+    last = snapshot("Failed", message="sampler-0: it raised", conditions=(condition("Failed", message),))
     assert failure(last.status) == message
     text = summary(last, folder, has_curve=False)
     assert "why        sampler-0: it raised\n" in text
-    assert "restarts   3 (1 counted as failures)" in text
     assert "Traceback" not in text
 
 
-def test_paths_are_shown_the_short_way(folder: Path) -> None:
-    assert shown(folder) == "runs/x"
-    assert shown(Path("/etc/hosts")) == "/etc/hosts"
-
-
-def test_the_last_return_may_be_the_best_though_no_point_of_the_curve_is_as_good(
-    snapshot: SnapshotMaker,
-) -> None:
+def test_the_last_return_may_be_the_best_though_no_point_of_the_curve_is_as_good() -> None:
     last = snapshot("Succeeded", progress=PROGRESS, curve=(point(1, 464.5),))
     assert dict(results(last))["return"] == "480.0 last, 480.0 best (mean of training episodes)"

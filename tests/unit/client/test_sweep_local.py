@@ -18,13 +18,13 @@ from rltraining.compare.result import of_folder
 from rltraining.compare.row import rows
 from rltraining.errors import UsageError
 from rltraining.jobfile import load
-from rltraining.snapshot import Snapshot
 from rltraining.sweep import folder as sweep_folder
 from rltraining.sweep.board import Board, Row, point_of, row_of
 from rltraining.sweep.command import keep
 from rltraining.sweep.display import Lines, render
 from rltraining.sweep.execute import Execution
 from rltraining.sweep.plan import Request, plan
+from snapshots import snapshot
 
 NAMES = ["seed=0", "seed=1", "seed=2"]
 
@@ -214,7 +214,7 @@ def test_lines_tell_of_phases_as_they_change_and_of_progress_now_and_then() -> N
     )
 
 
-def test_a_run_that_failed_or_waits_tells_why_in_a_line(snapshot: Callable[..., Snapshot]) -> None:
+def test_a_run_that_failed_or_waits_tells_why_in_a_line() -> None:
     failed = row_of("seed=0", snapshot("Failed", "the maze has no exit\nTraceback\n"))
     assert (failed.phase, failed.why) == ("Failed", "the maze has no exit")
     assert row_of("seed=0", snapshot("Pending", "no room for a pod")).why == "no room for a pod"

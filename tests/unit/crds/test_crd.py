@@ -14,6 +14,7 @@ from rltraining_api.job import RLTrainingJob
 
 COMMITTED = Path(__file__).parents[3] / "crds" / FILE_NAME
 CRD = crd()
+TEXT = crd_yaml()
 ROOT: dict[str, Any] = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
@@ -43,13 +44,10 @@ def filled(value: Any, schema: dict[str, Any]) -> Any:
     return {key: filled(item, schema["properties"].get(key, {})) for key, item in (defaults | value).items()}
 
 
-def test_the_committed_file_is_current() -> None:
-    assert COMMITTED.read_text(encoding="utf-8") == crd_yaml(), "run: make crd"
-
-
-def test_it_fits_into_the_annotation_of_client_side_apply() -> None:
-    assert len(crd_yaml()) < 200_000
-    assert yaml.safe_load(crd_yaml()) == CRD
+def test_the_committed_file_is_current_and_fits_into_the_annotation_of_client_side_apply() -> None:
+    assert COMMITTED.read_text(encoding="utf-8") == TEXT, "run: make crd"
+    assert len(TEXT) < 200_000
+    assert yaml.load(TEXT, yaml.CSafeLoader) == CRD
 
 
 def test_only_words_that_a_structural_schema_may_hold() -> None:
@@ -65,13 +63,9 @@ def test_only_words_that_a_structural_schema_may_hold() -> None:
         assert isinstance(node.get("exclusiveMinimum", True), bool), path
 
 
-def test_every_field_is_described() -> None:
+def test_every_field_is_described_bounded_and_typed() -> None:
     for path, node in NODES:
         assert path.endswith("[]") or len(node["description"]) > 3, path
-
-
-def test_every_string_and_list_is_bounded() -> None:
-    for path, node in NODES:
         if node["type"] == "string" and path not in (".apiVersion", ".kind"):
             assert "maxLength" in node or "enum" in node, path
         if node["type"] == "array":
@@ -79,22 +73,11 @@ def test_every_string_and_list_is_bounded() -> None:
             assert "x-kubernetes-list-type" in node, path
         if node["type"] in ("integer", "number") and path.startswith(".spec"):
             assert {"minimum", "maximum"} <= node.keys(), path
-
-
-def test_every_object_is_typed_or_free() -> None:
-    for path, node in NODES:
         if node["type"] == "object":
             assert ("properties" in node) != ("x-kubernetes-preserve-unknown-fields" in node), path
-
-
-def test_list_map_keys_are_required_fields_of_the_items() -> None:
-    for path, node in NODES:
         for key in node.get("x-kubernetes-list-map-keys", ()):
             assert key in node["items"]["required"], path
-
-
-def test_a_status_has_no_defaults() -> None:
-    assert not [path for path, node in NODES if path.startswith(".status") and "default" in node]
+        assert not (path.startswith(".status") and "default" in node), path
 
 
 @pytest.mark.parametrize(
@@ -104,15 +87,11 @@ def test_a_status_has_no_defaults() -> None:
         {"algorithm": {"impala": {"optimizer": {"adam": {}}}}},
         {"algorithm": {"a3c": {}}},
         {"algorithm": {"a3c": {"aggregate": {"mode": "Sync", "count": None}, "nStep": 3}}},
-        {"algorithm": {"a2c": {"optimizer": {"sgd": {}}}}},
-        {"algorithm": {"ppo": {"aggregate": {"count": 1, "deadlineSeconds": 0.5}}}},
         {"algorithm": {"entryPoint": {"module": "a.b"}}},
         {"algorithm": {"entryPoint": {"module": "a", "parameters": {"b": None}}}},
-        {"algorithm": {"dqnApex": {}}},
         {"algorithm": {"ddpgApex": {"replay": {"placement": "Dedicated"}}}, "replay": {}},
         {"network": {"mlp": {}, "lstm": {}}},
         {"network": {"impalaCnn": {}}},
-        {"sampler": {"replicas": 3}},
         {"checkpoint": {"volume": {"claimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}}},
         {
             "runPolicy": {

@@ -13,8 +13,6 @@ from rltraining_api.algorithms import (
     A2c,
     A3c,
     Aggregate,
-    Algorithm,
-    DdpgApex,
     DqnApex,
     Impala,
     Optimizer,
@@ -24,9 +22,8 @@ from rltraining_api.algorithms import (
 )
 from rltraining_api.algorithms.gradients import A3cAggregate
 from rltraining_api.environment import Atari
-from rltraining_api.introspect import child_model
 from rltraining_api.job import RLTrainingJob
-from rltraining_api.names import LEARNERS_MAX, NAME_MAX, ROLES, SAMPLERS_MAX, parse_pod_name, pod_name
+from rltraining_api.names import NAME_MAX, ROLES, SAMPLERS_MAX, parse_pod_name, pod_name
 from rltraining_api.status import LedgerEntry, Progress, ReplayStatus, RoleStatus, Status
 
 SHORTEST: dict[str, Any] = {
@@ -58,23 +55,24 @@ def template(
     return {"sampler": {"template": {"metadata": metadata or {}, "spec": spec}}}
 
 
-def test_the_shortest_job_has_every_default() -> None:
+def test_the_shortest_job_has_every_default_and_survives_being_written_and_read() -> None:
     spec = job().spec
-    assert (spec.algorithm.name, spec.algorithm.title) == ("impala", "impala")
-    assert spec.algorithm.parameters == Impala()
-    assert spec.network.name == "mlp"
+    assert (spec.algorithm.name, spec.algorithm.title, spec.algorithm.parameters) == (
+        "impala",
+        "impala",
+        Impala(),
+    )
     assert spec.network.mlp is not None
-    assert spec.network.mlp.hidden_sizes == (64, 64)
+    assert (spec.network.name, spec.network.mlp.hidden_sizes) == ("mlp", (64, 64))
     assert (spec.learner.replicas, spec.sampler.replicas) == (1, 2)
-    assert spec.run_policy.backoff_limit == 6
-    assert spec.run_policy.clean_pod_policy == "Running"
-
-
-def test_a_job_survives_being_written_and_read() -> None:
-    first = job(environment={"id": "CartPole-v1", "kwargs": {"render_mode": None, "gravity": 9.8}})
+    assert (spec.run_policy.backoff_limit, spec.run_policy.clean_pod_policy) == (6, "Running")
+    kwargs = {"render_mode": None, "gravity": 9.8}
+    first = job(environment={"id": "CartPole-v1", "kwargs": kwargs})
     written = first.to_dict()
     assert RLTrainingJob.model_validate(written) == first
-    assert written["spec"]["environment"]["kwargs"] == {"render_mode": None, "gravity": 9.8}
+    assert written["spec"]["environment"]["kwargs"] == kwargs
+    assert "image" not in written["spec"]
+    assert "rewardClip" not in written["spec"]["algorithm"]["impala"]
 
 
 def test_null_that_turns_a_default_off_survives_being_written() -> None:
@@ -83,63 +81,29 @@ def test_null_that_turns_a_default_off_survives_being_written() -> None:
     assert RLTrainingJob.model_validate(first.to_dict()) == first
 
 
-def test_what_is_unset_is_not_written() -> None:
-    spec = job().to_dict()["spec"]
-    assert "image" not in spec
-    assert "rewardClip" not in spec["algorithm"]["impala"]
-
-
-PUBLISHED = {"a3c": A3c, "a2c": A2c, "ppo": Ppo, "dqnApex": DqnApex, "ddpgApex": DdpgApex, "impala": Impala}
-"""The models of the algorithms that need no more than their name."""
-
-
-@pytest.mark.parametrize("model", PUBLISHED.values())
-def test_the_defaults_of_every_algorithm_are_valid(model: type[Any]) -> None:
-    assert model.model_validate(model().to_dict()) == model()
-
-
 def test_published_values() -> None:
-    impala, dqn = Impala(), DqnApex()
+    """Those that no paper's reader may find changed; `make crd` would accept a change."""
+    impala, dqn, a3c, a2c, ppo = Impala(), DqnApex(), A3c(), A2c(), Ppo()
     assert (impala.discount, impala.unroll_length, impala.learning_rate) == (0.99, 20, 6e-4)
     assert (impala.gradient_clip, impala.entropy_cost, impala.baseline_cost) == (40, 0.01, 0.5)
-    assert impala.optimizer.rmsprop is not None
-    assert impala.optimizer.rmsprop.epsilon == 0.01
     assert (dqn.n_step, dqn.batch_size, dqn.replay.capacity) == (3, 512, 2_000_000)
-    assert (dqn.exploration_epsilon, dqn.exploration_alpha) == (0.4, 7)
-    assert dqn.learning_rate == pytest.approx(0.00025 / 4)
+    assert (dqn.exploration_epsilon, dqn.exploration_alpha, dqn.learning_rate) == (0.4, 7, 0.0000625)
+    assert impala.optimizer.rmsprop is not None
     assert dqn.optimizer.rmsprop is not None
-    assert dqn.optimizer.rmsprop.centered
-    a3c, a2c, ppo = A3c(), A2c(), Ppo()
+    assert (impala.optimizer.rmsprop.epsilon, dqn.optimizer.rmsprop.centered) == (0.01, True)
     assert (a3c.rollout_length, a3c.loss_reduction, a3c.n_step, a3c.gae_lambda) == (5, "Sum", None, 1)
     assert (a2c.rollout_length, a2c.loss_reduction, a2c.gradient_clip) == (5, "Mean", 0.5)
     assert (ppo.rollout_length, ppo.epochs, ppo.minibatches, ppo.clip_range) == (128, 3, 4, 0.1)
     assert (ppo.gae_lambda, ppo.target_kl, ppo.baseline_cost) == (0.95, None, 1)
 
 
-def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
-    for name in Algorithm.choices:
-        model = child_model(Algorithm.model_fields[name].annotation)
-        assert model is not None
-        for key, field in model.model_fields.items():
-            assert "(" in (field.description or ""), f"{name}.{key} does not say where its default comes from"
-
-
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
         (
-            {"algorithm": {"impala": {}, "a3c": {}}},
-            "exactly one algorithm is needed, found two: a3c and impala",
-        ),
-        (
-            {"algorithm": {"ppo": {"aggregate": {"mode": "Async"}}}},
-            "ppo needs aggregate.mode Sync: its samplers go through the minibatches of their rollouts together, got Async",
-        ),
-        (
             {"algorithm": {"a2c": {"aggregate": {"maxStaleness": 0}}}},
             "maxStaleness is for mode Async: in mode Sync no gradient is older than the parameters: leave it out, got 0",
         ),
-        ({"algorithm": {"a2c": {"aggregate": {"queueCapacity": 1}}}}, "queueCapacity must be 0 in mode Sync"),
         (
             {"algorithm": {"a3c": {"aggregate": {"mode": "Sync"}}}},
             "count must be null or at least 2 in mode Sync: null takes one gradient of each sampler",
@@ -157,24 +121,17 @@ def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
             },
             "ppo.minibatches must be at most environment.numEnvs with network.lstm: sequences are not cut, got 4",
         ),
-        ({"algorithm": {"impala": {"rhoClip": 0.5}}}, "rhoClip must be at least cClip (1), got 0.5"),
         ({"algorithm": {"impala": {"optimizer": {}}}}, "exactly one optimizer is needed, found none"),
         ({"network": {"lstm": {}}}, "exactly one network is needed, found none"),
         (
             {"algorithm": {"impala": {"learningRateSchedule": "Linear"}}, "stop": {"seconds": 9}},
             "learningRateSchedule Linear needs stop.environmentSteps",
         ),
-        (
-            {"replay": {}},
-            "replay is for dqnApex or ddpgApex with replay.placement Dedicated: set that, or leave",
-        ),
         ({"algorithm": {"dqnApex": {}}, "replay": {"replicas": 2}}, "replay is for dqnApex or ddpgApex with"),
-        ({"algorithm": dedicated("ddpgApex"), "replay": {"replicas": 65}}, "less than or equal to 64"),
         (
             {"algorithm": {"ddpgApex": {}}, "network": {"mlp": {}, "lstm": {}}},
             "network.lstm does not go with",
         ),
-        ({"algorithm": {"dqnApex": {}}, "network": {"mlp": {}, "lstm": {}}}, "network.lstm does not go with"),
         (
             {"algorithm": {"dqnApex": {"replay": {"minimum": 3_000_000}}}},
             "replay.capacity must be at least replay.minimum (3000000), got 2000000",
@@ -187,7 +144,6 @@ def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
             {"environment": {"id": "PongNoFrameskip-v4", "atari": {}}},
             "atari is for games of the Arcade Learning Environment: environment.id ALE/<Game>-v5, got PongNo",
         ),
-        ({"environment": {"id": "ale_py:ALE/Pong-v5", "atari": {}}}, "atari is for games of"),
         (
             {"environment": {"id": "ALE/Pong-v5", "kwargs": {"frameskip": 4}}},
             "kwargs.frameskip is not for ALE/Pong-v5: set atari.frameSkip instead",
@@ -196,21 +152,14 @@ def test_every_algorithm_has_a_model_with_source_in_each_description() -> None:
             {"environment": {"id": "ALE/Pong-v5", "atari": {}, "kwargs": {"batch_size": 4}}},
             "kwargs.batch_size is not for ALE/Pong-v5: leave it out",
         ),
-        (
-            {"environment": {"id": "ALE/Pong-v5", "atari": {"noopMax": 1001}}},
-            "should be less than or equal to 1000",
-        ),
         ({"stop": {}}, "at least one rule is needed"),
         ({"checkpoint": {"uri": "s3://b/p", "volume": {"claimName": "c"}}}, "exclude each other"),
         ({"checkpoint": {"volume": {}}}, "exactly one claim is needed"),
         (template(containers={"name": "x"}), "containers must be a list of objects, each with a name"),
-        (template(containers=None), "containers must be a list"),
         (template(volumes=[{"name": "../x"}]), "volumes: a name must be lower-case letters, digits and '-'"),
-        (template({"env": {"A": "b"}}), "env must be a list of objects, each with a name"),
         (template({"env": [{"name": ["A"]}]}), "env must be a list"),
         (template({"env": None}), "env must be a list"),
         (template({"volumeMounts": [{"name": "x"}]}), "each with a mountPath"),
-        (template(securityContext={"sysctls": ["a"]}), "sysctls must be a list of objects, each with a name"),
         (template(securityContext=None), "securityContext must be an object"),
         (template(metadata={"labels": None}), "labels must be an object of texts"),
         (template(metadata={"annotations": {"a": 1}}), "annotations must be an object of texts"),
@@ -263,12 +212,8 @@ def test_what_an_aggregate_may_be() -> None:
     in_step = A3c.model_validate({"aggregate": {"mode": "Sync", "count": None}})
     assert A3c.model_validate(in_step.to_dict()) == in_step, "null is not the default, and has to be written"
     assert A3c.model_validate({"aggregate": {"maxStaleness": 4}}).aggregate.count == 1
-
-
-@pytest.mark.parametrize("model", [A3c, A2c])
-def test_n_step_returns_need_no_lambda(model: type[Any]) -> None:
-    assert model.model_validate({"nStep": 3}).gae_lambda == 1
-    assert model.model_validate({"gaeLambda": 0.9}).n_step is None
+    assert A3c.model_validate({"nStep": 3}).gae_lambda == 1
+    assert A2c.model_validate({"gaeLambda": 0.9}).n_step is None
 
 
 def test_a_users_algorithm_keeps_its_parameters_as_they_are() -> None:
@@ -280,19 +225,11 @@ def test_a_users_algorithm_keeps_its_parameters_as_they_are() -> None:
     assert UserAlgorithm(module="a").parameters == {}
 
 
-@pytest.mark.parametrize("name", [*PUBLISHED, "entryPoint"])
-def test_every_algorithm_may_have_several_learners(name: str) -> None:
-    chosen = {name: {"module": "a"} if name == "entryPoint" else {}}
-    made = job(algorithm=chosen, learner={"replicas": LEARNERS_MAX}).spec
-    assert (made.algorithm.name, made.learner.replicas) == (name, LEARNERS_MAX)
-
-
 @pytest.mark.parametrize(
     ("spec", "count"),
     [
         ({}, 0),
         ({"algorithm": {"dqnApex": {}}}, 0),
-        ({"algorithm": {"ddpgApex": {"replay": {"placement": "Learner"}}}}, 0),
         ({"algorithm": dedicated("dqnApex")}, 1),
         ({"algorithm": dedicated("ddpgApex"), "replay": {"replicas": 3}}, 3),
     ],
@@ -305,7 +242,7 @@ def test_only_a_dedicated_replay_has_pods(spec: dict[str, Any], count: int) -> N
 def test_each_role_has_its_template() -> None:
     marked = {role: {"template": {"metadata": {"labels": {"role": role}}}} for role in ROLES}
     made = job(algorithm=dedicated("dqnApex"), **marked).spec
-    assert {made.template(role).metadata["labels"]["role"] for role in ROLES} == set(ROLES)
+    assert {role: made.template(role).metadata["labels"]["role"] for role in ROLES} == {r: r for r in ROLES}
     assert job(algorithm=dedicated("dqnApex")).spec.template("replay").spec == {}
 
 

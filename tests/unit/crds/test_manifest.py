@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rltraining_api.manifest import ManifestError, load_manifest, load_manifests, parse_job, read_job
 
@@ -153,7 +153,7 @@ PROBLEMS = {
     ("{id: CartPole-v1}", "&a {id: CartPole-v1, kwargs: *a}"): (
         "spec.environment.kwargs: must not hold itself"
     ),
-    ("{id: CartPole-v1}", "[" * 5000 + "]" * 5000): "lists or objects within each other go too deep",
+    ("{id: CartPole-v1}", "[" * 1000 + "]" * 1000): "lists or objects within each other go too deep",
 }
 
 
@@ -164,16 +164,6 @@ def test_each_problem_is_one_sentence(change: tuple[str, str], sentence: str, tm
     with pytest.raises(ManifestError) as caught:
         load_manifest(file)
     assert str(caught.value) == f"{file}: {sentence}"
-
-
-def test_every_problem_has_its_line() -> None:
-    text = GOOD.replace("replicas: 2", "replicas: -2").replace("id: CartPole-v1", "id: 3")
-    with pytest.raises(ManifestError) as caught:
-        load_manifest(text)
-    assert str(caught.value).splitlines() == [
-        "manifest: spec.environment.id: must be text, got 3",
-        "manifest: spec.sampler.replicas: must be at least 1, got -2",
-    ]
 
 
 def test_a_list_is_not_blamed_for_the_items_that_are_wrong() -> None:
@@ -211,11 +201,13 @@ def test_a_job_may_stand_beside_other_kinds() -> None:
 
 
 def test_problems_of_all_jobs_in_a_file_are_told_at_once() -> None:
-    bad = GOOD.replace("replicas: 2", "replicas: 0")
+    bad = GOOD.replace("replicas: 2", "replicas: 0").replace("id: CartPole-v1", "id: 3")
     with pytest.raises(ManifestError) as caught:
         load_manifests(f"{bad}---\n{GOOD}---\n{bad}")
     assert caught.value.problems == (
+        "manifest: job 1: spec.environment.id: must be text, got 3",
         "manifest: job 1: spec.sampler.replicas: must be at least 1, got 0",
+        "manifest: job 3: spec.environment.id: must be text, got 3",
         "manifest: job 3: spec.sampler.replicas: must be at least 1, got 0",
     )
 
@@ -226,13 +218,10 @@ def test_what_kubectl_prints_can_be_read_back() -> None:
     assert load_manifest(text).status.phase == "Pending"
 
 
-def test_a_resolved_job_is_a_manifest() -> None:
+def test_an_object_of_a_newer_version_can_be_read() -> None:
     job = load_manifest(GOOD)
     assert load_manifest(json.dumps(job.to_dict())) == job
-
-
-def test_an_object_of_a_newer_version_can_be_read() -> None:
-    data = load_manifest(GOOD).to_dict()
+    data = job.to_dict()
     data["spec"]["later"] = {"a": 1}
     data["status"] = {"phase": "Running", "later": True}
     assert read_job(data).status.phase == "Running"
@@ -241,54 +230,26 @@ def test_an_object_of_a_newer_version_can_be_read() -> None:
         read_job(data)
 
 
+HEADER = {"apiVersion": "rltraining.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "a"}}
+KEYS = ["apiVersion", "kind", "metadata", "spec", "name", "algorithm", "impala", "stop", "mlp", "rules"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "apiVersion",
-                    "kind",
-                    "metadata",
-                    "spec",
-                    "name",
-                    "algorithm",
-                    "impala",
-                    "stop",
-                    "mlp",
-                    "rules",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=8,
 )
 
 
-@settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from(["algorithm", "network", "stop", "runPolicy", "sampler"]), JSON))
 def test_whatever_is_written_ends_in_a_job_or_in_sentences(spec: dict[str, object]) -> None:
-    data = {
-        "apiVersion": "rltraining.dev/v1alpha1",
-        "kind": "RLTrainingJob",
-        "metadata": {"name": "a"},
-        "spec": {"environment": {"id": "A-v0"}} | spec,
-    }
     problems: tuple[str, ...] = ()
     try:
-        parse_job(data)
+        parse_job(HEADER | {"spec": {"environment": {"id": "A-v0"}} | spec})
     except ManifestError as error:
         problems = error.problems or ("an error without a problem, Input should",)
     for problem in problems:
-        assert "\n" not in problem
-        assert "pydantic" not in problem
-        assert "Input should" not in problem
+        assert not [words for words in ("\n", "pydantic", "Input should") if words in problem]
 
 
-@settings(max_examples=200)
 @given(st.text(max_size=40))
 def test_whatever_text_is_read_ends_in_sentences(text: str) -> None:
     with pytest.raises(ManifestError) as caught:

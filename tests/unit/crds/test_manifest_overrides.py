@@ -25,7 +25,6 @@ spec:
     [
         ("spec.stop.environmentSteps=1000", "spec.stop.environment_steps", 1000),
         ("stop.environmentSteps=1e3", "spec.stop.environment_steps", 1000),
-        ("environment.numEnvs=4", "spec.environment.num_envs", 4),
         ("environment.kwargs.goal=[1, 2]", "spec.environment.kwargs", {"goal": [1, 2]}),
         ("algorithm.impala.learningRate=1e-3", "spec.algorithm.impala.learning_rate", 0.001),
         ("algorithm.impala.gradientClip=null", "spec.algorithm.impala.gradient_clip", None),
@@ -33,15 +32,10 @@ spec:
         ("network.mlp.hiddenSizes=[8]", "spec.network.mlp.hidden_sizes", (8,)),
         ("stop.meanReturn=null", "spec.stop.mean_return", None),
         ("metadata.name=acrobot", "metadata.name", "acrobot"),
-        ("environment.id=a=b:C-v1", None, None),
         ("checkpoint.uri=s3://b/x?y=z", "spec.checkpoint.uri", "s3://b/x?y=z"),
     ],
 )
-def test_an_override_takes_effect(assignment: str, path: str | None, value: object) -> None:
-    if path is None:
-        with pytest.raises(ManifestError, match='got "a=b:C-v1"'):
-            load_manifest(GOOD, [assignment])
-        return
+def test_an_override_takes_effect(assignment: str, path: str, value: object) -> None:
     found: Any = load_manifest(GOOD, [assignment])
     for name in path.split("."):
         found = getattr(found, name)
@@ -63,14 +57,6 @@ def test_an_override_takes_effect(assignment: str, path: str | None, value: obje
         (
             "network.mlp.hiddenSizes[2]=3",
             "--set network.mlp.hiddenSizes[2]=3: spec.network.mlp.hiddenSizes has only 2 items",
-        ),
-        (
-            "network.mlp.hiddenSizes.first=3",
-            "--set network.mlp.hiddenSizes.first=3: spec.network.mlp.hiddenSizes is not an object",
-        ),
-        (
-            "environment.numEnv=4",
-            "manifest: spec.environment.numEnv: is not a known field: did you mean numEnvs?",
         ),
         (
             "seed=[",
@@ -98,15 +84,12 @@ def test_overrides_leave_the_data_as_it_was() -> None:
         ("1e-3", 0.001),
         ("2e6", 2_000_000),
         ("1.0", 1),
-        ("0.5", 0.5),
         (".5", 0.5),
         ("-1.5E+2", -150),
         ("1e400", float("inf")),
-        ("-.inf", float("-inf")),
         ("2026-01-01", "2026-01-01"),
         ("'1e-3'", "1e-3"),
         ("1e", "1e"),
-        ("v1.2.3", "v1.2.3"),
         ("0x10", 16),
         ("true", True),
         ("", None),

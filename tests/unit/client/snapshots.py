@@ -1,0 +1,36 @@
+"""A job, and snapshots of it as the displays show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from rltraining.snapshot import Snapshot
+from rltraining_api.manifest import load_manifest
+from rltraining_api.status import Condition, Progress, Status
+
+MANIFEST = """
+apiVersion: rltraining.dev/v1alpha1
+kind: RLTrainingJob
+metadata: {name: cartpole}
+spec:
+  algorithm: {impala: {}}
+  environment: {id: CartPole-v1}
+  sampler: {replicas: 2}
+  stop: {environmentSteps: 2000000, meanReturn: {atLeast: 475}}
+"""
+
+
+def snapshot(phase: str = "Running", progress: Mapping[str, Any] = {}, **fields: Any) -> Snapshot:
+    """A snapshot of the job, with these fields of the snapshot and of its status."""
+    of_status = {name: fields.pop(name) for name in list(fields) if name in Status.model_fields}
+    status = Status(phase=phase, progress=Progress(**progress), **of_status)
+    job = load_manifest(MANIFEST).model_copy(update={"status": status})
+    return Snapshot(job=job, **{"elapsed": 3.2, **fields})
+
+
+def condition(type: str, message: str = "", status: str = "True", reason: str = "Because") -> Condition:
+    """A condition that has just turned."""
+    now = datetime.now(UTC)
+    return Condition(type=type, status=status, reason=reason, message=message, last_transition_time=now)
