@@ -11,7 +11,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rltraining.sdk.timing import Timing
@@ -43,7 +43,6 @@ class Fault:
     """The `Status` to answer with; None: the connection is closed without an answer."""
     text: str = ""
     """Instead of a Status: an answer that is no JSON."""
-    headers: dict[str, str] = field(default_factory=dict)
     times: int = 1
 
 

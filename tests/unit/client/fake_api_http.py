@@ -155,13 +155,12 @@ class Handler(BaseHTTPRequestHandler):
         elif fault.status is None:
             self.close_connection = True
         else:
-            self._answer(fault.status["code"], fault.status, headers=fault.headers)
+            self._answer(fault.status["code"], fault.status)
 
-    def _answer(self, code: int, document: Any = None, text: str = "", headers: Any = None) -> None:
+    def _answer(self, code: int, document: Any = None, text: str = "") -> None:
         body = (text or json.dumps(document)).encode()
         self.send_response(code)
-        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 

@@ -44,12 +44,9 @@ class Page(HTMLParser):
             if name in FROM_ELSEWHERE:
                 self.links.append(value or "")
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self._open.pop()
-
     def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
         assert self._open, f"</{tag}> closes nothing"
         assert self._open.pop() == tag, f"</{tag}> closes another"
 

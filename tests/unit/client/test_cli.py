@@ -20,20 +20,10 @@ COMMANDS = ("run", "init", "validate", "crd", "evaluate", "export")
 
 
 def test_help_names_every_command_and_a_first_run() -> None:
-    text = rltrain("--help").output
+    text = succeeded("--help")
     assert all(command in text for command in COMMANDS)
     assert "rltrain run examples/cartpole-impala.yaml" in text
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_teaches_by_example(command: str) -> None:
-    text = succeeded(command, "--help")
-    assert "Example" in text
-    assert f"rltrain {command}" in text
-
-
-def test_version() -> None:
-    assert rltrain("--version").output == "rltrain 0.1.0\n"
+    assert succeeded("--version") == "rltrain 0.1.0\n"
 
 
 @pytest.mark.parametrize(

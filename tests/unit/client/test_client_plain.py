@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from rltraining.plain import event_line, phase_line, progress_line
-from rltraining.snapshot import EventRow
+from rltraining.snapshot import Eta, EventRow
 from snapshots import snapshot
 
 PROGRESS = {
@@ -32,3 +32,18 @@ def test_phases_and_events() -> None:
     assert phase_line(snapshot("Running")) == "00:03  Running"
     assert event_line(EventRow(61, "Warning", "Disrupted", "killed")) == "01:01  Warning   Disrupted: killed"
     assert event_line(EventRow(0, "Normal", "Created", "a, b")) == "00:00  Event     Created: a, b"
+
+
+def test_time_left_follows_the_growth_since_this_run_was_started() -> None:
+    eta = Eta()
+    assert eta.update(100.0, None) is None
+    assert eta.update(101.0, 40.0) is None, "a resumed run: nothing is known of its speed yet"
+    assert eta.update(103.0, 60.0) == 4.0
+    assert eta.update(105.0, 100.0) == 0.0
+
+
+def test_a_learner_that_fell_back_to_its_checkpoint_begins_anew() -> None:
+    eta = Eta()
+    eta.update(0.0, 50.0)
+    assert eta.update(10.0, 10.0) is None
+    assert eta.update(20.0, 20.0) == 80.0

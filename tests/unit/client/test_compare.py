@@ -5,14 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import rltrain
-from hypothesis import given
-from hypothesis import strategies as st
+from command_line import refused, succeeded
 from rltraining.compare.band import POINTS, at, band
 from rltraining.compare.picture import SHOWN, draw
 from rltraining.compare.result import Result
@@ -60,17 +57,8 @@ def order(*runs: Result) -> list[str]:
     return [row.label.removeprefix("learningRate=") for row in rows(runs)]
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=2))
-def test_a_spread_is_mean_and_deviation_of_the_sample(values: list[float]) -> None:
-    found = spread(values)
-    assert found is not None
-    assert found.mean == pytest.approx(statistics.fmean(values))
-    assert found.std == pytest.approx(statistics.stdev(values))
-    assert found.n == len(values)
-
-
-def test_a_spread_of_one_has_no_deviation_and_what_is_no_number_does_not_count() -> None:
-    assert spread([3.0]) == Spread(3.0, None, 1)
+def test_a_spread_is_mean_and_deviation_of_the_sample_and_what_is_no_number_does_not_count() -> None:
+    assert spread([1.0, 2.0, 6.0]) == Spread(3.0, pytest.approx(7**0.5), 3)
     assert spread([None, 3.0, float("nan"), float("inf")]) == Spread(3.0, None, 1)
     assert spread([None]) is None
 
@@ -81,14 +69,13 @@ def test_without_a_goal_the_higher_return_is_better_and_who_has_none_is_last() -
 
 
 def test_with_a_goal_more_runs_that_reach_it_then_fewer_steps_are_better() -> None:
-    def goal(rate: float, seed: int, final: float, steps: int, reached: bool) -> Result:
-        return run(rate, seed, final, steps, has_goal=True, reached=reached)
-
+    given = [
+        *((1, 480, 100, True), (1, 90, 9000, False), (2, 476, 3000, True), (2, 476, 5000, True)),
+        *((3, 475, 2000, True), (3, 475, 2000, True), (4, 470, 9000, False), (4, 470, 9000, False)),
+    ]
     runs = [
-        *(goal(1, 0, 480, 100, True), goal(1, 1, 90, 9000, False)),
-        *(goal(2, 0, 476, 3000, True), goal(2, 1, 476, 5000, True)),
-        *(goal(3, 0, 475, 2000, True), goal(3, 1, 475, 2000, True)),
-        *(goal(4, 0, 470, 9000, False), goal(4, 1, 470, 9000, False)),
+        run(rate, i % 2, final, steps, has_goal=True, reached=reached)
+        for i, (rate, final, steps, reached) in enumerate(given)
     ]
     assert order(*runs) == ["3", "2", "1", "4"]
     second = rows(runs)[1]
@@ -107,10 +94,8 @@ def test_a_failed_run_is_counted_and_is_in_no_other_figure() -> None:
 
 def test_points_are_equal_by_value_whatever_the_order_of_the_runs() -> None:
     runs = [run(1e-3, 1, 1.0), run(1e-4, 0, 2.0), run(1e-3, 0, 3.0)]
-    assert [(row.label, [each.seed for each in row.runs]) for row in rows(runs)] == [
-        ("learningRate=0.001", [0, 1]),
-        ("learningRate=0.0001", [0]),
-    ]
+    found = {row.label: [each.seed for each in row.runs] for row in rows(runs)}
+    assert list(found.items()) == [("learningRate=0.001", [0, 1]), ("learningRate=0.0001", [0])]
 
 
 def test_runs_of_no_sweep_are_named_and_join_when_they_differ_in_the_seed_alone() -> None:
@@ -144,10 +129,7 @@ def test_csv_and_json_hold_the_same_figures() -> None:
     points = json.loads(as_json(compared))["points"]
     assert [line["learningRate"] for line in lines] == ["1", "2"]
     assert [line["returnMean"] for line in lines] == ["15.0", ""]
-    assert [point["return"] for point in points] == [
-        {"mean": 15.0, "std": statistics.stdev([10, 20]), "n": 2},
-        None,
-    ]
+    assert [point["return"] for point in points] == [{"mean": 15.0, "std": 50**0.5, "n": 2}, None]
     assert [point["values"] for point in points] == [{RATE: 1}, {RATE: 2}]
     assert [each["return"] for each in points[0]["runs"]] == [10.0, 20.0]
 
@@ -167,18 +149,6 @@ def test_a_band_goes_from_where_all_have_begun_to_where_the_last_one_ends() -> N
     alone = band([curve((5, 1.0), (7, 2.0))])
     assert alone is not None
     assert (alone.steps, alone.mean) == ((5, 7), (1.0, 2.0))
-
-
-@given(
-    st.lists(st.lists(st.tuples(st.integers(0, 50), st.floats(-9, 9)), max_size=6), min_size=1, max_size=4)
-)
-def test_the_mean_lies_within_the_band(drawn: list[list[tuple[int, float]]]) -> None:
-    curves = [curve(*sorted(dict(points).items())) for points in drawn]
-    found = band(curves)
-    assert (found is None) == (not any(curves))
-    if found is not None:
-        for low, mean, high in zip(found.low, found.mean, found.high, strict=True):
-            assert low - 1e-9 <= mean <= high + 1e-9
 
 
 def test_a_picture_is_drawn_of_what_has_points(tmp_path: Path) -> None:
@@ -205,9 +175,7 @@ def swept(tmp_path: Path, file: Path) -> Path:
 
 
 def test_a_sweep_that_is_not_over_can_be_compared(swept: Path) -> None:
-    result = rltrain("compare", swept, "--output", swept / "here.png")
-    assert result.exit_code == 0, result.stderr
-    assert result.stdout == (
+    assert succeeded("compare", swept, "--output", swept / "here.png") == (
         """\
 learningRate     RUNS   FAILED     GOAL   RETURN   STEPS TO GOAL   SECONDS   STEPS/S
 0.001          1 of 2        -   1 of 2    480.0            480k       4.8      100k
@@ -215,10 +183,8 @@ learningRate     RUNS   FAILED     GOAL   RETURN   STEPS TO GOAL   SECONDS   STE
 """
     )
     assert (swept / "here.png").is_file()
-    both = rltrain(
-        "compare", swept / "learningRate=0.001,seed=0", swept / "learningRate=0.0001,seed=0", "--json"
-    )
-    assert len(json.loads(both.stdout)["points"]) == 2
+    names = [swept / f"learningRate={rate},seed=0" for rate in ("0.001", "0.0001")]
+    assert len(json.loads(succeeded("compare", *names, "--json"))["points"]) == 2
 
 
 def test_what_cannot_be_compared(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,16 +193,10 @@ def test_what_cannot_be_compared(swept: Path, tmp_path: Path, monkeypatch: pytes
     for arguments, problem in (
         ((tmp_path / "empty",), "holds neither a run nor a sweep: name the folder that rltrain run has made"),
         ((tmp_path / "nowhere",), "there is no such folder"),
+        (("a" * 300,), f"{'a' * 300}: File name too long"),
         (("nowhere",), "nowhere: there is no such folder; as the name of a sweep in a cluster: "),
         ((swept, "--json", "--csv"), "--json and --csv exclude each other: leave one out"),
         ((swept, "--output", "x.bmp"), "--output x.bmp: must end with .png, .svg or .pdf"),
         ((swept, "--output", tmp_path / "no" / "x.png"), "cannot be written: No such file or directory"),
     ):
-        result = rltrain("compare", *arguments)
-        assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.output
-        assert problem in result.stderr
-
-
-def test_a_name_that_no_file_can_have_is_told_in_a_sentence() -> None:
-    result = rltrain("compare", "a" * 300)
-    assert (result.exit_code, result.stderr) == (2, f"error: {'a' * 300}: File name too long\n")
+        assert problem in refused("compare", *arguments)

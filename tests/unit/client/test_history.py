@@ -22,6 +22,7 @@ def row(steps: int, **more: Any) -> str:
 
 
 def test_points_of_the_curve_are_those_with_a_return(tmp_path: Path) -> None:
+    assert history.read(tmp_path) == ()
     write(tmp_path, row(10, meanReturn=None), row(20, meanReturn=5.0, episodes=3), row(30, meanReturn=6), "")
     assert history.curve(history.read(tmp_path)) == (
         CurvePoint(environment_steps=20, seconds=2.0, mean_return=5.0),
@@ -30,29 +31,14 @@ def test_points_of_the_curve_are_those_with_a_return(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "torn",
-    [
-        '{"environmentSteps": 40, "sec',
-        row(40)[:-1],
-        "[1]\n",
-        '{"x": 1}\n',
-        "\x00\n",
-        "[" * 100_000 + "\n",
-        row(40),
-    ],
-    ids=["torn", "torn at its end", "a list", "no point", "rubbish", "lists without end", "not yet whole"],
+    "torn", ['{"environmentSteps": 40, "sec', "[1]\n", '{"x": 1}\n', "\x00\n", "[" * 100_000 + "\n", row(40)]
 )
 def test_a_line_that_is_no_whole_point_is_passed_over(tmp_path: Path, torn: str) -> None:
     rows = history.read(write(tmp_path, row(20), row(30), torn))
     assert [line["environmentSteps"] for line in rows] == [20, 30]
 
 
-def test_no_file_no_points(tmp_path: Path) -> None:
-    assert history.read(tmp_path) == ()
-    assert history.read(write(tmp_path)) == ()
-
-
-@pytest.mark.parametrize("count", [1, 1999, 2000, 2001, 4001, 30_000])
+@pytest.mark.parametrize("count", [1, 2000, 2001, 4001])
 def test_of_a_long_run_a_bounded_number_of_points_is_read_evenly(tmp_path: Path, count: int) -> None:
     rows = history.read(write(tmp_path, *map(row, range(count)), ""))
     steps = [line["environmentSteps"] for line in rows]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,26 +43,6 @@ def test_what_is_saved_loads_again_as_it_was_wherever_it_lies(file: Path, tmp_pa
     assert "status" not in copy.read_text()
 
 
-def test_a_manifest_for_which_there_is_no_room_leaves_the_one_before_whole(
-    file: Path, small_disk: Path, fill: Callable[[], None]
-) -> None:
-    saved = small_disk / "job.yaml"
-    load(str(file)).save(saved)
-    before = saved.read_text()
-    fill()
-    with pytest.raises(OSError, match="No space left"):
-        load(str(file), ["seed=7"]).save(saved)
-    assert saved.read_text() == before
-    assert sorted(path.name for path in small_disk.iterdir()) == ["filler", "job.yaml"]
-
-
-def test_standard_input(manifest: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(manifest))
-    loaded = load("-")
-    assert loaded.job.metadata.name == "cartpole"
-    assert loaded.code_folder is None
-
-
 def test_problems_are_sentences(file: Path) -> None:
     with pytest.raises(UsageError, match=r"spec\.seed: must be at least 0, got -1"):
         load(str(file), ["seed=-1"])
@@ -96,6 +75,8 @@ def test_what_an_api_server_added_is_left_behind(manifest: str, monkeypatch: pyt
         " creationTimestamp: '2026-11-21T01:00:00Z', deletionTimestamp: '2026-11-21T02:00:00Z'}",
     )
     monkeypatch.setattr("sys.stdin", io.StringIO(served + "status: {phase: Failed}\n"))
-    job = load("-").job
+    loaded = load("-")
+    assert loaded.code_folder is None
+    job = loaded.job
     assert job.metadata.to_dict() == {"name": "cartpole", "labels": {"a": "b"}}
     assert job.status.phase == "Pending"

@@ -11,27 +11,19 @@ from rltraining_operator.observed import Pod
 
 RUNNING = {"running": {}}
 KILLED = {"terminated": {"exitCode": 137, "reason": "Error"}}
-RAISED = {
-    "terminated": {
-        "exitCode": 65,
-        "message": '{"reason": "UserCodeError", "message": "it raised\\nTraceback"}',
-    }
-}
+WORDS = '{"reason": "UserCodeError", "message": "it raised\\nTraceback"}'
+RAISED = {"terminated": {"exitCode": 65, "message": WORDS}}
 BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 2s"}}
+DELETED = {"deletionTimestamp": "2026-11-21T01:16:00Z"}
 
 
-def pod(state: dict[str, Any], *, phase: str = "Running", ready: bool = False, **rest: Any) -> Pod:
-    container = {"name": "trainer", "state": state, **{k: v for k, v in rest.items() if k != "deleted"}}
-    metadata = {"name": "p", "labels": {}}
-    if "deleted" in rest:
-        metadata["deletionTimestamp"] = rest["deleted"]
+def pod(
+    state: dict[str, Any], phase: str = "Running", ready: bool = False, metadata: Any = None, **rest: Any
+) -> Pod:
     conditions = [{"type": "Ready", "status": str(ready)}]
-    return Pod(
-        {
-            "metadata": metadata,
-            "status": {"phase": phase, "conditions": conditions, "containerStatuses": [container]},
-        }
-    )
+    statuses = [{"name": "trainer", "state": state, **rest}]
+    status = {"phase": phase, "conditions": conditions, "containerStatuses": statuses}
+    return Pod({"metadata": {"name": "p", "labels": {}, **(metadata or {})}, "status": status})
 
 
 @pytest.mark.parametrize(
@@ -39,22 +31,13 @@ def pod(state: dict[str, Any], *, phase: str = "Running", ready: bool = False, *
     [
         (Pod({"metadata": {"name": "p"}}), PodRow("p", "Pending", False, 0, "")),
         (pod(RUNNING, ready=True), PodRow("p", "Running", True, 0, "")),
-        (
-            pod(RUNNING, ready=True, restartCount=2, lastState=KILLED),
-            PodRow("p", "Running", True, 2, ""),
-        ),
-        (
-            pod(RUNNING, restartCount=1, lastState=KILLED),
-            PodRow("p", "Running", False, 1, "exit code 137"),
-        ),
+        (pod(RUNNING, ready=True, restartCount=2, lastState=KILLED), PodRow("p", "Running", True, 2, "")),
+        (pod(RUNNING, restartCount=1, lastState=KILLED), PodRow("p", "Running", False, 1, "exit code 137")),
         (
             pod(BACK_OFF, restartCount=3, lastState=RAISED),
             PodRow("p", "CrashLoopBackOff", False, 3, "back-off 2s; exit code 65: it raised"),
         ),
-        (
-            pod(RUNNING, ready=True, deleted="2026-11-21T01:16:00Z"),
-            PodRow("p", "Terminating", False, 0, ""),
-        ),
+        (pod(RUNNING, ready=True, metadata=DELETED), PodRow("p", "Terminating", False, 0, "")),
         (pod({"terminated": {"exitCode": 0}}, phase="Succeeded"), PodRow("p", "Succeeded", False, 0, "")),
     ],
 )

@@ -36,10 +36,8 @@ def test_a_kubeconfig_that_is_named(tmp_path: Path) -> None:
     assert RLTrainingClient("other", "here", str(path)).namespace == "other"
     write(tmp_path / "home/.kube/config", kubeconfig_for("https://10.0.0.1:6443"))
     access = find_access()
-    assert (access.namespace, access.place) == (
-        "default",
-        "context here of ~/.kube/config (https://10.0.0.1:6443)",
-    )
+    assert access.place == "context here of ~/.kube/config (https://10.0.0.1:6443)"
+    assert access.namespace == "default"
 
 
 def test_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,37 +7,22 @@ from typing import Any
 import pytest
 from rltraining.sdk.refusals import clean, denied, sentences
 
+REPLICAS = "Invalid value: 0: spec.sampler.replicas in body should be greater than or equal to 1"
 CASES = [
-    (
-        "spec.algorithm",
-        'Invalid value: "object": exactly one algorithm is needed: one of a3c, a2c',
-        "exactly one algorithm is needed: one of a3c, a2c",
-    ),
-    (
-        "spec",
-        'Invalid value: {"stop":{"seconds":1}}: seed is immutable: delete the job and create it anew',
-        "seed is immutable: delete the job and create it anew",
-    ),
-    (
-        "spec.sampler.replicas",
-        "Invalid value: 0: spec.sampler.replicas in body should be greater than or equal to 1",
-        "should be greater than or equal to 1, got 0",
-    ),
+    ("spec.a", 'Invalid value: "object": exactly one is needed: a, b', "exactly one is needed: a, b"),
+    ("spec", 'Invalid value: {"stop":{"seconds":1}}: seed is immutable: delete', "seed is immutable: delete"),
+    ("spec.sampler.replicas", REPLICAS, "should be greater than or equal to 1, got 0"),
     (
         "spec.seed",
         'Invalid value: "string": spec.seed in body must be of type integer: "string"',
         "must be of type integer, got string",
     ),
     ("spec.stop", "Required value", "is required"),
+    ("metadata.name", "Required value: name is required", "is required: name is required"),
     (
-        "metadata.name",
-        "Required value: name or generateName is required",
-        "is required: name or generateName is required",
-    ),
-    (
-        "spec.runPolicy.cleanPodPolicy",
-        'Unsupported value: "Some": supported values: "All", "Running", "None"',
-        'unsupported value "Some": supported values: "All", "Running", "None"',
+        "spec.a",
+        'Unsupported value: "S": supported values: "A"',
+        'unsupported value "S": supported values: "A"',
     ),
     ("spec.image", "Too long: may not be more than 1024 bytes", "too long: may not be more than 1024 bytes"),
     ("", "something: unforeseen.", "something: unforeseen"),
@@ -50,11 +35,9 @@ def test_clean(field: str, message: str, said: str) -> None:
 
 
 def test_one_sentence_a_cause() -> None:
-    cause = {"field": "spec.sampler.replicas", "message": CASES[2][1]}
-    rest = {
-        "field": "<nil>",
-        "message": "Invalid value: null: some validation rules were not checked because the object was invalid",
-    }
+    cause = {"field": "spec.sampler.replicas", "message": REPLICAS}
+    unchecked = "Invalid value: null: some validation rules were not checked because the object was invalid"
+    rest = {"field": "<nil>", "message": unchecked}
     status: dict[str, Any] = {"message": "all of it", "details": {"causes": [cause, cause, rest]}}
     assert sentences(status) == ["spec.sampler.replicas: should be greater than or equal to 1, got 0"]
     assert sentences({"message": "all of it"}) == ["all of it"]

@@ -66,10 +66,6 @@ FAULTS: dict[str, Callable[[FakeApi], Any]] = {
         api.fail("GET", "rltrainingjobs", failure(404, "NotFound", "the server could not find it"), times=2),
         api.break_streams(),
     ),
-    "throttling": lambda api: (
-        api.fail("GET", "rltrainingjobs", failure(429, "TooManyRequests", "slow down"), times=3),
-        api.break_streams(),
-    ),
 }
 
 

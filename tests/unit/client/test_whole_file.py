@@ -24,20 +24,14 @@ def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path: Path) -> Non
 
 
 def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    """As root, --output /dev/null would replace it for the whole machine."""
+    """As root, --output /dev/null would replace it for the whole machine; /dev/stdout may be a pipe."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     opened = os.open(pipe, os.O_RDWR)  # so that neither end waits for the other
-    write_whole(pipe, b"content")
-    assert pipe.is_fifo()
-    assert os.read(opened, 100) == b"content"
-    os.close(opened)
-
-
-def test_a_pipe_without_a_name_is_written_to() -> None:
-    """`rltrain report runs/x --output /dev/stdout | gzip`"""
     read, write = os.pipe()
-    write_whole(Path(f"/dev/fd/{write}"), "content")
-    assert os.read(read, 100) == b"content"
-    for end in (read, write):
+    for path, end in ((pipe, opened), (Path(f"/dev/fd/{write}"), read)):
+        write_whole(path, b"content")
+        assert os.read(end, 100) == b"content"
+    assert pipe.is_fifo()
+    for end in (opened, read, write):
         os.close(end)

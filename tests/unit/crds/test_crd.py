@@ -50,19 +50,6 @@ def test_the_committed_file_is_current_and_fits_into_the_annotation_of_client_si
     assert yaml.load(TEXT, yaml.CSafeLoader) == CRD
 
 
-def test_only_words_that_a_structural_schema_may_hold() -> None:
-    allowed = {
-        "type", "description", "properties", "required", "items", "enum", "default", "nullable", "format", "pattern",
-        "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
-        "x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations", "x-kubernetes-list-type",
-        "x-kubernetes-list-map-keys",
-    }  # fmt: skip
-    for path, node in NODES:
-        assert set(node) <= allowed, path
-        assert isinstance(node["type"], str), path
-        assert isinstance(node.get("exclusiveMinimum", True), bool), path
-
-
 def test_every_field_is_described_bounded_and_typed() -> None:
     for path, node in NODES:
         assert path.endswith("[]") or len(node["description"]) > 3, path
@@ -147,9 +134,3 @@ def test_columns_and_scale_point_at_fields() -> None:
         assert name == "Age" or known[path]["type"] == types[kind], name
     scale = CRD["spec"]["versions"][0]["subresources"]["scale"]
     assert {known[path]["type"] for path in scale.values()} == {"integer", "string"}
-
-
-def test_names_agree() -> None:
-    names = CRD["spec"]["names"]
-    assert CRD["metadata"]["name"] == f"{names['plural']}.{CRD['spec']['group']}"
-    assert names["shortNames"] == ["rlj"]

@@ -36,13 +36,11 @@ PROBLEMS = {
     ),
     ("replicas: 2", "replicas: "): "spec.sampler.replicas: is empty: give a value, or leave it out",
     ("{impala: {}}", ""): "spec.algorithm: is empty: give a value",
-    ("impala: {}", "entryPoint: "): "spec.algorithm.entryPoint: is empty: give a value, or leave it out",
     # What is not known
     ("replicas: 2", "replica: 2"): "spec.sampler.replica: is not a known field: did you mean replicas?",
     ("impala: {}", "impala: {learning_rate: 1e-3}"): (
         "spec.algorithm.impala.learning_rate: is not a known field: did you mean learningRate?"
     ),
-    ("impala: {}", "IMPALA: {}"): "spec.algorithm.IMPALA: is not a known field: did you mean impala?",
     ("replicas: 2", "xyzzy: 2"): ("spec.sampler.xyzzy: is not a known field: known are replicas, template"),
     # Two of what may be one, and what does not go together
     ("impala: {}", "impala: {}, a3c: {}"): (
@@ -60,7 +58,6 @@ PROBLEMS = {
         "spec.algorithm.entryPoint.module: must be the name of a Python module, such as package.module, got "
         '"mine:learner"'
     ),
-    ("impala: {}", "entryPoint: {}"): "spec.algorithm.entryPoint.module: is required",
     ("impala: {}", "impala: {}}\n  replay: {replicas: 2"): (
         "spec: replay is for dqnApex or ddpgApex with replay.placement Dedicated: set that, or leave replay out"
     ),
@@ -92,8 +89,6 @@ PROBLEMS = {
     ),
     # Wrong types
     ("replicas: 2", "replicas: two"): 'spec.sampler.replicas: must be an integer, got "two"',
-    ("replicas: 2", "replicas: '2'"): 'spec.sampler.replicas: must be an integer, got "2"',
-    ("replicas: 2", "replicas: 2.5"): "spec.sampler.replicas: must be an integer, got 2.5",
     ("replicas: 2", "replicas: true"): "spec.sampler.replicas: must be an integer, got true",
     ("{replicas: 2}", "2"): "spec.sampler: must be an object, got 2",
     ("{replicas: 2}", "[2]"): "spec.sampler: must be an object, got a list",
@@ -135,9 +130,7 @@ PROBLEMS = {
     ("replicas: 2", "1: 2"): "line 7, column 13: a key must be text: put it in quotes",
     ("replicas: 2", "replicas: \x01"): "line 7: holds a character that YAML forbids (#x0001)",
     # Not JSON
-    ("v1}", "v1, kwargs: {n: .inf}}"): "spec.environment.kwargs.n: must be a finite number",
     ("v1}", "v1, kwargs: {n: [0, 1e400]}}"): "spec.environment.kwargs.n[1]: must be a finite number",
-    ("replicas: 2", "template: {spec: {x: .nan}}"): "spec.sampler.template.spec.x: must be a finite number",
     ("v1}", 'v1, kwargs: {n: ["\\ud800"]}}'): (
         "spec.environment.kwargs.n[0]: must be Unicode text, got '\\ud800'"
     ),
