@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +27,6 @@ def file(tmp_path: Path, manifest: str) -> Path:
     path = tmp_path / "job.yaml"
     path.write_text(manifest)
     return path
-
-
-@pytest.fixture
-def fill(small_disk: Path) -> Callable[[], None]:
-    """``fill()``: takes all room that is left on `small_disk`."""
-
-    def take() -> None:
-        with (small_disk / "filler").open("wb", buffering=0) as file, suppress(OSError):
-            while True:
-                file.write(b"x" * 4096)
-
-    return take
 
 
 @pytest.fixture(scope="session")

@@ -96,8 +96,6 @@ class FakeApi:
         """Container ids whose log is at its end."""
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
-        self.bodies: list[Json] = []
-        self.watches = 0
         self.streams = 0
         self.broken = 0
         """Streams opened before this many breaks are cut."""
@@ -184,8 +182,7 @@ class FakeApi:
         with self.changed:
             self.version += 1
             self.expired = self.version
-            self.broken = self.streams
-            self.changed.notify_all()
+            self.break_streams()
 
     def fail(self, method: str, path: str, status: Json | None = None, **rest: Any) -> None:
         self.faults.append(Fault(method, path, status, **rest))

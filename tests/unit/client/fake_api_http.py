@@ -37,8 +37,6 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(length) or b"null")
         with self.api.changed:
             self.api.requests.append((self.command, self.path))
-            if body is not None:
-                self.api.bodies.append(body)
         if (fault := self.api.take_fault(self.command, self.path)) is not None:
             self._fault(fault)
             return

@@ -20,6 +20,13 @@ spec:
   sampler: {replicas: 2}
   stop: {environmentSteps: 2000000, meanReturn: {atLeast: 475}}
 """
+PROGRESS = {
+    "environment_steps": 412_160,
+    "steps_per_second": 251_412.0,
+    "mean_return": 213.44,
+    "policy_lag": 2.04,
+    "updates": 201,
+}
 
 
 def snapshot(phase: str = "Running", progress: Mapping[str, Any] = {}, **fields: Any) -> Snapshot:

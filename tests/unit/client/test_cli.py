@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,8 @@ from rltraining_api.crd import crd_yaml
 from rltraining_api.manifest import load_manifest
 from rltraining_api.status import Status
 
-COMMANDS = ("run", "init", "validate", "crd", "evaluate", "export")
 
-
-def test_help_names_every_command_and_a_first_run() -> None:
-    text = succeeded("--help")
-    assert all(command in text for command in COMMANDS)
-    assert "rltrain run examples/cartpole-impala.yaml" in text
+def test_version() -> None:
     assert succeeded("--version") == "rltrain 0.1.0\n"
 
 
@@ -166,12 +161,12 @@ def test_a_run_is_not_resumed_with_another_algorithm(file: Path, run: Path, mani
     assert (run / "job.yaml").read_text() == before
 
 
-def test_a_run_on_a_full_disk_is_refused_in_a_sentence(
-    file: Path, small_disk: Path, fill: Callable[[], None]
-) -> None:
+def test_a_run_on_a_full_disk_is_refused_in_a_sentence(file: Path, small_disk: Path) -> None:
     folder = small_disk / "run"
     folder.mkdir()
-    fill()
+    with (small_disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while True:
+            filler.write(b"x" * 4096)
     told = refused("run", file, "--workdir", folder)
     assert told == f"--workdir {folder}: cannot be written: No space left on device"
     assert not (folder / "job.yaml").exists()

@@ -82,6 +82,14 @@ def test_what_cannot_be_done_is_refused(
     assert sentence.format(**places) in refused(*arguments.format(**places).split(), code=code)
 
 
+def copied(policy: Path, folder: Path, module: str) -> None:
+    """A policy whose environment is in a module of the user."""
+    folder.mkdir(parents=True)
+    for file in policy.iterdir():
+        content = file.read_bytes().replace(b'"CartPole-v1"', f'"{module}:Arena-v0"'.encode())
+        (folder / file.name).write_bytes(content)
+
+
 def test_user_code_beside_the_runs_manifest_is_found(
     policy: Path, tmp_path: Path, manifest: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,10 +105,7 @@ def test_user_code_beside_the_runs_manifest_is_found(
     )
     (tmp_path / "job.yaml").write_text(manifest.replace("CartPole-v1", "client_test_arena:Arena-v0"))
     run = tmp_path / "run"
-    (run / "policy").mkdir(parents=True)
-    for file in policy.iterdir():
-        content = file.read_bytes().replace(b'"CartPole-v1"', b'"client_test_arena:Arena-v0"')
-        (run / "policy" / file.name).write_bytes(content)
+    copied(policy, run / "policy", "client_test_arena")
     (policy.parent / "job.yaml").write_text("{kind: Job, of: somebody else}")
     succeeded("evaluate", policy, "--episodes", "1")
     load(str(tmp_path / "job.yaml")).save(run / "job.yaml")
@@ -113,9 +118,7 @@ def test_user_code_beside_the_runs_manifest_is_found(
 
 
 def test_of_user_code_that_is_not_found_the_remedy_is_told(policy: Path, tmp_path: Path) -> None:
-    for file in policy.iterdir():
-        content = file.read_bytes().replace(b'"CartPole-v1"', b'"client_test_nowhere:Arena-v0"')
-        (tmp_path / file.name).write_bytes(content)
+    copied(policy, tmp_path / "policy", "client_test_nowhere")
     told = refused("evaluate", tmp_path, code=1)
     assert "No module named 'client_test_nowhere': user code is found beside the manifest" in told
     assert "otherwise put it on PYTHONPATH" in told

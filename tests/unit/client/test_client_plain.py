@@ -2,15 +2,7 @@ from __future__ import annotations
 
 from rltraining.plain import event_line, phase_line, progress_line
 from rltraining.snapshot import Eta, EventRow
-from snapshots import snapshot
-
-PROGRESS = {
-    "environment_steps": 412_160,
-    "steps_per_second": 251_412.0,
-    "mean_return": 213.44,
-    "policy_lag": 2.04,
-    "updates": 201,
-}
+from snapshots import PROGRESS, snapshot
 
 
 def test_a_line_of_a_running_job() -> None:

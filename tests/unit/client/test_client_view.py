@@ -10,7 +10,7 @@ from rltraining.plain import phase_line, progress_line
 from rltraining.snapshot import EventRow, PodRow
 from rltraining.view import PODS_SHOWN, render
 from rltraining_api.status import ReplayStatus
-from snapshots import condition, snapshot
+from snapshots import PROGRESS, condition, snapshot
 
 PODS = (
     PodRow("cartpole-learner-0", "Running", True, 0),
@@ -19,16 +19,7 @@ PODS = (
 
 
 def test_a_run_in_full() -> None:
-    progress = {
-        "environment_steps": 412_160,
-        "episodes": 2210,
-        "updates": 201,
-        "model_version": 201,
-        "mean_return": 213.44,
-        "steps_per_second": 251_412.0,
-        "percent": 25.0,
-        "policy_lag": 2.04,
-    }
+    progress = PROGRESS | {"episodes": 2210, "model_version": 201, "percent": 25.0}
     picture = snapshot(
         progress=progress,
         pods=PODS,

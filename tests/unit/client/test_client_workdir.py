@@ -10,8 +10,6 @@ from rltraining.errors import UsageError
 from rltraining.jobfile import JobFile
 from rltraining_api.manifest import load_manifest
 
-NEWEST = "cartpole-20260102-000000"
-
 
 @pytest.fixture
 def run(tmp_path: Path, manifest: str) -> Path:
@@ -112,18 +110,18 @@ def test_the_newest_run_of_a_job_is_found(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manifest: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for age, name in ((50, NEWEST), (10, "acrobot-20260101-000000"), (5, "cartpole-large-20260101-000000")):
+    for age, name in (
+        (50, "cartpole-20260102-000000"),
+        (10, "acrobot-20260101-000000"),
+        (5, "cartpole-large-20260101-000000"),
+    ):
         folder = tmp_path / "runs" / name
         folder.mkdir()
         JobFile(load_manifest(manifest)).save(folder / workdir.JOB_FILE)
         os.utime(folder / workdir.JOB_FILE, times=(0, 2e9 - age))
-    assert workdir.newest("cartpole") == Path("runs") / NEWEST
+    assert workdir.newest("cartpole") == Path("runs/cartpole-20260102-000000")
     assert workdir.newest(None) == Path("runs/cartpole-large-20260101-000000")
     with pytest.raises(UsageError, match="no run to resume in runs/"):
         workdir.newest("pendulum")
-
-
-def test_the_default_folder_tells_job_and_time() -> None:
-    assert workdir.default("cartpole", datetime(2026, 11, 21, 1, 43, tzinfo=UTC)) == Path(
-        "runs/cartpole-20261121-014300"
-    )
+    now = datetime(2026, 11, 21, 1, 43, tzinfo=UTC)
+    assert workdir.default("cartpole", now) == Path("runs/cartpole-20261121-014300")

@@ -127,7 +127,5 @@ def test_a_member_at_its_end_is_told_again_only_when_it_comes_again(
     client, out = Members(read_job(yaml.safe_load(manifest)), replicas), io.StringIO()
     options = logs_command.Options("cartpole", "sampler", "all", follow=True)
     logs_command.logs(cast(RLTrainingClient, client), options, out)
-    assert sorted(out.getvalue().splitlines()) == [
-        "[sampler-0] line of 0",
-        *["[sampler-1] line of 1"] * times,
-    ]
+    told = ["[sampler-0] line of 0", *["[sampler-1] line of 1"] * times]
+    assert sorted(out.getvalue().splitlines()) == told

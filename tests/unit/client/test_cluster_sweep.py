@@ -156,17 +156,16 @@ def test_a_sweep_that_is_deleted_while_it_is_watched_is_told_as_such(file: Path,
     assert told == [["cartpole-0", "Deleted"], ["cartpole-1", "Deleted"]]
 
 
-def test_a_job_that_somebody_else_deletes_meanwhile_keeps_none_of_a_sweep(file: Path, api: FakeApi) -> None:
+def test_a_sweep_is_deleted_and_nothing_else(file: Path, api: FakeApi) -> None:
+    """Also when somebody else deletes one of its jobs meanwhile."""
     rltrain("submit", file, *SWEEP)
+    rltrain("submit", file, "--name", "cartpole-7")
     gone = failure(404, "NotFound", "it is gone", name="cartpole-1", kind="rltrainingjobs")
     api.fail("DELETE", "/cartpole-1", gone)
     succeeded("delete", "--sweep", "cartpole")
-    assert [name for _, name in api.objects["rltrainingjobs"]] == ["cartpole-1"]
-
-
-def test_a_sweep_is_deleted_and_nothing_else(file: Path, api: FakeApi) -> None:
+    assert [name for _, name in api.objects["rltrainingjobs"]] == ["cartpole-1", "cartpole-7"]
+    api.remove("rltrainingjobs", "cartpole-1")
     rltrain("submit", file, *SWEEP)
-    rltrain("submit", file, "--name", "cartpole-7")
     deleted = "".join(f"cartpole-{i}: deleted\n" for i in range(4))
     assert succeeded("delete", "--sweep", "cartpole") == deleted
     assert [name for _, name in api.objects["rltrainingjobs"]] == ["cartpole-7"]

@@ -19,7 +19,8 @@ STEPS = {"environment_steps": 1000, "mean_return": 20.0, "policy_lag": 1.0, "upd
 
 def shown(*snapshots: Snapshot) -> list[str]:
     out = io.StringIO()
-    display = Plain(out)
+    display = choose(out, plain=False)  # no terminal
+    assert isinstance(display, Plain)
     for each in snapshots:
         display.show(each)
     display.close()
@@ -72,11 +73,8 @@ def test_a_stop_is_told_in_words_of_who_has_asked_for_it() -> None:
         snapshot("Suspended", message="suspended; …", signal=SIGINT),
     )
     assert lines == ["Stopping: …", "00:03  Stopping  by Ctrl-C", "00:03  Stopped   by Ctrl-C"]
-
-
-def test_a_job_that_was_over_before_it_could_be_stopped_is_not_called_stopped() -> None:
     over = snapshot("Succeeded", message="stop is met", signal=SIGINT, completion_time=datetime.now(UTC))
-    assert shown(over) == ["00:03  Succeeded stop is met"]
+    assert shown(over) == ["00:03  Succeeded stop is met"], "it was over before it could be stopped"
 
 
 class Broken(io.StringIO):
@@ -122,10 +120,6 @@ def test_pictures_on_a_terminal_that_is_gone_stop_no_training(monkeypatch: pytes
     out.there = False
     table.close()
     assert sys.stdout is out
-
-
-def test_what_is_no_terminal_gets_lines() -> None:
-    assert isinstance(choose(io.StringIO(), plain=False), Plain)
 
 
 def test_whoever_looks_late_sees_the_whole_curve_at_once(capsys: pytest.CaptureFixture[str]) -> None:

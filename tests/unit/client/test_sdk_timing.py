@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 
@@ -16,12 +15,6 @@ TIMING = Timing(first_pause=0.25, longest_pause=15.0)
 def test_a_pause_is_half_its_ceiling_or_more(failures: int, ceiling: float) -> None:
     pauses = [TIMING.pause_after(failures) for _ in range(100)]
     assert ceiling / 2 <= min(pauses) < max(pauses) <= ceiling
-
-
-def test_the_random_numbers_of_the_program_stay_its_own() -> None:
-    before = random.getstate()
-    TIMING.pause_after(3)
-    assert random.getstate() == before
 
 
 def test_forked_processes_do_not_pause_in_step() -> None:

@@ -24,9 +24,11 @@ from rltraining import (
 from rltraining.sdk.timing import Timing
 from rltraining_api.job import RLTrainingJob
 
+Phases = Callable[..., list[str]]
+
 
 @pytest.fixture
-def phases(client: RLTrainingClient, job: dict[str, Any]) -> Callable[..., list[str]]:
+def phases(client: RLTrainingClient, job: dict[str, Any]) -> Phases:
     """``phases(timeout=…)``: what on_status has seen when the wait for the job's end is over."""
 
     def seen(**rest: Any) -> list[str]:
@@ -39,45 +41,43 @@ def phases(client: RLTrainingClient, job: dict[str, Any]) -> Callable[..., list[
     return seen
 
 
-def test_a_wait_tells_each_change(phases: Callable[..., list[str]], api: FakeApi) -> None:
+def test_a_wait_tells_each_change(phases: Phases, api: FakeApi) -> None:
     api.after(1, lambda: (api.status(phase="Starting"), api.status(phase="Running"), api.finish()))
     assert phases() == ["Pending", "Starting", "Running", "Succeeded"]
     watches = [path for _, path in api.requests if "watch=true" in path]
     assert len(watches) == 1, "one watch, no polling"
 
 
-FAULTS: dict[str, Callable[[FakeApi], Any]] = {
-    "a dropped connection": lambda api: api.break_streams(),
-    "an expired version, in the stream": lambda api: api.expire(),
-    "an expired version, as an answer": lambda api: (
-        api.fail("GET", "watch=true", failure(410, "Expired", "too old resource version")),
-        api.break_streams(),
-    ),
-    "an API server that is away for a while": lambda api: (
-        api.fail("GET", "rltrainingjobs", None, times=7),
-        api.break_streams(),
-    ),
-    "an API server that errs for a while": lambda api: (
-        api.fail("GET", "rltrainingjobs", failure(500, "InternalError", "etcd"), times=7),
-        api.break_streams(),
-    ),
-    "an API server that has just begun": lambda api: (
-        api.fail("GET", "rltrainingjobs", failure(403, "Forbidden", "RBAC: role not found"), times=2),
-        api.fail("GET", "rltrainingjobs", failure(404, "NotFound", "the server could not find it"), times=2),
-        api.break_streams(),
-    ),
+EXPIRED = failure(410, "Expired", "too old resource version")
+JUST_BEGUN = [
+    failure(403, "Forbidden", "RBAC: role not found"),
+    failure(404, "NotFound", "could not find it"),
+]
+FAULTS: dict[str, tuple[str, list[Any], int]] = {
+    "a dropped connection": ("", [], 0),
+    "an expired version, as an answer": ("watch=true", [EXPIRED], 1),
+    "an API server that is away for a while": ("rltrainingjobs", [None], 7),
+    "an API server that errs for a while": ("rltrainingjobs", [failure(500, "InternalError", "etcd")], 7),
+    "an API server that has just begun": ("rltrainingjobs", JUST_BEGUN, 2),
+    "an expired version, in the stream": ("expire", [], 0),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_wait_survives(fault: str, phases: Callable[..., list[str]], api: FakeApi) -> None:
-    api.after(1, lambda: api.status(phase="Running") or FAULTS[fault](api), api.finish)
+def test_a_wait_survives(fault: str, phases: Phases, api: FakeApi) -> None:
+    path, answers, times = FAULTS[fault]
+
+    def happen() -> None:
+        api.status(phase="Running")
+        for answer in answers:
+            api.fail("GET", path, answer, times=times)
+        api.expire() if path == "expire" else api.break_streams()
+
+    api.after(1, happen, api.finish)
     assert phases()[-1] == "Succeeded"
 
 
-def test_what_happens_while_the_connection_is_gone_is_not_missed(
-    phases: Callable[..., list[str]], api: FakeApi
-) -> None:
+def test_what_happens_while_the_connection_is_gone_is_not_missed(phases: Phases, api: FakeApi) -> None:
     def away() -> None:
         with api.changed:  # nobody can watch before it is done
             api.fail("GET", "watch=true", None, times=2)

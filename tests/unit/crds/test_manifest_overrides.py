@@ -42,33 +42,27 @@ def test_an_override_takes_effect(assignment: str, path: str, value: object) -> 
     assert found == value
 
 
-@pytest.mark.parametrize(
-    ("assignment", "sentence"),
-    [
-        ("foo", "--set foo: must be path=value, as in environment.numEnvs=4"),
-        ("a..b=1", "--set a..b=1: 'a..b' is not a path, as in spec.environment.numEnvs"),
-        ("environment.id.x=3", "--set environment.id.x=3: spec.environment.id is not an object"),
-        ("seed=1\n---\n2", "--set seed=1 --- 2: one value is needed, found several documents"),
-        (
-            f"seed={'9' * 5000}",
-            f"--set seed={'9' * 72}...: line 1, column 1: is no number that can be read: {'9' * 20}...",
-        ),
-        ("stop[0]=3", "--set stop[0]=3: spec.stop is not a list"),
-        (
-            "network.mlp.hiddenSizes[2]=3",
-            "--set network.mlp.hiddenSizes[2]=3: spec.network.mlp.hiddenSizes has only 2 items",
-        ),
-        (
-            "seed=[",
-            "--set seed=[: line 1, column 2: is not valid YAML: "
-            "expected the node content, but found '<stream end>', at: [",
-        ),
-    ],
-)
+NINES, SIZES = "9" * 5000, "network.mlp.hiddenSizes"
+PROBLEMS = {
+    "foo": "foo: must be path=value, as in environment.numEnvs=4",
+    "a..b=1": "a..b=1: 'a..b' is not a path, as in spec.environment.numEnvs",
+    "environment.id.x=3": "environment.id.x=3: spec.environment.id is not an object",
+    "seed=1\n---\n2": "seed=1 --- 2: one value is needed, found several documents",
+    f"seed={NINES}": f"seed={'9' * 72}...: line 1, column 1: is no number that can be read: {'9' * 20}...",
+    "stop[0]=3": "stop[0]=3: spec.stop is not a list",
+    f"{SIZES}[2]=3": f"{SIZES}[2]=3: spec.{SIZES} has only 2 items",
+    "seed=[": (
+        "seed=[: line 1, column 2: is not valid YAML: "
+        "expected the node content, but found '<stream end>', at: ["
+    ),
+}
+
+
+@pytest.mark.parametrize(("assignment", "sentence"), PROBLEMS.items())
 def test_an_override_that_cannot_be_made(assignment: str, sentence: str) -> None:
     with pytest.raises(ManifestError) as caught:
         load_manifest(GOOD, [assignment])
-    assert str(caught.value) == sentence
+    assert str(caught.value) == f"--set {sentence}"
 
 
 def test_overrides_leave_the_data_as_it_was() -> None:
