@@ -59,11 +59,9 @@ def failure(code: int, reason: str, message: str, **details: Any) -> Json:
     }
 
 
-def forbidden(verb: str, resource: str, group: str = "") -> Json:
+def forbidden(verb: str, resource: str) -> Json:
     """What RBAC answers ann."""
-    message = (
-        f'User "ann" cannot {verb} resource "{resource}" in API group "{group}" in the namespace "default"'
-    )
+    message = f'User "ann" cannot {verb} resource "{resource}" in API group "x" in the namespace "default"'
     return failure(403, "Forbidden", f"{resource} is forbidden: {message}")
 
 

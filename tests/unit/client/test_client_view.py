@@ -20,16 +20,10 @@ PODS = (
 
 def test_a_run_in_full() -> None:
     progress = PROGRESS | {"episodes": 2210, "model_version": 201, "percent": 25.0}
-    picture = snapshot(
-        progress=progress,
-        pods=PODS,
-        events=(
-            EventRow(1, "Normal", "PodsCreated", "created two pods"),
-            EventRow(2, "Warning", "Disrupted", "killed"),
-        ),
-        eta_seconds=9.0,
-        notice="Stopping: …",
-    )
+    created = EventRow(1, "Normal", "PodsCreated", "created two pods")
+    events = (created, EventRow(2, "Warning", "Disrupted", "killed"))
+    rest = {"eta_seconds": 9.0, "notice": "Stopping: …"}
+    picture = snapshot(progress=progress, pods=PODS, events=events, **rest)
     assert drawn(render(picture, curve="<curve>")) == (
         """\
 cartpole: impala on CartPole-v1  Running  00:03

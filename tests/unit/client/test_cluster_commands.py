@@ -206,7 +206,7 @@ NO_OPERATOR, SILENT = "no operator has done anything with this job yet", "or its
         ({"phase": "Running", "observedGeneration": 1}, {}, 60, []),
     ],
 )
-def test_watch_says_that_no_operator_is_heard_of(
+def test_watch_reports_a_job_that_no_operator_updates(
     api: FakeApi, job: Any, monkeypatch: pytest.MonkeyPatch, status: Any, policy: Any, seconds: int, told: Any
 ) -> None:
     """The job is old. One that another controller manages has no operator."""

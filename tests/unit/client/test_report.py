@@ -159,8 +159,6 @@ def test_what_happened_is_told_in_order(run: WriteRun) -> None:
     rows = [point(i, run="first" if i < 30 else "second") for i in range(50)]
     folder = run(rows, **END, conditions=[condition("Complete", "enough")])
     log = EventLog(folder / EVENTS_FILE)
-    for i in range(205):
-        log.tell(Event("Normal", "PodsCreated", f"created pod-{i:03}"))
     for _ in range(3):
         log.tell(Event("Warning", "Disrupted", "pod cartpole-sampler-0: killed"))
     log.tell(Event("Normal", "Suspended", "what a signal is called inside"))
@@ -174,8 +172,16 @@ def test_what_happened_is_told_in_order(run: WriteRun) -> None:
     assert page.has("went on, at step 30,000 or a little before")
     assert page.has("a dotted upright line is where a learner that began anew went on")
     assert not page.has("what a signal is called inside")
-    assert page.has("older lines left out.")
-    assert (page.has("created pod-006"), page.has("created pod-100")) == (False, True)
+
+
+def test_long_stories_keep_their_end(run: WriteRun) -> None:
+    folder = run([], **END)
+    log = EventLog(folder / EVENTS_FILE)
+    for i in range(205):
+        log.tell(Event("Normal", "PodsCreated", f"created pod-{i:03}"))
+    page = page_of(folder)
+    assert page.has("5 older lines left out.")
+    assert (page.has("created pod-004"), page.has("created pod-005")) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -202,19 +208,18 @@ def test_a_run_that_is_not_over_says_whether_somebody_keeps_it(
     assert page.has("the job was not over then")
 
 
-def test_a_status_that_cannot_be_read_is_done_without(run: WriteRun) -> None:
-    folder = run([point(i) for i in range(5)])
+def test_an_unreadable_status_or_progress_file_is_left_out(run: WriteRun) -> None:
+    curve = [{"environmentSteps": n * 100, "seconds": n, "meanReturn": n * 2} for n in range(4)]
+    folder = run([], **END, curve=curve)
+    page = page_of(folder)
+    returns = ["Mean return over steps", "Mean return over time"]
+    assert page.titles == [*returns, "Environment steps a second"]
+    assert page.has("Over seconds of training: from 100 to 100, lowest 100, highest 100, 3 points.")
     (folder / "status.json").write_text("{")
+    (folder / "progress.jsonl").write_text("".join(json.dumps(point(i)) + "\n" for i in range(5)))
     page = page_of(folder)
     assert page.has("status.json is not there or cannot be read")
-    assert page.titles == ["Mean return over steps", "Mean return over time"]
-
-
-def test_without_progress_jsonl_the_curve_of_the_status_is_drawn(run: WriteRun) -> None:
-    curve = [{"environmentSteps": n * 100, "seconds": n, "meanReturn": n * 2} for n in range(4)]
-    page = page_of(run([], **END, curve=curve))
-    assert page.titles == ["Mean return over steps", "Mean return over time", "Environment steps a second"]
-    assert page.has("Over seconds of training: from 100 to 100, lowest 100, highest 100, 3 points.")
+    assert page.titles == returns
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_folder_of_code_does_not_hide_a_job_of_its_name(tmp_path: Path) -> Non
     assert refused("report", "nope") == f"nope: holds no run; as the name of a job in a cluster: {missing}"
 
 
-def test_what_cannot_be_read_is_said_in_the_page(trained: FakeApi) -> None:
+def test_the_page_names_what_could_not_be_read(trained: FakeApi) -> None:
     trained.status(policyUri="file:///output/policy")
     trained.fail("GET", "events", failure(403, "Forbidden", "events is forbidden"))
     page = page_of()

@@ -51,7 +51,7 @@ def test_config_maps_beside_the_job_go_with_it(client: RLTrainingClient, api: Fa
     assert len(patches) == 1, "nothing is left by a refused job"
 
 
-def test_what_is_wrong_is_said_before_anything_is_sent(client: RLTrainingClient, api: FakeApi) -> None:
+def test_a_bad_manifest_is_refused_before_any_request(client: RLTrainingClient, api: FakeApi) -> None:
     with pytest.raises(JobRejectedError, match=r"no-such-file\.yaml: there is no such file"):
         client.create("no-such-file.yaml")
     with pytest.raises(JobRejectedError) as caught:

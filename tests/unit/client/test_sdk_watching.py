@@ -29,13 +29,11 @@ Phases = Callable[..., list[str]]
 
 @pytest.fixture
 def phases(client: RLTrainingClient, job: dict[str, Any]) -> Phases:
-    """``phases(timeout=…)``: what on_status has seen when the wait for the job's end is over."""
+    """``phases()``: what on_status has seen when the wait for the job's end is over."""
 
-    def seen(**rest: Any) -> list[str]:
+    def seen() -> list[str]:
         told: list[str] = []
-        client.wait(
-            "cartpole", on_status=lambda job: told.append(job.status.phase), **{"timeout": 20, **rest}
-        )
+        client.wait("cartpole", on_status=lambda job: told.append(job.status.phase), timeout=20)
         return told
 
     return seen
@@ -195,7 +193,7 @@ def test_what_cannot_come_any_more(client: RLTrainingClient, api: FakeApi, job: 
         client.wait("cartpole", "finnished")
 
 
-def test_a_wait_and_a_watch_end_in_time(client: RLTrainingClient, api: FakeApi, job: Any) -> None:
+def test_a_wait_and_a_watch_end_at_their_timeout(client: RLTrainingClient, api: FakeApi, job: Any) -> None:
     api.status(phase="Pending", message="0/1 nodes are available")
     with pytest.raises(TimeoutError, match=r"is not finished after 0.1 s: it is Pending: 0/1 nodes are"):
         client.wait("cartpole", timeout=0.1)

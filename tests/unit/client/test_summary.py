@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rltraining.jobfile import SOURCE_ANNOTATION
 from rltraining.run import warn_of_old_status
+from rltraining.snapshot import Snapshot
 from rltraining.summary import Again, failure, results, summary
 from rltraining_api.curve import CurvePoint
 from rltraining_api.job import Metadata
@@ -19,6 +20,10 @@ from snapshots import PROGRESS, condition, snapshot
 
 def point(steps: int, mean_return: float) -> CurvePoint:
     return CurvePoint(environment_steps=steps, seconds=steps, mean_return=mean_return)
+
+
+def text_of(last: Snapshot, folder: Path, again: Again | None = None) -> str:
+    return summary(last, folder, has_curve=False, again=again)
 
 
 @pytest.fixture
@@ -57,7 +62,7 @@ Look closer:  tensorboard --logdir runs/x"""
 
 def test_a_replay_memory_is_told_of(folder: Path) -> None:
     def told(replay: ReplayStatus | None) -> list[str]:
-        text = summary(snapshot("Succeeded", replay=replay), folder, has_curve=False)
+        text = text_of(snapshot("Succeeded", replay=replay), folder)
         return [line for line in text.splitlines() if "replay" in line]
 
     applied = {"replay_ratio": 0.8, "priorities_applied": 80_000, "priorities_stale": 12}
@@ -73,7 +78,7 @@ def test_a_stopped_run_says_who_stopped_it_what_was_kept_and_how_to_go_on(folder
         (folder / "checkpoints" / name).mkdir(parents=True)
     message = "suspended; it goes on when spec.runPolicy.suspend is false"
     last = snapshot("Suspended", message=message, progress=PROGRESS, signal=SIGINT)
-    text = summary(last, folder, has_curve=False)
+    text = text_of(last, folder)
     assert text.startswith("\nStopped by Ctrl-C: cartpole: impala on CartPole-v1\n")
     assert "  steps      415,000 used for learning, 251k/s in the end\n" in text, "newer than the last report"
     assert "  checkpoint written at step 415,000\n" in text
@@ -81,7 +86,7 @@ def test_a_stopped_run_says_who_stopped_it_what_was_kept_and_how_to_go_on(folder
     assert "uspend" not in text
     assert "curve" not in text
     shutil.rmtree(folder / "checkpoints")
-    text = summary(snapshot("Suspended", signal=SIGTERM), folder, has_curve=False)
+    text = text_of(snapshot("Suspended", signal=SIGTERM), folder)
     assert text.startswith("\nStopped by SIGTERM: ")
     assert "  checkpoint" not in text
     assert text.endswith("\n\nBegin again (no checkpoint was written yet):  rltrain run runs/x --resume")
@@ -115,7 +120,7 @@ def test_a_stopped_run_says_from_where_it_can_go_on(
     if failing:
         status["conditions"] = (condition("CheckpointHealthy", f"{FULL}; training goes on", "False"),)
     last = snapshot("Suspended", progress=PROGRESS, signal=SIGINT, **status)
-    lines = summary(last, folder, has_curve=False).splitlines()
+    lines = text_of(last, folder).splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("  checkpoint"))
     assert lines[begin].startswith("  checkpoint ")
     assert [line[13:] for line in lines[begin : begin + len(rows)]] == rows
@@ -123,20 +128,16 @@ def test_a_stopped_run_says_from_where_it_can_go_on(
 
 def test_a_policy_is_offered_only_where_there_is_one(folder: Path) -> None:
     (folder / "policy").rmdir()
-    without = summary(snapshot("Succeeded"), folder, has_curve=False)
+    without = text_of(snapshot("Succeeded"), folder)
     assert without.endswith("\n\nLook closer:  tensorboard --logdir runs/x")
     elsewhere = snapshot("Succeeded", policy_uri="file:///kept/policy")
-    assert "Evaluate:     rltrain evaluate file:///kept/policy\n" in summary(
-        elsewhere, folder, has_curve=False
-    )
+    assert "Evaluate:     rltrain evaluate file:///kept/policy\n" in text_of(elsewhere, folder)
 
 
 def test_after_a_failure_without_a_checkpoint_one_begins_again(folder: Path) -> None:
-    assert summary(snapshot("Failed"), folder, has_curve=False).endswith(
-        "\n\nTry again, once it is mended:  rltrain run FILE"
-    )
+    assert text_of(snapshot("Failed"), folder).endswith("\n\nTry again, once it is mended:  rltrain run FILE")
     again = Again(("seed=7", "environment.id=maze: v0"), named=True)
-    assert summary(snapshot("Failed"), folder, has_curve=False, again=again).endswith(
+    assert text_of(snapshot("Failed"), folder, again=again).endswith(
         "  rltrain run FILE --workdir runs/x --overwrite --set seed=7 --set 'environment.id=maze: v0'"
     )
 
@@ -147,14 +148,13 @@ def test_after_a_failure_with_a_checkpoint_one_goes_on(folder: Path) -> None:
     source = {SOURCE_ANNOTATION: str(folder.parents[1] / "my job.yaml")}
     origin = Metadata(name="cartpole", annotations=source)
     last = replace(last, job=last.job.model_copy(update={"metadata": origin}))
-    assert summary(last, folder, has_curve=False).endswith(
+    assert text_of(last, folder).endswith(
         "\n\nGo on from the newest checkpoint, once it is mended:  rltrain run runs/x --resume\n"
         "(reads runs/x/job.yaml; "
         "to use an edited manifest: rltrain run 'my job.yaml' --workdir runs/x --resume)"
     )
-    assert summary(last, folder, has_curve=False, again=Again(("seed=7",))).endswith(
-        "rltrain run 'my job.yaml' --workdir runs/x --resume --set seed=7)"
-    )
+    again = text_of(last, folder, again=Again(("seed=7",)))
+    assert again.endswith("rltrain run 'my job.yaml' --workdir runs/x --resume --set seed=7)")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_after_a_failure_with_a_checkpoint_one_goes_on(folder: Path) -> None:
 def test_what_was_not_restarted_is_not_called_a_restart(
     folder: Path, phase: str, restarts: int, failures: int, lines: list[str]
 ) -> None:
-    text = summary(snapshot(phase, restarts=restarts, failures=failures), folder, has_curve=False)
+    text = text_of(snapshot(phase, restarts=restarts, failures=failures), folder)
     told = [line.strip() for line in text.splitlines() if "restarts" in line or "failures" in line]
     assert told == lines
 
@@ -196,7 +196,7 @@ def test_a_failure_is_told_in_full_once_and_in_a_line_in_the_summary(folder: Pat
     message = "sampler-0: it raised\nTraceback …\nValueError: no exit"
     last = snapshot("Failed", message="sampler-0: it raised", conditions=(condition("Failed", message),))
     assert failure(last.status) == message
-    text = summary(last, folder, has_curve=False)
+    text = text_of(last, folder)
     assert "why        sampler-0: it raised\n" in text
     assert "Traceback" not in text
 

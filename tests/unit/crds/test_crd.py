@@ -30,10 +30,6 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
 NODES = [(path, node) for path, node in nodes(ROOT) if path not in ("", ".metadata")]
 
 
-def at(path: str) -> dict[str, Any]:
-    return dict(NODES)[path]
-
-
 def filled(value: Any, schema: dict[str, Any]) -> Any:
     """What an API server makes of a value: defaults from the outside in."""
     if isinstance(value, list):
@@ -119,10 +115,10 @@ def test_rules_name_fields_that_exist() -> None:
 
 
 def test_everything_that_may_change_is_named() -> None:
-    rules = " ".join(rule["rule"] for rule in at(".spec")["x-kubernetes-validations"])
+    rules = " ".join(rule["rule"] for rule in dict(NODES)[".spec"]["x-kubernetes-validations"])
     fixed = set(re.findall(r"== oldSelf\.([\w.]+)", rules))
     mutable = {"sampler", "stop", "runPolicy"}
-    assert {path.split(".")[0] for path in fixed} | mutable == set(at(".spec")["properties"])
+    assert {path.split(".")[0] for path in fixed} | mutable == set(dict(NODES)[".spec"]["properties"])
     assert {"sampler.template", "runPolicy.managedBy", "runPolicy.schedulingPolicy"} <= fixed
     assert not any(path.startswith("stop") for path in fixed)
 
