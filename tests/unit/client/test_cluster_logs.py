@@ -110,7 +110,7 @@ class Members:
         yield f"line of {index}"
 
     def watch(self, _: str) -> Iterator[JobChange]:
-        self._readers.get(timeout=20).join(20)
+        self._readers.get(timeout=60).join(60)
         for replicas in self._replicas:
             spec = self._job.spec
             sampler = spec.sampler.model_copy(update={"replicas": replicas})

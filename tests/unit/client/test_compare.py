@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import refused, succeeded
+from command_line import refused, rltrain, succeeded
 from rltraining.compare.band import POINTS, at, band
 from rltraining.compare.picture import SHOWN, draw
 from rltraining.compare.result import Result
@@ -197,6 +197,8 @@ def test_what_cannot_be_compared(swept: Path, tmp_path: Path, monkeypatch: pytes
         (("nowhere",), "nowhere: there is no such folder; as the name of a sweep in a cluster: "),
         ((swept, "--json", "--csv"), "--json and --csv exclude each other: leave one out"),
         ((swept, "--output", "x.bmp"), "--output x.bmp: must end with .png, .svg or .pdf"),
-        ((swept, "--output", tmp_path / "no" / "x.png"), "cannot be written: No such file or directory"),
     ):
         assert problem in refused("compare", *arguments)
+    result = rltrain("compare", swept, "--output", tmp_path / "no" / "x.png")
+    assert result.exit_code == 2
+    assert result.stderr.endswith("/x.png: cannot be written: No such file or directory\n")

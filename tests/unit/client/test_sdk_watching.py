@@ -33,7 +33,7 @@ def phases(client: RLTrainingClient, job: dict[str, Any]) -> Phases:
 
     def seen() -> list[str]:
         told: list[str] = []
-        client.wait("cartpole", on_status=lambda job: told.append(job.status.phase), timeout=20)
+        client.wait("cartpole", on_status=lambda job: told.append(job.status.phase), timeout=60)
         return told
 
     return seen
@@ -95,7 +95,7 @@ def test_a_watch_that_is_silent_or_over_is_made_again(
     if timing.watch < FAST.watch:
         api.second = 0.05
     api.after(3, api.finish)
-    assert RLTrainingClient(timing=timing).wait("cartpole", timeout=20).status.phase == "Succeeded"
+    assert RLTrainingClient(timing=timing).wait("cartpole", timeout=60).status.phase == "Succeeded"
 
 
 def test_quiet_connections_that_are_cut_do_not_end_the_wait(kubeconfig: Any, api: FakeApi, job: Any) -> None:
@@ -121,14 +121,14 @@ def test_a_server_that_takes_connections_and_never_answers_ends_the_wait(kubecon
 def test_a_cluster_that_stays_away_ends_the_wait(kubeconfig: Any, api: FakeApi, job: Any) -> None:
     api.after(1, lambda: (api.fail("GET", "rltrainingjobs", None, times=10**6), api.break_streams()))
     with pytest.raises(ClusterUnreachableError, match="does not answer"):
-        RLTrainingClient(timing=replace(FAST, patience=0.1)).wait("cartpole", timeout=20)
+        RLTrainingClient(timing=replace(FAST, patience=0.1)).wait("cartpole", timeout=60)
 
 
 def test_rights_that_are_taken_away_end_the_wait(client: RLTrainingClient, api: FakeApi, job: Any) -> None:
     fault = forbidden("watch", "rltrainingjobs")
     api.after(1, lambda: (api.fail("GET", "watch", fault, times=99), api.break_streams()))
     with pytest.raises(AccessDeniedError, match=r"ann may not watch rltrainingjobs in namespace default"):
-        client.wait("cartpole", timeout=20)
+        client.wait("cartpole", timeout=60)
 
 
 def test_a_job_that_fails(client: RLTrainingClient, api: FakeApi, job: Any) -> None:
@@ -153,7 +153,7 @@ def test_a_job_that_is_deleted_and_made_anew(
 
     api.after(1, again)
     with pytest.raises(JobDeletedError, match=r"was deleted while it was waited for; it was Pending"):
-        client.wait("cartpole", timeout=20)
+        client.wait("cartpole", timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_what_can_be_waited_for(
     """A phase that was judged by an older spec does not count."""
     api.put("rltrainingjobs", {**job, "metadata": {**job["metadata"], "generation": 2}, "status": status})
     if reached:
-        client.wait("cartpole", until, timeout=20)
+        client.wait("cartpole", until, timeout=60)
     else:
         with pytest.raises(WaitTimeoutError, match=r"^job cartpole is not .* after 0.1 s: it is"):
             client.wait("cartpole", until, timeout=0.1)
@@ -214,7 +214,7 @@ def test_watching_tells_what_has_become_of_each(
     running = lambda: api.status(phase="Running")  # noqa: E731
     steps = [lambda: add("second"), running, gap, lambda: add("third"), lambda: None]
     seen = []
-    for step, change in zip(steps, client.watch(timeout=20), strict=False):
+    for step, change in zip(steps, client.watch(timeout=60), strict=False):
         seen.append((change.type, change.job.metadata.name, change.job.status.phase))
         step()
     assert seen == [
@@ -239,7 +239,7 @@ def test_deleting_waits_for_the_pods(client: RLTrainingClient, api: FakeApi, job
     api.put("pods", pod)
     opened = api.streams
     api.after(opened + 1, lambda: api.remove("pods", "cartpole-learner-0"))
-    client.delete("cartpole", wait=True, timeout=20)
+    client.delete("cartpole", wait=True, timeout=60)
     assert api.streams == opened + 1
     with pytest.raises(JobNotFoundError):
         client.delete("cartpole", wait=True)

@@ -186,7 +186,7 @@ def test_lines_tell_of_phases_as_they_change_and_of_progress_now_and_then() -> N
 
 
 def test_a_run_that_failed_or_waits_tells_why_in_a_line() -> None:
-    failed = row_of("seed=0", snapshot("Failed", "the maze has no exit\nTraceback\n"))
+    failed = row_of("seed=0", snapshot("Failed", message="the maze has no exit\nTraceback\n"))
     assert (failed.phase, failed.why) == ("Failed", "the maze has no exit")
-    assert row_of("seed=0", snapshot("Pending", "no room for a pod")).why == "no room for a pod"
-    assert row_of("seed=0", snapshot("Running", "all pods are ready")).why == ""
+    assert row_of("seed=0", snapshot("Pending", message="no room for a pod")).why == "no room for a pod"
+    assert row_of("seed=0", snapshot("Running", message="all pods are ready")).why == ""

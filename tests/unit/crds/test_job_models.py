@@ -10,14 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from rltraining_api.algorithms import (
-    A2c,
-    A3c,
-    Aggregate,
-    Impala,
-    Ppo,
-    UserAlgorithm,
-)
+from rltraining_api.algorithms import A2c, A3c, Aggregate, DqnApex, Impala, Ppo, UserAlgorithm
 from rltraining_api.algorithms.gradients import A3cAggregate
 from rltraining_api.environment import Atari
 from rltraining_api.job import RLTrainingJob
@@ -148,6 +141,8 @@ def test_what_an_aggregate_may_be() -> None:
     assert A3c.model_validate({"aggregate": {"maxStaleness": 4}}).aggregate.count == 1
     assert A3c.model_validate({"nStep": 3}).gae_lambda == 1
     assert A2c.model_validate({"gaeLambda": 0.9}).n_step is None
+    least = {"batchSize": 512, "replay": {"minimum": 512, "capacity": 512}}
+    assert DqnApex.model_validate(least).replay.minimum == 512
 
 
 def test_a_users_algorithm_keeps_its_parameters_as_they_are() -> None:
