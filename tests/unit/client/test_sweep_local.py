@@ -139,7 +139,7 @@ cartpole: impala on CartPole-v1  2 of 4 runs over (1 failed), 1 running  00:05
 
 seed   PHASE         STEPS   RETURN    TIME   WHY
 0      Succeeded   412,160    480.0   00:12
-1      Failed          100        -   00:03   open [/tmp/x] failed open [/tmp/x] failed open [/tmp/x] fai…
+1      Failed          100        -   00:03   open [/tmp/x] failed open [/tmp/x] failed open [/t…
 2      Running       2,000     20.0   00:01
 3      Waiting           -        -       -"""
     )
