@@ -119,7 +119,7 @@ def test_user_code_beside_the_runs_manifest_is_found(
 
 def test_of_user_code_that_is_not_found_the_remedy_is_told(policy: Path, tmp_path: Path) -> None:
     copied(policy, tmp_path / "policy", "client_test_nowhere")
-    told = refused("evaluate", tmp_path, code=1)
+    told = refused("evaluate", tmp_path / "policy", code=1)
     assert "No module named 'client_test_nowhere': user code is found beside the manifest" in told
     assert "otherwise put it on PYTHONPATH" in told
 
