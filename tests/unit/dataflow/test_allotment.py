@@ -52,18 +52,6 @@ def test_the_total_is_exact_and_each_shard_gets_its_part_rounded_up_or_down(
         assert mass or not part, "a shard of mass 0 gave something"
 
 
-@given(
-    st.lists(st.floats(0, 1e12), min_size=1, max_size=6).filter(any),
-    st.integers(1, 4096),
-    st.floats(0, 0.999),
-)
-def test_masses_of_any_size_leave_nothing_over(masses: list[float], count: int, offset: float) -> None:
-    parts = allot(masses, count, offset)
-
-    assert sum(parts) == count
-    assert min(parts) >= 0
-
-
 @settings(max_examples=50)
 @given(MASSES, st.integers(1, 40))
 def test_the_expectation_over_all_offsets_is_exact(masses: list[int], count: int) -> None:

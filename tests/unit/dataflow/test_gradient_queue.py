@@ -7,7 +7,6 @@ import threading
 import pytest
 from gradient_senders import DEADLINE, NOW, Clock, Sender, names
 from rltraining_trainer.dataflow.gradients import GradientQueue
-from rltraining_trainer.dataflow.gradients.accounts import Place
 
 
 class Versions:
@@ -58,22 +57,6 @@ def test_a_gradient_is_answered_when_it_has_been_applied_and_not_before() -> Non
     assert counts(gradients) == (1, 1, 0, 0)
 
 
-def test_nothing_is_ready_without_gradients() -> None:
-    gradients = make_queue()
-    assert not gradients.is_ready(NOW)
-    assert gradients.take() == []
-
-
-def test_gradients_are_taken_in_the_order_in_which_they_came() -> None:
-    gradients = make_queue(count=2)
-    for name in "bca":
-        Sender(gradients, name).push()
-
-    assert names(gradients.take()) == ["b", "c"]
-    assert not gradients.is_ready(NOW)
-    assert names(gradients.take()) == ["a"]
-
-
 def test_the_first_of_those_that_wait_are_answered_at_once_and_those_that_move_up_after_the_update() -> None:
     gradients = make_queue(capacity=1)
     first, second, third = (Sender(gradients, name) for name in "abc")
@@ -100,42 +83,11 @@ def test_an_update_takes_count_gradients_or_after_the_deadline_fewer() -> None:
     assert gradients.is_ready(NOW)
     assert names(gradients.take()) == ["a"]
 
-    Sender(gradients, "b").push()
-    Sender(gradients, "c").push()
+    for name in "bca":
+        Sender(gradients, name, "second life").push()
     assert gradients.is_ready(NOW)
-
-
-def test_a_repeated_push_is_applied_once_and_answered_each_time() -> None:
-    gradients = make_queue()
-    sender = Sender(gradients, "a")
-    sender.push()
-    sender.repeat()
-
-    assert len(gradients.take()) == 1
-    gradients.release()
-    assert sender.answers == [True, True]
-    assert sender.repeat() == [True] * 3
+    assert names(gradients.take()) == ["b", "c"], "in the order in which they came"
     assert not gradients.is_ready(NOW)
-    assert counts(gradients) == (1, 1, 0, 0)
-
-
-def test_a_push_that_is_repeated_while_its_gradient_is_applied_waits_for_the_update() -> None:
-    """It would go on with the parameters that it has already."""
-    gradients = make_queue()
-    sender = Sender(gradients, "a")
-    sender.push()
-    gradients.take()
-
-    assert sender.repeat() == []
-    gradients.release()
-    assert sender.answers == [True, True]
-
-
-def test_a_new_incarnation_counts_anew() -> None:
-    gradients = make_queue()
-    Sender(gradients, "a", "first").push()
-    Sender(gradients, "a", "second").push()
-    assert counts(gradients) == (2, 0, 0, 2)
 
 
 @pytest.mark.parametrize(("version", "used"), [(7, True), (8, True), (6, False), (0, False)])
@@ -189,45 +141,6 @@ def test_whoever_sent_a_stale_gradient_is_answered_while_the_learner_waits_for_o
     assert not learner.is_alive()
 
 
-@pytest.mark.parametrize("repeated", [False, True])
-def test_a_gradient_of_another_life_of_the_learners_is_refused_also_when_it_is_repeated(
-    repeated: bool,
-) -> None:
-    gradients = make_queue()
-    sender = Sender(gradients, "a")
-    sender.push(Place("of old"))
-    if repeated:
-        sender.repeat()
-
-    assert sender.answers == [False] * (1 + repeated)
-    assert counts(gradients) == (1, 0, 1, 0)
-
-
-def test_nobody_is_answered_while_there_are_no_parameters() -> None:
-    gradients = make_queue()
-    waits, comes, joins = (Sender(gradients, name) for name in "abc")
-    waits.push()
-    gradients.restart("")
-    gradients.release()
-    comes.push(Place("x"))
-    joins.join()
-
-    assert (waits.answers, comes.answers, joins.joined) == ([], [], 0)
-    gradients.restart("y")
-    gradients.release()
-    assert (waits.answers, comes.answers, joins.joined) == ([False], [False], 1)
-    assert counts(gradients) == (2, 0, 2, 0)
-
-
-def test_a_gradient_of_no_parameters_is_refused_while_there_are_none() -> None:
-    gradients = make_queue()
-    gradients.restart("")
-    gradients.release()
-    assert Sender(gradients, "a").push(Place("")) == []
-    assert not gradients.is_ready(NOW)
-    assert counts(gradients) == (1, 0, 1, 0)
-
-
 def test_closing_drops_what_waits_and_answers_everybody() -> None:
     gradients = make_queue()
     waits, used, late = (Sender(gradients, name) for name in "abc")
@@ -244,14 +157,6 @@ def test_closing_drops_what_waits_and_answers_everybody() -> None:
     assert counts(gradients) == (3, 1, 2, 0)
 
 
-def test_closing_answers_also_those_who_wait_for_the_first_parameters() -> None:
-    gradients = GradientQueue(lambda: 1, DEADLINE, Versions())
-    sender = Sender(gradients, "a")
-    sender.join()
-    gradients.close()
-    assert sender.joined == 1
-
-
 def test_a_push_wakes_the_learner() -> None:
     gradients = make_queue()
     found: list[bool] = []
@@ -260,27 +165,6 @@ def test_a_push_wakes_the_learner() -> None:
     Sender(gradients, "a").push()
     learner.join(5)
     assert found == [True]
-
-
-def test_what_was_applied_since_the_checkpoint_that_all_went_back_to_is_dropped_by_that() -> None:
-    gradients = make_queue()
-    sender = Sender(gradients, "a")
-    for number in range(5):
-        sender.push()
-        gradients.take()
-        gradients.release()
-        if number == 1:
-            state = gradients.get_state()
-    sender.push()
-    gradients.restart("")
-    gradients.set_state(state)
-    assert counts(gradients) == (6, 2, 4, 0)
-    gradients.restart("y")
-    gradients.release()
-
-    assert sender.answers == [True] * 5 + [False]
-    assert sender.repeat()[-1] is False, "a push of before is not taken as a new one"
-    assert counts(gradients) == (6, 2, 4, 0)
 
 
 def test_a_learner_that_begins_at_a_checkpoint_knows_what_came_before() -> None:
@@ -299,13 +183,3 @@ def test_a_learner_that_begins_at_a_checkpoint_knows_what_came_before() -> None:
     assert counts(restored) == (2, 1, 1, 0)
     sender.push()
     assert counts(restored) == (3, 1, 1, 1)
-
-
-def test_a_checkpoint_before_the_update_does_not_know_what_was_taken_for_it() -> None:
-    gradients = make_queue()
-    Sender(gradients, "a").push()
-    assert len(gradients.take()) == 1
-
-    assert gradients.get_state()["applied"] == 0
-    gradients.release()
-    assert gradients.get_state()["applied"] == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gradient_senders import DEADLINE, NOW, Clock, InStep, Sender, names
+from gradient_senders import DEADLINE, NOW, Clock, InStep, Sender
 from rltraining_trainer.dataflow.gradients import GradientsInStep, Patience
 from rltraining_trainer.dataflow.gradients.accounts import Place
 
@@ -20,20 +20,6 @@ def test_an_update_takes_one_gradient_of_each_sampler_in_the_order_of_their_name
     assert world.update() == ["a", "b", "c"]
     assert world.gradients.place == ("x", 1, 0)
     assert world.gradients.counts() == (3, 3, 0, 0, 0)
-
-
-def test_nobody_is_answered_before_the_update() -> None:
-    world = InStep("ab")
-    world.push("ab")
-    assert world.ready
-    world.gradients.take()
-    newcomer = world.start("c")
-    newcomer.join()
-    assert world.answers("a") + world.answers("b") == []
-    assert newcomer.joined == 0, "it would get parameters of before the update"
-    world.gradients.release()
-    assert world.answers("a") == world.answers("b") == [True]
-    assert newcomer.joined == 1
 
 
 def test_after_the_deadline_an_update_goes_on_without_those_who_are_late() -> None:
@@ -111,15 +97,6 @@ def test_a_sampler_that_is_no_more_expected_is_not_waited_for() -> None:
     assert world.iterate("a") == 0.0
 
 
-def test_the_place_moves_through_the_exchanges_of_an_iteration() -> None:
-    world = InStep("a", EXCHANGES)
-    places = []
-    for _ in range(EXCHANGES + 1):
-        places.append(world.gradients.place[1:])
-        world.iterate("a")
-    assert places == [(0, 0), (0, 1), (0, 2), (1, 0)]
-
-
 def test_a_newcomer_waits_for_the_next_iteration_and_nobody_waits_for_it_until_then() -> None:
     world = InStep("ab", EXCHANGES)
     world.iterate("ab")
@@ -150,34 +127,18 @@ def test_who_comes_back_with_the_rollout_of_this_iteration_goes_on_with_it() -> 
     assert b.join(rollout=Place("another life")) == 2, "that one is over"
 
 
-def test_a_gradient_of_no_parameters_is_refused_while_there_are_none() -> None:
-    world = InStep("a")
-    world.gradients.restart("")
-    world.gradients.release()
-    assert world.senders["a"].push(Place("")) == []
-    assert not world.ready
-    assert world.gradients.counts() == (1, 0, 1, 0, 1)
-
-
-def test_whoever_is_late_with_one_exchange_takes_part_in_the_next() -> None:
-    world = InStep("ab", EXCHANGES)
-    late = world.gradients.place
-    world.iterate("a")
-    assert world.senders["b"].push(late) == [False]
-    world.push("ab")
-    assert world.update() == ["a", "b"]
-
-
 def test_whoever_comes_with_a_gradient_of_an_earlier_iteration_waits_for_the_next() -> None:
     world = InStep("ab", EXCHANGES)
     late = world.gradients.place
-    for _ in range(EXCHANGES + 1):
-        world.iterate("a")
-    assert world.senders["b"].push(late) == []
     world.iterate("a")
-    assert world.answers("b") == []
+    assert world.senders["b"].push(late) == [False], "of this iteration: it takes part in the next exchange"
+    for _ in range(EXCHANGES):
+        world.iterate("a")
+    assert world.senders["b"].push(late) == [False]
     world.iterate("a")
     assert world.answers("b") == [False]
+    world.iterate("a")
+    assert world.answers("b") == [False, False]
 
 
 def test_an_iteration_can_end_before_its_last_exchange() -> None:
@@ -219,59 +180,6 @@ def test_a_second_life_takes_the_place_of_the_first_within_an_update() -> None:
     world.gradients.release()
     assert (first.answers, second.answers) == ([False], [True])
     assert world.gradients.counts() == (3, 2, 1, 0, 0)
-
-
-def test_a_repeated_push_is_answered_each_time_and_applied_once() -> None:
-    world = InStep("a")
-    a = world.senders["a"]
-    a.push()
-    assert a.repeat() == []
-    assert len(world.gradients.take()) == 1
-    assert a.repeat() == [], "it is being applied"
-    world.gradients.release()
-    assert a.answers == [True] * 3
-    assert a.repeat() == [True] * 4
-    assert world.gradients.counts() == (1, 1, 0, 0, 0)
-
-
-def test_a_repeated_push_of_a_refused_gradient_is_told_that_it_was_refused() -> None:
-    """Its sampler counts its environment steps with the first gradient that was used."""
-    world = InStep("ab")
-    late = world.gradients.place
-    world.iterate("a")
-    b = world.senders["b"]
-    b.push(late)
-    assert b.repeat() == [False, False]
-    world.iterate("ab")
-    assert b.repeat() == [False, False, True, True]
-
-
-def test_holders_take_only_what_all_of_them_have() -> None:
-    world = InStep("abc")
-    world.push("abc")
-    everywhere = [source for source in world.gradients.sources() if source.sender != "b"]
-    assert names(world.gradients.take(everywhere)) == ["a", "c"]
-    world.gradients.release()
-    assert [world.answers(name) for name in "abc"] == [[True], [False], [True]]
-    assert world.gradients.counts() == (3, 2, 1, 0, 1)
-
-
-def test_nobody_is_answered_while_there_are_no_parameters() -> None:
-    world = InStep("ab", EXCHANGES)
-    world.push("a")
-    world.gradients.restart("")
-    world.gradients.release()
-    newcomer = world.start("c")
-    newcomer.join()
-    world.senders["b"].push(Place("x"))
-    assert (world.answers("a"), world.answers("b"), newcomer.joined) == ([], [], 0)
-    assert not world.ready
-
-    world.gradients.restart("y")
-    world.gradients.release()
-    assert (world.answers("a"), world.answers("b"), newcomer.joined) == ([False], [False], 1)
-    assert world.gradients.place == ("y", 0, 0)
-    assert world.gradients.counts()[:4] == (2, 0, 2, 0)
 
 
 def test_a_learner_without_parameters_sleeps_while_samplers_wait_for_them(

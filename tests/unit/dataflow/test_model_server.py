@@ -8,29 +8,17 @@ import torch
 from rltraining_trainer.dataflow import WANTS_NONE, ModelServer
 
 
-def test_nothing_is_handed_out_before_the_first_version() -> None:
-    assert ModelServer().newer_than(-1) == (0, None)
-
-
-def test_a_pull_at_the_current_version_moves_nothing() -> None:
+def test_parameters_go_out_only_to_who_has_others_and_wants_them() -> None:
     models = ModelServer()
+    assert models.newer_than(-1) == (0, None), "there are none yet"
     version = models.publish(torch.ones(10))
 
-    newest, parameters = models.newer_than(version - 1)
-    assert (newest, parameters is not None) == (1, True)
-    assert models.bytes_sent == 40
-    assert models.newer_than(version) == (1, None)
-    assert models.bytes_sent == 40
-    assert models.pulls == 2
-
-
-def test_a_sampler_ahead_of_a_restored_learner_gets_its_parameters() -> None:
-    models = ModelServer()
-    models.publish(torch.ones(1))
-
-    version, parameters = models.newer_than(99)
-    assert version == 1
-    assert parameters is not None
+    for other in (version - 1, version + 99):  # the latter of a learner that was restored meanwhile
+        newest, parameters = models.newer_than(other)
+        assert (newest, parameters is not None) == (1, True)
+    assert models.newer_than(version) == models.newer_than(WANTS_NONE) == (1, None)
+    assert models.bytes_sent == 80
+    assert models.pulls == 5
 
 
 def test_what_was_handed_out_never_changes() -> None:
@@ -49,17 +37,20 @@ def test_what_was_handed_out_never_changes() -> None:
     assert not first.requires_grad
 
 
-def test_versions_go_on_after_a_restore() -> None:
-    models = ModelServer()
+def test_versions_continue_after_a_restore() -> None:
+    """Otherwise a sampler would hold other parameters under the version that is current again."""
+    models, restored = ModelServer(), ModelServer()
     for _ in range(3):
         models.publish(torch.ones(1))
     models.newer_than(0)
-    restored = ModelServer()
-    restored.set_state(models.get_state())
+    state = models.get_state()
+    restored.set_state(state)
+    models.publish(torch.ones(1))
+    models.set_state(state)
 
     assert restored.newer_than(0) == (3, None)
-    assert restored.publish(torch.ones(1)) == 4
     assert restored.bytes_sent == models.bytes_sent
+    assert (restored.publish(torch.ones(1)), models.publish(torch.ones(1))) == (4, 5)
 
 
 def test_readers_never_see_a_torn_or_an_older_version() -> None:
@@ -89,23 +80,3 @@ def test_readers_never_see_a_torn_or_an_older_version() -> None:
         reader.join()
 
     assert not faults
-
-
-def test_who_wants_no_parameters_only_hears_their_version() -> None:
-    server = ModelServer()
-    server.publish(torch.zeros(3))
-
-    assert server.newer_than(WANTS_NONE) == (1, None)
-    assert server.bytes_sent == 0
-
-
-def test_versions_go_on_where_a_running_learner_goes_back_to_a_checkpoint() -> None:
-    """Otherwise a sampler would hold other parameters under the version that is current again."""
-    models = ModelServer()
-    models.publish(torch.zeros(1))
-    checkpoint = models.get_state()
-    models.publish(torch.ones(1))
-    models.set_state(checkpoint)
-
-    assert models.publish(torch.zeros(1)) == 3
-    assert models.newer_than(2)[1] is not None

@@ -107,6 +107,9 @@ class AnyOrder(RuleBasedStateMachine):
     def restart_learner(self) -> None:
         self.world.replay.close()
         self.world.replay.check_valid()
+        stats = self.world.replay.stats()
+        assert (stats.shards, stats.outstanding) == (0, sum(map(len, self.batches)))
+        assert self.world.replay.next_batch(0.0) is None
         self.world.replay = self.world.learner()
         self.world.replay.set_state(self.saved)
         self.batches = []
@@ -120,6 +123,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert stats.outstanding >= sum(map(len, self.batches))
         assert stats.size == sum(stats.sizes.values())
         assert stats.applied <= sum(shard.counts.applied for shard in self.lives)
+        assert stats.stale <= sum(shard.counts.stale for shard in self.lives)
         assert stats.inserted <= sum(
             shard.counts.inserted - shard.describe()["resumed"][0] for shard in self.lives
         )

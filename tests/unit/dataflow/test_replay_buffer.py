@@ -156,60 +156,10 @@ def test_draws_follow_the_powered_priorities(exponent: float) -> None:
     np.testing.assert_allclose(np.bincount(drawn, minlength=8) / 50_000, expected, rtol=1e-2)
 
 
-def test_uniform_draws_are_all_alike_whatever_the_priorities() -> None:
+def test_uniform_draws_need_no_priorities() -> None:
     buffer = buffer_of(*[0.0, 1, 1e6] * 4, kind="Uniform")
-    drawn = torch.cat([buffer.sample(500).items["value"] for _ in range(100)])
-    np.testing.assert_allclose(np.bincount(drawn)[4:] / 50_000, 1 / 8, rtol=1e-2)
     assert (buffer.mass, buffer.smallest) == (8, 1)
     assert buffer.sample(3).probabilities.tolist() == [1 / 8] * 3
-
-
-def test_an_item_of_priority_0_is_never_drawn() -> None:
-    for exponent in (0.0, 0.6):
-        buffer = buffer_of(0, 3, 0, 0, 1e-6, 0, exponent=exponent)
-        assert set(buffer.sample(10_000).items["value"].tolist()) <= {1, 4}
-        buffer.update(torch.tensor([1]), torch.tensor([1]), torch.zeros(1))
-        assert set(buffer.sample(10_000).items["value"].tolist()) == {4}
-        buffer.update(torch.tensor([4]), torch.tensor([4]), torch.zeros(1))
-        with pytest.raises(ValueError, match="6 items with a mass of 0"):
-            buffer.sample(1)
-
-
-def test_each_part_of_the_mass_gives_one_item() -> None:
-    buffer = buffer_of(*[1.0] * 8)
-    for _ in range(20):
-        assert buffer.sample(8).items["value"].tolist() == list(range(8))
-
-
-def test_an_update_with_an_old_version_changes_nothing() -> None:
-    buffer = buffer_of(1, 2, 3, capacity=3)
-    old = buffer.sample(12)
-    add(buffer, 4.0)  # evicts version 0
-    before = buffer.get_state()["distribution"]["priorities"].tolist()
-    kept = int((old.versions > 0).sum())
-    assert buffer.update(
-        old.slots, old.versions, torch.where(old.versions > 0, old.versions + 1.0, 99.0)
-    ) == (
-        kept,
-        12 - kept,
-    )
-    buffer.check_valid()
-    assert buffer.get_state()["distribution"]["priorities"].tolist() == before
-    assert kept < 12
-
-
-def test_versions_grow_through_clear_and_restoring() -> None:
-    buffer = buffer_of(1, 1, 1, 1, 1, capacity=3)
-    before = buffer.sample(3)
-    buffer.clear()
-    assert (buffer.size, buffer.mass, buffer.smallest) == (0, 0, math.inf)
-    assert buffer.update(before.slots, before.versions, torch.ones(3)) == (0, 3)
-    add(buffer, 1.0)
-    assert buffer.sample(1).versions.tolist() == [5]
-    restored = buffer_of(capacity=3)
-    restored.set_state(buffer.get_state())
-    add(restored, 1.0)
-    assert sorted(restored.sample(2).versions.tolist()) == [5, 6]
 
 
 def test_a_state_older_than_the_buffer_is_refused() -> None:
@@ -235,28 +185,6 @@ def test_a_state_is_a_copy_and_can_get_another_exponent() -> None:
     other = buffer_of(exponent=0.5)
     other.set_state(state)
     assert (other.size, other.mass, other.smallest) == (2, 5, 2)
-
-
-def test_what_is_evicted_in_the_call_that_adds_it_is_counted() -> None:
-    buffer = buffer_of(*range(1, 21), capacity=6)
-    assert buffer.counts[:2] == (20, 14)
-    assert sorted(set(buffer.sample(200).items["value"].tolist())) == list(range(14, 20))
-
-
-def test_nothing_is_added_by_nothing() -> None:
-    buffer = buffer_of()
-    assert buffer.counts == (0, 0, 0, 0, 0)
-    with pytest.raises(ValueError, match="nothing can be drawn: 0 items"):
-        buffer.sample(1)
-
-
-def test_of_several_priorities_for_one_item_the_last_one_holds() -> None:
-    buffer = buffer_of(1, 1)
-    assert buffer.update(torch.tensor([1, 0, 1]), torch.tensor([1, 0, 1]), torch.tensor([5.0, 2.0, 7.0])) == (
-        3,
-        0,
-    )
-    assert buffer.get_state()["distribution"]["priorities"].tolist() == [2, 7]
 
 
 @pytest.mark.parametrize(

@@ -61,18 +61,6 @@ def test_priorities_that_come_along_count_for_the_draw() -> None:
     assert (answer["mass"], answer["updated"], answer["smallest"]) == (4.0, [8, 0], 4.0)
 
 
-def test_an_update_for_an_evicted_item_is_stale() -> None:
-    shard = make(capacity=4, size=4)
-    shard.add(items(1), torch.ones(1))
-    answer: Any = shard.update(
-        "learner", {"update": torch.tensor([[0.0, 1], [0, 1], [9, 4]], dtype=torch.float64)}
-    )
-
-    assert answer["updated"] == [1, 1]
-    assert answer["counts"] == [5, 1, 0, 1, 1]
-    assert answer["mass"] == 5.0
-
-
 def test_an_empty_shard_answers_with_nothing() -> None:
     for shard in (make(), make(size=1)):
         shard.update("learner", {"update": torch.zeros(3, 1, dtype=torch.float64)})  # a priority of 0

@@ -120,14 +120,6 @@ def test_at_no_point_does_rounding_give_an_empty_leaf(kernel, leaves: list, some
 
 
 @ENGINES
-def test_of_several_values_for_one_slot_the_last_one_holds(kernel) -> None:
-    tree = SumTree(5, kernel)
-    tree.set(np.array([3, 0, 3, 3]), np.array([9.0, 1.0, 8.0, 2.0]))
-    tree.check_valid()
-    assert tree.leaves.tolist() == [1, 0, 0, 2, 0]
-
-
-@ENGINES
 @pytest.mark.parametrize("slot", [-1, 5, 2**40])
 def test_a_slot_that_there_is_not_changes_nothing(kernel, slot: int) -> None:
     tree = tree_of([1, 2, 3, 4, 5], kernel)

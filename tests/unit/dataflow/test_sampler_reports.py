@@ -67,26 +67,21 @@ def test_counts_are_of_a_samplers_life_and_news_is_what_was_added(world: World) 
     assert world.reports.take() == []
 
 
-def test_a_report_that_comes_again_is_not_counted_again(world: World) -> None:
-    world.report()
-    world.report()
-
-    assert world.steps() == 10
-
-
-def test_what_a_lost_report_said_comes_with_the_next(world: World) -> None:
-    world.report()
-    world.report(sequence=3, steps=40)
-
-    assert world.steps() == 40
-
-
-def test_a_sampler_that_is_restarted_begins_at_nothing_and_others_are_others(world: World) -> None:
-    world.report(steps=10)
-    world.report(incarnation="b", steps=4)
+@pytest.mark.parametrize(
+    ("reports", "steps"),
+    [
+        ([("a", 1, 10), ("a", 1, 10)], 10),
+        ([("a", 1, 10), ("a", 3, 40)], 40),
+        ([("a", 1, 10), ("b", 1, 4)], 14),
+    ],
+    ids=["the answer was lost", "a report was lost", "the sampler was restarted"],
+)
+def test_steps_are_counted_once(world: World, reports: list[tuple[str, int, int]], steps: int) -> None:
+    for incarnation, sequence, count in reports:
+        world.report(incarnation=incarnation, sequence=sequence, steps=count)
     world.report("sampler-1", steps=100)
 
-    assert world.steps() == 114
+    assert world.steps() == steps + 100
 
 
 def test_a_restarted_learner_hears_what_was_done_since_its_checkpoint(world: World) -> None:
@@ -128,18 +123,15 @@ def test_the_answer_brings_newer_parameters_and_how_many_samplers_there_are(worl
     assert world.report(sequence=2, version=1)["parameters"] is None
 
 
-def test_lag_is_how_much_newer_the_newest_parameters_are(world: World) -> None:
+@pytest.mark.parametrize(("version", "lag"), [(0, 2), (2, 0), (WANTS_NONE, None)])
+def test_lag_is_by_how_many_versions_the_parameters_are_old(
+    world: World, version: int, lag: int | None
+) -> None:
+    """Pods that only keep a shard, and learners beyond the first, have no parameters."""
     world.models.publish(torch.zeros(3))
-    world.report(version=0)
+    world.report(version=version)
 
-    assert world.reports.take()[0].lag == 2
-
-
-def test_who_has_no_parameters_has_no_lag(world: World) -> None:
-    """Pods that only keep a shard, and learners beyond the first."""
-    world.report(version=WANTS_NONE)
-
-    assert world.reports.take()[0].lag is None
+    assert world.reports.take()[0].lag == lag
 
 
 def test_news_that_the_learner_has_not_taken_yet_is_in_its_checkpoint(world: World) -> None:
@@ -151,18 +143,12 @@ def test_news_that_the_learner_has_not_taken_yet_is_in_its_checkpoint(world: Wor
     assert restarted.steps() == 12
 
 
-def test_a_shard_is_announced(world: World) -> None:
-    world.report(shard={"counts": [5]})
+def test_a_shard_is_announced_and_once_that_it_worked_for_another_learner(world: World) -> None:
+    world.report(sequence=7, shard={"counts": [5]})
+    world.report(sequence=8, shard={"counts": [6]})
     world.report("sampler-1", shard=None)
 
-    assert world.shards == [("sampler-0", {"counts": [5]}, False)]
-
-
-def test_a_shard_that_worked_for_another_learner_is_announced_as_such_once(world: World) -> None:
-    world.report(sequence=7)
-    world.report(sequence=8)
-
-    assert [lived for _, _, lived in world.shards] == [True, False]
+    assert world.shards == [("sampler-0", {"counts": [5]}, True), ("sampler-0", {"counts": [6]}, False)]
 
 
 def test_whoever_may_not_insert_waits_until_it_may(world: World) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from rltraining_trainer.dataflow import ModelServer, Source, Trajectory, TrajectoryQueue, TrajectoryServer
 from rltraining_trainer.transport import Parked
 
@@ -17,22 +14,13 @@ class Answer:
     """What the endpoint would send back."""
 
     def __init__(self, parked: Parked) -> None:
-        self._arrived = threading.Event()
-        self.content: dict[str, Any] = {}
-        parked.attach(self._take)
+        self.contents: list[dict[str, Any]] = []
+        parked.attach(lambda answer: self.contents.append(answer[1]))
 
-    def given(self) -> bool:
-        return self._arrived.is_set()
-
-    def wait(self) -> dict[str, Any]:
-        assert self._arrived.wait(10), "no answer"
-        return self.content
-
-    def _take(self, answer: Any) -> None:
-        assert not self._arrived.is_set(), "answered twice"
-        status, self.content = answer
-        assert status == "ok"
-        self._arrived.set()
+    @property
+    def content(self) -> dict[str, Any]:
+        (content,) = self.contents
+        return content
 
 
 class Learner:
@@ -42,12 +30,15 @@ class Learner:
         self.server = TrajectoryServer(self.queue, self.models)
         self.models.publish(torch.full((4,), 1.0))
 
-    def push(
-        self, sequence: int, version: int = 1, sender: str = "sampler-0", incarnation: str = "a"
-    ) -> Answer:
+    def push(self, sequence: int, version: int = 1) -> Answer:
         unroll = {"reward": torch.full((2, 1), float(sequence))}
-        payload = {"incarnation": incarnation, "sequence": sequence, "version": version, "unroll": unroll}
-        return Answer(self.server.push(sender, payload))
+        payload = {"incarnation": "a", "sequence": sequence, "version": version, "unroll": unroll}
+        return Answer(self.server.push("sampler-0", payload))
+
+    def pull(self, version: int) -> dict[str, Any]:
+        answer = self.server.pull("sampler-0", {"version": version})
+        assert isinstance(answer, dict)
+        return answer
 
 
 def test_an_unroll_arrives_with_its_source_and_version() -> None:
@@ -64,8 +55,8 @@ def test_an_unroll_arrives_with_its_source_and_version() -> None:
 def test_parameters_come_only_when_they_are_new() -> None:
     learner = Learner(capacity=2)
 
-    assert learner.push(1, version=1).wait() == {"version": 1, "parameters": None, "done": False}
-    answer = learner.push(2, version=0).wait()
+    assert learner.push(1, version=1).content == {"version": 1, "parameters": None, "done": False}
+    answer = learner.push(2, version=0).content
     assert answer["version"] == 1
     assert answer["parameters"].tolist() == [1.0] * 4
 
@@ -74,42 +65,33 @@ def test_a_parked_answer_brings_the_parameters_of_the_moment_it_is_given() -> No
     learner = Learner(capacity=1)
     learner.push(1)
     parked = learner.push(2, version=1)
-    assert not parked.given()
+    assert not parked.contents
 
     learner.models.publish(torch.full((4,), 2.0))
     learner.queue.get(0)
 
-    assert parked.wait()["version"] == 2
-    assert parked.wait()["parameters"].tolist() == [2.0] * 4
+    assert parked.content["version"] == 2
+    assert parked.content["parameters"].tolist() == [2.0] * 4
 
 
 def test_a_pull_pushes_nothing() -> None:
     learner = Learner()
 
-    assert learner.server.pull("sampler-0", {"version": 1}) == {
-        "version": 1,
-        "parameters": None,
-        "done": False,
-    }
-    answer = learner.server.pull("sampler-0", {"version": 99})
-    assert isinstance(answer, dict)
-    assert answer["parameters"] is not None
+    assert learner.pull(version=1) == {"version": 1, "parameters": None, "done": False}
+    assert learner.pull(version=99)["parameters"] is not None
     assert learner.queue.pushed == 0
 
 
-def test_finish_says_done_to_everybody_at_once() -> None:
+def test_the_end_of_the_run_answers_everybody_at_once() -> None:
     learner = Learner(capacity=1)
     learner.push(1)
     parked = learner.push(2)
     learner.server.finish()
 
-    assert parked.wait()["done"]
-    assert learner.push(3).wait()["done"]
-    answer = learner.server.pull("sampler-0", {"version": 1})
-    assert isinstance(answer, dict)
-    assert answer["done"]
-    learner.queue.check_valid()
-    assert (learner.queue.pushed, learner.queue.dropped) == (3, 3)
+    assert parked.content["done"]
+    assert learner.push(3).content["done"]
+    assert learner.pull(version=1)["done"]
+    assert learner.queue.counts() == (3, 0, 3, 0)
 
 
 GOOD = {"incarnation": "a", "sequence": 1, "version": 0, "unroll": {}}
@@ -131,57 +113,3 @@ def test_what_is_no_push_is_refused_by_field(payload: Any, field: str) -> None:
     with pytest.raises(TypeError, match=f"the field {field} must be a"):
         learner.server.push("sampler-0", payload)
     assert learner.queue.pushed == 0
-
-
-@settings(max_examples=15)
-@given(
-    capacity=st.integers(0, 3),
-    plans=st.lists(
-        st.lists(st.sampled_from(["push", "repeat", "die"]), min_size=1, max_size=12), min_size=1, max_size=4
-    ),
-    finish_after=st.integers(0, 20),
-)
-def test_threads_in_any_order_lose_and_double_nothing(
-    capacity: int, plans: list[list[str]], finish_after: int
-) -> None:
-    learner = Learner(capacity)
-    sent: list[Source] = []
-
-    def sample(name: str, plan: list[str]) -> None:
-        incarnation, sequence = 0, 0
-        for step in plan:
-            if step == "die":  # killed with a push under way; back as a new incarnation
-                learner.push(sequence + 1, sender=name, incarnation=str(incarnation))
-                sent.append(Source(name, str(incarnation), sequence + 1))
-                incarnation, sequence = incarnation + 1, 0
-                continue
-            sequence += 1
-            answers = [
-                learner.push(sequence, sender=name, incarnation=str(incarnation))
-                for _ in range(2 if step == "repeat" else 1)
-            ]
-            sent.append(Source(name, str(incarnation), sequence))
-            for answer in answers:
-                answer.wait()
-
-    samplers = [
-        threading.Thread(target=sample, args=(f"sampler-{index}", plan)) for index, plan in enumerate(plans)
-    ]
-    for sampler in samplers:
-        sampler.start()
-    used: list[Source] = []
-    while len(used) < finish_after and any(sampler.is_alive() for sampler in samplers):
-        trajectory = learner.queue.get(0.01)
-        learner.queue.check_valid()
-        if trajectory is not None:
-            used.append(trajectory.source)
-    learner.server.finish()
-    for sampler in samplers:
-        sampler.join(10)
-        assert not sampler.is_alive()
-
-    learner.queue.check_valid()
-    assert learner.queue.pushed == len(sent)
-    assert learner.queue.used == len(used)
-    assert len(set(used)) == len(used)
-    assert set(used) <= set(sent)
