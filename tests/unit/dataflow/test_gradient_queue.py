@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 from gradient_senders import DEADLINE, NOW, Clock, Sender, names
 from rltraining_trainer.dataflow.gradients import GradientQueue
 
 
-class Versions:
-    """Of the parameters."""
-
-    newest = 0
-
-    def __call__(self) -> int:
-        return self.newest
-
-
 def make_queue(
-    count: int = 1,
-    capacity: int = 0,
-    max_staleness: int | None = None,
-    version: Versions | None = None,
-    clock: Clock | None = None,
+    count: int = 1, version: Callable[[], int] = lambda: 0, clock: Clock | None = None, **options: int
 ) -> GradientQueue:
     """With an epoch, so that it hands out parameters."""
-    gradients = GradientQueue(
-        lambda: count,
-        DEADLINE,
-        version or Versions(),
-        capacity=capacity,
-        max_staleness=max_staleness,
-        clock=clock or Clock(),
-    )
+    gradients = GradientQueue(lambda: count, DEADLINE, version, clock=clock or Clock(), **options)
     gradients.restart("x")
     gradients.release()
     return gradients
@@ -92,9 +73,7 @@ def test_an_update_takes_count_gradients_or_after_the_deadline_fewer() -> None:
 
 @pytest.mark.parametrize(("version", "used"), [(7, True), (8, True), (6, False), (0, False)])
 def test_a_gradient_older_by_more_versions_than_allowed_is_refused(version: int, used: bool) -> None:
-    versions = Versions()
-    versions.newest = 9
-    gradients = make_queue(max_staleness=2, version=versions)
+    gradients = make_queue(max_staleness=2, version=lambda: 9)
     sender = Sender(gradients, "a")
     sender.push(version=version)
 
@@ -106,11 +85,11 @@ def test_a_gradient_older_by_more_versions_than_allowed_is_refused(version: int,
 
 
 def test_a_stale_gradient_is_not_one_of_the_count_that_makes_an_update() -> None:
-    versions = Versions()
-    gradients = make_queue(count=2, max_staleness=0, version=versions)
+    versions = [0]
+    gradients = make_queue(count=2, max_staleness=0, version=lambda: versions[-1])
     stale, fresh = Sender(gradients, "a"), Sender(gradients, "b")
     stale.push(version=0)
-    versions.newest = 1
+    versions.append(1)
     fresh.push(version=1)
 
     assert not gradients.is_ready(NOW), "only one of the two is of use"
@@ -123,10 +102,10 @@ def test_a_stale_gradient_is_not_one_of_the_count_that_makes_an_update() -> None
 
 
 def test_whoever_sent_a_stale_gradient_is_answered_while_the_learner_waits_for_others() -> None:
-    versions = Versions()
+    versions = [0]
     clock = Clock()
-    gradients = make_queue(max_staleness=0, version=versions, clock=clock)
-    versions.newest = 1
+    gradients = make_queue(max_staleness=0, version=lambda: versions[-1], clock=clock)
+    versions.append(1)
     answered = threading.Event()
     sender = Sender(gradients, "a")
     sender.push(version=0)
@@ -135,9 +114,9 @@ def test_whoever_sent_a_stale_gradient_is_answered_while_the_learner_waits_for_o
     learner = threading.Thread(target=gradients.is_ready, args=[3600.0])
     learner.start()
 
-    assert answered.wait(5), "it hears of it when the learner has stopped waiting, in an hour"
+    assert answered.wait(30), "it hears of it when the learner has stopped waiting, in an hour"
     gradients.close()
-    learner.join(5)
+    learner.join(30)
     assert not learner.is_alive()
 
 
@@ -163,7 +142,7 @@ def test_a_push_wakes_the_learner() -> None:
     learner = threading.Thread(target=lambda: found.append(gradients.is_ready(3600.0)))
     learner.start()
     Sender(gradients, "a").push()
-    learner.join(5)
+    learner.join(30)
     assert found == [True]
 
 

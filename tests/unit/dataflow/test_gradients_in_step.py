@@ -11,32 +11,25 @@ from rltraining_trainer.dataflow.gradients.accounts import Place
 EXCHANGES = 3
 
 
-def test_an_update_takes_one_gradient_of_each_sampler_in_the_order_of_their_names() -> None:
+def test_an_update_waits_for_all_or_for_the_deadline_after_the_first() -> None:
     world = InStep()
+    world.clock.now += 100 * DEADLINE
     world.push("cb")
-    assert not world.ready
-    world.push("a")
-    assert world.ready
-    assert world.update() == ["a", "b", "c"]
-    assert world.gradients.place == ("x", 1, 0)
-    assert world.gradients.counts() == (3, 3, 0, 0, 0)
-
-
-def test_after_the_deadline_an_update_goes_on_without_those_who_are_late() -> None:
-    world = InStep()
-    world.push("ab")
     world.clock.now += DEADLINE - 0.01
     assert not world.ready
     world.clock.now += 0.01
     assert world.ready
-    assert world.update() == ["a", "b"]
+    assert world.update() == ["b", "c"]
+    world.push("cb")
+    world.update()
 
-
-def test_a_deadline_begins_with_the_first_gradient() -> None:
-    world = InStep()
-    world.clock.now += 100 * DEADLINE
-    world.push("a")
+    world.push("cb")
     assert not world.ready
+    world.push("a")
+    assert world.ready
+    assert world.update() == ["a", "b", "c"], "in the order of their names"
+    assert world.gradients.place == ("x", 3, 0)
+    assert world.gradients.counts() == (7, 7, 0, 0, 0)
 
 
 def test_a_late_gradient_is_refused_and_its_sender_goes_on_with_the_others() -> None:
@@ -248,13 +241,18 @@ def test_closing_answers_everybody(place: int) -> None:
 
 
 class TestAllSamplersAreGone:
-    def test_a_newcomer_begins_the_next_iteration_when_nobody_else_is_in_this_one(self) -> None:
+    @pytest.mark.parametrize("sent", [False, True])
+    def test_a_newcomer_begins_the_next_iteration_after_what_the_others_have_sent(self, sent: bool) -> None:
         """The only sampler was started anew in the middle of an iteration."""
         world = InStep("a", EXCHANGES)
         world.iterate("a")
+        world.push("a" * sent)
         newcomer = world.start("a", "second life")
         assert newcomer.join() == 0
-        assert not world.ready
+        assert world.ready == sent
+        if sent:
+            assert world.update() == ["a"]
+            assert not world.ready
         assert newcomer.joined == 1
         assert world.gradients.place == ("x", 1, 0)
 
@@ -267,17 +265,6 @@ class TestAllSamplersAreGone:
         assert not world.ready
         assert newcomer.joined == 0
         world.clock.now += DEADLINE
-        assert not world.ready
-        assert newcomer.joined == 1
-
-    def test_what_the_dead_have_sent_is_applied_first(self) -> None:
-        world = InStep("a", EXCHANGES)
-        world.iterate("a")
-        world.push("a")
-        newcomer = world.start("a", "second life")
-        newcomer.join()
-        assert world.ready
-        assert world.update() == ["a"]
         assert not world.ready
         assert newcomer.joined == 1
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.wrappers import FrameStackObservation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rltraining_trainer.dataflow.replay import Column, ReplayBuffer
@@ -18,43 +16,19 @@ from torch import Tensor
 from tests.unit.dataflow.naive_replay import NaiveReplay, random_items
 
 
-class Screens(gymnasium.Env):
-    """Random frames of ``kinds`` sorts, in episodes of ``length`` steps."""
-
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(
-        self, seed: int, length: int, kinds: int, shape: tuple[int, ...], dtype: Any = np.uint8
-    ) -> None:
-        self.observation_space = gymnasium.spaces.Box(0, 255, shape, dtype)
-        self._random, self._length, self._kinds, self._steps = np.random.default_rng(seed), length, kinds, 0
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
-        self._steps = 0
-        return self._frame(), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        self._steps += 1
-        return self._frame(), 0.0, self._steps == self._length, False, {}
-
-    def _frame(self) -> np.ndarray:
-        space = self.observation_space
-        sort = np.random.default_rng(int(self._random.integers(self._kinds)))
-        return sort.integers(0, 256, space.shape).astype(space.dtype)
-
-
 def transitions(
-    environment: gymnasium.Env, episodes: int, n_step: int
+    random: np.random.Generator, form: tuple, kinds: int, stack: int, length: int, n_step: int, episodes: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(observation, next observation) of each step, n steps later or at the end of the episode."""
+    """(observation, next observation) of each step, n steps later or at the end of the episode, as FrameStackObservation
+    makes them: the first stacks repeat the reset's frame. There are ``kinds`` different frames."""
+    shape, dtype = form
     found = []
     for _ in range(episodes):
-        seen, done = [environment.reset()[0]], False
-        while not done:
-            observation, _, done, _, _ = environment.step(0)
-            seen.append(observation)
-        last = len(seen) - 1
-        found += [(seen[t], seen[min(t + n_step, last)]) for t in range(last)]
+        sorts = [np.random.default_rng(sort) for sort in random.integers(kinds, size=length + 1)]
+        frames = [sort.integers(0, 256, shape).astype(dtype) for sort in sorts]
+        frames = [frames[0]] * (stack - 1) + frames
+        seen = [np.stack(frames[t : t + stack]) for t in range(length + 1)]
+        found += [(seen[t], seen[min(t + n_step, length)]) for t in range(length)]
     return found
 
 
@@ -125,11 +99,9 @@ def test_streams_of_stacks_are_those_of_a_buffer_that_keeps_them_whole(
     seed: int,
 ) -> None:
     shape, dtype = form
+    random = np.random.default_rng(seed)
     streams = [
-        transitions(
-            FrameStackObservation(Screens(100 * seed + i, length + i, kinds, shape, dtype), stack), 3, n_step
-        )
-        for i in range(environments)
+        transitions(random, form, kinds, stack, length + i, n_step, episodes=3) for i in range(environments)
     ]
     columns = columns_of((stack, *shape), torch.from_numpy(np.empty(0, dtype)).dtype)
     buffer = ReplayBuffer(
@@ -141,10 +113,8 @@ def test_streams_of_stacks_are_those_of_a_buffer_that_keeps_them_whole(
 def test_memory_is_about_one_frame_a_transition() -> None:
     """Two environments, episodes of 20 steps, added a vector step at a time: each call knows the frames of those before."""
     capacity, length, episodes = 80, 20, 4
-    streams = [
-        transitions(FrameStackObservation(Screens(i, length, 10**9, (9, 9)), 4), episodes, 3)
-        for i in range(2)
-    ]
+    random = np.random.default_rng(0)
+    streams = [transitions(random, ((9, 9), np.uint8), 10**9, 4, length, 3, episodes) for _ in range(2)]
     columns = columns_of((4, 9, 9), torch.uint8)
     buffer = ReplayBuffer(capacity, columns, kind="Uniform", priority_exponent=0, frame_stack=4, seed=0)
     naive = NaiveReplay(capacity, None)

@@ -138,20 +138,6 @@ def test_a_shard_that_dies_takes_no_room_with_it() -> None:
     run(world, "ab", 50, wish=5, updates=1)
 
 
-def test_when_all_is_lost_it_is_filled_again() -> None:
-    world = paced(0.5)
-    world.start("a")
-    run(world, "a", 100, wish=20, updates=2)
-    world.start("a")
-    assert not world.replay.ready()
-    for _ in range(10):
-        write(world, "a", 20)
-    assert world.replay.ready()
-    for _ in range(20):  # what it filled anew is an advance, which the learner makes up for
-        learn(world)
-    run(world, "a", 100, wish=20, updates=2)
-
-
 def test_a_learner_that_begins_anew_owes_no_draws_for_what_was_inserted_before_it() -> None:
     world = paced(1.0)  # bound: 32
     world.start("a")

@@ -10,17 +10,12 @@ from rltraining_trainer.dataflow import ModelServer, Source, Trajectory, Traject
 from rltraining_trainer.transport import Parked
 
 
-class Answer:
-    """What the endpoint would send back."""
+class Answer(list[Any]):
+    """What the endpoint sends back: once, now or later."""
 
     def __init__(self, parked: Parked) -> None:
-        self.contents: list[dict[str, Any]] = []
-        parked.attach(lambda answer: self.contents.append(answer[1]))
-
-    @property
-    def content(self) -> dict[str, Any]:
-        (content,) = self.contents
-        return content
+        super().__init__()
+        parked.attach(lambda answer: self.append(answer[1]))
 
 
 class Learner:
@@ -55,8 +50,8 @@ def test_an_unroll_arrives_with_its_source_and_version() -> None:
 def test_parameters_come_only_when_they_are_new() -> None:
     learner = Learner(capacity=2)
 
-    assert learner.push(1, version=1).content == {"version": 1, "parameters": None, "done": False}
-    answer = learner.push(2, version=0).content
+    assert learner.push(1, version=1)[0] == {"version": 1, "parameters": None, "done": False}
+    answer = learner.push(2, version=0)[0]
     assert answer["version"] == 1
     assert answer["parameters"].tolist() == [1.0] * 4
 
@@ -65,13 +60,13 @@ def test_a_parked_answer_brings_the_parameters_of_the_moment_it_is_given() -> No
     learner = Learner(capacity=1)
     learner.push(1)
     parked = learner.push(2, version=1)
-    assert not parked.contents
+    assert not parked
 
     learner.models.publish(torch.full((4,), 2.0))
     learner.queue.get(0)
 
-    assert parked.content["version"] == 2
-    assert parked.content["parameters"].tolist() == [2.0] * 4
+    assert parked[0]["version"] == 2
+    assert parked[0]["parameters"].tolist() == [2.0] * 4
 
 
 def test_a_pull_pushes_nothing() -> None:
@@ -88,8 +83,8 @@ def test_the_end_of_the_run_answers_everybody_at_once() -> None:
     parked = learner.push(2)
     learner.server.finish()
 
-    assert parked.content["done"]
-    assert learner.push(3).content["done"]
+    assert parked[0]["done"]
+    assert learner.push(3)[0]["done"]
     assert learner.pull(version=1)["done"]
     assert learner.queue.counts() == (3, 0, 3, 0)
 

@@ -66,7 +66,7 @@ class Attack:
         return self._call
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("protocol", [0, 2, pickle.HIGHEST_PROTOCOL])
 @pytest.mark.parametrize("kind", ["system", "eval", "exec", "partial", "getattr"])
 def test_a_pickle_of_a_call_is_refused_and_not_executed(tmp_path: Path, kind: str, protocol: int) -> None:
     trace = tmp_path / "executed"
