@@ -95,9 +95,11 @@ class World:
         self._lives = 0
         self.replay = self.learner()
 
-    def learner(self, seed: int = 0) -> DistributedReplay:
+    def learner(self, seed: int = 0, item_bytes: int = 0) -> DistributedReplay:
         """Another learner's."""
-        return DistributedReplay(self.dial, self.settings, self.batch_size, seed=seed, clock=self.clock)
+        return DistributedReplay(
+            self.dial, self.settings, self.batch_size, seed=seed, item_bytes=item_bytes, clock=self.clock
+        )
 
     def dial(self, url: str) -> Line:
         if url not in self.lines:

@@ -67,10 +67,18 @@ def test_the_share_may_change_while_batches_are_under_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefetch", "ahead", "messages"), [(1, 2, 2), (2, 2, 1), (3, 4, 2), (4, 3, 1), (5, 6, 2), (9, 8, 2)]
+    ("prefetch", "megabytes", "ahead", "messages"),
+    [
+        *((1, 0, 2, 2), (2, 0, 2, 1), (3, 0, 4, 2), (4, 0, 3, 1), (5, 0, 6, 2), (9, 0, 8, 2)),
+        *((4, 16, 3, 1), (4, 20, 4, 2), (4, 30, 5, 5), (4, 300, 5, 5)),
+    ],
 )
-def test_prefetched_batches_are_asked_for_while_one_is_used(prefetch: int, ahead: int, messages: int) -> None:
+def test_prefetched_batches_are_asked_for_while_one_is_used(
+    prefetch: int, megabytes: int, ahead: int, messages: int
+) -> None:
+    """Small ones together. A network that is slow, but brings each large one in time, need not bring several at once."""
     world = World(prefetch=prefetch)
+    world.replay = world.learner(item_bytes=megabytes * 2**20 // 16)
     world.start("a", [1.0] * 40)
     draw(world)
 

@@ -141,12 +141,13 @@ class AnyOrder(RuleBasedStateMachine):
         if not self.gradients.is_ready(NOW):
             return
         self.busy = True
+        before = self.gradients.counts().applied
         taken = [push.source for push in self.take()]
         assert not self.refused & set(taken), "it had been said that it was not used"
         self.in_use = taken
         self.applied.update(taken)
         assert all(self.applied[source] == 1 for source in taken), "applied twice"
-        assert self.gradients.counts().applied >= len(taken)
+        assert self.gradients.counts().applied == before + len(taken)
         if publish:
             self.publish()
 

@@ -25,19 +25,6 @@ def counts(gradients: GradientQueue) -> tuple[int, int, int, int]:
     return gradients.counts()[:4]
 
 
-def test_a_gradient_is_answered_when_it_has_been_applied_and_not_before() -> None:
-    gradients = make_queue()
-    sender = Sender(gradients, "a")
-
-    assert sender.push() == []
-    assert gradients.is_ready(NOW)
-    assert names(gradients.take()) == ["a"]
-    assert sender.answers == [], "it is being applied: the parameters are still the old ones"
-    gradients.release()
-    assert sender.answers == [True]
-    assert counts(gradients) == (1, 1, 0, 0)
-
-
 def test_the_first_of_those_that_wait_are_answered_at_once_and_those_that_move_up_after_the_update() -> None:
     gradients = make_queue(capacity=1)
     first, second, third = (Sender(gradients, name) for name in "abc")

@@ -8,14 +8,6 @@ from hypothesis import strategies as st
 from rltraining_trainer.dataflow.replay.rate_limiter import RateLimiter
 
 
-def test_without_a_ratio_only_the_minimum_counts() -> None:
-    limiter = RateLimiter(None, 0.1, minimum=100, batch_size=32)
-
-    assert limiter.insert_limit(0) is None
-    assert not limiter.may_sample(99, 0, 32)
-    assert limiter.may_sample(100, 10**9, 32)
-
-
 @pytest.mark.parametrize(
     ("tolerance", "ratio", "minimum", "batch", "bound"),
     [

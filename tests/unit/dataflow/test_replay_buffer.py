@@ -156,12 +156,6 @@ def test_draws_follow_the_powered_priorities(exponent: float) -> None:
     np.testing.assert_allclose(np.bincount(drawn, minlength=8) / 50_000, expected, rtol=1e-2)
 
 
-def test_uniform_draws_need_no_priorities() -> None:
-    buffer = buffer_of(*[0.0, 1, 1e6] * 4, kind="Uniform")
-    assert (buffer.mass, buffer.smallest) == (8, 1)
-    assert buffer.sample(3).probabilities.tolist() == [1 / 8] * 3
-
-
 def test_a_state_older_than_the_buffer_is_refused() -> None:
     buffer = buffer_of(1, 1)
     state = buffer.get_state()

@@ -38,11 +38,12 @@ def write(world: World, name: str, wish: int) -> int:
     return added
 
 
-def learn(world: World) -> bool:
-    batch = world.replay.next_batch(0.0)
-    world.replay.check_valid()
+def learn(world: World, replay: DistributedReplay | None = None) -> bool:
+    replay = replay or world.replay
+    batch = replay.next_batch(0.0)
+    replay.check_valid()
     if batch is not None:
-        world.replay.update(batch, batch.items["value"])
+        replay.update(batch, batch.items["value"])
     return batch is not None
 
 
@@ -176,17 +177,12 @@ def test_several_learners_draw_one_batch_together() -> None:
     for _ in range(100):
         for name in "ab":
             write(world, name, 20)
-        batch = world.replay.next_batch(0.0)
-        if batch is None:
+        if not learn(world):
             continue
         rounds += 1
-        world.replay.update(batch, batch.items["value"])
         for replay in others:
             replay.set_shards(world.replay.shards())
-            theirs = replay.next_batch(0.0)
-            assert theirs is not None
-            replay.update(theirs, theirs.items["value"])
-            replay.check_valid()
+            assert learn(world, replay)
         error(world, others)
 
     assert rounds > 60

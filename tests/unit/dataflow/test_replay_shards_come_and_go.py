@@ -85,19 +85,6 @@ def test_a_shard_that_never_answered_is_not_drawn_from() -> None:
     assert [shard.name for shard, _ in [draw(world) for _ in range(3)][-1].shards] == ["a", "b"]
 
 
-def test_if_nothing_came_it_tries_again() -> None:
-    world = World(prefetch=1)
-    world.start("a", [1.0] * 20)
-    draw(world)
-    world.line("a").cut = True
-    draw(world)  # was under way already
-    assert world.replay.next_batch(0.0) is None
-    world.start("b", [1.0] * 20)
-
-    assert len(draw(world)) == 16
-    assert world.replay.stats().priorities_lost >= 16
-
-
 def test_a_frozen_shard_holds_the_learner_up_once() -> None:
     world = world_of_two(prefetch=2)
     learn(world, draw(world))
@@ -133,19 +120,6 @@ def test_answers_that_come_slowly_one_after_the_other_are_in_time(caplog: pytest
 
     assert world.clock.now > 2 * CALL_SECONDS
     assert not caplog.records
-
-
-@pytest.mark.parametrize(("megabytes", "messages"), [(0, 1), (16, 1), (20, 2), (30, 5), (300, 5)])
-def test_large_batches_are_not_asked_for_together(megabytes: int, messages: int) -> None:
-    """A network that is slow, but brings each of them in time, need not bring several in the time of one."""
-    world = World(batch_size=16, prefetch=4)
-    world.replay = DistributedReplay(
-        world.dial, world.settings, 16, seed=0, item_bytes=megabytes * 2**20 // 16, clock=world.clock
-    )
-    world.start("a", [1.0] * 20)
-    draw(world)
-
-    assert world.line("a").services == ["stats"] + ["sample"] * messages
 
 
 def test_next_batch_returns_in_time_and_goes_on_waiting_later() -> None:

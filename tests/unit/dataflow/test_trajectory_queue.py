@@ -45,10 +45,6 @@ def test_a_push_and_the_end_of_the_run_wake_the_consumer() -> None:
     assert got == [producer.source, None]
 
 
-def test_without_an_unroll_the_consumer_gets_nothing_in_time() -> None:
-    assert TrajectoryQueue[Source](1).get(0.001) is None
-
-
 def test_a_queue_in_use_cannot_be_restored() -> None:
     queue: TrajectoryQueue[Source] = TrajectoryQueue(2)
     Producer().push(queue)

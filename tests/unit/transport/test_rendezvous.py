@@ -84,18 +84,16 @@ def test_only_get_is_answered(server: MemberServer) -> None:
     assert get(server.port, HEALTH_PATH, method="POST") == 501
 
 
-def test_discover_reads_the_document(server: MemberServer, ready: threading.Event) -> None:
-    ready.set()
-
-    assert discover(f"http://127.0.0.1:{server.port}", "secret") == RENDEZVOUS
-
-
-def test_discover_tells_a_wrong_token_from_a_learner_that_is_not_there(server: MemberServer) -> None:
+def test_discover_reads_the_document_or_reports_a_wrong_token_or_a_lost_learner(
+    server: MemberServer, ready: threading.Event
+) -> None:
     base_url = f"http://127.0.0.1:{server.port}"
     with pytest.raises(PeerLost, match="not ready"):
         discover(base_url, "secret")
     with pytest.raises(Refused, match="the token is wrong"):
         discover(base_url, "wrong")
+    ready.set()
+    assert discover(base_url, "secret") == RENDEZVOUS
 
     server.stop()
     with pytest.raises(PeerLost, match="refused"):
@@ -179,14 +177,10 @@ def test_any_bytes_are_survived(server: MemberServer) -> None:
     assert get(server.port, HEALTH_PATH) == 200
 
 
-def test_the_port_is_free_after_stop(server: MemberServer) -> None:
-    server.stop()
-    server.stop()
-
-    again = MemberServer(server.port, "secret", ready=lambda: True, documents={})
-    again.stop()
-
-
-def test_a_taken_port_is_an_error(server: MemberServer) -> None:
+def test_a_port_is_taken_until_its_server_stops(server: MemberServer) -> None:
     with pytest.raises(OSError, match="in use"):
         MemberServer(server.port, "secret", ready=lambda: True, documents={})
+    server.stop()
+    server.stop()
+
+    MemberServer(server.port, "secret", ready=lambda: True, documents={}).stop()
