@@ -21,7 +21,6 @@ def candidate(index: int, updates: int = 0, generation: int = 0, device: str = "
         ((1,), (1, 2), 4.9, False),
         ((3,), (1, 2), 4.9, False),
         ((1,), (1, 2), 5.0, True),
-        ((), (1, 2), 5.0, True),
     ],
 )
 def test_a_generation_forms_when_all_expected_have_joined_or_it_is_late(

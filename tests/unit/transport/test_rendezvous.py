@@ -53,7 +53,6 @@ def get(port: int, path: str, authorization: str | None = None, method: str = "G
         (RENDEZVOUS_PATH, "secret", 401, 401),
         (RENDEZVOUS_PATH, "Bearer größer", 401, 401),
         (RENDEZVOUS_PATH, "Bearer secret", 200, 503),
-        (STATUS_PATH, None, 401, 401),
         (STATUS_PATH, "Bearer secret", 500, 500),
         ("/etc/passwd", "Bearer secret", 404, 404),
     ],
