@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -14,8 +14,17 @@ from rltraining_trainer.algorithms.unrolls import UnrollCollector
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import build_actor_critic
 
-OUTCOMES = ((False, 0.5, 0.95), (True, -1.4, -0.3))
-"""(are actions continuous, return of random actions, a return that shows that it is learnt)."""
+
+class Outcome(NamedTuple):
+    continuous: bool
+    random: float
+    """Return of random actions."""
+    learnt: float
+    """A return that shows that the right action is learnt."""
+
+
+DISCRETE_OUTCOME = Outcome(False, 0.5, 0.95)
+CONTINUOUS_OUTCOME = Outcome(True, -1.4, -0.3)
 
 
 class Bandit(gym.Env):

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from gymnasium import spaces
+from rltraining_api.algorithms import A2c, A3c, Ppo
 from rltraining_api.network import Lstm, Mlp, Network
+from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
+from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
 from rltraining_trainer.algorithms.unrolls import Unroll
+from rltraining_trainer.dataflow.flat import flatten_parameters
 from rltraining_trainer.networks import ActorCritic, Distribution, build_actor_critic
 from torch import Tensor
 
 DISCRETE = spaces.Discrete(3)
 CONTINUOUS = spaces.Box(-1, 1, (2,), np.float32)
 T = 7
+Made = tuple[ActorCritic, Distribution]
+every_network = pytest.mark.parametrize(
+    ("action", "lstm"),
+    [(DISCRETE, False), (DISCRETE, True), (CONTINUOUS, True)],
+    ids=["mlp", "lstm", "gaussian lstm"],
+)
 
 
-def make_network(
-    action: spaces.Space = DISCRETE, *, lstm: bool = False, seed: int = 3
-) -> tuple[ActorCritic, Distribution]:
+def make_network(action: spaces.Space = DISCRETE, *, lstm: bool = False, seed: int = 3) -> Made:
     """A small network, away from the nearly uniform policy, and its distribution."""
     spec = Network(mlp=Mlp(hidden_sizes=(5,)), lstm=Lstm(hidden_size=4) if lstm else None)
     network, distribution = build_actor_critic(spec, spaces.Box(-1, 1, (3,), np.float32), action)
@@ -62,18 +73,45 @@ def make_unroll(
     )
 
 
-def part_of(
-    unroll: Unroll, rows: slice, environments: slice, state: tuple[Tensor, ...] | None = None
-) -> Unroll:
-    """Some steps of some environments; ``state`` before the first of them, if it is not the unroll's."""
-    after = slice(rows.start, None if rows.stop is None else rows.stop + 1)
+def gradients_of(
+    settings: A3c | A2c | Ppo, made: Made
+) -> tuple[AdvantageActorCritic | ProximalPolicyOptimization, Tensor]:
+    """A sampler's rollout gradients, and its parameters."""
+    parameters = flatten_parameters(made[0])
+    if isinstance(settings, Ppo):
+        return ProximalPolicyOptimization(*made, settings, parameters), parameters
+    return AdvantageActorCritic(*made, settings, parameters), parameters
+
+
+def begun(
+    settings: A3c | A2c | Ppo, made: Made, unroll: Unroll
+) -> AdvantageActorCritic | ProximalPolicyOptimization:
+    """Begins a rollout in a sampler that is the only one, with a copy of the network."""
+    rollouts, _ = gradients_of(settings, (copy.deepcopy(made[0]), made[1]))
+    totals = rollouts.begin(unroll)
+    assert (totals is not None) == settings.advantage_normalization
+    if totals is not None:
+        rollouts.share(totals)
+    return rollouts
+
+
+def with_other_invalid_rows(unroll: Unroll) -> Unroll:
+    """The same steps; rows that are no steps have other contents."""
+    other, invalid = copy.deepcopy(unroll), ~unroll["valid"]
+    other["reward"][invalid] = other["log_prob"][invalid] = math.nan
+    other["action"][invalid] = 0
+    other["ended"][invalid] ^= True
+    return other
+
+
+def environments_of(unroll: Unroll, environments: slice) -> Unroll:
+    """The part of an unroll that is of some environments."""
     columns: dict[str, Any] = {
-        name: column[after if name in ("observation", "first") else rows, environments].clone()
+        name: column[:, environments].clone()
         for name, column in unroll.items()
-        if name not in ("state", "episode_return", "episode_length")
+        if isinstance(column, Tensor) and column.dim() > 1
     }
-    if state is None:
-        state = tuple(part[environments] for part in unroll["state"])
+    state = tuple(part[environments] for part in unroll["state"])
     empty = torch.zeros(0)
     return Unroll(**columns, state=state, episode_return=empty, episode_length=empty.long())
 
