@@ -1,4 +1,4 @@
-"""Learners of both Ape-X algorithms, and batches for them."""
+"""Learners and collectors of both Ape-X algorithms, and batches for them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 from rltraining_api.algorithms import Adam, DdpgApex, DqnApex, Optimizer
 from rltraining_api.network import Mlp, Network
-from rltraining_trainer.algorithms.ddpg import DdpgLearner
-from rltraining_trainer.algorithms.dqn import DqnLearner
-from rltraining_trainer.algorithms.transitions import Transitions
+from rltraining_trainer.algorithms.ddpg import DdpgActor, DdpgLearner
+from rltraining_trainer.algorithms.dqn import DqnActor, DqnLearner
+from rltraining_trainer.algorithms.transitions import TransitionCollector, Transitions
+from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import build_deterministic, build_q_network
 from torch import Tensor
 
@@ -20,6 +22,7 @@ NETWORK = Network(mlp=Mlp(hidden_sizes=(6, 5)))
 ACTIONS = 4
 DIMENSIONS = 2
 B = 12
+WEIGHTS = torch.linspace(0.2, 3.0, B, dtype=torch.float64)
 
 
 def adam() -> Optimizer:
@@ -74,3 +77,32 @@ def split(batch: Transitions, at: int) -> tuple[Transitions, Transitions]:
         {name: column[part] for name, column in batch.items()} for part in (slice(at), slice(at, None))
     )  # type: ignore[attr-defined]
     return first, second  # type: ignore[return-value]
+
+
+def collector_and_learner(
+    settings: DqnApex | DdpgApex, environments: VectorEnv, length: int
+) -> tuple[TransitionCollector, DqnLearner | DdpgLearner]:
+    """Both of one network, whose target network is a copy."""
+    torch.manual_seed(3)
+    spaces_of = environments.single_observation_space, environments.single_action_space
+    actor: DqnActor | DdpgActor
+    learner: DqnLearner | DdpgLearner
+    if isinstance(settings, DqnApex):
+        q_network, greedy = build_q_network(NETWORK, *spaces_of, dueling=True)
+        actor, learner = DqnActor(q_network, greedy, settings), DqnLearner(q_network, settings)
+    else:
+        network, actions = build_deterministic(NETWORK, *spaces_of)
+        actor, learner = DdpgActor(network, actions, settings), DdpgLearner(network, settings)
+    collector = TransitionCollector(
+        actor,
+        Stepper(environments, "Any"),
+        length=length,
+        n_step=settings.n_step,
+        discount=settings.discount,
+        reward_clip=None,
+        reward_scale=1.0,
+        seed=0,
+        environments=range(environments.num_envs),
+        total=environments.num_envs,
+    )
+    return collector, learner

@@ -6,44 +6,40 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import gymnasium as gym
 import pytest
 import torch
-from apex_learners import B, adam, batch_for, ddpg, dqn, gradient_of, split
-from rltraining_api.algorithms import Optimizer, RmsProp
+from apex_learners import WEIGHTS, B, adam, batch_for, collector_and_learner, ddpg, dqn, gradient_of, split
+from bandit import Bandit
+from gymnasium.vector import SyncVectorEnv
+from rltraining_api.algorithms import DdpgApex, DqnApex
 from rltraining_trainer.algorithms.apex import ApexLearner
-from rltraining_trainer.algorithms.transitions import PRIORITY_EPSILON
 from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.errors import Diverged
 from through_a_file import restore
 from torch import Tensor
 
-WEIGHTS = torch.linspace(0.2, 3.0, B, dtype=torch.float64)
-
 both = pytest.mark.parametrize("make", [dqn, ddpg])
 Make = Callable[..., ApexLearner]
 
 
-def views(learner: ApexLearner) -> Tensor:
-    return torch.cat([parameter.detach().reshape(-1) for parameter in learner.network.parameters()])
-
-
 @both
-def test_a_checkpoint_goes_on_bit_for_bit(make: Make) -> None:
-    for optimizer in (adam(), Optimizer(rmsprop=RmsProp(alpha=0.95, epsilon=1.5e-7, centered=True))):
-        settings = {"optimizer": optimizer, "target_update_period": 2, "target_update_rate": 0.5}
-        straight, resumed = make(**settings), make(**settings)
-        batches = [batch_for(straight, seed) for seed in range(6)]
-        for batch in batches[:3]:
-            straight.step(batch, WEIGHTS, 3.0)
-        restore(resumed, straight)
-        for batch in batches[3:]:
-            ours = straight.step(batch, WEIGHTS, 3.0)
-            theirs = resumed.step(batch, WEIGHTS, 3.0)
-            assert torch.equal(ours[0], theirs[0])
+def test_a_checkpoint_resumes_bit_for_bit(make: Make) -> None:
+    settings = {"target_update_period": 2, "target_update_rate": 0.5}
+    straight, resumed = make(**settings), make(**settings)
+    batches = [batch_for(straight, seed) for seed in range(6)]
+    for batch in batches[:3]:
+        straight.step(batch, WEIGHTS, 3.0)
+    restore(resumed, straight)
+    for batch in batches[3:]:
+        ours = straight.step(batch, WEIGHTS, 3.0)
+        theirs = resumed.step(batch, WEIGHTS, 3.0)
+        assert torch.equal(ours[0], theirs[0])
 
-        assert torch.equal(straight.parameters, resumed.parameters)
-        assert straight.updates == resumed.updates == 6
-        assert torch.equal(views(resumed), resumed.parameters), "the network still looks at the flat tensor"
+    assert torch.equal(straight.parameters, resumed.parameters)
+    assert straight.updates == resumed.updates == 6
+    views = torch.cat([parameter.detach().reshape(-1) for parameter in resumed.network.parameters()])
+    assert torch.equal(views, resumed.parameters), "the parameters are still views of the flat tensor"
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(dqn, ddpg), (ddpg, dqn)])
@@ -116,7 +112,7 @@ def test_a_learner_without_data_follows_the_others(make: Make) -> None:
 
 
 @both
-def test_without_any_data_nothing_is_learnt(make: Make) -> None:
+def test_an_update_without_any_data_changes_nothing(make: Make) -> None:
     learner = make(target_update_rate=0.5, target_update_period=1)
     learner.step(batch_for(learner))
     before = snapshot(learner.get_state())
@@ -147,30 +143,63 @@ def test_a_gradient_is_clipped_before_it_is_used(make: Make) -> None:
     _, terms = learner.step(batch_for(learner))
 
     norms = {name: value.item() for name, value in terms.items() if name.endswith("gradient_norm")}
-    assert all(norm > 0.05 for norm in norms.values()), "told as it was"
+    assert all(norm > 0.05 for norm in norms.values()), "reported as they were before"
     assert learner.parameters.grad.norm().item() == pytest.approx(0.01 * len(norms) ** 0.5, rel=1e-3)
 
 
-@both
-def test_priorities_are_of_before_the_update(make: Make) -> None:
-    learner = make()
-    batch = batch_for(learner)
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize(("algorithm", "game"), [(DqnApex, "CartPole-v1"), (DdpgApex, "Pendulum-v1")])
+def test_priorities_of_the_actor_are_those_of_the_learner_before_its_update(
+    algorithm: type[DqnApex | DdpgApex], game: str, n_step: int
+) -> None:
+    """For the same parameters, and a target network that is a copy."""
+    environments = gym.make_vec(game, 4, max_episode_steps=20)
+    collector, learner = collector_and_learner(algorithm(n_step=n_step), environments, length=50)
+    block = collector.collect()
 
-    priorities, _ = learner.step(batch, WEIGHTS, 3.0)
+    priorities, _ = learner.step(block.transitions)
 
-    errors, _ = make()._backward(batch, torch.ones(B))
-    assert torch.allclose(priorities, errors.abs() + PRIORITY_EPSILON)
-    assert not torch.allclose(priorities, learner.step(batch)[0]), "afterwards they are others"
+    assert len(priorities) > 150
+    assert torch.allclose(block.priorities, priorities, rtol=1e-4, atol=1e-4)
+    assert not torch.equal(priorities, learner.step(block.transitions)[0]), "the update changed the values"
 
 
-@both
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize(
-    ("column", "name"),
-    [("observation", "an observation"), ("next_observation", "an observation"), ("reward", "a reward")],
+    ("settings", "right"),
+    [
+        (DqnApex(optimizer=adam(), learning_rate=0.02, exploration_epsilon=1.0), [3, 4]),
+        (
+            DdpgApex(actor_learning_rate=1e-3, critic_learning_rate=1e-2, exploration_noise=0.6),
+            [1.0, 3.0],
+        ),
+    ],
+    ids=["dqn", "ddpg"],
+)
+def test_a_bandit_is_learnt(settings: DqnApex | DdpgApex, right: list[float]) -> None:
+    environments = SyncVectorEnv([lambda: Bandit(isinstance(settings, DdpgApex))] * 16)
+    collector, learner = collector_and_learner(settings, environments, length=16)
+    for _ in range(60):
+        batch = collector.collect().transitions
+        for _ in range(4):
+            learner.step(batch)
+
+    observations = torch.tensor([[-1.0], [1.0]])
+    chosen = collector.actor._actions.mode(learner.network.policy(observations, ())[0])
+    action = collector.actor.to_environment(chosen.detach())
+    assert action.flatten().tolist() == pytest.approx(right, abs=0.3)
+
+
+@both
+@pytest.mark.parametrize(
+    ("column", "bad", "name"),
+    [
+        ("observation", math.nan, "an observation"),
+        ("next_observation", math.inf, "an observation"),
+        ("reward", math.inf, "a reward"),
+    ],
 )
 def test_nan_from_the_environment_ends_the_run_and_leaves_the_parameters(
-    make: Make, column: str, name: str, bad: float
+    make: Make, column: str, bad: float, name: str
 ) -> None:
     learner = make()
     learner.step(batch_for(learner))

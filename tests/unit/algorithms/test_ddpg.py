@@ -1,24 +1,20 @@
-"""Ape-X DPG: its gradients are those of the formulas, its actor explores as told, and together they learn."""
+"""Ape-X DPG: its gradients are those of the formulas, and its actor explores as configured."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from apex_learners import DIMENSIONS, NETWORK, OBSERVATION, B, batch_for, ddpg, shake
+from apex_learners import DIMENSIONS, NETWORK, OBSERVATION, WEIGHTS, B, batch_for, ddpg, shake
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import DdpgApex
 from rltraining_trainer.algorithms.ddpg import DdpgActor, DdpgLearner
-from rltraining_trainer.algorithms.transitions import TransitionCollector, Transitions
-from rltraining_trainer.environments import Stepper
+from rltraining_trainer.algorithms.exploration import GaussianNoise, OrnsteinUhlenbeckNoise
+from rltraining_trainer.algorithms.transitions import Transitions
 from rltraining_trainer.networks import DeterministicActorCritic, build_deterministic
 from torch import Tensor
-
-WEIGHTS = torch.linspace(0.2, 3.0, B, dtype=torch.float64)
 
 
 def q(network: DeterministicActorCritic, observation: Tensor, action: Tensor) -> Tensor:
@@ -116,17 +112,24 @@ def test_the_actor_knows_the_values_of_what_it_does() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("noise", ["Gaussian", "OrnsteinUhlenbeck"])
-def test_each_environment_has_noise_of_its_own_scale(noise: str) -> None:
-    acting = actor(noise=noise, exploration_noise=0.2, exploration_spread=1.0)
-    observation = torch.randn(3, 3)
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [("Gaussian", GaussianNoise()), ("OrnsteinUhlenbeck", OrnsteinUhlenbeckNoise())],
+    ids=["gaussian", "ornstein-uhlenbeck"],
+)
+def test_each_environment_has_noise_of_its_own_scale(
+    name: str, noise: GaussianNoise | OrnsteinUhlenbeckNoise
+) -> None:
+    acting = actor(noise=name, exploration_noise=0.2, exploration_spread=1.0)
+    observation, scale = torch.randn(3, 3), 0.2 * 10 ** (-torch.arange(3) / 2)
     best = acting._network.actor(observation)
-    first = torch.zeros(3, dtype=torch.bool)
 
-    draws = torch.stack([acting.act(observation, first).action - best for _ in range(6000)])
-
-    scale = 0.2 * 10 ** (-torch.arange(3) / 2)
-    assert torch.allclose(draws.std(0), scale[:, None].expand(3, DIMENSIONS), rtol=0.1)
+    for begins in (True, False):
+        first, state = torch.full((3,), begins), torch.get_rng_state()
+        found = acting.act(observation, first).action - best
+        torch.set_rng_state(state)
+        expected = scale[:, None] * noise.draw((3, DIMENSIONS), first)
+        assert torch.allclose(found, expected, atol=1e-6)
 
 
 @torch.no_grad()
@@ -134,78 +137,3 @@ def test_actions_stay_within_bounds() -> None:
     acting = actor(exploration_noise=5.0)
     drawn = acting.act(torch.randn(3, 3), torch.ones(3, dtype=torch.bool)).action
     assert drawn.abs().max() == 1.0
-
-
-class Bandit(gym.Env):
-    """One step: the observation says which action is right, and what is missed by costs."""
-
-    observation_space = spaces.Box(-1, 1, (1,), np.float32)
-    action_space = spaces.Box(0, 4, (1,), np.float32)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        self.right = int(self.np_random.integers(2))
-        return np.array([2.0 * self.right - 1], np.float32), {}
-
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
-        missed_by = abs(float(action[0]) - (1.0 + 2.0 * self.right))
-        return np.zeros(1, np.float32), -(missed_by**2), True, False, {}
-
-
-def test_a_bandit_is_learnt() -> None:
-    settings = DdpgApex(
-        actor_learning_rate=1e-3, critic_learning_rate=1e-2, target_update_period=20, exploration_noise=0.6
-    )
-    torch.manual_seed(0)
-    environments = SyncVectorEnv([Bandit] * 16)
-    network, actions = build_deterministic(NETWORK, Bandit.observation_space, Bandit.action_space)
-    collector = TransitionCollector(
-        DdpgActor(network, actions, settings),
-        Stepper(environments, "Bandit"),
-        length=16,
-        n_step=settings.n_step,
-        discount=settings.discount,
-        reward_clip=None,
-        reward_scale=1.0,
-        seed=0,
-        environments=range(16),
-        total=16,
-    )
-    learner = DdpgLearner(network, settings)
-    for _ in range(100):
-        batch = collector.collect().transitions
-        for _ in range(4):
-            learner.step(batch)
-
-    with torch.no_grad():
-        action = actions.to_environment(network.actor(torch.tensor([[-1.0], [1.0]])))
-    np.testing.assert_allclose(action, [[1.0], [3.0]], atol=0.15)
-
-
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_priorities_of_the_actor_are_those_of_the_learner(n_step: int) -> None:
-    """For the same parameters, and target networks that are as new."""
-    torch.manual_seed(0)
-    settings = DdpgApex(n_step=n_step)
-    environments = gym.make_vec("Pendulum-v1", 4, max_episode_steps=20)
-    spaces_of = environments.single_observation_space, environments.single_action_space
-    network, actions = build_deterministic(NETWORK, *spaces_of)
-    shake(network)
-    collector = TransitionCollector(
-        DdpgActor(network, actions, settings),
-        Stepper(environments, "Pendulum"),
-        length=50,
-        n_step=n_step,
-        discount=settings.discount,
-        reward_clip=None,
-        reward_scale=1.0,
-        seed=0,
-        environments=range(4),
-        total=4,
-    )
-    block = collector.collect()
-
-    priorities, _ = DdpgLearner(network, settings).step(block.transitions)
-
-    assert len(priorities) > 150
-    assert torch.allclose(block.priorities, priorities, rtol=1e-4, atol=1e-4)

@@ -1,22 +1,15 @@
-"""Ape-X DQN: its gradient is that of the formula, its actor explores as told, and together they learn."""
+"""Ape-X DQN: its gradient is that of the formula, and its actor explores as configured."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import gymnasium as gym
 import pytest
 import torch
-from apex_learners import ACTIONS, NETWORK, OBSERVATION, B, adam, batch_for, dqn, gradient_of, shake
+from apex_learners import ACTIONS, NETWORK, OBSERVATION, WEIGHTS, B, batch_for, dqn, shake
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import DqnApex
 from rltraining_trainer.algorithms.dqn import DqnActor, DqnLearner
-from rltraining_trainer.algorithms.transitions import TransitionCollector, Transitions
-from rltraining_trainer.environments import Stepper
+from rltraining_trainer.algorithms.transitions import Transitions
 from rltraining_trainer.networks import build_q_network
-
-WEIGHTS = torch.linspace(0.2, 3.0, B, dtype=torch.float64)
 
 
 def naive_loss(learner: DqnLearner, batch: Transitions, *, double_q: bool, huber: bool) -> torch.Tensor:
@@ -56,13 +49,6 @@ def test_the_gradient_is_that_of_the_formula(dueling: bool, double_q: bool, loss
     assert terms["gradient_norm"].item() == pytest.approx(wanted_flat.norm().item(), rel=1e-4)
 
 
-def test_the_target_network_is_not_learnt() -> None:
-    learner = dqn()
-    learner.step(batch_for(learner))
-    assert all(not parameter.requires_grad for parameter in learner._target.parameters())
-    assert torch.isfinite(gradient_of(learner, batch_for(learner))).all()
-
-
 def actor(epsilon: float, environments: int = 1000) -> DqnActor:
     torch.manual_seed(0)
     network, actions = build_q_network(NETWORK, OBSERVATION, spaces.Discrete(ACTIONS, start=5), dueling=True)
@@ -92,85 +78,11 @@ def test_each_environment_explores_by_its_own_epsilon() -> None:
     acting, first = actor(0.4, 5), torch.zeros(5, dtype=torch.bool)
     observation = torch.randn(5, 3)
     greedy = acting._network(observation).argmax(1)
-    draws = torch.stack([acting.act(observation, first).action for _ in range(4000)])
+    draws = torch.stack([acting.act(observation, first).action for _ in range(2000)])
 
     explored = (draws != greedy).float().mean(0)
 
     epsilon = 0.4 ** (1 + 7 * torch.arange(5) / 4)
-    assert torch.allclose(explored, epsilon * (ACTIONS - 1) / ACTIONS, atol=0.03)
+    assert torch.allclose(explored, epsilon * (ACTIONS - 1) / ACTIONS, atol=0.04)
     others = torch.bincount(draws[:, 0][draws[:, 0] != greedy[0]], minlength=ACTIONS)
     assert others.max() < 1.3 * others[others > 0].min(), "all other actions alike"
-
-
-class Chain(gym.Env):
-    """Two states, two actions: `go` from the first leads to the second, where `go` pays 1 and ends it; `stay` pays .1 and
-    ends it at once. An episode is truncated in the second state at random."""
-
-    observation_space = spaces.Discrete(2)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict]:
-        super().reset(seed=seed)
-        self.state = 0
-        return 0, {}
-
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
-        if action == 0:
-            return self.state, 0.1, True, False, {}
-        if self.state == 1:
-            return 1, 1.0, True, False, {}
-        self.state = 1
-        return 1, 0.0, False, bool(self.np_random.random() < 0.5), {}
-
-
-def chains(settings: DqnApex, length: int) -> TransitionCollector:
-    """Of 8 environments, with a network in its actor that is not trained."""
-    torch.manual_seed(0)
-    network, actions = build_q_network(NETWORK, Chain.observation_space, Chain.action_space, dueling=True)
-    shake(network)
-    return TransitionCollector(
-        DqnActor(network, actions, settings),
-        Stepper(SyncVectorEnv([Chain] * 8), "Chain"),
-        length=length,
-        n_step=settings.n_step,
-        discount=settings.discount,
-        reward_clip=None,
-        reward_scale=1.0,
-        seed=0,
-        environments=range(8),
-        total=8,
-    )
-
-
-def test_values_of_a_chain_are_learnt_across_truncation() -> None:
-    settings = DqnApex(
-        learning_rate=0.02,
-        optimizer=adam(),
-        n_step=1,
-        discount=0.9,
-        target_update_period=10,
-        exploration_epsilon=1.0,
-    )
-    collector = chains(settings, length=60)
-    network = collector.actor._network
-    learner = DqnLearner(network, settings)
-
-    batch = collector.collect().transitions
-    for _ in range(300):
-        learner.step(batch)
-
-    values = network(torch.arange(2)).detach()
-    assert torch.allclose(values, torch.tensor([[0.1, 0.9], [0.1, 1.0]]), atol=0.03), values
-
-
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_priorities_of_the_actor_are_those_of_the_learner(n_step: int) -> None:
-    """For the same parameters, and a target network that is as new."""
-    settings = DqnApex(discount=0.9, n_step=n_step)
-    collector = chains(settings, length=30)
-    block = collector.collect()
-
-    priorities, _ = DqnLearner(collector.actor._network, settings).step(block.transitions)
-
-    assert len(priorities) > 50
-    assert torch.allclose(block.priorities, priorities, atol=1e-5)

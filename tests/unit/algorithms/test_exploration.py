@@ -20,10 +20,6 @@ def test_epsilon_falls_as_in_the_paper() -> None:
     assert apex_epsilon(0.4, 7.0, range(8), 8).tolist() == pytest.approx(PAPER, rel=1e-6)
 
 
-def test_each_sampler_has_its_part_of_the_schedule() -> None:
-    assert apex_epsilon(0.4, 7.0, range(2, 4), 8).tolist() == pytest.approx(PAPER[2:4], rel=1e-6)
-
-
 def test_one_environment_has_the_base() -> None:
     assert apex_epsilon(0.4, 7.0, range(1), 1).tolist() == pytest.approx([0.4])
     assert noise_scale(0.3, 1.0, range(1), 1).tolist() == pytest.approx([0.3])

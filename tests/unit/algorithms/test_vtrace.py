@@ -1,4 +1,4 @@
-"""V-trace against frozen vectors, the sum that defines it, and what must hold of it."""
+"""V-trace against frozen vectors and the sum that defines it."""
 
 from __future__ import annotations
 
@@ -130,56 +130,9 @@ def same(found: VTrace, expected: VTrace) -> bool:
     return all(torch.allclose(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_on_policy_it_is_the_bootstrapped_return() -> None:
-    log_rhos, discounts, rewards, values, bootstrap = example()
-
-    found = vtrace(torch.zeros_like(log_rhos), discounts, rewards, values, bootstrap)
-
-    expected, total = [], bootstrap
-    for reward, discount in zip(rewards.flip(0), discounts.flip(0), strict=True):
-        total = reward + discount * total
-        expected.insert(0, total)
-    assert torch.allclose(found.targets, torch.stack(expected))
-    assert torch.allclose(found.advantages, torch.stack(expected) - values)
-
-
-def test_lambda_0_is_one_step() -> None:
-    log_rhos, discounts, rewards, values, bootstrap = example()
-
-    found = vtrace(torch.zeros_like(log_rhos), discounts, rewards, values, bootstrap, lambda_=0.0)
-
-    assert torch.allclose(found.targets, rewards + discounts * torch.cat((values[1:], bootstrap[None])))
-
-
-def test_a_discount_of_0_cuts() -> None:
-    log_rhos, discounts, rewards, values, bootstrap = example()
-    discounts[2] = 0.0
-    before = vtrace(log_rhos, discounts, rewards, values, bootstrap)
-
-    other = [x.clone() for x in (log_rhos, discounts, rewards, values)]
-    for tensor in other:
-        tensor[3:] = 77.0
-    after = vtrace(*other, bootstrap + 5)
-
-    assert all(torch.equal(a[:3], b[:3]) for a, b in zip(before, after, strict=True)), (
-        "what comes after does not reach it"
-    )
-
-
-def test_permuting_environments_permutes_the_result() -> None:
-    arguments = example(batch=5)
-    order = torch.tensor([3, 0, 4, 1, 2])
-
-    straight = vtrace(*arguments, c_clip=0.7)
-    permuted = vtrace(*(x[..., order] for x in arguments), c_clip=0.7)
-
-    assert same(permuted, VTrace(*(x[:, order] for x in straight)))
-
-
-@pytest.mark.parametrize("rubbish", [0.0, 1e30, float("inf"), float("nan")])
-def test_a_row_that_is_no_step_parts_two_episodes(rubbish: float) -> None:
+def test_a_row_that_is_no_step_separates_two_episodes_even_if_it_is_nan() -> None:
     log_rhos, discounts, rewards, values, bootstrap = example(length=7)
-    log_rhos[3], rewards[3] = rubbish, rubbish
+    log_rhos[3] = rewards[3] = torch.nan
     valid = torch.ones(7, 3, dtype=torch.bool)
     valid[3] = False
 
@@ -202,12 +155,8 @@ def test_enormous_ratios_are_clipped_not_infinite() -> None:
     assert same(found, vtrace(torch.zeros_like(log_rhos), discounts, rewards, values, bootstrap))
 
 
-@pytest.mark.parametrize("which", range(5))
-def test_no_gradient_flows_through(which: int) -> None:
-    arguments = example()
-    arguments[which].requires_grad_()
-
-    assert not any(x.requires_grad for x in vtrace(*arguments))
+def test_results_have_no_gradient() -> None:
+    assert not any(x.requires_grad for x in vtrace(*(argument.requires_grad_() for argument in example())))
 
 
 @pytest.mark.parametrize(
