@@ -64,14 +64,15 @@ class CountingEnv(gym.Env):
 
 
 class HandWritten(VectorEnv):
-    """The same by another hand: its own loops, its own buffers each time, and types that are only nearly right."""
+    """The same by another hand: its own loops, its own buffers each time, types that are only nearly right, and a reward of NaN
+    where it only resets itself, which must not be used."""
 
-    def __init__(self, num_envs: int, mode: AutoresetMode, *, reset_reward: float = 0.0) -> None:
+    def __init__(self, num_envs: int, mode: AutoresetMode) -> None:
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": mode}
         self.single_observation_space = CountingEnv.observation_space
         self.single_action_space = CountingEnv.action_space
-        self._mode, self._reset_reward = mode, reset_reward
+        self._mode = mode
         self._envs = [CountingEnv(b) for b in range(num_envs)]
         self._observation = np.zeros((num_envs, 2))
         self._reward = np.zeros(num_envs, object)
@@ -87,7 +88,7 @@ class HandWritten(VectorEnv):
         final = np.full_like(self._observation, np.nan)
         for b, env in enumerate(self._envs):
             if self._mode is AutoresetMode.NEXT_STEP and (self._terminated[b] or self._truncated[b]):
-                self._observation[b], self._reward[b] = env.reset()[0], self._reset_reward
+                self._observation[b], self._reward[b] = env.reset()[0], np.nan
                 self._terminated[b] = self._truncated[b] = 0
                 continue
             step = env.step(int(action[b]))

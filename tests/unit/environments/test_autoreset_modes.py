@@ -12,7 +12,7 @@ import torch
 from counting import HandWritten, length, reward, synchronous, terminates
 from gymnasium.vector import AutoresetMode, VectorEnv
 from rltraining_api.network import Lstm, Mlp, Network
-from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector, concatenate
+from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
 from rltraining_trainer.algorithms.vtrace import vtrace
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import ActorCritic, build_actor_critic
@@ -100,25 +100,6 @@ def test_targets_are_the_true_returns(
             )
 
 
-@pytest.mark.parametrize("lstm", [False, True], ids=["mlp", "lstm"])
-def test_all_modes_yield_the_same_targets_for_the_same_steps(lstm: bool) -> None:
-    by_mode = []
-    for mode in MODES:
-        (unroll,), network = collect(synchronous(B, mode), lstm=lstm, length=60, unrolls=1)
-        found = targets(unroll, network)
-        complete = {
-            (b, *unroll["observation"][t, b].tolist()): found[t, b].item()
-            for t, b in np.argwhere(unroll["valid"].numpy()).tolist()
-            if unroll["observation"][t, b, 0] < b + 12  # episodes that are over after 60 rows in every mode
-        }
-        by_mode.append(complete)
-
-    assert len(by_mode[0]) > 100
-    assert by_mode[0].keys() == by_mode[1].keys() == by_mode[2].keys(), "the same valid steps"
-    for other in by_mode[1:]:
-        assert other == pytest.approx(by_mode[0], abs=1e-5)
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("make", [synchronous, HandWritten])
 def test_returns_and_lengths_are_those_of_whole_episodes(
@@ -152,14 +133,6 @@ def values_of(unroll: Unroll, network: ActorCritic) -> torch.Tensor:
         return network.unroll(unroll["observation"], unroll["state"], unroll["first"])[1][:-1]
 
 
-def test_what_an_environment_says_while_it_resets_itself_is_not_learnt() -> None:
-    honest, network = collect(HandWritten(B, AutoresetMode.NEXT_STEP), lstm=False)
-    rubbish, _ = collect(HandWritten(B, AutoresetMode.NEXT_STEP, reset_reward=np.nan), lstm=False)
-
-    for ours, theirs in zip(honest, rubbish, strict=True):
-        assert torch.equal(targets(ours, network), targets(theirs, network))
-
-
 def test_log_probabilities_are_those_of_the_policy_that_acted() -> None:
     unrolls, network = collect(synchronous(B, AutoresetMode.NEXT_STEP), lstm=True)
     for unroll in unrolls:
@@ -167,23 +140,6 @@ def test_log_probabilities_are_those_of_the_policy_that_acted() -> None:
             logits, _ = network.unroll(unroll["observation"], unroll["state"], unroll["first"])
         expected = logits[:-1].log_softmax(-1).gather(-1, unroll["action"].unsqueeze(-1)).squeeze(-1)
         assert torch.allclose(unroll["log_prob"], expected, atol=1e-5), "so that on-policy ratios are 1"
-
-
-def test_concatenated_unrolls_stand_side_by_side() -> None:
-    unrolls, _ = collect(synchronous(B, AutoresetMode.NEXT_STEP), lstm=True, unrolls=3)
-
-    together = concatenate(unrolls)
-
-    for i, unroll in enumerate(unrolls):
-        columns = slice(i * B, (i + 1) * B)
-        for name in ("observation", "action", "log_prob", "reward", "ended", "valid", "first"):
-            assert torch.equal(together[name][:, columns], unroll[name]), name
-        assert all(
-            torch.equal(ours[columns], theirs)
-            for ours, theirs in zip(together["state"], unroll["state"], strict=True)
-        )
-    assert torch.equal(together["episode_return"], torch.cat([u["episode_return"] for u in unrolls]))
-    assert concatenate(unrolls[:1]) is unrolls[0]
 
 
 def test_an_unroll_is_nobody_elses_memory() -> None:

@@ -141,8 +141,12 @@ gym.register(id='Batch-v0', vector_entry_point='__MODULE__:Batch', max_episode_s
             r"spec\.environment\.id: there is no environment 'CartPoel-v1': .*Did you mean: `CartPole`.*",
         ),
         (
-            Environment(id="CartPole-v9"),
-            r"spec\.environment\.id: there is no environment 'CartPole-v9': .*v1.*",
+            Environment(id="ALE/Pnog-v5"),
+            r"spec\.environment\.id: there is no environment 'ALE/Pnog-v5': .*Did you mean: `Pong`.*",
+        ),
+        (
+            Environment(id="ALE/Pong-v5", kwargs={"mode": 1}),
+            r"spec\.environment\.kwargs: 'ALE/Pong-v5' does not take them: .*'mode'.*",
         ),
         (
             Environment(id="CartPole-v1", kwargs={"gravty": 1}),
