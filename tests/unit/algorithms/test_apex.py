@@ -9,7 +9,7 @@ from functools import partial
 import gymnasium as gym
 import pytest
 import torch
-from apex_learners import WEIGHTS, B, adam, batch_for, collector_and_learner, ddpg, dqn, gradient_of, split
+from apex_learners import WEIGHTS, adam, batch_for, collector_and_learner, ddpg, dqn, split
 from bandit import Bandit
 from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import DdpgApex, DqnApex
@@ -123,17 +123,6 @@ def test_an_update_without_any_data_changes_nothing(make: Make) -> None:
     assert learner.updates == 1
     assert torch.equal(learner.parameters, before["parameters"])
     assert torch.equal(learner.get_state()["target"], before["target"])
-
-
-@both
-def test_weights_are_taken_relative_to_the_normalizer(make: Make) -> None:
-    batch = batch_for(make())
-    plain = gradient_of(make(gradient_clip=None), batch)
-
-    assert torch.allclose(gradient_of(make(gradient_clip=None), batch, torch.full((B,), 7.0), 7.0), plain)
-    weighted = gradient_of(make(gradient_clip=None), batch, WEIGHTS, 3.0)
-    assert torch.allclose(weighted, gradient_of(make(gradient_clip=None), batch, WEIGHTS * 2, 6.0), atol=1e-6)
-    assert not torch.allclose(weighted, plain)
 
 
 @both

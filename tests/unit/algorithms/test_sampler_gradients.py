@@ -1,14 +1,11 @@
-"""Samplers and a parameter holder: several samplers learn as one with all environments, and they learn."""
+"""Samplers and a parameter holder: several samplers learn as one with all environments."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import pytest
 import torch
-from bandit import CONTINUOUS_OUTCOME, DISCRETE_OUTCOME, Outcome, bandit_collector
 from gymnasium import spaces
 from rltraining_api.algorithms import A2c, A3c, Adam, Optimizer, Ppo, Sgd
 from rltraining_trainer.algorithms.holder import ParameterHolder
@@ -77,35 +74,3 @@ def test_samplers_learn_together_as_one_with_all_their_environments(
     assert torch.allclose(several, one, rtol=1e-5, atol=1e-5)
     assert their_losses == pytest.approx(losses, rel=1e-4, abs=1e-4)
     assert not torch.allclose(one, flatten_parameters(make()[0]), atol=1e-2), "and they do learn"
-
-
-@pytest.mark.parametrize(
-    ("settings", "rollouts", "outcome"),
-    [
-        (
-            A3c(optimizer=ADAM, learning_rate=0.02, entropy_cost=0.0, loss_reduction="Mean"),
-            200,
-            CONTINUOUS_OUTCOME,
-        ),
-        (Ppo(learning_rate=0.02, entropy_cost=0.0, clip_range=0.2), 40, DISCRETE_OUTCOME),
-    ],
-    ids=["a3c", "ppo"],
-)
-def test_a_bandit_is_learnt(settings: A3c | Ppo, rollouts: int, outcome: Outcome) -> None:
-    collector = bandit_collector(outcome.continuous, length=10, discount=settings.discount)
-    made = (collector.network, collector.distribution)
-    holder = ParameterHolder(copy.deepcopy(made[0]), settings, None)
-    sampler, parameters = gradients_of(settings, made)
-    returns = []
-    for _ in range(rollouts):
-        unroll = collector.collect()
-        returns.append(unroll["episode_return"].mean().item())
-        totals = sampler.begin(unroll)
-        if totals is not None:
-            sampler.share(totals)
-        for position in range(sampler.exchanges):
-            holder.apply(sampler.gradient(position).values, 80)
-            load_flat(parameters, holder.parameters)
-
-    assert returns[0] == pytest.approx(outcome.random, abs=0.4)
-    assert np.mean(returns[-10:]) > outcome.learnt

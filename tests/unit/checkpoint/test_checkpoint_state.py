@@ -1,14 +1,13 @@
-"""snapshot and the random generators' state."""
+"""snapshot: a copy that a checkpoint can hold."""
 
 from __future__ import annotations
 
-import random
 from collections import OrderedDict
 
 import numpy as np
 import pytest
 import torch
-from rltraining_trainer.checkpoint import CheckpointError, restore_rng, rng_state, snapshot
+from rltraining_trainer.checkpoint import CheckpointError, snapshot
 
 
 def test_a_snapshot_does_not_follow_later_changes() -> None:
@@ -54,15 +53,3 @@ def test_a_snapshot_of_a_slice_takes_only_the_slice() -> None:
 def test_what_could_not_be_read_back_is_refused_with_its_path(state: dict, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         snapshot(state)
-
-
-def test_random_streams_continue_where_they_were() -> None:
-    def draw() -> list[float]:
-        return [random.random(), random.gauss(), float(np.random.random()), float(torch.rand(1))]
-
-    random.gauss()  # leaves a second value cached, which is state too
-    state = snapshot(rng_state())
-    first = draw()
-    draw()
-    restore_rng(state)
-    assert draw() == first

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
@@ -12,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import fsspec
+import numpy as np
 import pytest
 import torch
 from rltraining_trainer.checkpoint import (
@@ -88,11 +88,16 @@ def test_what_is_saved_is_loaded(uri: str) -> None:
         assert loaded.state["big"] == 1 << 127
 
 
-def test_random_streams_survive_the_way_through_storage(uri: str) -> None:
-    CheckpointStore(uri, keep=1).save(1, snapshot({"rng": rng_state()}))
-    first = (random.random(), torch.rand(2).tolist())
-    restore_rng(load(uri).state["rng"])
-    assert (random.random(), torch.rand(2).tolist()) == first
+def test_random_streams_continue_where_they_were_saved(tmp_path: Path) -> None:
+    def draw() -> list[float]:
+        return [random.random(), random.gauss(), float(np.random.random()), float(torch.rand(1))]
+
+    random.gauss()  # leaves a second value cached, which is state too
+    CheckpointStore(str(tmp_path), keep=1).save(1, snapshot({"rng": rng_state()}))
+    first = draw()
+    draw()
+    restore_rng(load(str(tmp_path)).state["rng"])
+    assert draw() == first
 
 
 def test_the_newest_ones_are_kept(uri: str) -> None:
@@ -219,22 +224,6 @@ def test_a_file_that_cannot_grow(
     with file_size_limit(10_000), pytest.raises(CheckpointError, match="the disk is full"):
         store.save(2, {"w": torch.zeros(10_000)})
     assert [path.name for path in tmp_path.iterdir()] == [name(1)]
-
-
-def test_an_interrupted_write_to_an_object_store_is_not_a_checkpoint() -> None:
-    """The process dies between the two files."""
-    uri = f"memory://{uuid.uuid4().hex}"
-    store = CheckpointStore(uri, keep=2)
-    store.save(1, {"value": 1})
-    with fsspec.open(f"{uri}/{name(2)}/state.pt", "wb") as file:
-        file.write(b"x" * 1000)
-    assert store.newest().step == 1
-    loaded = store.load_newest()
-    assert loaded.step == 1
-    assert "was not written to its end" in loaded.skipped[0]
-    store.save(2, {"value": 2})
-    assert json.loads(fsspec.filesystem("memory").cat(f"{uri}/{name(2)}-2/complete.json"))["step"] == 2
-    assert store.load_newest().skipped == ()
 
 
 def _free(path: Path) -> int:

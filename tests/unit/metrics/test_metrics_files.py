@@ -25,7 +25,7 @@ def write(output: Path, run_id: str, resume_step: int | None, *points: tuple[int
     writer = MetricsWriter(str(output), run_id=run_id, resume_step=resume_step)
     for step, values in points:
         writer.write(step, values, 1_700_000_000.5 + step)
-    writer.close(timeout=10)
+    writer.close(timeout=60)
     return writer
 
 
@@ -115,7 +115,7 @@ def test_a_full_disk_costs_points_and_is_told_once(
     os.truncate(ballast, ballast.stat().st_size - 16384)  # room for some points
     for step in range(2, 400):
         writer.write(step, {"loss": 2.0, "x" * 100: 3.0}, 0.0)
-    writer.close(10)
+    writer.close(60)
     assert writer.failure == (
         f"metrics cannot be written to {small_disk}: the disk is full; points are dropped, training goes on"
     )
@@ -128,23 +128,6 @@ def test_a_full_disk_costs_points_and_is_told_once(
     assert write(small_disk, "b", last, (1000, {"loss": 4.0})).failure is None
     assert lines(small_disk)[-1]["loss"] == 4.0
     assert curve(small_disk, "loss")[-1] == (1000, 4.0)
-
-
-def test_it_goes_on_when_there_is_room_again(
-    tmp_path: Path, file_size_limit: Callable[[int], AbstractContextManager[None]]
-) -> None:
-    write(tmp_path, "a", None, (1, {"loss": 1.0}))
-    writer = MetricsWriter(str(tmp_path), run_id="b", resume_step=2)
-    with file_size_limit((tmp_path / "progress.jsonl").stat().st_size + 10):
-        writer.write(2, {"loss": 2.0}, 0.0)
-        while writer.failure is None:
-            time.sleep(0.001)
-        assert "the disk is full" in writer.failure
-    writer.write(3, {"loss": 3.0}, 0.0)
-    writer.close(10)
-    assert writer.failure is None
-    assert [point["environmentSteps"] for point in lines(tmp_path)] == [1, 3]
-    assert curve(tmp_path, "loss") == [(1, 1.0), (3, 3.0)]
 
 
 def test_where_the_run_has_ended_is_tried_again(
@@ -166,9 +149,9 @@ def test_where_the_run_has_ended_is_tried_again(
     with file_size_limit((tmp_path / "progress.jsonl").stat().st_size + 10):
         writer.write(2, {"loss": 2.0}, 0.0)
         writer.write(3, {"loss": 3.0}, 0.0)
-        assert [tried.get(timeout=10), tried.get(timeout=10)] == [2, 3]
+        assert [tried.get(timeout=60), tried.get(timeout=60)] == [2, 3]
         assert writer.failure is not None
-    writer.close(10)
+    writer.close(60)
     assert writer.failure is None
     assert [point["environmentSteps"] for point in lines(tmp_path)] == [1, 3]
     assert curve(tmp_path, "loss") == [(1, 1.0), (3, 3.0)]

@@ -66,18 +66,6 @@ def test_an_episode_knows_nothing_of_the_one_before() -> None:
         assert torch.allclose(after[5:], alone, atol=1e-6)
 
 
-def test_an_episode_that_goes_on_remembers() -> None:
-    net = network(ACTIONS[0])
-    observation, first = torch.randn(6, 1, 3), torch.zeros(6, 1, dtype=torch.bool)
-    whole, _ = net.unroll(observation, net.initial_state(1), first)
-    state = net.initial_state(1)
-    for t in range(3):
-        _, state = net.policy(observation[t], state, first[t])
-    second_half, _ = net.unroll(observation[3:], state, first[3:])
-
-    assert torch.allclose(whole[3:], second_half, atol=1e-6)
-
-
 def test_a_gaussian_policy_has_one_deviation_whatever_it_sees() -> None:
     net = network(ACTIONS[1])
     policy, _ = net.policy(torch.randn(B, 3), net.initial_state(B))

@@ -25,13 +25,8 @@ ARM = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.flo
 
 FITTING = [
     (MLP, spaces.Box(-1, 1, (3,), np.float32)),
-    (MLP, spaces.Box(-1, 1, (), np.float32)),
-    (MLP, spaces.Box(-1, 1, (2, 3), np.float32)),
-    (MLP, spaces.Box(-1, 1, (3,), np.float64)),
-    (MLP, spaces.Box(0, 255, (3,), np.uint8)),
     (MLP, spaces.Discrete(4, start=-2)),
-    (NATURE, spaces.Box(0, 255, (4, 84, 84), np.uint8)),
-    (NATURE, spaces.Box(0, 255, (84, 84, 3), np.uint8)),
+    (NATURE, spaces.Box(0, 255, (44, 44, 3), np.uint8)),
     (IMPALA, spaces.Box(0, 255, (24, 32, 3), np.uint8)),
     (USERS, spaces.Box(-1, 1, (3,), np.float32)),
 ]
@@ -88,11 +83,6 @@ def test_dueling_is_value_plus_advantage_less_its_mean() -> None:
     assert torch.allclose(found.mean(1), value[:, 0], atol=1e-6), "the mean over actions is the state's value"
 
 
-def test_the_state_dict_holds_what_is_learnt_only() -> None:
-    q_network, _ = build_q_network(MLP, spaces.Box(-1, 1, (3,), np.float32), THREE, dueling=True)
-    assert q_network.state_dict().keys() == dict(q_network.named_parameters()).keys()
-
-
 @fitting
 def test_an_actor_acts_within_bounds_and_a_critic_values_it(network: Network, space: spaces.Space) -> None:
     actor_critic, actions = build_deterministic(network, space, ARM)
@@ -106,18 +96,11 @@ def test_an_actor_acts_within_bounds_and_a_critic_values_it(network: Network, sp
     assert all(ARM.contains(a) for a in taken)
     value = actor_critic.value(actor_critic.critic_torso(observation), action)
     assert value.shape == (6,)
+    action.sum().backward()
+    assert all(name.startswith("actor.") for name, p in actor_critic.named_parameters() if p.grad is not None)
     names = [name for name, _ in actor_critic.named_parameters()]
     last_of_actor = max(i for i, name in enumerate(names) if name.startswith("actor."))
     assert last_of_actor + 1 == sum(name.startswith("actor.") for name in names), "the actor's come first"
-
-
-def test_actor_and_critic_share_nothing() -> None:
-    for network, space in FITTING:
-        actor_critic, _ = build_deterministic(network, space, ARM)
-        observation = observations(space, 4)
-        actor_critic.actor(observation).sum().backward()
-        with_gradient = {name for name, p in actor_critic.named_parameters() if p.grad is not None}
-        assert all(name.startswith("actor.") for name in with_gradient)
 
 
 def test_the_critic_of_an_mlp_takes_observation_and_action_together() -> None:
@@ -177,10 +160,9 @@ HALF_BOUNDED = spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 1], 
             r"leave lstm out, or use ppo, a3c, a2c or impala",
         ),
         (build_deterministic, RECURRENT, ARM, r"spec\.network\.lstm: ddpgApex learns from .*"),
-        (Q, NATURE, THREE, r"spec\.network\.natureCnn: it needs images, .*"),
         (build_deterministic, NATURE, ARM, r"spec\.network\.natureCnn: it needs images, .*"),
     ],
-    ids=range(9),
+    ids=range(8),
 )
 def test_what_does_not_fit_is_one_sentence(
     build: Callable, network: Network, actions: spaces.Space, sentence: str

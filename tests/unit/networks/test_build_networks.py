@@ -32,11 +32,14 @@ def as_stored(space: spaces.Space, batch: int) -> torch.Tensor:
     return torch.from_numpy(array.astype(np.float32) if array.dtype.kind == "f" else array)
 
 
-@pytest.mark.parametrize("lstm", [None, Lstm(hidden_size=5)], ids=["", "lstm"])
+RECURRENT = MLP.model_copy(update={"lstm": Lstm(hidden_size=5)})
+
+
 @pytest.mark.parametrize(
     ("network", "space"),
     [
         (MLP, box(3)),
+        (RECURRENT, box(3)),
         (MLP, box()),
         (MLP, box(2, 3, 4)),
         (MLP, box(3, dtype=np.float64)),
@@ -53,14 +56,14 @@ def as_stored(space: spaces.Space, batch: int) -> torch.Tensor:
     ],
     ids=lambda x: x.name if isinstance(x, Network) else f"{x.dtype}{x.shape}",
 )
-def test_what_fits_is_built(network: Network, space: spaces.Space, lstm: Lstm | None) -> None:
-    actor_critic, distribution = build_actor_critic(network.model_copy(update={"lstm": lstm}), space, TWO)
+def test_what_fits_is_built(network: Network, space: spaces.Space) -> None:
+    actor_critic, distribution = build_actor_critic(network, space, TWO)
 
     state = actor_critic.initial_state(6)
     parameters, state = actor_critic.policy(as_stored(space, 6), state, torch.ones(6, dtype=torch.bool))
     assert parameters.shape == (6, distribution.parameter_size)
     assert parameters.dtype == torch.float32
-    assert [part.shape for part in state] == ([(6, 5)] * 2 if lstm else [])
+    assert [part.shape for part in state] == ([(6, 5)] * 2 if network.lstm else [])
     assert actor_critic.value(as_stored(space, 6), state).shape == (6,)
     # An exported policy gives the space's own type.
     own = torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(6)]))
@@ -107,9 +110,7 @@ LONG = spaces.Dict({"a": spaces.Box(-np.arange(1, 60, dtype=np.float32), 1, (59,
             r"wrap the environment with gymnasium\.wrappers\.FlattenObservation",
         ),
         (MLP, LONG, TWO, r"spec\.network\.mlp: observations of Dict\(.* \.\.\. are not supported; wrap .*"),
-        (MLP, spaces.Tuple((box(2), TWO)), TWO, r"spec\.network\.mlp: observations of Tuple\(.*"),
         (MLP, spaces.MultiBinary(3), TWO, r"spec\.network\.mlp: observations of MultiBinary\(3\) .*"),
-        (MLP, spaces.Text(3), TWO, r"spec\.network\.mlp: observations of Text\(.*"),
         (
             NATURE,
             box(4),
@@ -117,7 +118,6 @@ LONG = spaces.Dict({"a": spaces.Box(-np.arange(1, 60, dtype=np.float32), 1, (59,
             r"spec\.network\.natureCnn: it needs images, a uint8 Box \[height, width, channels\], but the observations "
             r"are Box\(-1\.0, 1\.0, \(4,\), float32\); use network\.mlp or network\.entryPoint",
         ),
-        (NATURE, box(84, 84, 3), TWO, r"spec\.network\.natureCnn: it needs images, .*float32.*"),
         (IMPALA, spaces.Discrete(3), TWO, r"spec\.network\.impalaCnn: it needs images, .*Discrete\(3\).*"),
         (
             NATURE,
@@ -134,7 +134,6 @@ LONG = spaces.Dict({"a": spaces.Box(-np.arange(1, 60, dtype=np.float32), 1, (59,
             r"action space is Discrete or a Box of floats",
         ),
         (MLP, box(3), box(2, dtype=np.int32), r"spec\.environment: actions of Box\(.*int32\) are not .*"),
-        (MLP, box(3), spaces.Dict({"a": TWO}), r"spec\.environment: actions of Dict\(.*"),
         (
             MLP,
             spaces.Box(0, np.iinfo(np.int64).max, (4,), np.int64),
@@ -161,7 +160,7 @@ LONG = spaces.Dict({"a": spaces.Box(-np.arange(1, 60, dtype=np.float32), 1, (59,
             r"spec\.environment: actions of Box\(.* are not supported; .*",
         ),
     ],
-    ids=range(16),
+    ids=range(12),
 )
 def test_what_does_not_fit_is_one_sentence(
     network: Network, observation: spaces.Space, action: spaces.Space, sentence: str
@@ -225,11 +224,6 @@ def test_a_network_of_the_users_gets_integers_as_they_are(entry_point: Callable)
             UserCodeError,
             r"spec\.network\.entryPoint: \w+:make\(observation_space\) raised KeyError: 'x' \(\w+\.py, line \d\)",
         ),
-        (
-            "def make(): pass",
-            UserCodeError,
-            r".*:make\(observation_space\) raised TypeError: make\(\) takes 0 .*",
-        ),
         ("make = 3", UserCodeError, r".*:make\(observation_space\) raised TypeError: 'int' object .*"),
         (
             "def make(space): return 3",
@@ -248,11 +242,6 @@ def test_a_network_of_the_users_gets_integers_as_they_are(entry_point: Callable)
             r"RuntimeError: mat1 and mat2 shapes cannot be multiplied.*",
         ),
         (
-            "def make(space): return nn.LazyLinear(4).double()",
-            UserCodeError,
-            r".*does not fit observations of Box\(.*\): it raised RuntimeError: .*dtype.*",
-        ),
-        (
             "def make(space): return nn.Unflatten(1, (3, 1))",
             BadConfiguration,
             r"spec\.network\.entryPoint: the network must turn observations \[N, \.\.\.\] into features \[N, F\] of "
@@ -269,7 +258,7 @@ def test_a_network_of_the_users_gets_integers_as_they_are(entry_point: Callable)
             r".*but turned \(2, 3\) into a tuple",
         ),
     ],
-    ids=range(12),
+    ids=range(10),
 )
 def test_a_network_of_the_users_that_does_not_fit_is_one_sentence(
     entry_point: Callable, source: str, kind: type[TrainerError], sentence: str

@@ -56,7 +56,7 @@ def test_drawn_actions_differ_and_the_likeliest_do_not() -> None:
     assert len({float(policy.act(observation)[0]) for _ in range(10)}) == 1
 
 
-@pytest.mark.parametrize("name", ["q", "q-dueling", "deterministic"])
+@pytest.mark.parametrize("name", ["q", "deterministic"])
 def test_a_deterministic_policy_leaves_nothing_to_chance(name: str) -> None:
     policy = make(name)
     observations = np.stack([policy.observation_space.sample() for _ in range(4)])
@@ -65,8 +65,9 @@ def test_a_deterministic_policy_leaves_nothing_to_chance(name: str) -> None:
     assert all(policy.action_space.contains(action) for action in chosen)
 
 
-@pytest.mark.parametrize("name", ["discrete", "discrete-lstm", "image", "q"])
-@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize(
+    ("name", "deterministic"), [("discrete", True), ("discrete-lstm", False), ("image", True), ("q", False)]
+)
 def test_evaluation_is_reproducible_and_counts_whole_episodes(name: str, deterministic: bool) -> None:
     policy, seen = make(name), []
     drawing = torch.random.get_rng_state()
@@ -100,12 +101,11 @@ def test_an_environment_of_other_spaces_is_refused() -> None:
         evaluate(policy, 1)
 
 
-@pytest.mark.parametrize("name", ["discrete", "continuous"])
-def test_a_film_shows_the_episode_that_the_seed_gives(name: str) -> None:
-    policy = make(name)
+def test_a_film_shows_the_episode_that_the_seed_gives() -> None:
+    policy = make("discrete")
     with film(policy, seed=3) as taken:
         frames = list(taken.frames)
-        assert taken.frames_per_second in (30, 50)
+        assert taken.frames_per_second == 50
     (episode,) = evaluate(policy, 1, seed=3).episodes
     assert len(frames) == episode.length + 1
     assert frames[0].dtype == np.uint8
