@@ -14,6 +14,7 @@ from bandit import Bandit
 from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import DdpgApex, DqnApex
 from rltraining_trainer.algorithms.apex import ApexLearner
+from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.errors import Diverged
 from through_a_file import restore
@@ -61,27 +62,20 @@ def test_the_target_moves_by_its_rate_after_every_period(make: Make) -> None:
         assert torch.allclose(learner.get_state()["target"], target, atol=1e-7), f"update {update}"
 
 
-class Group:
-    """The other learners' part, known beforehand."""
+def sum_with_another(make: Make, *args: object) -> Reduce:
+    """A reduce over a learner and another one, which steps with `args`."""
+    others: list[tuple[Tensor, float]] = []
 
-    def __init__(self, gradient: Tensor, count: float) -> None:
-        self.gradient, self.count = gradient, count
-
-    def __call__(self, gradient: Tensor, count: float) -> float:
-        gradient.add_(self.gradient)
-        return self.count + count
-
-
-def part_of(make: Make, *args: object) -> Group:
-    """What a learner hands to the others: the sum of its gradients, and their number."""
-    found: list[tuple[Tensor, float]] = []
-
-    def look(gradient: Tensor, count: float) -> float:
-        found.append((gradient.clone(), count))
+    def record(gradient: Tensor, count: float) -> float:
+        others.append((gradient.clone(), count))
         return 0.0
 
-    make().step(*args, look)  # type: ignore[arg-type]
-    return Group(*found[0])
+    def reduce(gradient: Tensor, count: float) -> float:
+        gradient.add_(others[0][0])
+        return count + others[0][1]
+
+    make().step(*args, record)  # type: ignore[arg-type]
+    return reduce
 
 
 @both
@@ -92,7 +86,7 @@ def test_two_learners_with_half_a_batch_each_are_one_with_all_of_it(make: Make) 
     largest = WEIGHTS.max().item()
 
     priorities, _ = whole.step(batch, WEIGHTS, largest)
-    ours, _ = half.step(first, weights[0], largest, part_of(make, second, weights[1], largest))
+    ours, _ = half.step(first, weights[0], largest, sum_with_another(make, second, weights[1], largest))
 
     assert torch.allclose(whole.parameters, half.parameters, atol=1e-6)
     assert torch.allclose(whole.parameters.grad, half.parameters.grad, atol=1e-6)
@@ -105,7 +99,7 @@ def test_a_learner_without_data_follows_the_others(make: Make) -> None:
     batch = batch_for(leader)
 
     leader.step(batch)
-    priorities, _ = follower.step(None, None, 1.0, part_of(make, batch, None, 1.0))
+    priorities, _ = follower.step(None, None, 1.0, sum_with_another(make, batch, None, 1.0))
 
     assert torch.equal(leader.parameters, follower.parameters)
     assert (len(priorities), follower.updates) == (0, 1)

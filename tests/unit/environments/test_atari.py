@@ -117,18 +117,6 @@ def test_a_lost_life_is_terminal_for_learning_and_the_game_goes_on(
         assert ends[:5] == [False] * 4 + [True], "five lives a game"
 
 
-def test_a_game_that_is_over_is_shown_and_then_reset(plain: list[Step]) -> None:
-    for b in range(B):
-        (end,) = [t for t, step in enumerate(plain) if step.over[b]][:1]
-        assert plain[end].valid[b]
-        assert not plain[end].first[b]
-        after = plain[end + 1]
-        assert after.first[b]
-        assert not any((after.valid[b], after.over[b], after.terminated[b]))
-        assert after.observation[b][:3].max() == 0, "frames before a game are black"
-        assert plain[end + 2].valid[b]
-
-
 def test_max_episode_steps_truncates_a_game() -> None:
     steps = play(games(max_episode_steps=7, frameSkip=2), random_actions(8))
     assert [step.truncated.all() for step in steps] == [False] * 6 + [True, False]

@@ -141,10 +141,6 @@ gym.register(id='Batch-v0', vector_entry_point='__MODULE__:Batch', max_episode_s
             r"spec\.environment\.id: there is no environment 'CartPoel-v1': .*Did you mean: `CartPole`.*",
         ),
         (
-            Environment(id="ALE/Pnog-v5"),
-            r"spec\.environment\.id: there is no environment 'ALE/Pnog-v5': .*Did you mean: `Pong`.*",
-        ),
-        (
             Environment(id="ALE/Pong-v5", kwargs={"mode": 1}),
             r"spec\.environment\.kwargs: 'ALE/Pong-v5' does not take them: .*'mode'.*",
         ),
@@ -197,15 +193,7 @@ def test_a_bad_configuration_is_one_sentence(spec: Environment, sentence: str) -
             r"making environment '\w+:Mine-v0' raised TypeError: unsupported operand .*",
         ),
     ],
-    ids=[
-        "import fails",
-        "two lines",
-        "note",
-        "exit",
-        "not registered",
-        "no class",
-        "constructor",
-    ],
+    ids=["import fails", "two lines", "note", "exit", "not registered", "no class", "constructor"],
 )
 def test_what_the_users_code_does_wrong_is_the_first_line(
     user_module: Callable[[str], str], source: str, sentence: str
