@@ -68,8 +68,8 @@ def make_unroll(
         valid=~some(0.2, T),
         first=first,
         state=state,
-        episode_return=torch.zeros(0),
-        episode_length=torch.zeros(0, dtype=torch.int64),
+        episode_return=normal(3),
+        episode_length=torch.arange(3),
     )
 
 
@@ -112,8 +112,8 @@ def environments_of(unroll: Unroll, environments: slice) -> Unroll:
         if isinstance(column, Tensor) and column.dim() > 1
     }
     state = tuple(part[environments] for part in unroll["state"])
-    empty = torch.zeros(0)
-    return Unroll(**columns, state=state, episode_return=empty, episode_length=empty.long())
+    episodes = {name: unroll[name] for name in ("episode_return", "episode_length")}  # type: ignore[literal-required]
+    return Unroll(**columns, **episodes, state=state)
 
 
 def in_double(network: ActorCritic, unroll: Unroll) -> tuple[ActorCritic, Unroll]:
