@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes import client
 from rltraining_api.names import GROUP, KIND, PLURAL, VERSION
+from rltraining_operator.kube import api as api_module
 from rltraining_operator.kube.api import Api
 
 Json = dict[str, Any]
@@ -49,6 +52,8 @@ DISCOVERY: dict[str, Json] = {
     },
 }
 """What is served, as clients ask before they begin."""
+TLS = ssl.create_default_context()
+"""One for all clients: to read the machine's certificates took most of the time of a test."""
 
 
 @dataclass
@@ -106,7 +111,8 @@ class FakeApiServer:
         """Serve within the block."""
         await self._server.start_server()
         try:
-            yield self
+            with mock.patch.object(api_module, "_ssl_context", return_value=TLS):
+                yield self
         finally:
             for api in self._apis:
                 await api.close()
@@ -277,11 +283,13 @@ class FakeApiServer:
                 await self._news.wait()
 
 
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(seconds):
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait until something holds; the timeout ends only a wait that would have no end."""
+    pause = 0.002
+    async with asyncio.timeout(200.0):
         while not condition():
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(pause)
+            pause *= 1.05
 
 
 def _status(code: int, message: str, headers: dict[str, str] | None = None) -> web.Response:

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fake_api_server import FakeApiServer, Fault, until
+from operator_world import SPEC
 from rltraining_api.names import API_VERSION, KIND, PLURAL
 from rltraining_operator.cluster import Event, Key, Ref
 from rltraining_operator.engine import Engine, utc_now
 from rltraining_operator.errors import ConflictError, NameTakenError, RejectedError, UnavailableError
-from rltraining_operator.kube import cluster as cluster_module
-from rltraining_operator.kube import watch as watch_module
 from rltraining_operator.kube.cluster import SELECTOR, KubernetesCluster, merge_patch
 from rltraining_operator.kube.events import EventWriter
 from rltraining_operator.kube.metrics import Metrics
 from rltraining_operator.kube.reports import Reports
 from rltraining_operator.kube.store import Store
 from rltraining_operator.kube.watch import Watch
+from rltraining_operator.observed import Observed
 
 KEY = Key("default", "demo")
 JOB = f"/apis/{API_VERSION}/namespaces/default/{PLURAL}/demo"
 CORE = "/api/v1/namespaces/default"
-SPEC = {
-    "algorithm": {"impala": {}},
-    "environment": {"id": "CartPole-v1"},
-    "sampler": {"replicas": 2},
-    "stop": {"environmentSteps": 1000},
-}
 PODS = [f"{CORE}/pods/demo-{name}" for name in ("learner-0", "sampler-0", "sampler-1")]
 
 
@@ -61,59 +57,48 @@ class Scene:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
 
-    def told(self) -> bool:
-        """Whether the status knows of the pods."""
-        return self.server.objects[JOB].get("status", {}).get("sampler", {}).get("replicas") == 2
+    async def observe(self) -> Observed:
+        """What one pass finds, without the rest of the operator."""
+        await self.cluster.keys()
+        self.cluster.pods_synced = {}
+        observed = await self.cluster.observe(KEY)
+        assert observed is not None
+        return observed
 
-    def settled(self, pods: int = 3) -> bool:
-        return sum("/pods/" in path for path in self.server.objects) == pods
+    def told(self) -> bool:
+        """Whether all pods are made and the status knows of them."""
+        known = self.server.objects[JOB].get("status", {}).get("sampler", {}).get("replicas") == 2
+        return known and all(path in self.server.objects for path in PODS)
 
 
 @asynccontextmanager
 async def scene() -> AsyncIterator[Scene]:
     async with FakeApiServer().serving() as server:
+        await server.put(JOB, job())
         yield Scene(server)
 
 
-@pytest.fixture(autouse=True)
-def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_module, "BACKOFF_SECONDS", 0.001)
-
-
-def test_a_job_gets_its_children_each_made_once() -> None:
-    async def scenario() -> None:
-        async with scene() as here:
-            await here.server.put(JOB, job())
-            async with here.working():
-                await until(lambda: all(path in here.server.objects for path in PODS))
-                await until(lambda: any("/events/" in path for path in here.server.objects))
-                await until(here.told)
-                await asyncio.sleep(0.5)  # two resyncs
-            server = here.server
-            assert server.asked("POST", "/pods") == 3
-            for path in (
-                f"{CORE}/services/demo",
-                f"{CORE}/configmaps/demo-config",
-                f"{CORE}/secrets/demo-token",
-            ):
-                assert path in server.objects
-            assert server.objects[JOB]["status"]["phase"] == "Pending"
-            assert server.asked("PATCH", "/status") == 1, (
-                "a status that is as it should be is not written again"
-            )
-            assert server.asked("GET", "/pods") == 1, "passes read nothing: one list at the start"
-
-    asyncio.run(scenario())
+async def test_a_job_gets_its_children_each_made_once() -> None:
+    async with scene() as here:
+        async with here.working():
+            await until(lambda: any("/events/" in path for path in here.server.objects))
+            await until(here.told)
+            await asyncio.sleep(0.5)  # two resyncs
+        server = here.server
+        assert server.asked("POST", "/pods") == 3
+        made = ("services/demo", "configmaps/demo-config", "secrets/demo-token")
+        assert all(f"{CORE}/{path}" in server.objects for path in made)
+        assert server.objects[JOB]["status"]["phase"] == "Pending"
+        assert server.asked("PATCH", "/status") == 1, "a status that is as it should be is not written again"
+        assert server.asked("GET", "/pods") == 1, "passes read nothing: one list at the start"
 
 
 FAULTS = {
     "pods are refused for a while": [Fault("POST", "/pods", status=500, times=4)],
     "a pod is made but the answer is lost": [Fault("POST", "/pods", cut=True, times=2)],
-    "a pod is there already": [Fault("POST", "/pods", status=409, times=0)],
     "too many requests": [Fault("POST", "/", status=429, times=6, headers={"Retry-After": "0"})],
     "the status conflicts": [Fault("PATCH", "/status", status=409, times=3)],
     "the status is written but the answer is lost": [Fault("PATCH", "/status", cut=True, times=2)],
-    "the server is slow": [Fault("POST", "/", seconds=0.05, times=20)],
     "the server hangs": [Fault("POST", "/pods", seconds=5.0, times=2)],
     "the lists fail": [Fault("GET", "/", status=503, times=8)],
     "a kind is unknown for a while": [Fault("POST", "/networkpolicies", status=404, times=2)],
@@ -122,262 +107,183 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
-def test_heals_when(faults: list[Fault]) -> None:
-    async def scenario() -> None:
-        async with scene() as here:
-            await here.server.put(JOB, job())
-            here.server.faults += [Fault(**vars(fault)) for fault in faults]
-            async with here.working():
-                await until(lambda: all(path in here.server.objects for path in PODS), seconds=15)
-                await until(lambda: "status" in here.server.objects[JOB], seconds=15)
-                await until(lambda: len(here.store.children(KEY)) >= 6, seconds=15)
-            assert here.settled()
-
-    asyncio.run(scenario())
+async def test_heals_when(faults: list[Fault]) -> None:
+    async with scene() as here:
+        here.server.faults += [replace(fault) for fault in faults]
+        async with here.working():
+            await until(lambda: here.told() and len(here.store.children(KEY)) >= 6)
+        assert sum("/pods/" in path for path in here.server.objects) == 3
 
 
-def test_a_restarted_operator_makes_nothing_anew() -> None:
-    async def scenario() -> None:
-        async with scene() as here:
-            await here.server.put(JOB, job())
-            async with here.working():
-                await until(lambda: all(path in here.server.objects for path in PODS))
-                await until(here.told)
-            here.server.requests.clear()
-            after = Scene(here.server)
-            async with after.working():
-                await until(lambda: after.store.child(KEY, "Secret", "demo-token"))
-                await asyncio.sleep(0.3)
-            assert after.server.asked("POST", "/pods") == 0
-            assert after.server.asked("PATCH", "/status") == 0
-            assert after.server.asked("POST", "") == 0
-            assert after.server.asked("GET", "/secrets") == 1, "read by its name, once"
-
-    asyncio.run(scenario())
+async def test_a_restarted_operator_makes_nothing_anew() -> None:
+    async with scene() as here:
+        async with here.working():
+            await until(here.told)
+        here.server.requests.clear()
+        after = Scene(here.server)
+        async with after.working():
+            await until(lambda: after.store.child(KEY, "Secret", "demo-token"))
+            await asyncio.sleep(0.3)
+        assert after.server.asked("POST", "/pods") == 0
+        assert after.server.asked("PATCH", "/status") == 0
+        assert after.server.asked("POST", "") == 0
+        assert after.server.asked("GET", "/secrets") == 1, "read by its name, once"
 
 
-def test_a_deleted_secret_is_made_again_with_the_token_that_pods_hold() -> None:
+async def test_a_deleted_secret_is_made_again_with_the_token_that_pods_hold() -> None:
     secret = f"{CORE}/secrets/demo-token"
-
-    async def scenario() -> None:
-        async with scene() as here:
-            await here.server.put(JOB, job())
-            async with here.working():
-                await until(lambda: all(path in here.server.objects for path in PODS))
-                await until(here.told)
-                await here.server.put(
-                    PODS[0], here.server.objects[PODS[0]] | {"status": {"phase": "Pending"}}
-                )
-                token = here.server.objects[secret]["data"]
-                await here.server.drop(secret)
-                await until(lambda: secret in here.server.objects)
-                assert here.server.objects[secret]["data"] == token
-
-    asyncio.run(scenario())
+    async with scene() as here, here.working():
+        await until(here.told)
+        await here.server.put(PODS[0], here.server.objects[PODS[0]] | {"status": {"phase": "Pending"}})
+        token = here.server.objects[secret]["data"]
+        await here.server.drop(secret)
+        await until(lambda: secret in here.server.objects)
+        assert here.server.objects[secret]["data"] == token
 
 
-def test_a_resync_that_is_asked_for_comes_at_once() -> None:
-    async def scenario() -> None:
-        async with scene() as here:
-            await here.server.put(JOB, job())
-            here.engine = Engine(here.cluster, resync_seconds=1000.0)
-            async with here.working():
-                await until(lambda: here.store.job(KEY))
-                await here.server.drop(JOB, tell=False)
-                here.engine.resync()
-                await until(lambda: here.store.job(KEY) is None)
-
-    asyncio.run(scenario())
+async def test_a_resync_that_is_asked_for_comes_at_once() -> None:
+    async with scene() as here:
+        here.engine = Engine(here.cluster, resync_seconds=1000.0)
+        async with here.working():
+            await until(lambda: here.store.job(KEY))
+            await here.server.drop(JOB, tell=False)
+            here.engine.resync()
+            await until(lambda: here.store.job(KEY) is None)
 
 
-def test_one_job_that_hangs_delays_no_other() -> None:
-    async def scenario() -> None:
-        async with scene() as here:
-            for number in range(8):
-                await here.server.put(JOB.replace("demo", f"job-{number}"), job(f"job-{number}"))
-            here.server.faults.append(Fault("PATCH", "/job-3/", seconds=30.0, times=100))
-            began = asyncio.get_running_loop().time()
-            async with here.working():
-                await until(lambda: sum("status" in found for found in here.server.objects.values()) == 7)
-                assert asyncio.get_running_loop().time() - began < 5.0
-
-    asyncio.run(scenario())
+async def test_one_job_that_hangs_delays_no_other() -> None:
+    async with scene() as here:
+        for number in range(7):
+            await here.server.put(JOB.replace("demo", f"job-{number}"), job(f"job-{number}"))
+        here.server.faults.append(Fault("PATCH", "/job-3/", seconds=30.0, times=100))
+        began = time.monotonic()
+        async with here.working():
+            await until(lambda: sum("status" in found for found in here.server.objects.values()) == 7)
+            assert time.monotonic() - began < 5.0
 
 
-def test_what_belongs_to_someone_else_is_left_alone_and_named() -> None:
-    async def scenario() -> None:
-        async with scene() as here:
-            theirs = {"metadata": {"name": "demo", "namespace": "default"}, "spec": {"ports": []}}
-            await here.server.put(f"{CORE}/services/demo", theirs)
-            owner = {"uid": "uid-of-the-job", "controller": True}
-            child = {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"name": "demo", "namespace": "default", "ownerReferences": [owner]},
-            }
-            with pytest.raises(NameTakenError, match="Service demo exists already"):
-                await here.cluster.apply(KEY, child)
-            theirs["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-            await here.server.put(f"{CORE}/services/demo", theirs)
-            with pytest.raises(ConflictError, match="still being deleted"):
-                await here.cluster.apply(KEY, child)
-
-    asyncio.run(scenario())
+async def test_what_belongs_to_someone_else_is_left_alone_and_named() -> None:
+    async with scene() as here:
+        theirs = {"metadata": {"name": "demo", "namespace": "default"}, "spec": {"ports": []}}
+        await here.server.put(f"{CORE}/services/demo", theirs)
+        owner = {"uid": "uid-of-the-job", "controller": True}
+        child = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "demo", "namespace": "default", "ownerReferences": [owner]},
+        }
+        with pytest.raises(NameTakenError, match="Service demo exists already"):
+            await here.cluster.apply(KEY, child)
+        theirs["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        await here.server.put(f"{CORE}/services/demo", theirs)
+        with pytest.raises(ConflictError, match="still being deleted"):
+            await here.cluster.apply(KEY, child)
 
 
-def test_a_pod_that_has_lost_its_labels_is_replaced() -> None:
+async def test_a_pod_that_has_lost_its_labels_is_replaced() -> None:
     """No watch tells of it any more: it would be taken for running for ever."""
-
-    async def scenario() -> None:
-        async with scene() as here:
-            await here.server.put(JOB, job())
-            async with here.working():
-                await until(lambda: here.told() and PODS[1] in here.server.objects)
-                bare = here.server.objects[PODS[1]]
-                labels = bare["metadata"].pop("labels")
-                here.store.remove("Pod", bare)
-                await here.server.put(PODS[1], bare)
-                here.engine.mark(KEY)
-                await until(
-                    lambda: here.server.objects.get(PODS[1], bare)["metadata"].get("labels") == labels
-                )
-                assert here.server.objects[PODS[1]]["metadata"]["uid"] != bare["metadata"]["uid"]
-
-    asyncio.run(scenario())
+    async with scene() as here, here.working():
+        await until(here.told)
+        bare = here.server.objects[PODS[1]]
+        labels = bare["metadata"].pop("labels")
+        here.store.remove("Pod", bare)
+        await here.server.put(PODS[1], bare)
+        here.engine.mark(KEY)
+        await until(lambda: here.server.objects.get(PODS[1], bare)["metadata"].get("labels") == labels)
+        assert here.server.objects[PODS[1]]["metadata"]["uid"] != bare["metadata"]["uid"]
 
 
-def test_a_job_that_waits_for_the_end_of_an_earlier_ones_pods_says_so() -> None:
+async def test_a_job_that_waits_for_the_end_of_an_earlier_ones_pods_says_so() -> None:
     """They may take long: on a node that is lost, until someone gives it up."""
-
-    async def scenario() -> None:
-        async with scene() as here:
-            metadata = {"name": "demo-learner-0", "namespace": "default"}
-            metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-            await here.server.put(PODS[0], {"metadata": metadata})
-            await here.server.put(JOB, job())
-            async with here.working():
-                await until(
-                    lambda: "being deleted" in here.server.objects[JOB].get("status", {}).get("message", "")
-                )
-                assert here.server.objects[JOB]["status"]["phase"] == "Pending"
-
-    asyncio.run(scenario())
-
-
-def test_a_kind_that_the_cluster_does_not_know_is_a_refusal() -> None:
-    async def scenario() -> None:
-        async with scene() as here:
-            message = "the server could not find the requested resource"
-            here.server.faults.append(Fault("POST", "/podgroups", status=404, message=message))
-            child = {
-                "apiVersion": "scheduling.volcano.sh/v1beta1",
-                "kind": "PodGroup",
-                "metadata": {"name": "demo"},
-            }
-            with pytest.raises(RejectedError, match=r"no PodGroup of scheduling.volcano.sh/v1beta1"):
-                await here.cluster.create(KEY, child)
-
-    asyncio.run(scenario())
-
-
-def test_a_namespace_that_is_gone_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        async with scene() as here:
-            await here.server.put(JOB, job())
-            here.server.faults.append(Fault("GET", "/namespaces/gone/", status=403, times=1000))
-            cluster = KubernetesCluster(
-                here.server.api(),
-                here.store,
-                here.events,
-                Reports(),
-                here.metrics,
-                namespaces=("gone", "default"),
+    async with scene() as here:
+        metadata = {"name": "demo-learner-0", "namespace": "default"}
+        metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+        await here.server.put(PODS[0], {"metadata": metadata})
+        async with here.working():
+            await until(
+                lambda: "being deleted" in here.server.objects[JOB].get("status", {}).get("message", "")
             )
-            assert await cluster.keys() == [KEY]
-            assert await cluster.observe(KEY) is not None
-            monkeypatch.setattr(cluster_module, "LISTS_SECONDS", 0.01)
-            with pytest.raises(UnavailableError, match="not listed yet"):
-                await cluster.observe(Key("gone", "demo"))
-
-    asyncio.run(scenario())
+            assert here.server.objects[JOB]["status"]["phase"] == "Pending"
 
 
-def test_another_incarnation_is_not_deleted() -> None:
-    async def scenario() -> None:
-        async with scene() as here:
-            path = f"{CORE}/pods/demo-sampler-0"
-            await here.server.put(path, {"metadata": {"name": "demo-sampler-0", "namespace": "default"}})
-            await here.cluster.delete(KEY, Ref("Pod", "demo-sampler-0", "an-earlier-uid"))
-            assert path in here.server.objects
-            await here.cluster.delete(
-                KEY, Ref("Pod", "demo-sampler-0", here.server.objects[path]["metadata"]["uid"])
-            )
-            await here.cluster.delete(KEY, Ref("Pod", "demo-sampler-0"))
-            assert path not in here.server.objects
-
-    asyncio.run(scenario())
+async def test_a_kind_that_the_cluster_does_not_know_is_a_refusal() -> None:
+    async with scene() as here:
+        message = "the server could not find the requested resource"
+        here.server.faults.append(Fault("POST", "/podgroups", status=404, message=message))
+        child = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": "demo"},
+        }
+        with pytest.raises(RejectedError, match=r"no PodGroup of scheduling.volcano.sh/v1beta1"):
+            await here.cluster.create(KEY, child)
 
 
-def test_a_status_decided_by_an_older_job_is_refused() -> None:
+async def test_a_namespace_that_is_gone_does_not_stop_the_others() -> None:
+    async with scene() as here:
+        here.server.faults.append(Fault("GET", "/namespaces/gone/", status=403, times=1000))
+        parts = here.server.api(), here.store, here.events, Reports(), here.metrics
+        cluster = KubernetesCluster(*parts, namespaces=("gone", "default"))
+        assert await cluster.keys() == [KEY]
+        assert await cluster.observe(KEY) is not None
+        with pytest.raises(UnavailableError, match="not listed yet"):
+            await cluster.observe(Key("gone", "demo"))
+
+
+async def test_another_incarnation_is_not_deleted() -> None:
+    async with scene() as here:
+        path = f"{CORE}/pods/demo-sampler-0"
+        await here.server.put(path, {"metadata": {"name": "demo-sampler-0", "namespace": "default"}})
+        await here.cluster.delete(KEY, Ref("Pod", "demo-sampler-0", "an-earlier-uid"))
+        assert path in here.server.objects
+        await here.cluster.delete(
+            KEY, Ref("Pod", "demo-sampler-0", here.server.objects[path]["metadata"]["uid"])
+        )
+        await here.cluster.delete(KEY, Ref("Pod", "demo-sampler-0"))
+        assert path not in here.server.objects
+
+
+async def test_a_status_decided_by_an_older_job_is_refused() -> None:
     """What two operators that both think they lead cannot do: count a failure twice."""
-
-    async def scenario() -> None:
-        async with scene() as here:
-            await here.server.put(JOB, job())
-            await here.cluster.keys()
-            here.cluster.pods_synced = {}
-            observed = await here.cluster.observe(KEY)
-            assert observed is not None
-            await here.server.put(JOB, job() | {"status": {"failures": 1}})  # the other one
-            with pytest.raises(ConflictError):
-                await here.cluster.patch_status(KEY, observed.uid, {"failures": 1, "phase": "Running"})
-            assert here.server.objects[JOB]["status"] == {"failures": 1}
-
-    asyncio.run(scenario())
+    async with scene() as here:
+        observed = await here.observe()
+        await here.server.put(JOB, job() | {"status": {"failures": 1}})  # the other one
+        with pytest.raises(ConflictError):
+            await here.cluster.patch_status(KEY, observed.uid, {"failures": 1, "phase": "Running"})
+        assert here.server.objects[JOB]["status"] == {"failures": 1}
 
 
 @pytest.mark.parametrize(
     ("algorithm", "label"), [({"entryPoint": {"module": "my.module"}}, "entryPoint"), ({}, "")]
 )
-def test_jobs_that_ended_are_counted_by_algorithm_and_never_by_a_users_module(
+async def test_jobs_that_ended_are_counted_by_algorithm_and_never_by_a_users_module(
     algorithm: dict[str, Any], label: str
 ) -> None:
     """A status may say `my.module`; a label of which there is one for each user's module has no bound."""
-
-    async def scenario() -> None:
-        async with scene() as here:
-            await here.server.put(JOB, job() | {"spec": SPEC | {"algorithm": algorithm}})
-            await here.cluster.keys()
-            here.cluster.pods_synced = {}
-            observed = await here.cluster.observe(KEY)
-            assert observed is not None
-            over = {"phase": "Succeeded", "completionTime": "2026-11-21T10:05:00Z", "algorithm": "my.module"}
-            await here.cluster.patch_status(KEY, observed.uid, over)
-            labels = {"result": "Succeeded", "algorithm": label}
-            assert here.metrics.registry.get_sample_value("rltraining_jobs_finished_total", labels) == 1.0
-
-    asyncio.run(scenario())
+    async with scene() as here:
+        await here.server.put(JOB, job() | {"spec": SPEC | {"algorithm": algorithm}})
+        observed = await here.observe()
+        over = {"phase": "Succeeded", "completionTime": "2026-11-21T10:05:00Z", "algorithm": "my.module"}
+        await here.cluster.patch_status(KEY, observed.uid, over)
+        labels = {"result": "Succeeded", "algorithm": label}
+        assert here.metrics.registry.get_sample_value("rltraining_jobs_finished_total", labels) == 1.0
 
 
-def test_equal_events_are_counted_and_expired_ones_written_anew() -> None:
-    async def scenario() -> None:
-        async with scene() as here:
-            event = Event("Warning", "Stalled", "no progress")
+async def test_equal_events_are_counted_and_expired_ones_written_anew() -> None:
+    async with scene() as here:
+        event = Event("Warning", "Stalled", "no progress")
 
-            def written() -> list[dict[str, Any]]:
-                return [found for path, found in here.server.objects.items() if "/events/" in path]
+        def written() -> list[dict[str, Any]]:
+            return [found for found in here.server.objects.values() if found.get("reason") == "Stalled"]
 
-            async with here.working():
-                for _ in range(3):
-                    await here.cluster.emit(KEY, "uid-1", event)
-                await until(lambda: [found["count"] for found in written()] == [3])
-                for path in [path for path in here.server.objects if "/events/" in path]:
-                    await here.server.drop(path)
+        async with here.working():
+            for _ in range(3):
                 await here.cluster.emit(KEY, "uid-1", event)
-                await until(lambda: [found["count"] for found in written()] == [1])
-            assert written()[0]["involvedObject"]["name"] == "demo"
-
-    asyncio.run(scenario())
+            await until(lambda: [found["count"] for found in written()] == [3])
+            await here.server.drop(f"{CORE}/events/{written()[0]['metadata']['name']}")
+            await here.cluster.emit(KEY, "uid-1", event)
+            await until(lambda: [found["count"] for found in written()] == [1])
+        assert written()[0]["involvedObject"]["name"] == "demo"
 
 
 MERGES: list[tuple[Any, Any, Any]] = [

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fake_api_server import FakeApiServer, Fault, until
 from rltraining_api.names import pod_labels
 from rltraining_operator.cluster import Key
-from rltraining_operator.kube import watch as watch_module
 from rltraining_operator.kube.cluster import SELECTOR
 from rltraining_operator.kube.store import Store
 from rltraining_operator.kube.watch import Watch
@@ -34,9 +34,7 @@ class Scene:
 
     def __init__(self, server: FakeApiServer) -> None:
         self.server, self.store, self.marked = server, Store(), list[Key]()
-        self.watch = Watch(
-            server.api(request_seconds=0.3), self.store, self.marked.append, kind="Pod", selector=SELECTOR
-        )
+        self.watch = Watch(server.api(), self.store, self.marked.append, kind="Pod", selector=SELECTOR)
 
     def names(self) -> list[str]:
         return sorted(child["metadata"]["name"] for child in self.store.children(KEY))
@@ -46,11 +44,11 @@ class Scene:
 
 
 @asynccontextmanager
-async def watching(*faults: Fault, pods: int = 2) -> AsyncIterator[Scene]:
+async def watching(*faults: Fault) -> AsyncIterator[Scene]:
     async with FakeApiServer().serving() as server:
         scene = Scene(server)
         server.faults += faults
-        for index in range(pods):
+        for index in range(2):
             await scene.put(index)
         task = asyncio.create_task(scene.watch.run())
         try:
@@ -60,30 +58,19 @@ async def watching(*faults: Fault, pods: int = 2) -> AsyncIterator[Scene]:
             await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.fixture(autouse=True)
-def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_module, "BACKOFF_SECONDS", 0.001)
-    monkeypatch.setattr(watch_module, "SILENCE_SECONDS", 0.15)
-
-
-def test_what_is_there_comes_then_and_goes_is_known() -> None:
-    async def scenario() -> None:
-        async with watching() as scene:
-            await until(lambda: scene.names() == ["demo-sampler-0", "demo-sampler-1"])
-            await scene.put(2)
-            await until(lambda: len(scene.names()) == 3)
-            await scene.put(2, phase="Running")
-            await until(
-                lambda: scene.store.child(KEY, "Pod", "demo-sampler-2")["status"].get("phase") == "Running"
-            )
-            await scene.server.drop(f"{PODS}/demo-sampler-0")
-            await until(lambda: scene.names() == ["demo-sampler-1", "demo-sampler-2"])
-            assert set(scene.marked) == {KEY}
-            assert "spec" not in scene.store.child(KEY, "Pod", "demo-sampler-2"), (
-                "memory for what nobody reads"
-            )
-
-    asyncio.run(scenario())
+async def test_what_is_there_comes_then_and_goes_is_known() -> None:
+    async with watching() as scene:
+        await until(lambda: scene.names() == ["demo-sampler-0", "demo-sampler-1"])
+        await scene.put(2)
+        await until(lambda: len(scene.names()) == 3)
+        await scene.put(2, phase="Running")
+        await until(
+            lambda: scene.store.child(KEY, "Pod", "demo-sampler-2")["status"].get("phase") == "Running"
+        )
+        await scene.server.drop(f"{PODS}/demo-sampler-0")
+        await until(lambda: scene.names() == ["demo-sampler-1", "demo-sampler-2"])
+        assert set(scene.marked) == {KEY}
+        assert "spec" not in scene.store.child(KEY, "Pod", "demo-sampler-2"), "memory for what nobody reads"
 
 
 FAULTS = {
@@ -98,42 +85,31 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS)
-def test_heals_when(faults: list[Fault]) -> None:
-    async def scenario() -> None:
-        async with watching(*[Fault(**vars(fault)) for fault in faults]) as scene:
-            await until(lambda: len(scene.names()) == 2)
-            await scene.put(7)
-            await until(lambda: "demo-sampler-7" in scene.names())
-
-    asyncio.run(scenario())
+async def test_heals_when(faults: list[Fault]) -> None:
+    async with watching(*[replace(fault) for fault in faults]) as scene:
+        await until(lambda: len(scene.names()) == 2)
+        await scene.put(7)
+        await until(lambda: "demo-sampler-7" in scene.names())
 
 
-def test_a_lost_history_is_listed_anew_and_what_went_meanwhile_is_missed_by_nobody() -> None:
-    async def scenario() -> None:
-        async with watching(Fault("WATCH", "/pods", silent=True)) as scene:
-            await until(lambda: len(scene.names()) == 2)
-            await scene.server.drop(f"{PODS}/demo-sampler-1", tell=False)
-            scene.server.compacted = 10_000  # whoever asks for the history now hears 410
-            scene.marked.clear()
-            await until(lambda: scene.names() == ["demo-sampler-0"])
-            assert scene.marked == [KEY], "the job of the lost pod is looked at"
-            scene.server.compacted = 0
-            await scene.put(5)
-            await until(lambda: "demo-sampler-5" in scene.names())
-
-    asyncio.run(scenario())
+async def test_a_lost_history_is_listed_anew_and_what_went_meanwhile_is_missed_by_nobody() -> None:
+    async with watching(Fault("WATCH", "/pods", silent=True)) as scene:
+        await until(lambda: len(scene.names()) == 2)
+        await scene.server.drop(f"{PODS}/demo-sampler-1", tell=False)
+        scene.server.compacted = 10_000  # whoever asks for the history now hears 410
+        scene.marked.clear()
+        await until(lambda: scene.names() == ["demo-sampler-0"])
+        assert scene.marked == [KEY], "the job of the lost pod is looked at"
+        scene.server.compacted = 0
+        await scene.put(5)
+        await until(lambda: "demo-sampler-5" in scene.names())
 
 
-def test_a_long_list_comes_in_pages() -> None:
-    async def scenario() -> None:
-        async with watching(pods=0) as scene:
-            await scene.watch.synced.wait()
-        async with FakeApiServer().serving() as server:
-            scene = Scene(server)
-            for index in range(7):
-                await scene.put(index)
-            api = server.api()
-            pages = [page async for page in api.pages("/api/v1/pods", SELECTOR, limit=3)]
-            assert [len(page["items"]) for page in pages] == [3, 3, 1]
-
-    asyncio.run(scenario())
+async def test_a_long_list_comes_in_pages() -> None:
+    async with FakeApiServer().serving() as server:
+        scene = Scene(server)
+        for index in range(7):
+            await scene.put(index)
+        api = server.api()
+        pages = [page async for page in api.pages("/api/v1/pods", SELECTOR, limit=3)]
+        assert [len(page["items"]) for page in pages] == [3, 3, 1]

@@ -1,0 +1,56 @@
+"""Coroutines as tests, on a clock that does not wait."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import selectors
+from unittest import mock
+
+import pytest
+
+
+class ImpatientSelector(selectors.DefaultSelector):
+    """Sockets are served as ever; where nothing happens on any until the next timer is due, the clock jumps there."""
+
+    now = 1000.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout <= 0:
+            return super().select(timeout)
+        ready = super().select(0.001)
+        if not ready:
+            self.now += timeout
+        return ready
+
+
+class ImpatientLoop(asyncio.SelectorEventLoop):
+    """Sleeps and timeouts take no real time, and are as long as they say to whoever reads the clock."""
+
+    def __init__(self) -> None:
+        self._clock = ImpatientSelector()
+        super().__init__(self._clock)
+
+    def time(self) -> float:
+        return self._clock.now
+
+
+@pytest.fixture
+def real_time() -> None:
+    """For tests that wait for threads: a clock that jumps would not let these work."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    if "real_time" in pyfuncitem.fixturenames:
+        asyncio.run(test)
+        return True
+    loop = ImpatientLoop()
+    with mock.patch("time.monotonic", loop.time), asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(test)
+    return True
