@@ -55,8 +55,13 @@ def test_pods_pass_pod_security_restricted() -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert spec["automountServiceAccountToken"] is False
-    mounted = {mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
-    assert {"/output", "/tmp"} <= mounted
+    mounts = spec["containers"][0]["volumeMounts"]
+    assert {mount["mountPath"]: mount.get("readOnly", False) for mount in mounts} == {
+        "/etc/rltraining": True,
+        "/etc/rltraining-token": True,
+        "/output": False,
+        "/tmp": False,
+    }
 
 
 def test_probes() -> None:
@@ -132,6 +137,8 @@ def test_user_code_is_mounted_and_named() -> None:
     made = pod(code={"configMap": {"name": "mine"}})
     assert env(made)["RLTRAINING_CODE_DIR"] == "/etc/rltraining-code"
     assert {"name": "code", "configMap": {"name": "mine"}} in made["spec"]["volumes"]
+    mount = {"name": "code", "mountPath": "/etc/rltraining-code", "readOnly": True}
+    assert mount in made["spec"]["containers"][0]["volumeMounts"]
 
 
 def test_everything_is_owned_and_labelled() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operator_world import World, make_world
+from operator_world import World, dedicated, make_world
 
 
 def gang(samplers: int = 2, template: dict[str, Any] | None = None, **policy: Any) -> World:
@@ -56,31 +56,22 @@ def test_coscheduling() -> None:
         assert "schedulerName" not in pod["spec"]
 
 
+WHOLE = dedicated(3) | {"learner": {"replicas": 2}, "sampler": {"replicas": 4}}
+SMALL = {"sampler": {"replicas": 2}}
+
+
+@pytest.mark.parametrize(("key", "field"), [("volcano", "minAvailable"), ("coscheduling", "minMember")])
 @pytest.mark.parametrize(
-    ("asked", "together"), [(None, 6), (1, 1), (7, 7), (20, 9)], ids=["by itself", "less", "more", "too many"]
+    ("spec", "asked", "together"),
+    [(SMALL, None, 2), (SMALL, 20, 3), (WHOLE, None, 6), (WHOLE, 1, 1), (WHOLE, 9, 9), (WHOLE, 10, 9)],
 )
 def test_a_run_begins_with_all_learners_all_replay_pods_and_one_sampler(
-    asked: int | None, together: int
+    spec: dict[str, Any], asked: int | None, together: int, key: str, field: str
 ) -> None:
-    for key, field in (("volcano", "minAvailable"), ("coscheduling", "minMember")):
-        world = make_world(
-            algorithm={"dqnApex": {"replay": {"placement": "Dedicated"}}},
-            learner={"replicas": 2},
-            replay={"replicas": 3},
-            sampler={"replicas": 4},
-            runPolicy={"schedulingPolicy": {key: {field: asked} if asked else {}}},
-        )
-        world.settle()
-        assert group(world)["spec"]["minMember"] == together
-
-
-@pytest.mark.parametrize(
-    ("samplers", "asked", "together"), [(1, None, 2), (8, None, 2), (8, 9, 9), (8, 20, 9), (2, 1, 1)]
-)
-def test_how_many_must_fit_at_once(samplers: int, asked: int | None, together: int) -> None:
-    for key, field in (("volcano", "minAvailable"), ("coscheduling", "minMember")):
-        world = gang(samplers, **{key: {field: asked} if asked else {}})
-        assert group(world)["spec"]["minMember"] == together
+    policy = {"schedulingPolicy": {key: {field: asked} if asked else {}}}
+    world = make_world(**spec, runPolicy=policy)
+    world.settle()
+    assert group(world)["spec"]["minMember"] == together
 
 
 def test_a_job_that_is_made_smaller_does_not_wait_for_members_it_will_not_have() -> None:

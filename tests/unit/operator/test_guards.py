@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, World, make_world, report, words
+from operator_world import LEARNER, SAMPLER_0, World, dedicated, make_world, report, words
 from rltraining_operator.settings import Settings
 
 MEMBERS = {"matchLabels": {"rltraining.dev/job-name": "demo"}}
@@ -78,8 +78,7 @@ def test_a_learner_that_is_ready_is_not_evicted_while_its_job_runs() -> None:
     )
 
 
-@pytest.mark.parametrize("clean", ["All", "Running", "None"])
-@pytest.mark.parametrize("code", [0, 64])
+@pytest.mark.parametrize(("code", "clean"), [(0, "All"), (0, "None"), (64, "Running"), (64, "None")])
 def test_what_is_over_holds_up_no_drain(code: int, clean: str) -> None:
     world = make_world(runPolicy={"cleanPodPolicy": clean}).up()
     world.die(LEARNER, code, message=words("", "", report(1, "Finished"))).step()
@@ -147,39 +146,19 @@ def test_what_an_installation_decides_and_a_template_may_change() -> None:
     assert theirs["containers"][0]["imagePullPolicy"] == "Always"
 
 
-TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [
         ("nodeSelector", {"gpu": "a100"}),
-        ("priorityClassName", "high"),
-        ("tolerations", [TOLERATION]),
-        ("runtimeClassName", "nvidia"),
-        ("imagePullSecrets", [{"name": "registry"}]),
-        ("serviceAccountName", "reader"),
-        ("initContainers", [{"name": "fetch", "image": "busybox"}]),
-        ("affinity", {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}),
-        ("topologySpreadConstraints", [{"maxSkew": 1}]),
+        ("tolerations", [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]),
         ("terminationGracePeriodSeconds", 120),
-        ("dnsPolicy", "None"),
     ],
 )
 def test_a_template_reaches_its_own_role_only(field: str, value: object) -> None:
-    world = settled(learner={"template": {"spec": {field: value}}})
-    assert world.pods[LEARNER]["spec"][field] == value
-    assert field not in world.pods[SAMPLER_0]["spec"]
-
-
-def test_gpus_and_another_container() -> None:
-    gpus = {"limits": {"nvidia.com/gpu": 1}}
-    spec = learner(
-        containers=[{"name": "trainer", "resources": gpus}, {"name": "proxy", "image": "envoy"}],
-        serviceAccountName="reader",
-    )
-    trainer, proxy = spec["containers"]
-    assert trainer["resources"] == gpus
-    assert trainer["securityContext"]["readOnlyRootFilesystem"] is True
-    assert proxy == {"name": "proxy", "image": "envoy"}
-    assert spec["automountServiceAccountToken"] is False, "a service account is for its pull secrets only"
+    theirs = {"template": {"spec": {field: value}}}
+    for name in (LEARNER, "demo-replay-0", SAMPLER_0):
+        role = name.split("-")[1]
+        spec = dedicated(1) | {"sampler": {"replicas": 1}}
+        spec[role] = spec.get(role, {}) | theirs
+        world = settled(**spec)
+        assert {pod for pod, made in world.pods.items() if made["spec"].get(field) == value} == {name}

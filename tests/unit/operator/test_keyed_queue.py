@@ -3,206 +3,130 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections import Counter
-from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
-from rltraining_operator import queue as queue_module
 from rltraining_operator.queue import KeyedQueue
 
 
-class Log(list[float]):
-    """Times, for which one can wait."""
+class Worker:
+    """What a queue does for its keys, and when; `does` is called with the key, and awaited if it can be."""
 
-    def __init__(self) -> None:
-        self._grew = asyncio.Event()
+    def __init__(self, does: Callable[[str], Any] = lambda key: None) -> None:
+        self._does = does
+        self._began = time.monotonic()
+        self.times: list[tuple[str, float]] = []
+        """Key, and seconds since the test began."""
 
-    def note(self) -> None:
-        self.append(asyncio.get_running_loop().time())
-        self._grew.set()
+    async def work(self, key: str) -> float | None:
+        self.times.append((key, round(time.monotonic() - self._began, 6)))
+        result = self._does(key)
+        seconds: float | None = await result if asyncio.iscoroutine(result) else result
+        return seconds
 
-    async def reach(self, length: int) -> None:
-        while len(self) < length:
-            self._grew.clear()
-            await self._grew.wait()
-
-
-Scenario = Callable[[KeyedQueue[str]], Awaitable[None]]
-
-
-def run(work: Callable[[str], Awaitable[float | None]], scenario: Scenario, workers: int = 4) -> None:
-    """Run the scenario beside a working queue."""
-
-    async def both() -> None:
-        queue = KeyedQueue(work, workers=workers, backoff_seconds=0.01, backoff_max_seconds=0.04)
-        working = asyncio.create_task(queue.run())
-        try:
-            async with asyncio.timeout(5):
-                await scenario(queue)
-        finally:
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
-
-    asyncio.run(both())
+    @asynccontextmanager
+    async def queue(self, **options: Any) -> AsyncIterator[KeyedQueue[str]]:
+        options = {"workers": 2, "backoff_seconds": 1.0, "backoff_max_seconds": 4.0} | options
+        queue = KeyedQueue(self.work, **options)
+        running = asyncio.create_task(queue.run())
+        yield queue
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
-def test_a_key_is_worked_on_once_however_often_it_was_added() -> None:
-    seen: list[str] = []
-    log = Log()
-
-    async def work(key: str) -> None:
-        seen.append(key)
-        log.note()
-
-    async def scenario(queue: KeyedQueue[str]) -> None:
-        for key in ("a", "b", "a", "a"):
+async def test_a_key_is_worked_on_once_however_often_it_was_added() -> None:
+    worker = Worker()
+    async with worker.queue() as queue:
+        for key in ("a", "b", "a", "a", "last"):
             queue.add(key)
-        queue.add("last")
-        await log.reach(3)
-
-    run(work, scenario)
-    assert seen == ["a", "b", "last"]
+        assert queue.depth == 3
+        await asyncio.sleep(10)
+    assert [key for key, _ in worker.times] == ["a", "b", "last"]
 
 
-def test_one_worker_a_key_and_once_more_when_added_meanwhile() -> None:
-    running: Counter[str] = Counter()
-    log = Log()
-    go = asyncio.Event()
-
-    async def work(key: str) -> None:
-        running[key] += 1
-        assert running[key] == 1
-        log.note()
-        await go.wait()
-        running[key] -= 1
-
-    async def scenario(queue: KeyedQueue[str]) -> None:
+async def test_one_worker_a_key_and_once_more_when_added_meanwhile() -> None:
+    worker = Worker(lambda key: asyncio.sleep(5))
+    async with worker.queue() as queue:
         queue.add("a")
-        await log.reach(1)
+        await asyncio.sleep(1)
         for _ in range(3):
             queue.add("a")
-            await asyncio.sleep(0)
-        go.set()
-        await log.reach(2)
-        await asyncio.sleep(0.01)
-
-    run(work, scenario)
-    assert len(log) == 2
+        queue.add_after("a", 2)
+        await asyncio.sleep(20)
+    assert worker.times == [("a", 0), ("a", 5)]
 
 
-def test_keys_that_raise_or_hang_hold_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
-    done = asyncio.Event()
-    tries = Log()
-
-    async def work(key: str) -> None:
+async def test_keys_that_raise_or_hang_hold_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
+    def does(key: str) -> Any:
         if key == "hangs":
-            await asyncio.Event().wait()
+            return asyncio.sleep(1000)
         if key == "raises":
-            tries.note()
             raise RuntimeError("no such thing")
-        done.set()
+        return None
 
-    async def scenario(queue: KeyedQueue[str]) -> None:
+    worker = Worker(does)
+    async with worker.queue() as queue:
         queue.add("hangs")
         queue.add("raises")
         queue.add("good")
-        await done.wait()
-        while len(tries) < 5:
+        for _ in range(14):
+            await asyncio.sleep(1)
             queue.add("raises")  # an event is no reason to try sooner
-            await asyncio.sleep(0.001)
-
-    run(work, scenario, workers=2)
-    waits = [later - sooner for sooner, later in itertools.pairwise(tries)]
-    assert all(wait >= least - 0.001 for wait, least in zip(waits, (0.01, 0.02, 0.04, 0.04), strict=True))
-    assert "raises: no such thing (error 1 in a row; again in 0.0 s)" in caplog.text
+    tries = [seconds for key, seconds in worker.times if key == "raises"]
+    assert (tries, ("good", 0) in worker.times) == ([0, 1, 3, 7, 11], True)
+    assert "raises: no such thing (error 1 in a row; again in 1.0 s)" in caplog.text
 
 
-def test_success_forgets_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes = iter([RuntimeError("x"), RuntimeError("x"), None, RuntimeError("x"), None])
-    times = Log()
-    pauses: list[float] = []
+async def test_success_forgets_errors() -> None:
+    outcomes = iter([True, True, False, True, False])
 
-    async def work(key: str) -> float | None:
-        times.note()
-        if (error := next(outcomes)) is not None:
-            raise error
-        return 0.0
+    def does(key: str) -> float | None:
+        if next(outcomes):
+            raise RuntimeError("x")
+        return 0.5 if len(worker.times) < 5 else None
 
-    async def scenario(queue: KeyedQueue[str]) -> None:
-        add_after = queue.add_after
-
-        def noted(key: str, seconds: float) -> None:
-            pauses.append(seconds)
-            add_after(key, seconds)
-
-        monkeypatch.setattr(queue, "add_after", noted)
+    worker = Worker(does)
+    async with worker.queue() as queue:
         queue.add("a")
-        await times.reach(5)
-
-    run(work, scenario)
-    assert pauses[:4] == [0.01, 0.02, 0.0, 0.01], "the back-off began anew"
+        await asyncio.sleep(100)
+    assert [seconds for _, seconds in worker.times] == [0, 1, 3, 3.5, 4.5], "the back-off begins at 1 again"
 
 
-def test_again_after_and_the_earliest_time_counts() -> None:
-    times = Log()
-
-    async def work(key: str) -> float | None:
-        times.note()
-        return None
-
-    async def scenario(queue: KeyedQueue[str]) -> None:
-        started = asyncio.get_running_loop().time()
-        queue.add_after("a", 60)
-        queue.add_after("a", 0.02)
-        queue.add_after("a", 30)
-        await times.reach(1)
-        assert times[0] - started >= 0.019
+async def test_again_after_and_the_earliest_time_counts() -> None:
+    worker = Worker()
+    async with worker.queue() as queue:
+        for seconds in (60, 2, 30):
+            queue.add_after("a", seconds)
+        await asyncio.sleep(3)
         queue.add_after("a", 60)
         queue.add("a")
-        await times.reach(2)
+        await asyncio.sleep(100)
+    assert worker.times == [("a", 2), ("a", 3)]
 
-    run(work, scenario)
 
-
-def test_a_flurry_of_one_key_is_worked_on_once_a_spacing() -> None:
-    times: list[float] = []
-
-    async def work(key: str) -> None:
-        times.append(asyncio.get_running_loop().time())
-
-    async def scenario() -> None:
-        queue: KeyedQueue[str] = KeyedQueue(work, workers=2, spacing_seconds=0.2)
-        running = asyncio.create_task(queue.run())
+async def test_a_flurry_of_one_key_is_worked_on_once_a_spacing() -> None:
+    worker = Worker()
+    async with worker.queue(spacing_seconds=20) as queue:
         for _ in range(50):
             queue.add("a")
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.25)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-    asyncio.run(scenario())
-    assert 2 <= len(times) <= 5, times
-    assert all(later - earlier >= 0.19 for earlier, later in itertools.pairwise(times)), times
+            await asyncio.sleep(1)
+        await asyncio.sleep(100)
+    assert worker.times == [("a", 0), ("a", 20), ("a", 40), ("a", 60)]
 
 
-def test_a_key_waits_for_a_worker_from_when_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_waits_for_a_worker_from_when_there_are_some() -> None:
     """A standby hears of jobs for days before it leads: that is not how long they have waited."""
-    now, waited = [0.0], list[float]()
-    monkeypatch.setattr(queue_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-
-    async def work(_: str) -> None: ...
-
-    async def scenario() -> None:
-        queue: KeyedQueue[str] = KeyedQueue(work, workers=1, waited=waited.append)
-        queue.add("a")
-        now[0] = 86400.0
-        running = asyncio.create_task(queue.run())
-        while not waited:
-            await asyncio.sleep(0)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-    asyncio.run(scenario())
-    assert waited == [0.0]
+    waited: list[float] = []
+    queue = KeyedQueue(lambda key: asyncio.sleep(7), workers=1, waited=waited.append)
+    queue.add("a")
+    await asyncio.sleep(86400)
+    queue.add("b")
+    await asyncio.sleep(10)
+    running = asyncio.create_task(queue.run())
+    await asyncio.sleep(30)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert waited == [0.0, pytest.approx(7.0)]

@@ -41,6 +41,23 @@ def test_own_judgement(
     assert judge(Death("pod", container, code, reason, disrupted=disrupted), None) is verdict
 
 
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (132, "SIGILL"),
+        (134, "SIGABRT"),
+        (135, "SIGBUS"),
+        (136, "SIGFPE"),
+        (137, "SIGKILL"),
+        (139, "SIGSEGV"),
+        (143, "SIGTERM"),
+    ],
+)
+def test_a_signal_is_named(code: int, name: str) -> None:
+    sentence = Death("p", "trainer", code, "Error").sentence
+    assert sentence == f"pod p, container trainer: exit code {code} ({name})"
+
+
 ON_3 = {"onExitCodes": {"operator": "In", "values": [3, 65]}}
 SIDECAR = {"onExitCodes": {"operator": "NotIn", "values": [1], "containerName": "sidecar"}}
 TAKEN = {"onPodConditions": [{"type": "DisruptionTarget"}]}
@@ -80,6 +97,7 @@ def test_an_end_counts_before_its_restart_and_not_again_after(world: World) -> N
     world.up().die(SAMPLER_0, 1).settle()
     assert world.counts == (1, 0)
     world.back_off(SAMPLER_0).settle()
+    assert world.status.message == f"pod {SAMPLER_0}, container trainer: exit code 1"
     world.run(SAMPLER_0).settle()
     assert world.counts == (1, 0)
 
@@ -289,33 +307,6 @@ def test_restarting_and_back(world: World) -> None:
 def test_a_learner_that_merely_does_not_answer_is_not_restarting(world: World) -> None:
     world.up().run(LEARNER, ready=False).settle()
     assert (world.status.phase, world.condition("Ready")) == ("Running", ("False", "MembersNotReady"))
-
-
-@pytest.mark.parametrize(
-    ("trouble", "message"),
-    [
-        (
-            lambda w: w.cannot_schedule(LEARNER, "0/3 nodes are available: 3 Insufficient cpu."),
-            f"pod {LEARNER} cannot be scheduled: 0/3 nodes are available: 3 Insufficient cpu.",
-        ),
-        (
-            lambda w: (
-                w.run().wait_for(SAMPLER_1, "ImagePullBackOff", "no such image").run(LEARNER, SAMPLER_0)
-                and w.pods[SAMPLER_1]["status"].update(conditions=[])
-            ),
-            f"pod {SAMPLER_1}, container trainer: ImagePullBackOff: no such image",
-        ),
-        (
-            lambda w: w.die(LEARNER, 1, message="a\nboom\n").back_off(LEARNER),
-            f"pod {LEARNER}, container trainer: exit code 1: boom",
-        ),
-    ],
-)
-def test_the_message_says_why_it_does_not_run(world: World, trouble: object, message: str) -> None:
-    world.settle()
-    trouble(world)  # type: ignore[operator]
-    world.settle()
-    assert world.status.message == message
 
 
 def test_a_stall_is_said(world: World) -> None:

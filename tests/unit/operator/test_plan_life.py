@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, START, World, make_world, report, words
 from rltraining_operator.settings import FINISH_SECONDS, LOST_SECONDS, REMAKE_SECONDS
+from rltraining_operator.story import tell_made
 
 
 @pytest.fixture
@@ -76,29 +77,18 @@ def test_success(world: World) -> None:
     assert world.events[-1] == ("Completed", "1000 steps are reached")
 
 
-def test_samplers_that_do_not_end_by_themselves_are_ended(world: World) -> None:
-    done(world.up()).settle()
-    made = world.plan()
-    assert made.requeue_after == FINISH_SECONDS
-    world.after(FINISH_SECONDS).step()
-    assert world.status.phase == "Running"
-    world.end_deleted().settle()
-    assert world.status.phase == "Succeeded"
-    assert world.pods.keys() == {LEARNER}
-    assert world.counts == (0, 0)
-
-
 @pytest.mark.parametrize(
     ("policy", "left"), [("All", set()), ("Running", {LEARNER}), ("None", {LEARNER, SAMPLER_0, SAMPLER_1})]
 )
-def test_clean_pod_policy(policy: str, left: set[str]) -> None:
+def test_samplers_that_do_not_end_by_themselves_are_ended(policy: str, left: set[str]) -> None:
     world = done(make_world(runPolicy={"cleanPodPolicy": policy}).up())
     world.settle()
+    assert world.plan().requeue_after == (None if policy == "None" else FINISH_SECONDS)
     world.after(FINISH_SECONDS).settle()
+    assert world.status.phase == ("Succeeded" if policy == "None" else "Running")
     world.end_deleted().settle()
     world.end_deleted().settle()
-    assert world.status.phase == "Succeeded"
-    assert world.pods.keys() == left
+    assert (world.status.phase, world.pods.keys(), world.counts) == ("Succeeded", left, (0, 0))
 
 
 def test_a_sampler_that_is_done_too_early_is_made_anew_after_a_while(world: World) -> None:
@@ -118,22 +108,13 @@ def test_a_learner_that_was_asked_to_end_has_not_succeeded(world: World) -> None
     assert world.phase(LEARNER) == "Pending"
 
 
-def test_ended_containers_whose_pods_do_not_tell_so_yet_are_not_restarting(world: World) -> None:
-    done(world.up())
-    for pod in world.pods.values():
-        pod["status"]["phase"] = "Running"
-    world.step()
-    assert world.status.phase == "Running"
-    assert world.condition("SuccessCriteriaMet") is not None
-
-
 def test_a_sidecar_that_goes_on_does_not_keep_a_job_that_is_done(world: World) -> None:
     done(world.up())
     for pod in world.pods.values():
         pod["status"]["phase"] = "Running"
         pod["status"]["containerStatuses"].append({"name": "sidecar", "state": {"running": {}}})
     world.settle()
-    assert world.condition("SuccessCriteriaMet") is not None
+    assert (world.status.phase, world.condition("SuccessCriteriaMet") is not None) == ("Running", True)
     world.after(FINISH_SECONDS).step()
     world.end_deleted().settle()
     assert (world.status.phase, world.counts) == ("Succeeded", (0, 0))
@@ -225,6 +206,14 @@ def test_elastic_samplers(world: World) -> None:
     world.end_deleted().settle()
     assert world.pods.keys() == {LEARNER, SAMPLER_0}
     assert (world.status.sampler.summary, world.counts) == ("1/1", (0, 0))
+
+
+def test_an_event_names_at_most_five_pods() -> None:
+    five = ["p0", "p1", "p2", "p3", "p4"]
+    (event,) = tell_made(five, [])
+    assert event.message == "created p0, p1, p2, p3, p4"
+    (event,) = tell_made([], [*five, "p5", "p6"])
+    assert event.message == "deleted p0, p1, p2, p3, p4 and 2 more"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, START, World, make_world, report, words
-from rltraining_api.status import Status
+from rltraining_api.status import Condition
 from rltraining_operator.cluster import Event
 from rltraining_operator.plan import plan_invalid
 
@@ -16,22 +16,31 @@ def world() -> World:
     return make_world().up()
 
 
-def test_progress_is_written_at_most_so_often(world: World) -> None:
-    world.after(6).say(report(10)).settle()
-    assert world.status.progress.environment_steps == 10
-    world.after(4).say(report(20))
+def curve(*steps: int) -> list[dict[str, float]]:
+    return [{"environmentSteps": n, "seconds": n / 10, "meanReturn": n / 100} for n in steps]
+
+
+def curve_steps(world: World) -> list[int]:
+    return [point.environment_steps for point in world.status.curve]
+
+
+def test_progress_and_curve_are_written_at_most_every_five_seconds(world: World) -> None:
+    world.after(6).say(report(10, curve=curve(10))).settle()
+    assert (world.status.progress.environment_steps, curve_steps(world)) == (10, [10])
+    world.after(4).say(report(20, curve=curve(10, 20)))
     assert world.plan().status is None
     assert world.plan().requeue_after == 1
     world.after(1).settle()
-    assert (world.status.progress.environment_steps, world.status.progress_time) == (20, world.now)
+    assert (world.status.progress.environment_steps, curve_steps(world)) == (20, [10, 20])
+    assert world.status.progress_time == world.now
 
 
-def test_a_learner_that_starts_anew_does_not_set_progress_back_until_it_has_restored(world: World) -> None:
-    world.after(6).say(report(500)).settle()
+def test_a_learner_that_restarts_sets_progress_and_curve_back_when_it_has_restored(world: World) -> None:
+    world.after(6).say(report(500, curve=curve(100, 400, 500))).settle()
     world.crash(LEARNER, 137).after(6).say(report(0, "Starting")).settle()
-    assert world.status.progress.environment_steps == 500
-    world.say(report(400, "Waiting")).after(6).settle()
-    assert world.status.progress.environment_steps == 400
+    assert (world.status.progress.environment_steps, curve_steps(world)) == (500, [100, 400, 500])
+    world.say(report(400, "Waiting", curve=curve(100, 400))).after(6).settle()
+    assert (world.status.progress.environment_steps, curve_steps(world)) == (400, [100, 400])
 
 
 def test_a_learners_last_steps_before_it_is_suspended_are_no_progress_of_a_suspended_job(
@@ -53,38 +62,12 @@ def test_the_last_words_of_a_learner_count(world: World) -> None:
     assert world.status.progress.environment_steps == 600
 
 
-def curve(*steps: int) -> list[dict[str, float]]:
-    return [{"environmentSteps": n, "seconds": n / 10, "meanReturn": n / 100} for n in steps]
-
-
-def curve_steps(world: World) -> list[int]:
-    return [point.environment_steps for point in world.status.curve]
-
-
 def test_the_curve_comes_with_progress_and_last_words_continue_it(world: World) -> None:
     world.after(6).say(report(30, curve=curve(10, 20, 30))).settle()
     assert curve_steps(world) == [10, 20, 30]
     ended = report(60, "Finished", curve=curve(10, 60))
     world.die(LEARNER, 0, message=words("Completed", "", ended)).after(6).settle()
     assert curve_steps(world) == [10, 20, 30, 60]
-
-
-def test_a_learner_that_goes_back_takes_the_curve_back(world: World) -> None:
-    world.after(6).say(report(30, curve=curve(10, 20, 30))).settle()
-    world.crash(LEARNER, 137).after(6).say(report(0, "Starting")).settle()
-    assert curve_steps(world) == [10, 20, 30]
-    world.say(report(20, "Waiting", curve=curve(10, 20))).after(6).settle()
-    assert curve_steps(world) == [10, 20]
-
-
-def test_the_curve_alone_is_no_reason_to_write_more_often(world: World) -> None:
-    world.after(6).say(report(30, curve=curve(10, 30))).settle()
-    written = world.writes
-    for _ in range(4):
-        world.after(1).say(report(40, curve=curve(10, 40))).settle()
-    assert world.writes == written
-    world.after(1).settle()
-    assert (world.writes, curve_steps(world)) == (written + 1, [10, 40])
 
 
 def test_warnings_become_events_once(world: World) -> None:
@@ -115,6 +98,9 @@ def test_checkpoints_that_fail_are_an_event_and_so_is_their_recovery(world: Worl
 
 
 def test_conditions_are_lifted_but_not_our_own(world: World) -> None:
+    def stored() -> Condition:
+        return next(each for each in world.status.conditions if each.type == "CheckpointStored")
+
     full = {"type": "CheckpointStored", "status": "False", "reason": "DiskFull", "message": "no space left"}
     fake = {"type": "Complete", "status": "True", "reason": "Fake", "message": ""}
     odd = {"type": "Odd", "status": "True", "reason": "not camel case", "message": ""}
@@ -122,15 +108,11 @@ def test_conditions_are_lifted_but_not_our_own(world: World) -> None:
     assert world.condition("CheckpointStored") == ("False", "DiskFull")
     assert world.condition("Odd") == ("True", "Reported")
     assert world.condition("Complete") is None
-    changed = next(c for c in world.status.conditions if c.type == "CheckpointStored").last_transition_time
+    changed = stored().last_transition_time
     world.after(5).say(report(1, conditions=[full | {"message": "still none"}])).settle()
-    now = next(c for c in world.status.conditions if c.type == "CheckpointStored")
-    assert (now.last_transition_time, now.message) == (changed, "still none")
+    assert (stored().last_transition_time, stored().message) == (changed, "still none")
     world.after(5).say(report(1, conditions=[full | {"status": "True", "reason": "Stored"}])).settle()
-    assert (
-        next(c for c in world.status.conditions if c.type == "CheckpointStored").last_transition_time
-        == world.now
-    )
+    assert stored().last_transition_time == world.now
 
 
 def test_however_much_a_learner_reports_the_end_has_its_condition(world: World) -> None:
@@ -193,11 +175,6 @@ def test_an_invalid_job_of_another_controller_is_left_alone() -> None:
     world.spec(stop={}, runPolicy={"managedBy": "example.com/other"})
     assert world.observe().invalid
     assert plan_invalid(world.observe(), START).empty
-
-
-def test_a_status_is_read_as_it_was_written(world: World) -> None:
-    world.after(6).say(report(10)).crash(SAMPLER_0, 1).settle()
-    assert Status.model_validate(world.status.to_dict()) == world.status
 
 
 def test_samplers_that_were_told_that_the_run_is_done_are_not_restarting(world: World) -> None:

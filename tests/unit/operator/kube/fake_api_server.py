@@ -283,10 +283,10 @@ class FakeApiServer:
                 await self._news.wait()
 
 
-async def until(condition: Callable[[], Any]) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 200.0) -> None:
     """Wait until something holds; the timeout ends only a wait that would have no end."""
     pause = 0.002
-    async with asyncio.timeout(200.0):
+    async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(pause)
             pause *= 1.05
