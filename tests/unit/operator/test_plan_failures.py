@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, dedicated, make_world, report, words
 from rltraining_api.failure_policy import PodFailurePolicy
@@ -84,27 +86,67 @@ def test_pod_failure_policy_goes_first(rules: list[object], death: Death, verdic
     assert judge(death, PodFailurePolicy.model_validate({"rules": rules})) is verdict
 
 
-def test_restarts_in_place_are_counted_once(world: World) -> None:
-    world.up().crash(SAMPLER_0, 1).settle()
-    assert world.counts == (1, 0)
-    world.crash(SAMPLER_0, 137).settle()
-    assert world.counts == (1, 1)
-    world.settle()
-    assert (world.status.sampler.restarts, world.status.restarts, world.counts) == (2, 2, (1, 1))
+def replaced(world: World) -> World:
+    """Another pod of the same name, of which the operator has not seen how the first one ended."""
+    world.container(SAMPLER_0).update(restartCount=0, lastState={})
+    world.pods[SAMPLER_0]["metadata"]["uid"] = "another"
+    return world
 
 
-def test_an_end_counts_before_its_restart_and_not_again_after(world: World) -> None:
+ENDS: dict[str, tuple[list[Callable[[World], World]], tuple[int, int]]] = {
+    "restarts in place": ([lambda w: w.crash(SAMPLER_0, 1), lambda w: w.crash(SAMPLER_0, 137)], (1, 1)),
+    "an end is seen before its restart": (
+        [lambda w: w.die(SAMPLER_0, 1), lambda w: w.back_off(SAMPLER_0), lambda w: w.run(SAMPLER_0)],
+        (1, 0),
+    ),
+    "several ends between two passes": (
+        [lambda w: w.crash(SAMPLER_0, 1).crash(SAMPLER_0, 1).crash(SAMPLER_1, 137)],
+        (2, 1),
+    ),
+    "an eviction ends a container": ([lambda w: w.after(60).die(SAMPLER_0, 1).evict(SAMPLER_0)], (0, 1)),
+    "a failed pod vanishes before it is replaced": (
+        [lambda w: w.after(1).evict(SAMPLER_0), lambda w: w.vanish(SAMPLER_0)],
+        (0, 1),
+    ),
+    "somebody deletes a pod, which ends with an error": (
+        [lambda w: w.ask_to_end(SAMPLER_0), lambda w: w.die(SAMPLER_0, 1), World.end_deleted],
+        (0, 1),
+    ),
+    "a replacement has the same name": (
+        [lambda w: w.crash(SAMPLER_0, 1), lambda w: replaced(w).crash(SAMPLER_0, 1)],
+        (2, 0),
+    ),
+    "the user wanted fewer": (
+        [
+            lambda w: w.spec(sampler={"replicas": 1}),
+            lambda w: w.die(SAMPLER_1, 143),
+            World.end_deleted,
+        ],
+        (0, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("steps", "counts"), ENDS.values(), ids=ENDS)
+def test_each_end_is_counted_once(
+    world: World, steps: list[Callable[[World], World]], counts: tuple[int, int]
+) -> None:
+    world.up()
+    for step in (*steps, World.run):
+        step(world).settle()
+    assert world.counts == counts
+    assert (world.status.sampler.restarts, world.status.restarts) == (sum(counts), sum(counts))
+
+
+def test_an_end_counts_before_its_restart_and_is_the_message_until_then(world: World) -> None:
     world.up().die(SAMPLER_0, 1).settle()
     assert world.counts == (1, 0)
     world.back_off(SAMPLER_0).settle()
     assert world.status.message == f"pod {SAMPLER_0}, container trainer: exit code 1"
-    world.run(SAMPLER_0).settle()
-    assert world.counts == (1, 0)
 
 
-def test_ends_between_two_passes_all_count(world: World) -> None:
-    world.up().crash(SAMPLER_0, 1).crash(SAMPLER_0, 1).crash(SAMPLER_1, 137).settle()
-    assert world.counts == (2, 1)
+def test_equal_ends_between_two_passes_are_one_event(world: World) -> None:
+    world.up().crash(SAMPLER_0, 1).crash(SAMPLER_0, 1).settle()
     assert ("MemberFailed", f"pod {SAMPLER_0}, container trainer: exit code 1 (2 times)") in world.events
 
 
@@ -117,11 +159,6 @@ def test_an_evicted_pod_is_counted_then_replaced(world: World) -> None:
     assert world.phase(SAMPLER_0) == "Pending"
     assert world.counts == (0, 1)
     assert world.events[-2] == ("PodsDeleted", f"deleted {SAMPLER_0}")
-
-
-def test_an_eviction_that_ends_a_container_counts_once(world: World) -> None:
-    world.up().after(60).die(SAMPLER_0, 1).evict(SAMPLER_0).settle()
-    assert world.counts == (0, 1)
 
 
 def test_a_pod_that_fails_at_once_is_not_replaced_at_once(world: World) -> None:
@@ -139,37 +176,6 @@ def test_a_vanished_pod_is_a_disruption(world: World) -> None:
     assert world.phase(SAMPLER_1) == "Pending"
     assert (world.counts, world.status.sampler.restarts) == ((0, 1), 1)
     assert world.events[-2] == ("Disrupted", f"pod {SAMPLER_1}: lost")
-
-
-def test_a_failed_pod_that_vanishes_before_it_is_replaced_counts_once(world: World) -> None:
-    world.settle()
-    world.after(1).evict(SAMPLER_0).settle()
-    world.vanish(SAMPLER_0).settle()
-    assert world.phase(SAMPLER_0) == "Pending"
-    assert world.counts == (0, 1)
-
-
-def test_a_pod_deleted_by_somebody_counts_once_whatever_its_exit_code(world: World) -> None:
-    world.up().ask_to_end(SAMPLER_0).settle()
-    world.die(SAMPLER_0, 1).settle()
-    world.end_deleted().settle()
-    assert world.counts == (0, 1)
-    assert world.phase(SAMPLER_0) == "Pending"
-
-
-def test_a_replacement_of_the_same_name_begins_at_nothing(world: World) -> None:
-    world.up().crash(SAMPLER_0, 1).settle()
-    world.container(SAMPLER_0).update(restartCount=0, lastState={})
-    world.pods[SAMPLER_0]["metadata"]["uid"] = "another"
-    world.crash(SAMPLER_0, 1).settle()
-    assert world.counts == (2, 0)
-
-
-def test_ends_that_we_asked_for_do_not_count(world: World) -> None:
-    world.up().spec(sampler={"replicas": 1}).settle()
-    world.die(SAMPLER_1, 143).settle()
-    world.end_deleted().settle()
-    assert world.counts == (0, 0)
 
 
 def test_a_pod_wanted_again_while_it_was_to_go_is_known_again(world: World) -> None:

@@ -203,15 +203,6 @@ def test_of_a_new_learner_that_is_not_ready_it_is_not_said_that_it_is_and_does_n
     assert world.condition("Ready") == ("False", "MembersNotReady")
 
 
-def test_trouble_goes_away_with_its_cause() -> None:
-    world = make_world()
-    world.settle()
-    unscheduled(MEMORY)(world)
-    world.settle()
-    world.run().settle()
-    assert (world.condition("Ready"), world.status.message) == (("True", "AllMembersReady"), "")
-
-
 @pytest.mark.parametrize(
     ("said", "reason"),
     [

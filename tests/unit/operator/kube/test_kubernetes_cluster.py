@@ -78,19 +78,25 @@ async def scene() -> AsyncIterator[Scene]:
         yield Scene(server)
 
 
-async def test_a_job_gets_its_children_each_made_once() -> None:
+async def test_a_job_gets_its_children_each_made_once_and_a_restarted_operator_makes_none() -> None:
     async with scene() as here:
+        server, after = here.server, Scene(here.server)
         async with here.working():
-            await until(lambda: any("/events/" in path for path in here.server.objects))
+            await until(lambda: any("/events/" in path for path in server.objects))
             await until(here.told)
             await asyncio.sleep(0.5)  # two resyncs
-        server = here.server
-        assert server.asked("POST", "/pods") == 3
         made = ("services/demo", "configmaps/demo-config", "secrets/demo-token")
         assert all(f"{CORE}/{path}" in server.objects for path in made)
         assert server.objects[JOB]["status"]["phase"] == "Pending"
+        assert server.asked("POST", "/pods") == 3
         assert server.asked("PATCH", "/status") == 1, "a status that is as it should be is not written again"
         assert server.asked("GET", "/pods") == 1, "passes read nothing: one list at the start"
+        server.requests.clear()
+        async with after.working():
+            await until(lambda: after.store.child(KEY, "Secret", "demo-token"))
+            await asyncio.sleep(0.3)
+        assert server.asked("POST", "") == server.asked("PATCH", "/status") == 0
+        assert server.asked("GET", "/secrets") == 1, "read by its name, once"
 
 
 FAULTS = {
@@ -113,21 +119,6 @@ async def test_heals_when(faults: list[Fault]) -> None:
         async with here.working():
             await until(lambda: here.told() and len(here.store.children(KEY)) >= 6)
         assert sum("/pods/" in path for path in here.server.objects) == 3
-
-
-async def test_a_restarted_operator_makes_nothing_anew() -> None:
-    async with scene() as here:
-        async with here.working():
-            await until(here.told)
-        here.server.requests.clear()
-        after = Scene(here.server)
-        async with after.working():
-            await until(lambda: after.store.child(KEY, "Secret", "demo-token"))
-            await asyncio.sleep(0.3)
-        assert after.server.asked("POST", "/pods") == 0
-        assert after.server.asked("PATCH", "/status") == 0
-        assert after.server.asked("POST", "") == 0
-        assert after.server.asked("GET", "/secrets") == 1, "read by its name, once"
 
 
 async def test_a_deleted_secret_is_made_again_with_the_token_that_pods_hold() -> None:
