@@ -118,17 +118,18 @@ def test_a_template_is_merged() -> None:
         ({"claimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}, "demo-checkpoints"),
     ],
 )
-def test_checkpoints_of_the_learner_lie_on_the_claim(
+def test_checkpoints_of_the_first_learner_are_on_the_claim(
     volume: dict[str, Any] | None, claim: str | None
 ) -> None:
-    world = make_world(checkpoint={"volume": volume} if volume else {})
+    world = make_world(learner={"replicas": 2}, checkpoint={"volume": volume} if volume else {})
     world.settle()
-    backing = [
-        next(v for v in world.pods[n]["spec"]["volumes"] if v["name"] == "output")
-        for n in (LEARNER, SAMPLER_1)
-    ]
+    outputs = {
+        name: next(v for v in made["spec"]["volumes"] if v["name"] == "output")
+        for name, made in world.pods.items()
+    }
     mounted = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
-    assert backing == [{"name": "output"} | mounted, {"name": "output", "emptyDir": {}}]
+    assert outputs.pop(LEARNER) == {"name": "output"} | mounted
+    assert list(outputs.values()) == [{"name": "output", "emptyDir": {}}] * 3
     made = ("PersistentVolumeClaim", "demo-checkpoints") in world.others
     assert made == (claim == "demo-checkpoints")
 

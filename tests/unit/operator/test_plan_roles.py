@@ -42,12 +42,13 @@ def finished(world: World, name: str) -> World:
 # Replay pods.
 
 
-def test_every_member_is_told_where_the_replay_pods_are() -> None:
-    world = with_replays()
-    assert list(world.pods) == [LEARNER, REPLAY_0, REPLAY_1, SAMPLER_0, SAMPLER_1]
+def test_every_member_has_the_addresses_of_the_learners_and_replay_pods() -> None:
+    world = with_replays(learner={"replicas": 2})
+    assert list(world.pods) == [LEARNER, LEARNER_1, REPLAY_0, REPLAY_1, SAMPLER_0, SAMPLER_1]
     assert world.pods[REPLAY_1]["spec"]["containers"][0]["command"] == ["rltraining-trainer", "replay"]
-    addresses = "http://demo-replay-0.demo:8080,http://demo-replay-1.demo:8080"
-    assert {variables(world, name)[ENV_REPLAYS] for name in world.pods} == {addresses}
+    for name, role in ((ENV_LEARNERS, "learner"), (ENV_REPLAYS, "replay")):
+        addresses = f"http://demo-{role}-0.demo:8080,http://demo-{role}-1.demo:8080"
+        assert {variables(world, pod)[name] for pod in world.pods} == {addresses}
     assert variables(world, REPLAY_1)["RLTRAINING_INDEX"] == "1"
 
 
@@ -134,31 +135,14 @@ def test_the_figures_of_the_memory_are_the_learners_and_stay_while_it_restarts()
 # Several learners.
 
 
-def test_learners_know_each_other_and_the_first_has_the_claim() -> None:
-    world = with_learners(checkpoint={"volume": {"claimName": "mine"}})
-    addresses = "http://demo-learner-0.demo:8080,http://demo-learner-1.demo:8080"
-    assert {variables(world, name)[ENV_LEARNERS] for name in world.pods} == {addresses}
-    outputs = [
-        next(volume for volume in world.pods[name]["spec"]["volumes"] if volume["name"] == "output")
-        for name in (LEARNER, LEARNER_1)
-    ]
-    assert outputs == [
-        {"name": "output", "persistentVolumeClaim": {"claimName": "mine"}},
-        {"name": "output", "emptyDir": {}},
-    ]
-
-
-def test_no_learner_is_evicted_while_all_are_needed() -> None:
-    assert with_learners(3).others["PodDisruptionBudget", "demo-learner"]["spec"]["minAvailable"] == 3
-
-
-def test_training_needs_all_learners() -> None:
+def test_training_needs_all_learners_and_none_may_be_evicted() -> None:
     world = make_world(learner={"replicas": 2})
     world.settle()
     world.run(LEARNER, SAMPLER_0, SAMPLER_1).settle()
     assert (world.status.phase, world.status.learner.summary) == ("Starting", "1/2")
     world.run(LEARNER_1).settle()
     assert world.status.phase == "Running"
+    assert world.others["PodDisruptionBudget", "demo-learner"]["spec"]["minAvailable"] == 2
 
 
 def test_only_the_first_learner_speaks_for_the_job() -> None:
