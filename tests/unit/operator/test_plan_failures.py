@@ -43,18 +43,10 @@ def test_own_judgement(
     assert judge(Death("pod", container, code, reason, disrupted=disrupted), None) is verdict
 
 
-@pytest.mark.parametrize(
-    ("code", "name"),
-    [
-        (132, "SIGILL"),
-        (134, "SIGABRT"),
-        (135, "SIGBUS"),
-        (136, "SIGFPE"),
-        (137, "SIGKILL"),
-        (139, "SIGSEGV"),
-        (143, "SIGTERM"),
-    ],
-)
+SIGNALS = {132: "SIGILL", 134: "SIGABRT", 135: "SIGBUS", 136: "SIGFPE", 137: "SIGKILL", 139: "SIGSEGV"}
+
+
+@pytest.mark.parametrize(("code", "name"), SIGNALS.items())
 def test_a_signal_is_named(code: int, name: str) -> None:
     sentence = Death("p", "trainer", code, "Error").sentence
     assert sentence == f"pod p, container trainer: exit code {code} ({name})"

@@ -157,17 +157,25 @@ def test_an_object_that_is_no_job_fails_and_says_why() -> None:
     assert plan_invalid(world.observe(), START).empty
 
 
-def test_a_running_job_that_is_made_invalid_runs_on() -> None:
+@pytest.mark.parametrize(
+    ("suspend", "phase", "progressing"),
+    [(False, "Running", ("True", "Training")), (True, "Suspended", ("False", "Suspended"))],
+)
+def test_a_job_that_is_made_invalid_stays_as_it_is(
+    suspend: bool, phase: str, progressing: tuple[str, str]
+) -> None:
     world = make_world().up()
+    world.spec(runPolicy={"suspend": suspend}).settle()
+    world.end_deleted().settle()
     world.spec(stop={})
     made = plan_invalid(world.observe(), world.now)
     assert made.status is not None
-    assert (made.status.phase, made.delete, made.create) == ("Running", (), ())
+    assert (made.status.phase, made.delete, made.create) == (phase, (), ())
     assert "stop" in made.status.message
     world.job["status"] = made.status.to_dict()
     assert plan_invalid(world.observe(), world.now + timedelta(days=1)).empty
     world.spec(stop={"seconds": 5}).settle()
-    assert (world.status.phase, world.condition("Progressing")) == ("Running", ("True", "Training"))
+    assert (world.status.phase, world.condition("Progressing")) == (phase, progressing)
 
 
 def test_an_invalid_job_of_another_controller_is_left_alone() -> None:

@@ -107,13 +107,3 @@ def test_an_invalid_job_without_such_a_time_stays(policy: dict[str, Any]) -> Non
     world = failed_invalid(**policy)
     made = plan_invalid(world.observe(), START + timedelta(days=99))
     assert (made.empty, made.requeue_after) == (True, None)
-
-
-def test_a_suspended_job_that_becomes_unreadable_is_not_failed() -> None:
-    world = make_world().up()
-    world.spec(runPolicy={"suspend": True}).settle()
-    world.end_deleted().settle()
-    world.spec(stop={})
-    made = plan_invalid(world.observe(), world.now)
-    assert made.status is not None
-    assert (made.status.phase, made.delete) == ("Suspended", ())
