@@ -13,12 +13,14 @@ from operator_world import LEARNER, World, dedicated, make_world, report, words
 from rltraining_api.names import ROLES
 from rltraining_operator.ledger import parse_ranges
 from rltraining_operator.observed import Pod
+from rltraining_operator.refusals import Refusal
 from rltraining_operator.settings import DISRUPTIONS_MAX
 
 BACKOFF_LIMIT = 4
 DISRUPTIONS = [(137, "Error"), (143, "Error")]
 FAILURES = [(1, "Error"), (139, "Error"), (137, "OOMKilled")]
 PICK = st.integers(0, 99)
+REFUSAL = Refusal("QuotaExceeded", "exceeded quota")
 
 
 class Life(RuleBasedStateMachine):
@@ -75,6 +77,14 @@ class Life(RuleBasedStateMachine):
             self.count(name, True)
             self.permanent |= self.open
 
+    @rule(pick=PICK)
+    def a_container_backs_off(self, pick: int) -> None:
+        dead = [
+            n for n in self.alive() if self.world.container(n)["state"].get("terminated", {}).get("exitCode")
+        ]
+        if dead:
+            self.world.back_off(dead[pick % len(dead)])
+
     def containers_run(self) -> None:
         for name in self.alive():
             self.world.run(name)
@@ -123,7 +133,7 @@ class Life(RuleBasedStateMachine):
         self.learner_done |= self.open
 
     @rule(steps=st.integers(0, 50), state=st.sampled_from(["Starting", "Waiting", "Training"]))
-    def the_learner_reports(self, steps: int, state: str) -> None:
+    def the_learner_says(self, steps: int, state: str) -> None:
         if LEARNER in self.running():
             self.world.after(5).say(report(steps, state))
 
@@ -139,12 +149,31 @@ class Life(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.world.after(seconds)
 
+    @rule(what=st.sampled_from(["", "Pod", "Service", "NetworkPolicy", "PodDisruptionBudget"]))
+    def the_cluster_begins_to_refuse(self, what: str) -> None:
+        """Objects of a kind; with the empty one, nothing any more."""
+        self.world.refuses = lambda child: REFUSAL if child["kind"] == what else None
+
+    @rule(pick=PICK)
+    def somebody_deletes_another_child(self, pick: int) -> None:
+        if names := sorted(self.world.others):
+            del self.world.others[names[pick % len(names)]]
+
+    @rule(pick=PICK)
+    def somebody_changes_another_child(self, pick: int) -> None:
+        found = [
+            child for child in self.world.others.values() if child["kind"] in ("NetworkPolicy", "Service")
+        ]
+        if found:
+            found[pick % len(found)]["spec"]["podSelector"] = {}
+
     # Passes.
 
     @rule(run=st.booleans())
     def the_operator_works(self, run: bool) -> None:
         before = self.world.status
         self.world.settle()
+        self.every_child_is_as_it_should_be()
         writes, made = self.world.writes, self.world.step()
         assert self.world.writes == writes, f"the status is written again and again: {made.status}"
         self.touched.clear()
@@ -182,6 +211,17 @@ class Life(RuleBasedStateMachine):
             assert self.world.status.phase == self.last_phase
         if hasattr(self, "world"):
             self.last_phase = self.world.status.phase
+
+    def every_child_is_as_it_should_be(self) -> None:
+        """Refusals are told as long as they hold, and no longer; a drain is held up as long as the job runs."""
+        refused = self.world.refused != []
+        assert (self.world.condition("ReplicaFailure") or ("False",))[0] == str(refused)
+        budget = ("PodDisruptionBudget", "demo-learner") in self.world.others
+        if not self.open:
+            assert not budget
+        elif not refused and not self.world.parsed.spec.run_policy.suspend:
+            assert budget or not any(pod.ready for pod in self.world.observe().role("learner"))
+            assert self.world.others["NetworkPolicy", "demo"]["spec"]["podSelector"]["matchLabels"]
 
     # Looking.
 
@@ -224,8 +264,8 @@ class Life(RuleBasedStateMachine):
 
 
 Life.TestCase.settings = settings(
-    max_examples=30,
-    stateful_step_count=30,
+    max_examples=60,
+    stateful_step_count=40,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
 TestLife = Life.TestCase
