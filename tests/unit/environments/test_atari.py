@@ -49,7 +49,7 @@ def fire(steps: int) -> np.ndarray:
 def test_colours_are_channels_of_the_frames_that_are_seen_in_grey() -> None:
     """Channels are ordered by frame, then by colour, oldest frame first."""
     coloured, grey = games(grayscale=False), games()
-    for step, other in zip(play(coloured, fire(40)), play(grey, fire(40)), strict=True):
+    for step, other in zip(play(coloured, fire(15)), play(grey, fire(15)), strict=True):
         assert step.observation.shape == (B, *coloured.environments.single_observation_space.shape)
         frames = step.observation.reshape(B, 4, 3, 84, 84)
         luminance = np.einsum("c,bfchw->bfhw", LUMINANCE, frames)
@@ -76,7 +76,7 @@ def test_episodes_begin_with_fewer_no_ops_than_noop_max() -> None:
 
 
 def test_the_same_seed_plays_the_same_games_and_sticky_actions_differ_between_environments() -> None:
-    actions = random_actions(30, 1).repeat(B, 1)
+    actions = random_actions(12, 1).repeat(B, 1)
 
     def observations(seed: int, stickiness: float) -> np.ndarray:
         stepper = games(noopMax=0, stickyActions=stickiness)
