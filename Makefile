@@ -74,6 +74,7 @@ lint: $(READY) ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.lint
 
 format: $(READY) ## let ruff write what lint asks for
 	$(BIN)/ruff check --fix .

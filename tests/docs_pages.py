@@ -15,7 +15,6 @@ ENTRANCES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "tes
 """Pages outside docs/."""
 FENCE = re.compile(r"^( *)(```+)(\w*)[^\n]*\n(.*?)^\1\2$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-HEADING = re.compile(r"^#{1,6} +(.+?)(?: *\{ *#([\w.-]+) *\})?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -101,13 +100,3 @@ def commands() -> list[Command]:
 def prose(text: str) -> str:
     """A page without its fenced blocks."""
     return FENCE.sub("", text)
-
-
-def anchors(text: str) -> set[str]:
-    """What the headings of a page can be linked by."""
-    return {match[2] or _slug(match[1]) for match in HEADING.finditer(prose(text))}
-
-
-def _slug(heading: str) -> str:
-    words = re.sub(r"[^\w\s-]", "", re.sub(r"[`*]|\]\([^)]*\)", "", heading)).strip().lower()
-    return re.sub(r"[\s]+", "-", words)

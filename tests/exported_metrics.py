@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import Metric
@@ -11,8 +14,11 @@ from rltraining_api.names import KIND, LABEL_ROLE
 from rltraining_operator.cluster import Ref
 from rltraining_operator.kube.metrics import Metrics, StateCollector
 from rltraining_operator.kube.store import Store
-from rltraining_trainer.metrics.exposition import INFO, LOSS, LOSS_PREFIX, METRICS
 
+EXPOSITION = Path(__file__).parents[1] / "trainer_image/rltraining_trainer/metrics/exposition.py"
+MEMBERS = SimpleNamespace(**runpy.run_path(str(EXPOSITION)))
+"""The module alone: its package imports torch, which takes seconds."""
+INFO, LOSS, METRICS = MEMBERS.INFO, MEMBERS.LOSS, MEMBERS.METRICS
 NO_CURVES = {"learner/waitSeconds", "parameters/version"}
 """Numbers that only Prometheus is told, besides those of samplers and shards."""
 
@@ -57,7 +63,7 @@ def of_members() -> dict[str, Exported]:
     """By name; with their curves."""
     found = {
         INFO.name: Exported(INFO.kind, INFO.help, {"role", "algorithm"}),
-        LOSS.name: Exported(LOSS.kind, LOSS.help, {"term"}, [f"{LOSS_PREFIX}*"]),
+        LOSS.name: Exported(LOSS.kind, LOSS.help, {"term"}, [f"{MEMBERS.LOSS_PREFIX}*"]),
     }
     for curve, known in METRICS.items():
         one = found.setdefault(known.name, Exported(known.kind, known.help))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -53,27 +52,3 @@ def queries() -> list[tuple[str, str]]:
         (f"panel {panel['title']!r}", target["expr"]) for panel in panels() for target in panel["targets"]
     ]
     return [(f"alert {rule['alert']}", rule["expr"]) for rule in alerts()] + drawn
-
-
-def resolve(node: Json) -> Json:
-    """What a schema's `$ref` points to, or the schema itself."""
-    reference = node.get("$ref")
-    return schema()["definitions"][reference.rpartition("/")[2]] if reference else node
-
-
-def paths(node: Json, prefix: str = "") -> Iterator[str]:
-    """`image.tag`: every key of the values that the chart itself defines, outermost first."""
-    for key, value in node.items():
-        path = f"{prefix}{key}"
-        yield path
-        inner = schema_of(path).get("properties")
-        if isinstance(value, dict) and inner:
-            yield from paths(value, f"{path}.")
-
-
-def schema_of(path: str) -> Json:
-    """The schema of a value, empty when there is none."""
-    node = schema()
-    for key in path.split("."):
-        node = resolve(node.get("properties", {}).get(key, {}))
-    return node

@@ -1,4 +1,4 @@
-"""Pictures in the pages."""
+"""How docs/pictures.py draws what a terminal shows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from io import StringIO
 from types import ModuleType
 
 import pytest
-from docs_pages import DOCS, LINK, pages, prose
+from docs_pages import DOCS
 from rich.console import Console
 from rich.live import Live
 
@@ -43,9 +43,3 @@ def test_a_picture_shows_the_command_and_fetches_nothing(maker: ModuleType) -> N
     assert "Succeeded" in svg
     assert "font-face" not in svg
     assert svg == maker.picture("test", "rltrain run", "\x1b[32mSucceeded\x1b[0m")
-
-
-def test_every_picture_is_shown_somewhere() -> None:
-    shown = {link.rpartition("/")[2] for text in pages().values() for link in LINK.findall(prose(text))}
-    unused = {path.name for path in (DOCS / "images").iterdir()} - shown
-    assert not unused, f"in docs/images/ and in no page: {sorted(unused)}"

@@ -1,0 +1,59 @@
+"""The checks of `make lint` report what is wrong and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs_pages import Command
+from tests.lint import chart, code, commands, images, monitoring, pages
+from tests.lint.__main__ import report
+from tests.lint.problem import Problem
+
+
+def typed(text: str) -> Iterable[Problem]:
+    return commands.wrong_commands([Command("README.md", 7, text)])
+
+
+def asked(query: str, *, drawn: bool = False) -> Iterator[Problem]:
+    return (Problem("alerts", 1, error) for error in monitoring.query_errors(query, drawn=drawn))
+
+
+@pytest.mark.parametrize(
+    ("problems", "expected"),
+    [
+        (pages.broken_links({"README.md": "# A\n\n[x](no.md)"}), "README.md:3: there is no no.md"),
+        (typed("kubectl rltrain logs maze --tial 5"), "README.md:7: rltrain refuses it: No such option: --tial"),
+        (typed("make lint VENV=x tests"), "README.md:7: the Makefile has no tests"),
+        (typed("helm upgrade a b --set log.level=info --set a.b=1"), "the chart has no value a.b"),
+        (typed("kubectl wait rlj/a --for=condition=Raedy"), "jobs have no condition Raedy"),
+        (typed("rltrain --version && rltrain get && make lint"), ""),
+        (images.wrong_images({"operator": "FROM x\nUSER root\n"}), "operator/Dockerfile:2: this should be USER 65532"),
+        (chart.wrong_defaults("\n| `replicaCount` | 2 | pods |\n"), "docs/install.md:2: replicaCount is 1 by default"),
+        (asked('up{job="rltraining-operator"}'), ""),
+        (asked('rltraining_leeder{job="rltraining-operator"}'), "no program exports rltraining_leeder"),
+        (asked('rltraining_leader{job="rltraining-operator",pot="a"}'), "has no label ['pot']"),
+        (asked("rltraining_leader"), "is not of this operator alone"),
+        (asked("rltraining_learner_updates_total", drawn=True), "is not of one run alone"),
+        (asked("max by (pot) (rltraining_learner_updates_total)"), "the labels ['pot'], by which it groups"),
+        (asked('sum(rltraining_dataflow_queued{item="gradients"})'), "take the maximum over learners"),
+    ],
+)  # fmt: skip
+def test_a_problem_is_reported_with_its_line(problems: Iterable[Problem], expected: str) -> None:
+    found = list(map(str, problems))
+    assert any(expected in line for line in found) if expected else not found, found
+
+
+def test_a_long_file_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "client").mkdir()
+    for name, lines in (("long.py", 401), ("short.py", 400)):
+        (tmp_path / "client" / name).write_text("\n" * lines)
+    assert [each.path for each in code.long_files(tmp_path)] == ["client/long.py"]
+
+
+def test_problems_are_printed_in_order_and_end_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report([list]) == 0
+    assert report([lambda: [Problem("b", 2, "y"), Problem("a", 1, "x")]]) == 1
+    assert capsys.readouterr().out == "a:1: x\nb:2: y\n"
