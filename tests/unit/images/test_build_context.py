@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.build_context import admitted, copied, fingerprint, inputs, snapshot
+from tests.cluster.build_context import admitted, fingerprint, snapshot
 
 DOCKERFILE = "room/Dockerfile"
 
@@ -34,23 +34,6 @@ def tree(tmp_path: Path) -> Path:
 
 def test_only_what_is_admitted_by_name_is_seen(tree: Path) -> None:
     assert admitted(tree) == ["other/code/c.py", "pins.txt", "room/code/a.py", "room/code/deep/b.py"]
-
-
-def test_a_list_that_does_not_ignore_all_first_is_refused(tree: Path) -> None:
-    (tree / ".dockerignore").write_text("!room/code\n")
-    with pytest.raises(ValueError, match="must begin with"):
-        admitted(tree)
-
-
-def test_an_image_s_inputs_are_what_its_dockerfile_copies(tree: Path) -> None:
-    assert copied(tree / DOCKERFILE) == ["pins.txt", "room"]
-    assert inputs(DOCKERFILE, tree) == [
-        ".dockerignore",
-        "pins.txt",
-        "room/Dockerfile",
-        "room/code/a.py",
-        "room/code/deep/b.py",
-    ]
 
 
 @pytest.mark.parametrize(
