@@ -6,18 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helm import Helm, Rendered
+from helm import EVERYTHING, Helm, Rendered
 from kubectl import Kubectl
 
 from tests.cluster import bring_up, programs
 from tests.cluster.api import Cluster, Places, down, requirements
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test to need the programs may wait until they are compiled: that is not the test's own time."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.timeout(120, func_only=True))
 
 
 @pytest.fixture(scope="session")
@@ -36,15 +29,15 @@ def helm(built: Path) -> Helm:
 
 
 @pytest.fixture(scope="session")
-def kubeconform(built: Path) -> Path:
-    """The program kubeconform."""
-    return built / "kubeconform"
+def defaults(helm: Helm) -> Rendered:
+    """The objects that are installed with no values."""
+    return helm.render()
 
 
 @pytest.fixture(scope="session")
-def defaults(helm: Helm) -> Rendered:
-    """What is installed when nothing is said."""
-    return helm.render()
+def everything(helm: Helm) -> Rendered:
+    """The objects that are installed with the values that turn on everything."""
+    return helm.render(EVERYTHING)
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +47,8 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     places = Places(run=tmp_path_factory.mktemp("cluster"))
     if reason := requirements(places)["api"]:
         pytest.skip(f"no API server: {reason}")
-    shape = bring_up.up(places, bring_up.Shape("api"))
-    yield Kubectl(Cluster(places.kubeconfig, shape.mode, places, bring_up.parts(places, shape)))
-    down(places)
+    try:
+        shape = bring_up.up(places, bring_up.Shape("api"))
+        yield Kubectl(Cluster(places.kubeconfig, shape.mode, places, bring_up.parts(places, shape)))
+    finally:
+        down(places)

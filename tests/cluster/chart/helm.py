@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -106,21 +107,15 @@ class Helm:
         options = ["--namespace", namespace, "--kube-version", KUBERNETES]
         return self.run("template", release, str(chart), *options, values=values or {})
 
-    def render(
-        self,
-        values: Values | None = None,
-        *,
-        release: str = RELEASE,
-        namespace: str = NAMESPACE,
-        chart: Path = CHART,
-    ) -> Rendered:
-        """What would be installed, as objects."""
-        text = self.template(values, release=release, namespace=namespace, chart=chart)
-        return Rendered(tuple(_objects(yaml.load_all(text, yaml.CSafeLoader))))
+    def render(self, values: Values | None = None, **options: Any) -> Rendered:
+        """What would be installed, as objects, with the options of `template`. The same is rendered once."""
+        return _render(self, json.dumps(values or {}), **options)
 
 
-def _objects(documents: Iterable[Any]) -> Iterable[Json]:
-    return (document for document in documents if document)
+@cache
+def _render(helm: Helm, values: str, **options: Any) -> Rendered:
+    text = helm.template(json.loads(values), **options)
+    return Rendered(tuple(filter(None, yaml.load_all(text, yaml.CSafeLoader))))
 
 
 EVERYTHING: Values = {
@@ -146,19 +141,7 @@ EVERYTHING: Values = {
     "podLabels": {"team": "learning"},
     "nodeSelector": {"kubernetes.io/os": "linux"},
     "tolerations": [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}],
-    "affinity": {
-        "podAntiAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [
-                {
-                    "weight": 1,
-                    "podAffinityTerm": {
-                        "topologyKey": "kubernetes.io/hostname",
-                        "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "rltraining-operator"}},
-                    },
-                }
-            ]
-        }
-    },
+    "affinity": {"nodeAffinity": {}, "podAntiAffinity": {}},
     "topologySpreadConstraints": [
         {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
     ],

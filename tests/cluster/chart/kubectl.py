@@ -33,10 +33,6 @@ class Kubectl:
         """Objects as JSON."""
         return json.loads(self.run("get", *arguments, "-o", "json"))
 
-    def raw(self, path: str) -> Json:
-        """Any document of the API."""
-        return json.loads(self.run("get", "--raw", path))
-
     def names(self, *arguments: str) -> set[str]:
         """Names of the objects of a kind."""
         return {each["metadata"]["name"] for each in self.get(*arguments)["items"]}
@@ -67,8 +63,5 @@ class Kubectl:
     def make_namespace(self, name: str, *, restricted: bool = False) -> None:
         """A namespace, perhaps one that admits only pods that satisfy the Pod Security Standard "restricted"."""
         labels = {"pod-security.kubernetes.io/enforce": "restricted"} if restricted else {}
-        self.run("create", "-f", "-", objects=[namespace_object(name, labels)])
-
-
-def namespace_object(name: str, labels: Mapping[str, str]) -> Json:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
+        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        self.run("create", "-f", "-", objects=[made])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,26 +15,25 @@ from helm import CHART, ROOT, Helm, Values
     ("values", "words"),
     [
         (
-            {},
+            {
+                "watchNamespaces": ["a", "b"],
+                "crds": {"install": False},
+                "jobs": {"networkPolicy": {"enabled": False}},
+                "replicaCount": 2,
+            },
             [
-                "in all namespaces",
-                "kubectl -n default apply -f -",
-                "kubectl delete crd rltrainingjobs.rltraining.dev",
+                *("in a, b", "kubectl -n a apply -f -", "is not part of this release"),
+                *("WARNING: jobs.networkPolicy.enabled is false", "podDisruptionBudget.enabled=true"),
             ],
         ),
-        ({"watchNamespaces": ["a", "b"]}, ["in a, b", "kubectl -n a apply -f -"]),
-        ({"crds": {"install": False}}, ["is not part of this release"]),
-        ({"jobs": {"networkPolicy": {"enabled": False}}}, ["WARNING: jobs.networkPolicy.enabled is false"]),
         ({"metrics": {"podMonitor": {"enabled": True}}}, ["WARNING: metrics.podMonitor.enabled is true"]),
-        ({"replicaCount": 2}, ["podDisruptionBudget.enabled=true"]),
     ],
 )
-def test_notes_tell_the_first_job(
-    helm: Helm, tmp_path: Path, values: dict[str, Any], words: list[str]
+def test_notes_name_the_first_job_and_what_to_change(
+    helm: Helm, tmp_path: Path, values: Values, words: list[str]
 ) -> None:
     said = _notes(helm, tmp_path, values)
-    for word in words:
-        assert word in said
+    assert all(word in said for word in words), said
 
 
 def test_the_first_job_pasted_into_a_shell_is_applied_whole(helm: Helm, tmp_path: Path) -> None:
@@ -47,12 +45,8 @@ def test_the_first_job_pasted_into_a_shell_is_applied_whole(helm: Helm, tmp_path
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False, timeout=20)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("# -n default apply -f -\n")
-    assert yaml.safe_load(done.stdout) == _job_of_the_readme()
-
-
-def _job_of_the_readme() -> dict[str, Any]:
-    text = (ROOT / "README.md").read_text()
-    return yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
+    readme = (ROOT / "README.md").read_text().partition("```yaml\n")[2].partition("```")[0]
+    assert yaml.safe_load(done.stdout) == yaml.safe_load(readme)
 
 
 def _notes(helm: Helm, folder: Path, values: Values) -> str:
