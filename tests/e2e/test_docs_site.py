@@ -8,19 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` does; strict: a warning is an error."""
-    folder = tmp_path_factory.mktemp("site")
-    done = built(ROOT, folder)
-    assert done.returncode == 0, done.stdout
-    assert "WARNING" not in done.stdout
-    return folder
 
 
 def built(place: Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -48,45 +36,42 @@ def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
     assert done.stdout.count("WARNING") == 2, done.stdout
 
 
-def page(site: Path, name: str) -> str:
-    return (site / name / "index.html").read_text()
+def test_the_site_is_built_and_holds_what_it_promises(tmp_path: Path) -> None:
+    """A warning is an error. One test, so that the site is built once."""
+    done = built(ROOT, tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "WARNING" not in done.stdout
 
+    def page(name: str) -> str:
+        return (tmp_path / name / "index.html").read_text()
 
-def test_the_reference_has_every_field_with_its_default(site: Path) -> None:
-    algorithms = page(site, "reference/algorithms")
+    # The reference has every field with its default.
+    algorithms = page("reference/algorithms")
     assert 'id="spec.algorithm.dqnApex.replay"' in algorithms
     row = algorithms[algorithms.index("<code>unrollLength</code>") :]
     assert "<code>20</code>" in row[: row.index("</tr>")]
-    assert 'id="spec.runPolicy.podFailurePolicy"' in page(site, "reference/job")
-    assert 'id="status.progress"' in page(site, "reference/status")
+    assert 'id="spec.runPolicy.podFailurePolicy"' in page("reference/job")
+    assert 'id="status.progress"' in page("reference/status")
 
-
-def test_the_reference_has_every_command_and_the_python_classes(site: Path) -> None:
-    commands = page(site, "reference/commands")
+    # It has every command and the Python classes.
     for name in ("run", "evaluate", "submit"):
-        assert f"Usage: rltrain {name}" in commands
-    python = page(site, "reference/python")
+        assert f"Usage: rltrain {name}" in page("reference/commands")
+    python = page("reference/python")
     assert "rltraining.sdk.client.RLTrainingClient.wait" in python
     assert "rltraining_trainer.world.world.World.call" not in python  # it is Members that has it
     assert "rltraining_trainer.world.members.Members.call" in python
 
-
-def test_formulas_need_no_script_to_be_shown(site: Path) -> None:
-    impala = page(site, "impala")
+    # Formulas need no script to be shown.
+    impala = page("impala")
     assert impala.count("<math") == 3
     assert "$$" not in impala
 
+    # Links to files of the repository lead to their text.
+    assert "trainer_image/rltraining_trainer/algorithms/vtrace.py" in impala
+    assert "_check_shapes" in page("source/trainer_image/rltraining_trainer/algorithms/vtrace.py")
 
-def test_links_to_files_of_the_repository_lead_to_their_text(site: Path) -> None:
-    assert "trainer_image/rltraining_trainer/algorithms/vtrace.py" in page(site, "impala")
-    source = page(site, "source/trainer_image/rltraining_trainer/algorithms/vtrace.py")
-    assert "_check_shapes" in source
-
-
-def test_nothing_is_fetched_from_elsewhere_to_show_a_page(site: Path) -> None:
-    """But for Mermaid, which its theme loads where a page has a diagram."""
-    for path in (site / "index.html", site / "impala" / "index.html"):
-        text = path.read_text()
+    # Nothing is fetched from elsewhere to show a page, but for Mermaid, which its theme loads where a page has a diagram.
+    for text in (page(""), impala):
         assert "fonts.g" not in text
         assert 'src="http' not in text
         assert '<link rel="stylesheet" href="http' not in text
