@@ -17,14 +17,8 @@ Json = dict[str, Any]
 
 NOT_CHECKED = "some validation rules were not checked because the object was invalid"
 """Beside other complaints the API server adds this one, which says nothing of the manifest."""
-OF_A_WHOLE = ("ppo needs aggregate.mode Sync",)
-"""In the refusal of something as a whole, whatever is in it: everything else about it is judged all the same."""
 AT_ONCE = 8
-CONTENT_TYPES = {
-    "": "application/json",
-    "merge": "application/merge-patch+json",
-    "apply": "application/apply-patch+yaml",
-}
+CONTENT_TYPES = {"": "application/json", "merge": "application/merge-patch+json"}
 
 
 @dataclass(frozen=True)
@@ -56,8 +50,7 @@ class Server:
     def request(
         self, method: str, path: str, body: Json | None = None, *, patch: str = "", **query: str
     ) -> Json:
-        """The answer, whatever it is: an object, or a `Status` that says what is wrong. `patch` is `merge` or
-        `apply`."""
+        """The answer, whatever it is: an object, or a `Status` that says what is wrong. `patch` may be `merge`."""
         headers = {"Content-Type": CONTENT_TYPES[patch], "Accept": "application/json"}
         if token := self._client.configuration.get_api_key_with_prefix("authorization"):
             headers["Authorization"] = token
@@ -99,13 +92,3 @@ def of_the_models(manifest: Json) -> Complaints:
         lines = (problem.removeprefix("a: ").partition(": ") for problem in error.problems)
         return tuple(Complaint(field, message) for field, _, message in lines)
     return ()
-
-
-def but_for_the_whole(found: Complaints) -> Complaints:
-    """Complaints of what is in it."""
-    return tuple(each for each in found if not is_of_a_whole(each.message))
-
-
-def is_of_a_whole(message: str) -> bool:
-    """Whether it refuses something as a whole."""
-    return any(words in message for words in OF_A_WHOLE)
