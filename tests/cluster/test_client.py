@@ -16,7 +16,6 @@ import yaml
 from rltraining import (
     AccessDeniedError,
     JobExistsError,
-    JobFailedError,
     JobNotFoundError,
     JobRejectedError,
     RLTrainingClient,
@@ -117,73 +116,37 @@ def test_a_job_from_its_creation_to_its_deletion(client: RLTrainingClient, clust
         client.get("cartpole")
 
 
-def test_a_sweep_from_its_creation_to_its_deletion(
-    client: RLTrainingClient, cluster: Cluster, tmp_path: Path
-) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(MANIFEST))
-    arguments = ("submit", str(file), "-n", SPACE, "--sweep", "algorithm.impala.learningRate=1e-3,1e-4")
-    assert rltrain(cluster, *arguments).returncode == 0
-    again = rltrain(cluster, *arguments)
-    assert (again.returncode, again.stdout) == (2, "")
-    assert "job cartpole-0 exists already: give the sweep another name with --name" in again.stderr
-    curve = [
-        {"environmentSteps": steps, "seconds": steps / 1e4, "meanReturn": steps / 1e3}
-        for steps in (1000, 9000)
-    ]
-    done = {"status": {"phase": "Succeeded", "completionTime": END, "curve": curve}}
-    patch = ("--subresource=status", "--type=merge", "-p", json.dumps(done))
-    cluster.kubectl("-n", SPACE, "patch", "rlj", "cartpole-1", *patch)
-    compared = rltrain(cluster, "compare", "cartpole", "-n", SPACE)
-    assert [line.split() for line in compared.stdout.splitlines()[1:]] == [
-        ["0.0001", "1", "-", "9.0", "9k", "0.9", "10k"],
-        ["0.001", "0", "of", "1", "-", "-", "-", "-", "-"],
-    ], compared
-    assert rltrain(cluster, "delete", "--sweep", "cartpole", "-n", SPACE).returncode == 0
-    assert client.list("rltraining.dev/sweep=cartpole") == []
-
-
 def changed(**spec: Any) -> dict[str, Any]:
     return {**MANIFEST, "metadata": {"name": "other"}, "spec": {**MANIFEST["spec"], **spec}}
 
 
-@pytest.mark.parametrize(
-    ("manifest", "problem"),
-    [
-        (
-            changed(algorithm={"impala": {}, "a2c": {}}),
-            "spec.algorithm: exactly one algorithm is needed: one of a3c",
-        ),
-        (
-            changed(sampler={"replicas": 0}),
-            "spec.sampler.replicas: should be greater than or equal to 1, got 0",
-        ),
-        (changed(seed="x"), "spec.seed: must be of type integer, got string"),
-        (
-            changed(runPolicy={"cleanPodPolicy": "Some"}),
-            'spec.runPolicy.cleanPodPolicy: unsupported value "Some"',
-        ),
-        (changed(stop={}), "spec.stop: at least one rule is needed: environmentSteps"),
-        (changed(image="x" * 2000), "spec.image: too long: may not be more than 1024 bytes"),
-        (changed(sead=1), "spec.sead: is not a known field"),
-        (
-            {**MANIFEST, "metadata": {"name": "a.b"}},
-            "metadata.name must be lower-case letters, digits and '-'",
-        ),
-    ],
-)
-def test_what_the_api_server_refuses(
-    manifest: dict[str, Any], problem: str, client: RLTrainingClient
-) -> None:
-    """Past our own checks, which would have refused it before."""
-    with pytest.raises(JobRejectedError) as caught:
-        client.jobs.create(manifest)
-    assert any(said.startswith(problem) for said in caught.value.problems), caught.value.problems
+REFUSED = [
+    (
+        changed(algorithm={"impala": {}, "a2c": {}}),
+        "spec.algorithm: exactly one algorithm is needed: one of a3c",
+    ),
+    (changed(sampler={"replicas": 0}), "spec.sampler.replicas: should be greater than or equal to 1, got 0"),
+    (changed(seed="x"), "spec.seed: must be of type integer, got string"),
+    (
+        changed(runPolicy={"cleanPodPolicy": "Some"}),
+        'spec.runPolicy.cleanPodPolicy: unsupported value "Some"',
+    ),
+    (changed(stop={}), "spec.stop: at least one rule is needed: environmentSteps"),
+    (changed(image="x" * 2000), "spec.image: too long: may not be more than 1024 bytes"),
+    (changed(sead=1), "spec.sead: is not a known field"),
+    ({**MANIFEST, "metadata": {"name": "a.b"}}, "metadata.name must be lower-case letters, digits and '-'"),
+]
+"""Jobs that our own checks refuse before a request is sent, and the start of the sentence made from the server's message."""
 
 
-def test_more_that_is_refused(
+def test_refusals_of_the_api_server_become_sentences(
     client: RLTrainingClient, job: RLTrainingJob, cluster: Cluster, tmp_path: Path
 ) -> None:
+    for manifest, problem in REFUSED:
+        with pytest.raises(JobRejectedError) as caught:
+            client.jobs.create(manifest)
+        assert any(said.startswith(problem) for said in caught.value.problems), caught.value.problems
+
     with pytest.raises(JobExistsError, match="job cartpole exists already in namespace"):
         client.create(MANIFEST)
     with pytest.raises(
@@ -206,54 +169,15 @@ def test_more_that_is_refused(
         RLTrainingClient(SPACE, kubeconfig=limited).list()
 
 
-def test_waiting(client: RLTrainingClient, job: RLTrainingJob, status: Callable[..., None]) -> None:
-    seen: list[str] = []
-
-    def tell(job: RLTrainingJob) -> None:
-        seen.append(job.status.phase)
-        {
-            "Pending": lambda: status(phase="Running", progress={"environmentSteps": 5, "meanReturn": 20.5}),
-            "Running": lambda: status(phase="Succeeded", completionTime=END),
-        }.get(job.status.phase, lambda: None)()
-
-    last = client.wait("cartpole", timeout=60, on_status=tell)
-    assert seen == ["Pending", "Running", "Succeeded"]
-    assert last.status.progress.mean_return == 20.5
-    status(phase="Failed", message="learner: out of memory")
-    with pytest.raises(JobFailedError, match="job cartpole failed: learner: out of memory"):
-        client.wait("cartpole", timeout=60)
+def row(table: str) -> dict[str, str]:
+    """The cells of a table's only row by their heads, but for the age."""
+    heads, cells = (line.split() for line in table.splitlines())
+    found = dict(zip(heads, cells, strict=True))
+    assert found.pop("AGE")
+    return found
 
 
-def test_deleting_takes_the_pods_along(
-    client: RLTrainingClient, job: RLTrainingJob, cluster: Cluster
-) -> None:
-    owner = {
-        "apiVersion": MANIFEST["apiVersion"],
-        "kind": MANIFEST["kind"],
-        "name": "cartpole",
-        "uid": job.metadata.uid,
-        "controller": True,
-    }
-    labels = {
-        "rltraining.dev/job-name": "cartpole",
-        "rltraining.dev/role": "learner",
-        "rltraining.dev/index": "0",
-    }
-    metadata = {
-        "name": "cartpole-learner-0",
-        "namespace": SPACE,
-        "labels": labels,
-        "ownerReferences": [owner],
-    }
-    held = {"containers": [{"name": "trainer", "image": "none"}], "schedulingGates": [{"name": "test/held"}]}
-    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": held})
-    with pytest.raises(JobNotFoundError, match="pod cartpole-learner-0 has no log yet"):
-        list(client.logs("cartpole"))
-    client.delete("cartpole", wait=True, timeout=GONE)
-    assert cluster.get("pods", "-n", SPACE)["items"] == []
-
-
-def test_the_commands(
+def test_the_commands_show_what_kubectl_shows_and_are_found_by_it(
     cluster: Cluster, client: RLTrainingClient, status: Callable[..., None], tmp_path: Path
 ) -> None:
     file = tmp_path / "job.yaml"
@@ -267,26 +191,20 @@ def test_the_commands(
         algorithm="impala",
         learner={"summary": "1/1"},
         sampler={"summary": "2/2"},
-        progress={"environmentSteps": 412160, "meanReturn": 213.25},
+        replayPods={"summary": "3/3"},
+        restarts=3,
+        progress={"environmentSteps": 412160, "meanReturn": 213.25, "stepsPerSecond": 2500.5},
     )
-    columns = ["cartpole", "Running", "impala", "1/1", "2/2", "412160", "213.25"]
-    for output in ((), ("-o", "wide")):
-        ours = rltrain(cluster, "get", "-n", SPACE, *output).stdout.splitlines()
-        theirs = cluster.kubectl("get", "rlj", "-n", SPACE, *output).splitlines()
-        assert ours[0].split() == theirs[0].split()
-        assert [line.split()[:7] for line in (ours[1], theirs[1])] == [columns, columns]
+    narrow = {"NAME": "cartpole", "PHASE": "Running", "ALGORITHM": "impala", "LEARNERS": "1/1", "SAMPLERS": "2/2",
+              "STEPS": "412160", "RETURN": "213.25"}  # fmt: skip
+    wide = {"REPLAYS": "3/3", "RESTARTS": "3", "STEPS/S": "2500.5"}
+    for output, columns in (((), narrow), (("-o", "wide"), narrow | wide)):
+        ours = row(rltrain(cluster, "get", "-n", SPACE, *output).stdout)
+        assert row(cluster.kubectl("get", "rlj", "-n", SPACE, *output)) == ours == columns
     plugin = rltrain(cluster, "get", "-n", SPACE, "-o", "name", program=("kubectl", "rltrain"))
     assert plugin.stdout == "rltrainingjob.rltraining.dev/cartpole\n", plugin.stderr
     tab = rltrain(cluster, "-n", SPACE, "watch", "car", program=("kubectl", "__complete", "rltrain"))
     assert tab.stdout.split() == ["cartpole", ":4"], tab.stderr
-
-    assert rltrain(cluster, "scale", "cartpole", "--samplers", "3", "-n", SPACE).returncode == 0
-    assert client.get("cartpole").spec.sampler.replicas == 3
-    status(phase="Succeeded", message="2,000,000 steps", completionTime=END)
-    watched = rltrain(cluster, "watch", "cartpole", "-n", SPACE)
-    assert watched.returncode == 0, watched.stderr
-    assert "Succeeded: cartpole: impala on CartPole-v1" in watched.stdout
-    assert rltrain(cluster, "delete", "cartpole", "--wait", "-n", SPACE).stdout == "cartpole: deleted\n"
 
 
 def test_a_wait_survives_a_killed_api_server(
