@@ -52,7 +52,7 @@ integration: $(READY) ## real processes, real RPC, real kills
 	$(PYTEST) tests/integration
 
 e2e: $(READY) ## the command line and the examples, end to end
-	$(PYTEST) tests/e2e
+	$(PYTEST) tests/e2e -n $(shell expr $(CORES) + 1) --dist worksteal
 
 cluster: live api ## against a real Kubernetes: the one of KUBECONFIG, or one that is compiled once
 
