@@ -11,6 +11,40 @@ import pytest
 from local_cluster_run import on_python_path
 from training import TRAINER, KeptWarm, Train
 from transport_processes import Member, Start, Zygote
+from xdist.scheduler import LoadScopeScheduling
+
+TOGETHER = {
+    "test_distributed_replay_rpc",
+    "test_learner_group",
+    "test_metrics_scraped",
+    "test_policy_programs",
+    "test_transport",
+}
+"""Modules whose tests share processes or imports that are expensive."""
+HANG_SECONDS = 300
+"""A test that takes longer hangs, however busy the machine is."""
+
+
+class ByModuleOrTest(LoadScopeScheduling):
+    """Gives whole modules of TOGETHER to a worker, and other tests one by one.
+
+    The marks of `--dist loadgroup` would say the same, but pytest 9 ignores the names that pytest-xdist 3.8 makes of them.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return module if Path(module).stem in TOGETHER else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModuleOrTest:
+    return ByModuleOrTest(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(HANG_SECONDS))
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +52,7 @@ def warm() -> Iterator[tuple[asyncio.Runner, KeptWarm]]:
     runtime = KeptWarm(TRAINER)
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
         on_python_path(patch)
+        runner.run(runtime.warm_up())
         yield runner, runtime
         runner.run(runtime.end())
 
@@ -28,10 +63,10 @@ def train(warm: tuple[asyncio.Runner, KeptWarm], tmp_path: Path) -> Train:
     return Train(*warm, tmp_path / "run")
 
 
-@pytest.fixture(scope="module")
-def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
-    """Forks the members of a module of tests, whose `MEMBERS` names their program."""
-    zygote = Zygote(request.module.MEMBERS)
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """Forks members."""
+    zygote = Zygote("members.py")
     yield zygote
     zygote.close()
 

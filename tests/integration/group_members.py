@@ -1,7 +1,4 @@
-"""Learners of a toy problem, as processes to do bad things to: gradient descent on a quadratic, in step with others.
-
-Started as transport_members.py is.
-"""
+"""Learners of a toy problem, as processes to do bad things to: gradient descent on a quadratic, in step with others."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ import torch
 from rltraining_api.contract import RENDEZVOUS_PATH
 from rltraining_trainer.group import GroupChanged, LearnerGroup, Timeouts
 from rltraining_trainer.transport import Endpoint, MemberServer, Stopped, on_stop_signal
-from transport_members import ROLES, TOKEN, Say, main
+from transport_members import TOKEN, Say
 
 PACE = 0.002
 """Seconds of computing a gradient."""
@@ -90,30 +87,12 @@ def open_group(
     return group, endpoint, server
 
 
-def adder(say: Say, index: int, replicas: int, url: str) -> None:
-    """Says the base URL of learner 0, and twice what the group makes of index + 0.5, [index + 1, 10 (index + 1)] and
-    index.
-    """
-    group, endpoint, server = open_group(index, replicas, url, ToyLearner(index, 1), {})
-    say(url or f"http://127.0.0.1:{server.port}")
-    group.form(threading.Event())
-    for _ in range(2):
-        round_ = group.begin(index + 0.5, done=False)
-        values = torch.tensor([index + 1.0, 10 * (index + 1.0)])
-        count = group.sum(values, index)
-        say(f"normalizer {round_.normalizer} sum {values[0]} {values[1]} count {count}")
-    group.begin(0.0, done=index == 0)  # all have said it
-    group.close()
-    endpoint.stop()
-    server.stop()
-
-
-def broadcaster(say: Say, index: int, replicas: int, url: str) -> None:
+def broadcaster(say: Say, index: int, replicas: int, url: str, timeouts: dict[str, float]) -> None:
     """Says the base URL of learner 0; ``broadcasts`` before the first of two broadcasts by learner 0, which it begins at
     SIGUSR1; and ``changed <why>``.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    group, endpoint, server = open_group(index, replicas, url, ToyLearner(index, 1), {})
+    group, endpoint, server = open_group(index, replicas, url, ToyLearner(index, 1), {"timeouts": timeouts})
     say(url or f"http://127.0.0.1:{server.port}")
     group.form(threading.Event())
     say("broadcasts")
@@ -134,7 +113,7 @@ def toy_learner(say: Say, index: int, replicas: int, url: str, options: dict[str
 
     Says ``at <base URL>``; ``formed <generation> <updates> <digest> <rank> <size> <threads> <file descriptors>``;
     ``updated <generation> <updates> <digest>`` every 20 updates; ``changed <why>``; ``done`` or ``stopped``; and
-    ``closed <seconds>``. `options`: port, parameters, updates (to begin with), last (update), linger (until it is told
+    ``closed``. `options`: port, parameters, updates (to begin with), last (update), linger (until it is told
     to stop), generations (to bring about by leaving), pace (seconds that a step takes), timeouts.
     """
     options = options or {}
@@ -150,9 +129,8 @@ def toy_learner(say: Say, index: int, replicas: int, url: str, options: dict[str
         say("done")
     except Stopped:
         say("stopped")
-    began = time.monotonic()
     group.close()
-    say(f"closed {time.monotonic() - began:.3f}")
+    say("closed")
     if options.get("linger"):
         stopping.wait()
     endpoint.stop()
@@ -196,7 +174,4 @@ def train(
                 say(f"updated {group.generation} {learner.digest()}")
 
 
-ROLES |= {"toy_learner": toy_learner, "adder": adder, "broadcaster": broadcaster}
-
-if __name__ == "__main__":
-    main()
+ROLES = {"toy_learner": toy_learner, "broadcaster": broadcaster}

@@ -1,4 +1,4 @@
-"""Processes that keep a shard of the replay memory, to do bad things to. Started as transport_members.py is."""
+"""Processes that keep a shard of the replay memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from rltraining_trainer.dataflow.replay import Column, ReplayBuffer, ReplayShard
 from rltraining_trainer.transport import Backoff, Endpoint, Peer, PeerLost, Stopped, discover, on_stop_signal
 from torch import Tensor
-from transport_members import ROLES, TOKEN, Say, main
+from transport_members import TOKEN, Say
 
 COLUMNS = {"number": Column((), torch.int64), "observation": Column((16,), torch.float32)}
 REPORT_SECONDS = 0.05
@@ -106,7 +106,4 @@ def inserter(say: Say, learner: str, name: str, block: int) -> None:
     endpoint.stop()
 
 
-ROLES |= {role.__name__: role for role in (keeper, inserter)}
-
-if __name__ == "__main__":
-    main()
+ROLES = {role.__name__: role for role in (keeper, inserter)}

@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 from transport_processes import Member, Start
 
-QUICK = {"collective": 3.0}
-"""Time-outs for tests that freeze somebody. Nobody who lives may be as slow as this."""
+LONG = 1200.0
+"""Seconds of a time-out that would show as a hang, were it waited for."""
+NEVER = {"join": LONG, "collective": LONG}
+QUICK = {"join": LONG, "collective": 2.0}
+"""For tests in which somebody is frozen for as long."""
 
 
 class Line(NamedTuple):
@@ -59,15 +62,9 @@ class ToyLearner:
             if self.lines[-1].updates > beyond:
                 return self.lines[-1]
 
-    def stop(self) -> float:
-        """Seconds that it took to close the group."""
-        self.member.kill(signal.SIGTERM)
-        return self.closed()
-
-    def closed(self) -> float:
-        seconds = float(self.hear("closed").split()[1])
-        assert self.member.wait() == 0
-        return seconds
+    def ends(self) -> bool:
+        """Closes the group and ends."""
+        return self.hear("closed") == "closed" and self.member.wait() == 0
 
 
 def _parse(text: str) -> Line:
@@ -87,7 +84,6 @@ def assert_in_step(learners: list[ToyLearner]) -> None:
     assert shared, "no two were ever seen at the same update"
 
 
-MEMBERS = "group_members.py"
 Learn = Callable[..., ToyLearner]
 
 
@@ -103,6 +99,7 @@ def learn(start: Start) -> Learn:
 
 def start_all(learn: Learn, replicas: int, **options: Any) -> list[ToyLearner]:
     """All learners, formed."""
+    options = {"timeouts": NEVER} | options
     first = learn(0, replicas, **options)
     learners = [first, *(learn(index, replicas, first.url, **options) for index in range(1, replicas))]
     for learner in learners:
@@ -121,19 +118,9 @@ def test_learners_sum_over_all_and_stay_the_same(learn: Learn) -> None:
     for learner in learners:
         assert learner.updated(beyond=59).updates == 60
         assert learner.hear("done", "stopped") == "done"
-        assert learner.closed() < 1
+        assert learner.ends()
     assert [learner.lines[0].rank for learner in learners] == [0, 1, 2]
     assert_in_step(learners)
-
-
-def test_a_sum_is_that_of_all_learners_and_a_normalizer_the_largest(start: Start) -> None:
-    members = [start("adder", 0, 3, "")]
-    url = members[0].hear()
-    members += [start("adder", index, 3, url) for index in (1, 2)]
-    assert members[1].hear() == members[2].hear() == url
-    for _ in range(2):  # the second time with what the first has left
-        assert [member.hear() for member in members] == ["normalizer 2.5 sum 6.0 60.0 count 3.0"] * 3
-    assert [member.wait() for member in members] == [0, 0, 0]
 
 
 def test_the_others_go_on_when_one_is_killed_and_take_it_back(learn: Learn) -> None:
@@ -141,12 +128,9 @@ def test_the_others_go_on_when_one_is_killed_and_take_it_back(learn: Learn) -> N
     third.updated()
 
     third.member.kill()
-    began = time.monotonic()
-    alone = [learner.formed() for learner in (first, second)]
-    assert [line.size for line in alone] == [2, 2]
+    alone = [learner.formed(size=2) for learner in (first, second)]
     for learner, line in zip((first, second), alone, strict=True):
         learner.updated(beyond=line.updates)
-    assert time.monotonic() - began < 2
 
     again = learn(2, 3, first.url)
     back = [learner.formed(size=3) for learner in (first, second, again)]
@@ -158,10 +142,10 @@ def test_the_others_go_on_when_one_is_killed_and_take_it_back(learn: Learn) -> N
 
 
 def test_a_learner_that_is_killed_while_it_is_sent_something_is_noticed(start: Start) -> None:
-    """gloo forgets who sends to it: it would time out after 10 s."""
-    members = [start("broadcaster", 0, 3, "")]
+    """gloo forgets who sends to it: it would wait for the time-out."""
+    members = [start("broadcaster", 0, 3, "", NEVER)]
     url = members[0].hear()
-    members += [start("broadcaster", index, 3, url) for index in (1, 2)]
+    members += [start("broadcaster", index, 3, url, NEVER) for index in (1, 2)]
     sender, victim, third = members
     assert [victim.hear(), third.hear()] == [url, url]
     assert {member.hear() for member in members} == {"broadcasts"}
@@ -171,12 +155,9 @@ def test_a_learner_that_is_killed_while_it_is_sent_something_is_noticed(start: S
     time.sleep(0.2)  # it has sent a part
 
     victim.kill()
-    began = time.monotonic()
     assert "a learner was lost" in sender.hear()
     assert "a learner was lost" in third.hear(), "it waits for the sender alone, which leaves"
-    assert time.monotonic() - began < 2
     assert [sender.wait(), third.wait()] == [0, 0]
-    assert time.monotonic() - began < 3
 
 
 def test_a_new_learner_0_takes_the_state_of_those_who_outlived_the_last_one(learn: Learn) -> None:
@@ -185,10 +166,8 @@ def test_a_new_learner_0_takes_the_state_of_those_who_outlived_the_last_one(lear
         learner.updated(beyond=40)
     for _ in range(2):
         first.member.kill()
-        again = restart_first(learn, first, 3, updates=20)
-        began = time.monotonic()
+        again = restart_first(learn, first, 3, updates=20, timeouts=NEVER)
         lines = [learner.formed(size=3) for learner in (again, *others)]
-        assert time.monotonic() - began < 3  # less than learner 0 would wait for one that does not come
         assert len(set(line.digest for line in lines)) == 1
         assert lines[0].updates > 40
         assert lines[0].generation > first.lines[-1].generation
@@ -199,7 +178,7 @@ def test_a_new_learner_0_takes_the_state_of_those_who_outlived_the_last_one(lear
 
 
 def test_a_learner_0_that_knows_more_than_the_others_keeps_its_state(learn: Learn) -> None:
-    first = learn(0, 2, updates=500)
+    first = learn(0, 2, updates=500, timeouts=NEVER)
     other = learn(1, 2, first.url, updates=20)
 
     assert first.formed().updates == other.formed().updates == 500
@@ -229,18 +208,19 @@ def test_a_frozen_learner_is_left_behind_and_taken_back(learn: Learn, frozen: in
 
 
 def test_a_learner_that_is_much_slower_is_waited_for_longer_and_longer(learn: Learn) -> None:
-    timeouts = {"collective": 0.15, "rejoin": 5.0}
+    timeouts = {"join": LONG, "rejoin": LONG, "collective": 0.08}
     first = learn(0, 2, last=2, timeouts=timeouts)
-    slow = learn(1, 2, first.url, pace=1.0, timeouts=timeouts)
+    slow = learn(1, 2, first.url, pace=0.5, timeouts=timeouts)
 
-    assert "Timed out" in first.hear("trouble"), "after 0.15, 0.3 and 0.6 s"
+    assert "Timed out" in first.hear("trouble"), "after 0.08, 0.16 and 0.32 s"
     assert first.hear("trouble", "done") == "done"
     assert slow.hear("done", "stopped") == "done"
     assert first.lines[-1].size == 2
 
 
 def test_generations_leak_neither_threads_nor_descriptors(learn: Learn) -> None:
-    first = learn(0, 3)
+    timeouts = NEVER | {"rejoin": LONG}  # whoever leaves comes back
+    first = learn(0, 3, timeouts=timeouts)
     second, third = learn(1, 3, first.url, generations=24), learn(2, 3, first.url)
 
     for learner in (first, second, third):
@@ -252,23 +232,22 @@ def test_generations_leak_neither_threads_nor_descriptors(learn: Learn) -> None:
         assert lines[24].descriptors <= lines[4].descriptors
 
 
-def test_a_learner_stops_at_once_also_while_others_are_frozen(learn: Learn) -> None:
+def test_a_learner_stops_also_while_others_are_frozen(learn: Learn) -> None:
     first, second, third = start_all(learn, 3, timeouts=QUICK)
     third.member.freeze()
     second.member.kill(signal.SIGTERM)
-    assert second.closed() < 1
+    assert second.ends()
 
     first.member.kill(signal.SIGTERM)  # in its second generation, or on its way there
-    assert first.closed() < 1
+    assert first.ends()
 
 
-def test_a_learner_that_waits_for_learner_0_stops_at_once(learn: Learn) -> None:
+def test_a_learner_that_waits_for_learner_0_stops(learn: Learn) -> None:
     first, second = start_all(learn, 2)
     first.member.kill()
     second.hear("changed")
-    began = time.monotonic()
-    assert second.stop() < 1
-    assert time.monotonic() - began < 2
+    second.member.kill(signal.SIGTERM)
+    assert second.ends()
 
 
 def test_a_learner_that_comes_after_the_last_round_hears_that_the_run_is_done(learn: Learn) -> None:
@@ -281,7 +260,7 @@ def test_a_learner_that_comes_after_the_last_round_hears_that_the_run_is_done(le
 
 
 def test_a_large_state_reaches_the_others(learn: Learn) -> None:
-    first = learn(0, 2, parameters=13_000_000, updates=7)  # 104 MB, with its momentum
+    first = learn(0, 2, parameters=13_000_000, updates=7, timeouts=NEVER)  # 104 MB, with its momentum
     other = learn(1, 2, first.url, parameters=13_000_000)
 
     lines = [first.formed(), other.formed()]

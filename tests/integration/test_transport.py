@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import resource
 import signal
@@ -21,9 +20,11 @@ from rltraining_api.contract import RENDEZVOUS_PATH
 from rltraining_trainer.dataflow import ModelServer, Source, Trajectory, TrajectoryQueue, TrajectoryServer
 from rltraining_trainer.transport import Endpoint, MemberServer, Parked, Payload, Peer, PeerLost, discover
 from transport_members import TOKEN
-from transport_processes import Start
+from transport_processes import HANG_SECONDS, Start
 
-MEMBERS = "transport_members.py"
+NEVER = 10 * HANG_SECONDS
+"""A time-out that would show as a hang, were it waited for."""
+DEATHS = 8
 
 
 @pytest.fixture
@@ -59,13 +60,13 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Waiting]:
     waiting.endpoint.stop()
 
 
-def find(endpoint: Endpoint, base_url: str, other_than: str = "") -> Peer:
+def find(endpoint: Endpoint, base_url: str) -> Peer:
     """A peer that answers, however often the learner's address changes meanwhile."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_SECONDS
     while True:
         try:
             peer = endpoint.dial(discover(base_url, TOKEN)["url"])
-            if peer.url != other_than and peer.call("echo", "hello").result() == "hello":
+            if peer.call("echo", "hello").result() == "hello":
                 return peer
         except PeerLost:
             pass
@@ -78,55 +79,15 @@ def address(url: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def test_connections_that_say_nothing_are_healed_within_a_second(start: Start, endpoint: Endpoint) -> None:
-    learner = start("learner", 0)
-    base_url = f"http://127.0.0.1:{learner.hear()}"
-    for _ in range(3):
-        peer = find(endpoint, base_url)
-        socket.create_connection(address(peer.url)).close()
-        began = time.monotonic()
-        assert find(endpoint, base_url, other_than=peer.url)
-        assert time.monotonic() - began < 1
-
-    assert find(endpoint, base_url).call("echo", torch.ones(2)).result() is not None
-    learner.kill(signal.SIGTERM)
-    assert learner.wait() == 0
-
-
-def test_a_stranger_without_the_token_is_refused(start: Start, waiting: Waiting) -> None:
-    stranger = start("caller", waiting.endpoint.url, "another token")
-
-    assert stranger.hear() == "calling"
-    assert stranger.hear().startswith("Refused: ")
-    assert not waiting.parked
-
-
-def test_a_strangers_pickles_are_refused_and_not_executed(
-    start: Start, endpoint: Endpoint, tmp_path: Path
-) -> None:
-    base_url = f"http://127.0.0.1:{start('learner', 0).hear()}"
-    peer = find(endpoint, base_url)
-    trace = tmp_path / "executed"
-
-    outcomes = json.loads(start("stranger", peer.url, str(trace)).hear())
-
-    assert len(outcomes) == 7
-    assert all(outcome.startswith(("('refused'", "('error'", "raised")) for outcome in outcomes), outcomes
-    assert not trace.exists()
-    assert peer.call("echo", "still there").result() == "still there"
-
-
 def test_the_death_of_a_callee_ends_the_call_at_once(start: Start, endpoint: Endpoint) -> None:
     learner = start("learner", 0)
     peer = find(endpoint, f"http://127.0.0.1:{learner.hear()}")
-    call = peer.call("park", None)
+    call = peer.call("park", None, timeout=NEVER)
     peer.call("echo", None).result()
 
     learner.kill()
-    began = time.monotonic()
     with pytest.raises(PeerLost):
         call.result()
-    assert time.monotonic() - began < 1
     with pytest.raises(PeerLost):
         peer.call("echo", None).result()
 
@@ -151,14 +112,12 @@ def test_tensors_go_from_memory_to_memory_if_both_sides_wish_it(
     assert torch.equal(answer, numbers)
     assert read < 100_000 if here and there else read >= 8_000_000
 
-    call = peer.call("park", None)
+    call = peer.call("park", None, timeout=NEVER)
     for _ in range(3):  # which it dies in the middle of
         peer.call("echo", numbers)
     learner.kill()
-    began = time.monotonic()
     with pytest.raises(PeerLost):
         call.result()
-    assert time.monotonic() - began < 1
 
 
 def read_by_this_process() -> int:
@@ -193,12 +152,12 @@ def test_what_the_dead_were_answering_takes_no_memory_for_ever(
 
     outlive_one()
     before = resident()
-    for _ in range(15):
+    for _ in range(DEATHS):
         outlive_one()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_SECONDS
     while (grown := resident() - before) > 4 * 2**24 and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert grown <= 4 * 2**24, "bytes, after the death of 15"
+    assert grown <= 4 * 2**24, "bytes"
 
 
 def resident() -> int:
@@ -208,8 +167,8 @@ def resident() -> int:
 
 def test_the_death_of_a_caller_concerns_nobody_else(start: Start, waiting: Waiting) -> None:
     first, second = start("caller", waiting.endpoint.url), start("caller", waiting.endpoint.url)
-    assert waiting.arrived.acquire(timeout=10)
-    assert waiting.arrived.acquire(timeout=10)
+    assert waiting.arrived.acquire(timeout=HANG_SECONDS)
+    assert waiting.arrived.acquire(timeout=HANG_SECONDS)
 
     first.kill()
     first.wait()
@@ -219,23 +178,6 @@ def test_the_death_of_a_caller_concerns_nobody_else(start: Start, waiting: Waiti
     assert second.hear() == "calling"
     assert second.hear() == "answer go on"
     assert second.wait() == 0
-
-
-def test_a_frozen_peer_is_lost_after_the_time_out_and_found_again(start: Start, endpoint: Endpoint) -> None:
-    learner = start("learner", 0)
-    base_url = f"http://127.0.0.1:{learner.hear()}"
-    peer = find(endpoint, base_url)
-
-    learner.freeze()
-    began = time.monotonic()
-    with pytest.raises(PeerLost):
-        peer.call("echo", None, timeout=0.5).result()
-    assert 0.4 < time.monotonic() - began < 2
-    with pytest.raises(PeerLost):
-        discover(base_url, TOKEN, timeout=0.2)
-
-    learner.kill(signal.SIGCONT)
-    assert find(endpoint, base_url)
 
 
 @pytest.mark.parametrize("rubbish", ["random", "HTTP", "zeros"])
@@ -263,17 +205,13 @@ def test_rubbish_is_healed_by_itself_or_by_a_restart(start: Start, endpoint: End
     assert find(endpoint, base_url).url != before.url
 
 
-def test_sigterm_is_answered_within_a_second_while_a_call_is_under_way(
-    start: Start, waiting: Waiting
-) -> None:
+def test_sigterm_is_answered_while_a_call_is_under_way(start: Start, waiting: Waiting) -> None:
     caller = start("caller", waiting.endpoint.url)
     assert caller.hear() == "calling"
-    assert waiting.arrived.acquire(timeout=10)
+    assert waiting.arrived.acquire(timeout=HANG_SECONDS)
 
     caller.kill(signal.SIGTERM)
-    began = time.monotonic()
     assert caller.hear().startswith("Stopped: ")
-    assert time.monotonic() - began < 1
     assert caller.wait() == 0
 
 
@@ -290,10 +228,10 @@ def test_a_signal_at_any_moment_stops_a_process_once_and_for_all(start: Start) -
 def test_an_idle_endpoint_uses_no_processor_time(start: Start) -> None:
     idler = start("idler")
     assert idler.hear() == "open"
-    time.sleep(1)  # the time whose use is measured
+    time.sleep(0.5)  # the time whose use is measured
     idler.kill(signal.SIGTERM)
 
-    assert float(idler.hear()) < 0.1
+    assert float(idler.hear()) < 0.05
     assert idler.wait() == 0
 
 
@@ -317,18 +255,14 @@ class Learner:
         url = self.endpoint.url
         return {"url": url, "incarnation": self.endpoint.incarnation, "modelVersion": 1} if url else None
 
-    def use(self, seconds: float) -> float:
-        """Take unrolls for a while; returns the longest time without one."""
-        end = time.monotonic() + seconds
-        last, gap = time.monotonic(), 0.0
-        while last < end:
-            trajectory = self.queue.get(1)
-            now = time.monotonic()
-            last, gap = now, max(gap, now - last)
-            if trajectory is not None:
-                assert trajectory.unroll["reward"][0, 0] == trajectory.source.sequence
-                self.used.append(trajectory.source)
-        return gap
+    def use(self, count: int, sampler: str = "") -> None:
+        """Take unrolls until so many have come of this sampler, or of any."""
+        while count > 0:
+            trajectory = self.queue.get(HANG_SECONDS)
+            assert trajectory is not None, "no unroll comes"
+            assert trajectory.unroll["reward"][0, 0] == trajectory.source.sequence
+            self.used.append(trajectory.source)
+            count -= sampler in ("", trajectory.source.sender)
 
     def check(self) -> None:
         self.queue.check_valid()
@@ -350,21 +284,21 @@ def learner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Learner]:
 
 def test_killed_samplers_and_stray_connections_hold_nobody_up(start: Start, learner: Learner) -> None:
     base_url = f"http://127.0.0.1:{learner.http.port}"
-    samplers = [start("sampler", base_url, f"sampler-{index}") for index in range(2)]
-    learner.use(0.5)
-    gaps = []
+    names = ["sampler-0", "sampler-1"]
+    samplers = [start("sampler", base_url, name) for name in names]
     for round_ in range(6):
+        for name in names:
+            learner.use(5, name)
         victim = round_ % 2
         samplers[victim].kill()
-        samplers[victim] = start("sampler", base_url, f"sampler-{victim}")
+        learner.use(5, names[1 - victim])  # while nobody takes the place of the one that was killed
+        samplers[victim] = start("sampler", base_url, names[victim])
         if round_ % 3 == 2:
             socket.create_connection(address(learner.endpoint.url)).close()
-            learner.use(1.0)
-        else:
-            gaps.append(learner.use(0.5))
+    for name in names:
+        learner.use(5, name)
 
     learner.check()
-    assert max(gaps) < 0.5, "the death of one sampler held up the other"
     assert len({source.incarnation for source in learner.used}) == 8, "one of them did not come back"
 
 
@@ -372,7 +306,7 @@ def test_samplers_find_a_restarted_learner_and_repeat_what_it_did_not_answer(
     start: Start, learner: Learner
 ) -> None:
     sampler = start("sampler", f"http://127.0.0.1:{learner.http.port}", "sampler-0")
-    learner.use(0.3)
+    learner.use(20)
     state, port = learner.queue.get_state(), learner.http.port
     learner.endpoint.stop()
     learner.http.stop()
@@ -380,7 +314,7 @@ def test_samplers_find_a_restarted_learner_and_repeat_what_it_did_not_answer(
     restarted = Learner(port)
     restarted.queue.set_state(state)
     restarted.used = list(learner.used)
-    restarted.use(1.5)
+    restarted.use(20)
 
     restarted.check()
     sequences = [source.sequence for source in restarted.used]

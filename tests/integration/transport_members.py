@@ -1,4 +1,4 @@
-"""Processes to do bad things to: started with this file, it imports torch once (seconds) and then forks members (ms).
+"""Processes to do bad things to. `main` forks them from a process that has imported torch, which takes seconds.
 
 It reads ``{"role", "fifo", "arguments"}`` or ``{"reap": pid}`` from stdin, one JSON line each, and answers each with one:
 the new member's pid, or the status it ended with. At the end of stdin it ends, and its members with it.
@@ -181,7 +181,3 @@ def main() -> None:
                 return
         print(json.dumps(answer), flush=True)
     os.killpg(0, signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,6 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+HANG_SECONDS = 120.0
+"""A wait that takes longer hangs, however busy the machine is."""
+
+
+def is_frozen(pid: int) -> bool:
+    """Whether all threads of a process have stopped."""
+    threads = Path(f"/proc/{pid}/task")
+    return all(" T " in (thread / "stat").read_text() for thread in threads.iterdir())
+
 
 class Member:
     """A process that plays a role of transport_members."""
@@ -27,7 +36,7 @@ class Member:
         self._handle = os.pidfd_open(self.pid)
         self._ended: int | None = None
 
-    def hear(self, timeout: float = 30) -> str:
+    def hear(self, timeout: float = HANG_SECONDS) -> str:
         """The next line it says."""
         assert select.select([self._said], [], [], timeout)[0], "it says nothing"
         line = b""
@@ -41,14 +50,13 @@ class Member:
     def freeze(self) -> None:
         """Stop all its threads, which takes a moment, until SIGCONT."""
         self.kill(signal.SIGSTOP)
-        threads = Path(f"/proc/{self.pid}/task")
-        while any(" T " not in (thread / "stat").read_text() for thread in threads.iterdir()):
+        while not is_frozen(self.pid):
             time.sleep(0.001)
 
     def ended(self, timeout: float = 1) -> bool:
         return bool(select.select([self._handle], [], [], timeout)[0])
 
-    def wait(self, timeout: float = 30) -> int:
+    def wait(self, timeout: float = HANG_SECONDS) -> int:
         """Its exit code; negative, the signal that ended it."""
         if self._ended is None:
             assert self.ended(timeout), "it does not end"
