@@ -14,7 +14,6 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.request import urlopen
 
 from rltraining_api import contract
 from rltraining_api.contract import LearnerReport, TerminationMessage
@@ -52,6 +51,7 @@ def learn() -> int:
         state["report"] = report.model_copy(update={"progress": Progress(environment_steps=steps)})
     last = state["report"].model_copy(update={"state": "Finished", "stop_reason": f"{steps} steps are done"})
     say("Completed", "done", last)
+    _done().touch()
     return 0
 
 
@@ -61,16 +61,14 @@ def sample() -> int:
         say("UserCodeError", message)
         return int(contract.ExitCode.USER_CODE)
     serve({})
-    learner = os.environ[contract.ENV_LEARNERS].split(",")[0]
-    seen = False
-    while True:
+    while not (_done().exists() and os.environ.get("END_WITH_LEARNER")):
         time.sleep(TICK_SECONDS)
-        try:
-            urlopen(learner + contract.HEALTH_PATH, timeout=1).close()
-            seen = True
-        except OSError:
-            if seen and os.environ.get("END_WITH_LEARNER"):
-                return 0
+    return 0
+
+
+def _done() -> Path:
+    """Is there when the learner is done, which may be before a sampler has begun."""
+    return Path(os.environ[contract.ENV_OUTPUT_DIR], "done")
 
 
 def say(reason: str, message: str, report: LearnerReport | None = None) -> None:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import psutil
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import parse_job
-from rltraining_operator.cluster import Key
-from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, WarmRuntime
+from rltraining_operator.local import WarmRuntime
+from training import SECONDS, Run, training
 
 PROGRAM = "local_cluster_program:main"
-SECONDS = 20.0
-"""How long anything may take; nothing does."""
 
 
 def trainer(
@@ -41,50 +37,9 @@ def make_job(**spec: Any) -> RLTrainingJob:
     return parse_job(header | {"spec": whole})
 
 
-@dataclass
-class Run:
-    """A running job."""
-
-    cluster: LocalCluster
-    key: Key
-
-    @property
-    def job(self) -> RLTrainingJob:
-        return self.cluster.job(self.key)
-
-    async def until(self, holds: Callable[[RLTrainingJob], bool]) -> RLTrainingJob:
-        try:
-            async with asyncio.timeout(SECONDS):
-                return await self.cluster.until(self.key, holds)
-        except TimeoutError:
-            pods = [pod.raw["status"] for pod in self.cluster.pods(self.key)]
-            raise AssertionError(f"in vain: {self.job.status} {pods} {self.reasons()}") from None
-
-    async def until_phase(self, phase: str) -> RLTrainingJob:
-        return await self.until(lambda job: job.status.phase == phase)
-
-    async def until_ready(self, learners: int, samplers: int) -> RLTrainingJob:
-        wanted = f"{learners}/{learners}", f"{samplers}/{samplers}"
-        return await self.until(
-            lambda job: (job.status.learner.summary, job.status.sampler.summary) == wanted
-        )
-
-    def reasons(self) -> list[str]:
-        return [stored.event.reason for stored in self.cluster.events]
-
-
-@asynccontextmanager
-async def running(workdir: Path, job: RLTrainingJob) -> AsyncIterator[Run]:
-    """The job, run by an engine; when the block is left nothing of it is alive."""
-    async with LocalCluster(workdir, WarmRuntime(PROGRAM)) as cluster:
-        engine = Engine(cluster, settings=LOCAL_SETTINGS)
-        cluster.subscribe(engine.mark)
-        work = asyncio.create_task(engine.run())
-        try:
-            yield Run(cluster, await cluster.submit(job))
-        finally:
-            engine.stop()
-            await work
+def running(workdir: Path, job: RLTrainingJob) -> AbstractAsyncContextManager[Run]:
+    """The job, on a template of its own."""
+    return training(workdir, WarmRuntime(PROGRAM), job)
 
 
 async def gone(pids: list[int]) -> None:

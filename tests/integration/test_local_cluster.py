@@ -65,11 +65,11 @@ def test_scale_suspend_resume_delete(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, make_job(sampler={"replicas": 2})) as run:
             cluster, key = run.cluster, run.key
-            await run.until_ready(1, 2)
+            await run.until_size(1, 2)
             first = {pod.name: cluster.pid(pod.name) for pod in cluster.pods(key)}
 
             await cluster.update_spec(key, {"sampler": {"replicas": 3}})
-            await run.until_ready(1, 3)
+            await run.until_size(1, 3)
             assert {name: cluster.pid(name) for name in first} == first
             config = tmp_path / ".pods/demo-learner-0/config/job.json"
             assert json.loads(config.read_text())["spec"]["sampler"]["replicas"] == 3
@@ -85,7 +85,7 @@ def test_scale_suspend_resume_delete(tmp_path: Path) -> None:
             assert steps > 0
 
             await cluster.update_spec(key, {"runPolicy": {"suspend": False}})
-            await run.until_ready(1, 1)
+            await run.until_size(1, 1)
             resumed = await run.until(lambda job: job.status.progress.environment_steps > steps)
             assert resumed.status.disruptions == resumed.status.failures == 0
             pids = [pid for pod in cluster.pods(key) if (pid := cluster.pid(pod.name))]
@@ -114,7 +114,7 @@ def test_a_finished_job_is_deleted_when_its_time_is_over(tmp_path: Path) -> None
         async with running(tmp_path, job) as run:
             with pytest.raises(NotFoundError):
                 await run.until(lambda job: False)
-            assert run.reasons()[-2:] == ["Completed", "PodsDeleted"]
+            assert run.reasons()[-2:] == ["Completed", "PodsDeleted"], run.reasons()
             assert await run.cluster.observe(run.key) is None
 
     asyncio.run(scenario())

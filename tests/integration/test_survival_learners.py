@@ -1,100 +1,175 @@
-"""Several learners that update in step: one dies, the others go on, and samplers hear nothing of it."""
+"""Learners of a running job are killed and told to end: another life continues from the newest state that is left."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import re
+import signal
 
 import pytest
-from rltraining_api.job import RLTrainingJob
-from training import LEARNER, SAMPLERS, Run, Train, eventually, replay_job, small_job
+from rltraining_api.contract import METRICS_PATH
+from training import (
+    LEARNER,
+    OTHER_LEARNER,
+    SAMPLERS,
+    Run,
+    Train,
+    eventually,
+    job_of,
+    replay_job,
+    small_job,
+    step_of,
+)
 
-OTHER = "demo-learner-1"
-TWO: dict[str, Any] = {"learner": {"replicas": 2}, "sampler": {"replicas": 2}}
-JOBS = {"impala": small_job(**TWO), "dqnApex": replay_job(**TWO)}
-
-each_dataflow = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
-
-
-def updates(run: Run) -> int:
-    return int(run.points[-1]["updates"])
-
-
-async def until_learning(run: Run) -> None:
-    await run.until_ready()
-    await run.until(lambda job: job.status.progress.updates > 0)
-
-
-async def until_updates(run: Run, more: int) -> None:
-    goal = updates(run) + more
-    await eventually(lambda: updates(run) >= goal)
+IDLE_SECONDS = 0.6
+"""For which a learner waits for data: twice as long as it waits at once."""
 
 
-def groups(run: Run) -> int:
-    """How often the two have formed a group."""
-    return (run.cluster.workdir / "logs" / f"{LEARNER}.log").read_text().count("learners 0, 1")
-
-
-@pytest.mark.timeout(60)
-@each_dataflow
-def test_two_learners_share_the_work_and_end_together(train: Train, job: RLTrainingJob) -> None:
+@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "dqnApex"])
+def test_a_killed_learner_continues_from_its_checkpoint_with_the_samplers_that_it_had(
+    train: Train, algorithm: str
+) -> None:
     async def scenario(run: Run) -> None:
-        await until_learning(run)
-        await until_updates(run, 50)  # one of the samplers may have begun a little later
-        assert groups(run) == 1
-        if job.spec.algorithm.name == "impala":  # 16 steps of 8 environments from each learner's sampler
-            first = run.points[-1]
-            await until_updates(run, 1000)  # seconds: one may be without a core for a while
-            steps, made = (run.points[-1][name] - first[name] for name in ("environmentSteps", "updates"))
-            assert steps > 1.5 * 16 * 8 * made, "the other's steps count too"
-        else:
-            await until_updates(run, 50)
-        status = (await run.finish()).status
-        assert status.restarts == 0
-        assert (status.learner.summary, status.failures) == ("0/2", 0)
-
-    train(job, scenario)
-
-
-@pytest.mark.timeout(90)
-@each_dataflow
-def test_the_other_learner_dies_and_comes_back(train: Train, job: RLTrainingJob) -> None:
-    async def scenario(run: Run) -> None:
-        await until_learning(run)
-        pids = {name: run.cluster.pid(name) for name in (LEARNER, *SAMPLERS)}
-        before = updates(run)
-        run.kill(OTHER)
-        await until_updates(run, 20)
-        await run.until(lambda job: job.status.learner.restarts == 1)
-        await eventually(lambda: groups(run) == 2)
-        await until_updates(run, 20)
-
-        curve = [point["updates"] for point in run.points]
-        assert curve == sorted(curve), "no update that was made is forgotten"
-        assert updates(run) > before
-        assert {name: run.cluster.pid(name) for name in (LEARNER, *SAMPLERS)} == pids
-        status = (await run.finish()).status
-        assert (status.sampler.restarts, status.learner.restarts, status.failures) == (0, 1, 0)
-
-    train(job, scenario)
-
-
-@pytest.mark.timeout(90)
-@each_dataflow
-def test_the_first_learner_dies_and_takes_over_what_the_other_knows(train: Train, job: RLTrainingJob) -> None:
-    async def scenario(run: Run) -> None:
-        await until_learning(run)
-        await run.until(lambda job: job.status.checkpoint is not None)
-        await until_updates(run, 50)
-        pids = {name: run.cluster.pid(name) for name in (OTHER, *SAMPLERS)}
-        before, incarnation = updates(run), run.points[-1]["run"]
+        await run.until_learning()
+        checkpoint = await run.until_checkpoint()
+        pids, before = run.running(*SAMPLERS), run.point
         run.kill(LEARNER)
-        await eventually(lambda: run.points[-1]["run"] != incarnation)
+        fresh = await run.until_another_life(before["run"])
 
-        fresh = next(point for point in run.points if point["run"] != incarnation)
-        assert fresh["updates"] >= before, "from the other learner, not from the older checkpoint"
-        await until_updates(run, 20)
-        assert {name: run.cluster.pid(name) for name in (OTHER, *SAMPLERS)} == pids
+        assert fresh["environmentSteps"] >= checkpoint > 0
+        assert fresh["updates"] > 0
+        await eventually(lambda: run.point["updates"] > before["updates"])
+        run.check_never_falls("environmentSteps", "updates", "episodes")
+        if algorithm in ("a3c", "ppo"):
+            run.check_never_falls("gradients/pushed", "gradients/applied")
+        if algorithm == "a3c":
+            check_one_gradient_an_update(run)
+        if algorithm == "dqnApex":
+            await eventually(lambda: run.point["replay/shards"] == 2)
+            last = run.point
+            assert last["replay/size"] >= before["replay/size"], "the shards were found again as they were"
+            assert last["environmentSteps"] >= before["environmentSteps"], "samplers report what they did"
+            assert last["replay/inserted"] >= before["replay/inserted"]
+            assert (last["replay/restarted"], last["replay/lost"]) == (0, 0)
+        assert "went on from checkpoint" in run.log(LEARNER)
+        assert run.running(*SAMPLERS) == pids
         status = (await run.finish()).status
-        assert (status.sampler.restarts, status.learner.restarts, status.failures) == (0, 1, 0)
+        assert (status.sampler.restarts, status.learner.restarts) == (0, 1)
+        assert (status.failures, status.disruptions) == (0, 1)
 
-    train(job, scenario)
+    train(job_of(algorithm), scenario)
+
+
+def test_a_learner_that_is_back_before_its_samplers_adds_no_point_to_the_curves(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        async def has_waited() -> bool:
+            answer = await run.get(METRICS_PATH, "")
+            assert answer is not None
+            found = re.search(
+                r"^rltraining_learner_wait_seconds_total (\S+)", answer.body.decode(), re.MULTILINE
+            )
+            assert found, answer.body
+            return float(found[1]) > IDLE_SECONDS
+
+        await run.until_learning()
+        checkpoint = await run.until_checkpoint()
+        await run.freeze(*SAMPLERS)
+        life = run.point["run"]
+        run.kill(LEARNER)
+        await run.until(lambda job: job.status.learner.restarts == 1 and run.pod(LEARNER).ready)
+        while not await has_waited():
+            await asyncio.sleep(0.05)
+        assert set(run.curve("run")) <= {life}, "the last life's points after the checkpoint are void"
+
+        run.thaw(*SAMPLERS)
+        assert (await run.until_another_life(life))["environmentSteps"] > checkpoint
+        await run.finish()
+
+    train(small_job(sampler={"replicas": 2}), scenario)
+
+
+def test_sigterm_ends_a_learner_after_a_checkpoint(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        steps = await run.until_steps()
+        assert not run.checkpoints()
+        run.kill(LEARNER, signal.SIGTERM)
+        await run.until(lambda job: job.status.learner.restarts == 1)
+        assert step_of(run.checkpoints()[-1]) >= steps
+        await run.until_ready()
+        assert run.steps >= steps
+        await run.until_steps()
+        end = run.event("Disrupted")
+        assert end is not None
+        assert end.endswith("exit code 143 (SIGTERM): the process was told to end")
+
+    train(small_job(checkpoint={"everySeconds": 3600}), scenario)
+
+
+def test_a_replay_learner_without_a_checkpoint_starts_over_with_the_shards_as_they_are(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        await run.until_steps(4_000)
+        before = run.point
+        run.kill(LEARNER)
+
+        first = await run.until_another_life(before["run"])
+        assert run.points[0] == first
+        assert first["environmentSteps"] < before["environmentSteps"], "steps are those of this learner"
+        await eventually(lambda: run.point["replay/shards"] == 2)
+        await eventually(lambda: run.point["environmentSteps"] >= first["environmentSteps"] + 2_000)
+        last = run.point
+        assert last["updates"] > 0
+        assert last["replay/inserted"] > before["replay/inserted"], "shards were found as they were"
+        assert last["replay/sampled"] < last["environmentSteps"] + 2_500, "no draws are made up for"
+        await run.finish()
+
+    train(replay_job(replay={"samplesPerInsert": 1.0}, checkpoint={"everySeconds": 600}), scenario)
+
+
+@pytest.mark.parametrize("algorithm", ["impala", "dqnApex"])
+def test_two_learners_share_the_work_and_outlive_each_other(train: Train, algorithm: str) -> None:
+    def groups(run: Run) -> int:
+        """How often the two have formed a group."""
+        return run.log(LEARNER).count("learners 0, 1")
+
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        await eventually(lambda: groups(run) > 0)
+        formed = groups(run)
+        if algorithm == "impala":  # 16 steps of 8 environments from each learner's sampler
+            first = run.point
+
+            def of_the_other() -> float:
+                steps, made = (run.point[name] - first[name] for name in ("environmentSteps", "updates"))
+                return steps - 16 * 8 * made
+
+            await eventually(lambda: of_the_other() > 10 * 16 * 8)
+
+        # The other one dies: no update that was made is forgotten.
+        pids = run.running(LEARNER, *SAMPLERS)
+        run.kill(OTHER_LEARNER)
+        await run.until_updates(20)
+        await run.until(lambda job: job.status.learner.restarts == 1)
+        await eventually(lambda: groups(run) > formed)
+        await run.until_updates(20)
+        run.check_never_falls("updates")
+        assert run.running(LEARNER, *SAMPLERS) == pids
+
+        # The first one dies: its next life continues from the other learner, not from the older checkpoint.
+        await run.until_checkpoint()
+        pids, before = run.running(OTHER_LEARNER, *SAMPLERS), run.point
+        run.kill(LEARNER)
+        assert (await run.until_another_life(before["run"]))["updates"] >= before["updates"]
+        await run.until_updates(20)
+        assert run.running(OTHER_LEARNER, *SAMPLERS) == pids
+        status = (await run.finish()).status
+        assert (status.sampler.restarts, status.learner.restarts, status.failures) == (0, 2, 0)
+        assert status.learner.summary == "0/2", "they end together"
+
+    train(job_of(algorithm, learner={"replicas": 2}), scenario)
+
+
+def check_one_gradient_an_update(run: Run) -> None:
+    """Of A3C, however often it went back: what is applied is what the parameters show."""
+    assert all(point["gradients/applied"] == point["updates"] for point in run.points), run.points

@@ -1,18 +1,15 @@
-"""Storage goes wrong: a checkpoint that is damaged, a disk that is full."""
+"""Storage goes wrong: a checkpoint that is damaged, a disk that is full during a run or at its end."""
 
 from __future__ import annotations
 
+import json
+import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from training import LEARNER, Run, Train, eventually, small_job
-
-
-def checkpoints(workdir: Path) -> list[Path]:
-    """The complete ones, oldest first."""
-    return sorted(path.parent for path in workdir.glob("checkpoints/step-*/complete.json"))
+from training import LEARNER, Run, Train, eventually, gradient_job, learner_with, small_job, step_of
 
 
 def damage(path: Path) -> None:
@@ -24,42 +21,6 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.timeout(60)
-def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(train: Train) -> None:
-    async def scenario(run: Run) -> None:
-        workdir = run.cluster.workdir
-        await run.until_ready()
-        await eventually(lambda: len(checkpoints(workdir)) >= 2)
-        await run.cluster.update_spec(run.key, {"runPolicy": {"suspend": True}})
-        await run.until(lambda job: job.status.phase == "Suspended" and not run.cluster.pods(run.key))
-        *_, older, newest = checkpoints(workdir)
-        incarnation = run.points[-1]["run"]
-        damage(newest / "state.pt")
-
-        await run.cluster.update_spec(run.key, {"runPolicy": {"suspend": False}})
-        await run.until_ready()
-        await eventually(lambda: run.points and run.points[-1]["run"] != incarnation)
-        warned = run.event("CheckpointSkipped")
-        assert warned is not None
-        assert newest.name in warned
-        assert "was passed over: the content of state.pt is not what was written" in warned
-        assert f"CheckpointSkipped: {warned}" in run.job.status.warnings
-        assert (
-            f"went on from checkpoint file://{older}\n" in (workdir / "logs" / f"{LEARNER}.log").read_text()
-        )
-
-        first = next(point for point in run.points if point["run"] != incarnation)
-        assert step_of(older) <= first["environmentSteps"], "the first point may be one of waiting"
-        await run.until_steps()
-        assert (await run.finish()).status.failures == 0
-
-    train(small_job(), scenario)
-
-
-def step_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.split("-")[1])
-
-
 def fill(folder: Path) -> Path:
     """Take all room that is left there; returns the file that takes it."""
     filler = folder / "filler"
@@ -69,9 +30,43 @@ def fill(folder: Path) -> Path:
     return filler
 
 
-@pytest.mark.timeout(60)
+async def stop_now(run: Run) -> None:
+    await run.cluster.update_spec(run.key, {"stop": {"environmentSteps": max(1, run.steps)}})
+
+
+async def until_refused(run: Run) -> None:
+    """Training is over, and storage takes nothing."""
+    await run.until(lambda job: any("ResultsNotWritten" in warning for warning in job.status.warnings))
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        await eventually(lambda: len(run.checkpoints()) >= 2)
+        await run.cluster.update_spec(run.key, {"runPolicy": {"suspend": True}})
+        await run.until(lambda job: job.status.phase == "Suspended" and not run.cluster.pods(run.key))
+        *_, older, newest = run.checkpoints()
+        life = run.point["run"]
+        damage(newest / "state.pt")
+
+        await run.cluster.update_spec(run.key, {"runPolicy": {"suspend": False}})
+        first = await run.until_another_life(life)
+        await run.until(lambda job: run.event("CheckpointSkipped"))
+        warned = run.event("CheckpointSkipped")
+        assert warned is not None
+        assert newest.name in warned
+        assert "was passed over: the content of state.pt is not what was written" in warned
+        await run.until(lambda job: f"CheckpointSkipped: {warned}" in job.status.warnings)
+        assert f"went on from checkpoint file://{older}\n" in run.log(LEARNER)
+        assert step_of(older) <= first["environmentSteps"], "the first point may be one of waiting"
+        await run.until_steps()
+        assert (await run.finish()).status.failures == 0
+
+    train(small_job(), scenario)
+
+
 @pytest.mark.parametrize("all_on_it", [False, True], ids=["checkpoints", "the whole workdir"])
-def test_a_full_disk_is_told_training_goes_on_and_it_heals(
+def test_a_full_disk_is_reported_training_continues_and_it_recovers(
     train: Train, small_disk: Path, all_on_it: bool
 ) -> None:
     checkpoint: dict[str, Any] = {"everySeconds": 1, "keep": 2}
@@ -85,7 +80,6 @@ def test_a_full_disk_is_told_training_goes_on_and_it_heals(
             condition = run.condition("CheckpointHealthy")
             return condition is not None and condition.status == status
 
-        await run.until_ready()
         await run.until(lambda _: healthy("True"))
         filler = fill(small_disk)
         await run.until(lambda _: healthy("False"))
@@ -103,24 +97,60 @@ def test_a_full_disk_is_told_training_goes_on_and_it_heals(
         filler.unlink()
         await run.until(lambda _: healthy("True"))
         await run.until(lambda job: not job.status.warnings)
-        status = (await run.finish()).status
-        assert (status.restarts, status.failures) == (0, 0)
+        if all_on_it:
+            status = (await run.finish()).status
+            assert (status.restarts, status.failures) == (0, 0)
+            return
+
+        # It is full again when the run ends: a learner that waits for room ends when it is told to.
+        filler = fill(small_disk)
+        await stop_now(run)
+        await until_refused(run)
+        process = run.kill(LEARNER, signal.SIGTERM)
+        await eventually(lambda: not process.is_running())
+        filler.unlink()
+        status = (await run.until_ended()).status
+        assert status.phase == "Succeeded", status.message
+        assert (status.learner.restarts, status.failures) == (1, 0)
 
     train(small_job(checkpoint=checkpoint), scenario)
 
 
-@pytest.mark.timeout(60)
+def test_two_holders_that_end_on_a_full_disk_succeed_as_soon_as_there_is_room(
+    train: Train, small_disk: Path
+) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until(lambda job: job.status.checkpoint is not None)
+        filler = fill(small_disk)
+        await stop_now(run)
+        await until_refused(run)
+        steps, told = run.steps, run.event("ResultsNotWritten")
+        assert told is not None
+        assert f"could not be written to file://{small_disk}/demo" in told
+        assert ": the disk is full; the run is over" in told
+        filler.unlink()
+        status = (await run.until_ended()).status
+        assert status.phase == "Succeeded", status.message
+        assert (status.learner.restarts, status.sampler.restarts, status.failures) == (0, 0, 0)
+        newest = run.checkpoints(small_disk / "demo")[-1]
+        assert step_of(newest) == status.progress.environment_steps >= steps
+        policy = json.loads((small_disk / "demo" / "policy" / "policy.json").read_text())
+        assert policy["progress"]["environmentSteps"] == status.progress.environment_steps
+
+    checkpoint = {"everySeconds": 1, "uri": f"file://{small_disk}"}
+    train(gradient_job("a3c", learner={"replicas": 2}, checkpoint=checkpoint), scenario)
+
+
 def test_a_disk_that_is_full_to_the_end_is_what_the_job_fails_of(train: Train, small_disk: Path) -> None:
     async def scenario(run: Run) -> None:
         await run.until(lambda job: job.status.checkpoint is not None)
         fill(small_disk)
-        await run.cluster.update_spec(run.key, {"stop": {"environmentSteps": run.steps}})
+        await stop_now(run)
         job = await run.until_ended()
         assert job.status.phase == "Failed"
         assert f"the policy could not be written to file://{small_disk}" in job.status.message
         assert job.status.message.endswith(": the disk is full")
 
     checkpoint = {"everySeconds": 1, "uri": f"file://{small_disk}"}
-    container = {"name": "trainer", "env": [{"name": "TEST_LAST_WRITES_SECONDS", "value": "2"}]}
-    learner = {"template": {"spec": {"containers": [container]}}}
+    learner = learner_with(TEST_LAST_WRITES_SECONDS="0.5")
     train(small_job(checkpoint=checkpoint, runPolicy={"backoffLimit": 6}, learner=learner), scenario)

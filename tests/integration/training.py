@@ -8,7 +8,8 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,41 +20,46 @@ from rltraining_api.manifest import parse_job
 from rltraining_api.status import Condition
 from rltraining_operator import http
 from rltraining_operator.cluster import Key
+from rltraining_operator.errors import NotFoundError
 from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, WarmRuntime
-from rltraining_operator.local.runtime import Runtime
+from rltraining_operator.local.runtime import Command, Process
 from rltraining_operator.observed import Pod
+from transport_processes import is_frozen
 
 TRAINER = "training_program:main"
-SECONDS = 30.0
-"""How long anything may take that has no limit of its own; nothing does."""
+HELD = "an environment is held\n"
+"""What a sampler logs when a step blocks."""
+SETTINGS = replace(LOCAL_SETTINGS, progress_seconds=0.1)
+SECONDS = 120.0
+"""A wait that takes longer hangs, however busy the machine is."""
 LOG_TAIL = 1500
 """Characters of each log that a failure shows."""
 
-LEARNER, SAMPLER = "demo-learner-0", "demo-sampler-0"
-SAMPLERS = (SAMPLER, "demo-sampler-1")
+LEARNER, OTHER_LEARNER = LEARNERS = ("demo-learner-0", "demo-learner-1")
+SAMPLER, OTHER_SAMPLER = SAMPLERS = ("demo-sampler-0", "demo-sampler-1")
 SMALL: dict[str, Any] = {
     "algorithm": {"impala": {"unrollLength": 16, "queueCapacity": 1, "lossReduction": "Mean"}},
-    "environment": {"id": "CartPole-v1", "numEnvs": 8},
+    "environment": {"id": "PacedCartPole-v1", "numEnvs": 8},
     "network": {"mlp": {"hiddenSizes": [16]}},
     "stop": {"environmentSteps": 10**12},
     "checkpoint": {"everySeconds": 1},
 }
-"""Fast, and without an end of its own."""
+"""Short steps, few of them a second, and without an end of its own."""
 
 
-REPLAY: dict[str, Any] = {"capacity": 20_000, "minimum": 500}
-"""A small memory, for whoever changes something in it."""
+REPLAY: dict[str, Any] = {"capacity": 20_000, "minimum": 500, "samplesPerInsert": 2.0}
+"""A small memory, and a learner that does not take a whole core."""
 
 
 def replay_job(*, replay: dict[str, Any] | None = None, **spec: Any) -> RLTrainingJob:
-    """A small job of Ape-X DQN with two samplers; `replay` over REPLAY."""
+    """A small job of Ape-X DQN with two samplers; `replay` over REPLAY, where None takes a setting away."""
     settings = {
         "batchSize": 64,
         "learningRate": 1e-3,
         "optimizer": {"adam": {}},
         "parameterRefreshSteps": 16,
         "targetUpdatePeriod": 100,
-        "replay": REPLAY | (replay or {}),
+        "replay": {name: value for name, value in (REPLAY | (replay or {})).items() if value is not None},
     }
     return small_job(**({"algorithm": {"dqnApex": settings}, "sampler": {"replicas": 2}} | spec))
 
@@ -64,6 +70,13 @@ GRADIENTS: dict[str, dict[str, Any]] = {
     "ppo": {"rolloutLength": 16, "epochs": 2, "minibatches": 2},
 }
 """Small settings of the algorithms whose samplers send gradients."""
+
+
+def job_of(algorithm: str, **spec: Any) -> RLTrainingJob:
+    """A small job of any algorithm with two samplers."""
+    if algorithm == "impala":
+        return small_job(**({"sampler": {"replicas": 2}} | spec))
+    return replay_job(**spec) if algorithm == "dqnApex" else gradient_job(algorithm, **spec)
 
 
 def gradient_job(algorithm: str, *, aggregate: dict[str, Any] | None = None, **spec: Any) -> RLTrainingJob:
@@ -98,11 +111,37 @@ def code(**modules: str) -> dict[str, Any]:
     return {"kind": "ConfigMap", "metadata": {"name": "code"}, "data": data}
 
 
+def learner_with(replicas: int = 1, **env: str) -> dict[str, Any]:
+    """`spec.learner` with these environment variables, for `training_program`."""
+    container = {"name": "trainer", "env": [{"name": name, "value": value} for name, value in env.items()]}
+    return {"replicas": replicas, "template": {"spec": {"containers": [container]}}}
+
+
 CODE = {"configMap": {"name": "code"}}
 
 
 class KeptWarm(WarmRuntime):
-    """A runtime that outlives the clusters that use it: importing torch once is enough for all tests."""
+    """A runtime that outlives the clusters that use it: importing torch once is enough for all tests.
+
+    While `starts` is cleared, no process is started: a pod that was killed stays down.
+    """
+
+    def __init__(self, entry: str) -> None:
+        super().__init__(entry)
+        self.starts = asyncio.Event()
+
+    async def warm_up(self) -> None:
+        """Returns when the template has imported the trainer."""
+        self.starts.set()
+        await (await self.start(Command(["true"], {}, Path.cwd(), Path(os.devnull), "true"))).wait()
+
+    async def open(self, log: Path) -> None:
+        self.starts.set()
+        await super().open(log)
+
+    async def start(self, command: Command) -> Process:
+        await self.starts.wait()
+        return await super().start(command)
 
     async def close(self) -> None:
         """The next job uses it too."""
@@ -114,7 +153,7 @@ class KeptWarm(WarmRuntime):
 class Run:
     """A running job."""
 
-    def __init__(self, cluster: LocalCluster, key: Key, runtime: Runtime) -> None:
+    def __init__(self, cluster: LocalCluster, key: Key, runtime: WarmRuntime) -> None:
         self.cluster, self.key, self.runtime = cluster, key, runtime
         self.pids: dict[str, list[int]] = {}
         """All processes that each pod has had."""
@@ -135,6 +174,40 @@ class Run:
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         return [json.loads(line) for line in lines]
 
+    @property
+    def point(self) -> dict[str, Any]:
+        """The newest; empty while there is none, as after a learner has gone back to a checkpoint."""
+        return next(reversed(self.points), {})
+
+    def curve(self, name: str) -> list[Any]:
+        return [point[name] for point in self.points if name in point]
+
+    def check_never_falls(self, *names: str) -> None:
+        for name in names:
+            assert self.curve(name) == sorted(self.curve(name)), name
+
+    def log(self, pod: str) -> str:
+        path = self.cluster.workdir / "logs" / f"{pod}.log"
+        return path.read_text() if path.exists() else ""
+
+    def running(self, *pods: str) -> list[int | None]:
+        """Their processes."""
+        return [self.cluster.pid(pod) for pod in pods]
+
+    def checkpoints(self, storage: Path | None = None) -> list[Path]:
+        """The complete ones, oldest first."""
+        found = (storage or self.cluster.workdir).glob("checkpoints/step-*/complete.json")
+        return sorted((path.parent for path in found), key=step_of)
+
+    async def hold(self, sampler: str) -> None:
+        """Block the sampler's environment in the middle of a step."""
+        before = self.log(sampler).count(HELD)
+        (self.cluster.workdir / f"hold-{sampler}").touch()
+        await eventually(lambda: self.log(sampler).count(HELD) > before)
+
+    def release(self, sampler: str) -> None:
+        (self.cluster.workdir / f"hold-{sampler}").unlink()
+
     def pod(self, name: str) -> Pod:
         return next(pod for pod in self.cluster.pods(self.key) if pod.name == name)
 
@@ -149,8 +222,23 @@ class Run:
         os.kill(process.pid, number)
         return process
 
+    async def freeze(self, *pods: str) -> None:
+        """SIGSTOP. Returns when all threads have stopped."""
+        for pod in pods:
+            process = self.kill(pod, signal.SIGSTOP)
+            while not is_frozen(process.pid):
+                await asyncio.sleep(0.001)
+
+    def thaw(self, *pods: str) -> None:
+        for pod in pods:
+            self.kill(pod, signal.SIGCONT)
+
     def condition(self, kind: str) -> Condition | None:
         return next((found for found in self.job.status.conditions if found.type == kind), None)
+
+    def reasons(self) -> list[str]:
+        """Of all events."""
+        return [known.event.reason for known in self.cluster.events]
 
     def event(self, reason: str) -> str | None:
         """The message of the first event of this reason."""
@@ -178,6 +266,33 @@ class Run:
         return (
             await self.until(lambda job: job.status.progress.environment_steps >= goal)
         ).status.progress.environment_steps
+
+    async def until_phase(self, phase: str) -> RLTrainingJob:
+        return await self.until(lambda job: job.status.phase == phase)
+
+    async def until_size(self, learners: int, samplers: int) -> None:
+        """So many are ready, and no others are wanted."""
+        wanted = f"{learners}/{learners}", f"{samplers}/{samplers}"
+        await self.until(lambda job: (job.status.learner.summary, job.status.sampler.summary) == wanted)
+
+    async def until_learning(self) -> None:
+        await self.until_ready()
+        await eventually(lambda: self.point.get("updates", 0) > 0)
+
+    async def until_updates(self, more: int) -> None:
+        """At least so many more updates than the newest point of the curves has."""
+        goal = self.point.get("updates", 0) + more
+        await eventually(lambda: self.point.get("updates", 0) >= goal)
+
+    async def until_checkpoint(self) -> int:
+        """One that is not of the beginning. Returns the step of the newest."""
+        await self.until(lambda job: job.status.checkpoint is not None and job.status.checkpoint.step > 0)
+        return step_of(self.checkpoints()[-1])
+
+    async def until_another_life(self, life: str) -> dict[str, Any]:
+        """Another life of the learner than this has begun its curves. Returns its first point."""
+        await eventually(lambda: self.point.get("run", life) != life)
+        return next(point for point in self.points if point["run"] != life)
 
     async def until_ended(self) -> RLTrainingJob:
         return await self.until(lambda job: job.status.completion_time is not None)
@@ -230,10 +345,15 @@ class Run:
         return "\n".join(parts)
 
     def _look(self, _: Key) -> None:
-        for pod in self.cluster.pods(self.key):
-            pid, known = self.cluster.pid(pod.name), self.pids.setdefault(pod.name, [])
-            if pid is not None and pid not in known:
-                known.append(pid)
+        with suppress(NotFoundError):  # the job was deleted
+            for pod in self.cluster.pods(self.key):
+                pid, known = self.cluster.pid(pod.name), self.pids.setdefault(pod.name, [])
+                if pid is not None and pid not in known:
+                    known.append(pid)
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.split("-")[1])
 
 
 async def eventually(holds: Callable[[], Any], seconds: float = SECONDS) -> None:
@@ -252,7 +372,7 @@ async def training(
     async with LocalCluster(workdir, runtime) as cluster:
         for config_map in config_maps:
             cluster.put(dict(config_map))
-        engine = Engine(cluster, settings=LOCAL_SETTINGS)
+        engine = Engine(cluster, settings=SETTINGS)
         cluster.subscribe(engine.mark)
         work = asyncio.create_task(engine.run())
         run = Run(cluster, await cluster.submit(job), runtime)
@@ -270,7 +390,7 @@ async def training(
 class Train:
     """`train(job, scenario)`: run a job and do to it what the scenario says, on one warm runtime in one event loop."""
 
-    def __init__(self, runner: asyncio.Runner, runtime: WarmRuntime, workdir: Path) -> None:
+    def __init__(self, runner: asyncio.Runner, runtime: KeptWarm, workdir: Path) -> None:
         self.workdir = workdir
         self._runner, self._runtime = runner, runtime
 

@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
+from typing import Any
 
+import at_full_priority  # noqa: F401 - before imports that take seconds
+import gymnasium as gym
 import transport_members
+from rltraining_api.contract import ENV_OUTPUT_DIR, ENV_POD_NAME
+from rltraining_trainer.roles import learner, record
 from rltraining_trainer.roles import main as trainer
-from rltraining_trainer.roles import record
 
-LAST_WRITES = "TEST_LAST_WRITES_SECONDS"
-"""Variable of the environment: for how long storage is tried again in the end, if not for minutes."""
+LAST_WRITES, FAREWELL = "TEST_LAST_WRITES_SECONDS", "TEST_FAREWELL_SECONDS"
+"""Environment variables: for how long storage is tried again at the end of a run, and learners answer after it."""
+STEP_SECONDS = 0.0002
+HOLD_SECONDS = 0.005
+
+
+class Paced(gym.Wrapper):
+    """CartPole that sleeps in each step, so that runs of several tests fit on two cores at once.
+
+    Steps of a sampler block while its file exists, which `Run.hold` makes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("CartPole-v1").unwrapped)
+        self._held = Path(os.environ[ENV_OUTPUT_DIR], f"hold-{os.environ[ENV_POD_NAME]}")
+
+    def step(self, action: Any) -> Any:
+        time.sleep(STEP_SECONDS)
+        if self._held.exists():
+            print("an environment is held", flush=True)
+        while self._held.exists():
+            time.sleep(HOLD_SECONDS)
+        return self.env.step(action)
+
+
+gym.register("PacedCartPole-v1", entry_point=Paced, max_episode_steps=500)
 
 
 def main(argv: list[str]) -> int:
     """`learner`, `sampler`, or `stranger URL TRACE SAID`: what the stranger says goes to a file, as torch too logs."""
     if argv[0] != "stranger":
         record.LAST_WRITES_SECONDS = float(os.environ.get(LAST_WRITES, record.LAST_WRITES_SECONDS))
+        learner.FAREWELL = float(os.environ.get(FAREWELL, learner.FAREWELL))
         return trainer.main(argv)
     url, trace, said = argv[1:]
     with Path(said).open("w") as file:

@@ -1,0 +1,181 @@
+"""Two learners that hold a slice of the parameters each: one of them dies, or all samplers do, or all are told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+from rltraining_api.contract import STATUS_PATH, LearnerReport
+from rltraining_trainer.checkpoint import CheckpointStore
+from rltraining_trainer.policy import Policy
+from rltraining_trainer.transport import Endpoint, PeerLost, discover
+from test_survival_learners import check_one_gradient_an_update
+from training import (
+    LEARNER,
+    LEARNERS,
+    OTHER_LEARNER,
+    SAMPLERS,
+    SECONDS,
+    SMALL,
+    Run,
+    Train,
+    eventually,
+    gradient_job,
+    learner_with,
+)
+
+TWO: dict[str, Any] = {"learner": {"replicas": 2}}
+
+
+@pytest.mark.parametrize("algorithm", ["a3c", "a2c"])
+def test_two_holders_go_back_to_the_same_checkpoint_when_one_of_them_is_killed(
+    train: Train, algorithm: str
+) -> None:
+    """While samplers are frozen nothing changes: what the two then have is that checkpoint, half of it each."""
+
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        pids = run.running(*SAMPLERS)
+        for victim in (OTHER_LEARNER, LEARNER):
+            await until_newer_checkpoint(run)
+            lives, before = set(run.curve("run")), newest_checkpoint(run)[0]
+            await run.until_updates(10)
+            await run.freeze(*SAMPLERS)
+            run.kill(victim)
+            halves = await asyncio.to_thread(held, run)
+            step, state = newest_checkpoint(run)
+            assert torch.equal(torch.cat(halves), state["learner"]["parameters"])
+            assert step >= before
+            run.thaw(*SAMPLERS)
+            # The last life's points after the checkpoint are void, and may be all that it had.
+            await eventually(lambda lives=lives: run.points and run.point["run"] not in lives)
+            assert run.point["environmentSteps"] >= step
+            assert run.point["updates"] >= state["learner"]["updates"]
+            await run.until_updates(10)
+
+        run.check_never_falls("environmentSteps")
+        if algorithm == "a3c":
+            check_one_gradient_an_update(run)
+        assert run.running(*SAMPLERS) == pids
+        status = (await run.finish()).status
+        assert (status.sampler.restarts, status.learner.restarts, status.failures) == (0, 2, 0)
+        exported = Policy.load(str(run.cluster.workdir / "policy")).network.parameters()
+        whole = torch.cat([parameter.detach().flatten() for parameter in exported])
+        assert torch.equal(whole, newest_checkpoint(run)[1]["learner"]["parameters"])
+
+    train(gradient_job(algorithm, **TWO), scenario)
+
+
+def test_two_holders_continue_when_all_samplers_die_in_the_middle_of_an_iteration(train: Train) -> None:
+    """They find out together that nobody is left who would bring it to its end; nothing is taken back."""
+
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        life = run.point["run"]
+        for number in range(2):
+            for name in SAMPLERS:
+                run.kill(name)
+            await run.until(lambda job, goal=2 * number + 2: job.status.sampler.restarts == goal)
+            await run.until(lambda job: all(run.pod(name).ready for name in SAMPLERS))
+            await run.until_updates(10)
+        assert set(run.curve("run")) == {life}
+        await run.finish()
+
+    train(gradient_job("ppo", **TWO), scenario)
+
+
+def test_two_holders_that_are_told_to_end_leave_a_checkpoint_of_that_moment(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        for member in LEARNERS:
+            steps, restarts = await run.until_steps(), run.job.status.learner.restarts
+            run.kill(member, signal.SIGTERM)
+            await run.until(lambda job, goal=restarts + 1: job.status.learner.restarts == goal)
+            assert newest_checkpoint(run)[0] >= steps, member
+            await run.until_ready()
+            assert run.steps >= steps
+
+        steps = await run.until_steps()
+        await run.cluster.update_spec(run.key, {"runPolicy": {"suspend": True}})
+        await run.until(lambda job: job.status.phase == "Suspended" and not run.cluster.pods(run.key))
+        assert newest_checkpoint(run)[0] >= steps
+        await run.cluster.update_spec(run.key, {"runPolicy": {"suspend": False}})
+        assert await run.until_steps() > steps
+        status = (await run.finish()).status
+        assert status.failures == 0
+
+    train(gradient_job("ppo", **TWO, checkpoint={"everySeconds": 3600}), scenario)
+
+
+def test_a_holder_that_has_ended_is_there_again_when_the_first_has_begun_anew(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first dies as it takes its leave, and goes on where it is not over yet, before the other one has ended."""
+    monkeypatch.setattr("rltraining_operator.members._PAUSE", timedelta(seconds=0.1))
+
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        await run.cluster.update_spec(run.key, {"stop": {"environmentSteps": max(1, run.steps)}})
+        async with asyncio.timeout(SECONDS):
+            while await state(run, OTHER_LEARNER) != "Finished":
+                pass
+        await run.freeze(*LEARNERS)
+        await run.cluster.update_spec(run.key, {"stop": SMALL["stop"]})
+        limit = str(SMALL["stop"]["environmentSteps"])
+        job = next((run.cluster.workdir / ".pods" / LEARNER).rglob("job.json"))
+        await eventually(lambda: limit in job.read_text())
+        run.kill(LEARNER)
+        await run.until(lambda job: job.status.learner.restarts == 1 and run.pod(LEARNER).ready)
+        run.thaw(OTHER_LEARNER)
+        await run.until_ready()
+        await run.until_steps()
+        status = (await run.finish()).status
+        assert (status.failures, status.disruptions) == (0, 1)
+
+    train(gradient_job("a3c", learner=learner_with(2, TEST_FAREWELL_SECONDS="3")), scenario)
+
+
+async def state(run: Run, learner: str) -> str:
+    """Which state it reports."""
+    answer = await run.get(STATUS_PATH, run.token, learner)
+    return LearnerReport.model_validate_json(answer.body).state if answer is not None else ""
+
+
+async def until_newer_checkpoint(run: Run) -> None:
+    steps = run.steps
+    await run.until(lambda job: job.status.checkpoint is not None and job.status.checkpoint.step > steps)
+
+
+def held(run: Run) -> list[torch.Tensor]:
+    """What a sampler that comes now gets from each holder: the same place, and so all that it takes to begin."""
+    endpoint = Endpoint("stranger", run.token)
+    endpoint.start()
+    deadline = time.monotonic() + SECONDS
+    try:
+        while time.monotonic() < deadline:
+            try:
+                answers: list[Any] = [pull(run, name, endpoint) for name in LEARNERS]
+            except PeerLost:
+                continue
+            if len({answer["place"] for answer in answers}) == 1:
+                return [answer["parameters"] for answer in answers]
+        raise AssertionError("the holders do not come together")
+    finally:
+        endpoint.stop()
+
+
+def pull(run: Run, learner: str, endpoint: Endpoint) -> Any:
+    url = discover(f"http://127.0.0.1:{run.port(learner)}", run.token)["url"]
+    return endpoint.dial(url).call("pull", {"version": 0}).result()
+
+
+def newest_checkpoint(run: Run) -> tuple[int, dict[str, Any]]:
+    """Its step and what it holds."""
+    loaded = CheckpointStore(str(run.cluster.workdir / "checkpoints"), keep=3).load_newest()
+    assert loaded is not None
+    return loaded.step, loaded.state

@@ -1,0 +1,114 @@
+"""Samplers of a running job are killed, held up, frozen and told to end: training continues, and they come back."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from training import (
+    LEARNER,
+    SAMPLER,
+    SAMPLERS,
+    Run,
+    Train,
+    eventually,
+    gradient_job,
+    job_of,
+    replay_job,
+    small_job,
+)
+
+KILLS = int(os.environ.get("TEST_KILLS", "4"))
+"""A soak test sets more."""
+STEADY_FILES = 8
+AGGREGATE = {
+    "Async": {"mode": "Async", "count": 1, "maxStaleness": 10},
+    "Sync": {"mode": "Sync", "count": None, "deadlineSeconds": 0.1},
+}
+
+
+@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "dqnApex"])
+def test_killed_samplers_hold_nobody_up_and_come_back(train: Train, algorithm: str) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        if algorithm == "dqnApex":
+            await eventually(lambda: run.point["replay/shards"] == 2)
+        learner = run.process(LEARNER)
+        files = learner.num_fds()
+        for number in range(KILLS):
+            victim = SAMPLERS[number % 2]
+            run.runtime.starts.clear()
+            run.kill(victim)
+            await eventually(lambda victim=victim: run.cluster.pid(victim) is None)
+            await run.until_updates(10)  # without the one that is down
+            run.runtime.starts.set()
+            await run.until(lambda job, goal=number + 1: job.status.sampler.restarts == goal)
+            await run.until(lambda job, victim=victim: run.pod(victim).ready)
+            if algorithm == "dqnApex":
+                await eventually(lambda goal=number + 1: run.point["replay/restarted"] == goal)
+
+        if algorithm == "dqnApex":
+            await eventually(lambda: run.point["replay/shards"] == 2)
+            assert run.point["replay/lost"] > 0
+        await run.until_updates(10)
+        assert learner.num_fds() - files <= STEADY_FILES
+        assert run.process(LEARNER) == learner
+        status = (await run.finish()).status
+        assert (status.sampler.restarts, status.learner.restarts) == (KILLS, 0)
+        assert (status.failures, status.disruptions) == (0, KILLS)
+
+    aggregate = {"aggregate": {"deadlineSeconds": 0.3}} if algorithm == "ppo" else {}
+    train(job_of(algorithm, **aggregate), scenario)
+
+
+@pytest.mark.parametrize("mode", AGGREGATE)
+def test_a_sampler_that_is_held_up_holds_nobody_up(train: Train, mode: str) -> None:
+    """Its gradient comes too late, and is counted."""
+
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        await run.hold(SAMPLER)
+        stale = run.point["gradients/stale"]
+        await run.until_updates(25)
+        run.release(SAMPLER)
+        await eventually(lambda: run.point["gradients/stale"] > stale)
+        await run.finish()
+
+    train(gradient_job("a3c", aggregate=AGGREGATE[mode]), scenario)
+
+
+def test_a_shard_that_is_frozen_is_left_out_and_comes_back(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        await eventually(lambda: run.point["replay/shards"] == 2)
+        await run.freeze(SAMPLER)
+        await eventually(lambda: run.point["replay/shards"] == 1)
+        await run.until_updates(100)  # would take minutes if each waited for the frozen one
+        assert run.point["replay/shards"] == 1
+        run.thaw(SAMPLER)
+        await eventually(lambda: run.point["replay/shards"] == 2)
+        assert (run.point["replay/restarted"], run.point["replay/lost"]) == (0, 0), "nothing of it was lost"
+        status = (await run.finish()).status
+        assert status.sampler.restarts == 0
+
+    train(replay_job(replay={"samplesPerInsert": None}), scenario)
+
+
+def test_sigterm_ends_a_sampler_whatever_its_environment_does(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        run.kill(SAMPLER, signal.SIGTERM)
+        await run.until(lambda job: job.status.sampler.restarts == 1)
+        await run.until_ready()
+        await run.hold(SAMPLER)
+        run.kill(SAMPLER, signal.SIGTERM)
+        told = await run.until(lambda job: job.status.sampler.restarts == 2)
+        assert told.status.failures == 0
+        ends = [known.event.message for known in run.cluster.events if known.event.reason == "Disrupted"]
+        assert [end.partition(": ")[2] for end in ends] == [
+            "exit code 143 (SIGTERM): the process was told to end",
+            "exit code 143 (SIGTERM)",
+        ]
+
+    train(small_job(), scenario)
