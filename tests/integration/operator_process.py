@@ -28,6 +28,17 @@ SPEC = {
 }
 
 
+HANG_SECONDS = 120.0
+"""A wait that takes longer hangs, however busy the machine is."""
+PROGRAM = """
+import sys
+from rltraining_operator.kube import app, main
+
+app.DRAIN_SECONDS = 1200.0  # to wait for it would show as a hang
+sys.exit(main.main())
+"""
+
+
 class Operator:
     """A process, and the server it talks to."""
 
@@ -67,21 +78,17 @@ class Operator:
 
     async def until(self, condition: Any) -> None:
         try:
-            await until(lambda: condition() or self.process.returncode is not None, seconds=30)
+            await until(lambda: condition() or self.process.returncode is not None, HANG_SECONDS)
         except TimeoutError:
             pytest.fail(f"waited in vain; the operator said:\n{self._log.read_text()}")
         assert self.process.returncode is None, f"the operator has ended:\n{self._log.read_text()}"
 
-    async def end(self) -> tuple[float, float, int]:
-        """SIGTERM: after how many seconds the lease was given back, after how many the process ended, and how."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+    async def end(self) -> int:
+        """SIGTERM. Returns the exit code, once the lease was given back and the process has ended."""
         self.process.send_signal(signal.SIGTERM)
-        ended = asyncio.create_task(self.process.wait())
-        await until(lambda: not self.leads())
-        released = loop.time() - began
-        code = await ended
-        return released, loop.time() - began, code
+        async with asyncio.timeout(HANG_SECONDS):
+            await until(lambda: not self.leads(), HANG_SECONDS)
+            return await self.process.wait()
 
 
 @asynccontextmanager
@@ -94,7 +101,7 @@ async def operating(folder: Path) -> AsyncIterator[Operator]:
         server.write_kubeconfig(kubeconfig)
         with log.open("w") as file:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "rltraining_operator.kube.main", "--config", str(config)),
+                *(sys.executable, "-c", PROGRAM, "--config", str(config)),
                 env={**os.environ, "KUBECONFIG": str(kubeconfig)},
                 stderr=file,
             )

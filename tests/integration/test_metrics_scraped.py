@@ -16,6 +16,7 @@ from docs_pages import Block, blocks
 from exported_metrics import of_members
 from operator_process import Operator, operating
 from prometheus_server import Prometheus, programs, prometheus
+from rltraining_api.job import RLTrainingJob
 from rltraining_trainer.metrics.exposition import LOSS_PREFIX
 from training import KeptWarm, gradient_job, replay_job, small_job, training
 
@@ -76,13 +77,16 @@ def seen(warm: tuple[asyncio.Runner, KeptWarm], tmp_path_factory: pytest.TempPat
             async with operating(folder) as operator:
                 server.scrape(OPERATOR, {"rltraining-operator-0": operator.port}, "rltraining-system")
                 await _go_through_everything(operator)
-                for name, job in RUNS.items():
+
+                async def look(name: str, job: RLTrainingJob) -> None:
                     async with training(folder / name, runtime, job) as run:
                         await run.until_ready()
                         ports = {pod.name: run.port(pod.name) for pod in run.cluster.pods(run.key)}
                         server.scrape(PODS, ports, "default", rltraining_dev_job_name=name)
                         seen.moments[name] = await asyncio.to_thread(server.until, _in_full_swing(name))
-                        seen.points[name] = run.points[-1]
+                        seen.points[name] = run.point
+
+                await asyncio.gather(*(look(name, job) for name, job in RUNS.items()))
 
         runner.run(happen())
         yield seen
@@ -111,7 +115,8 @@ def _in_full_swing(run: str) -> str:
         f"rate(rltraining_learner_{what}_total{of_it}[1m]) > 0" for what in ("updates", "environment_steps")
     ]
     tells = [f"rltraining_learner_{what}{of_it}" for what in ("mean_return", "loss", "policy_lag")]
-    return " and on () ".join(f"({part})" for part in (members, *learns, *tells))
+    operator = f'up{{job="{OPERATOR}"}} == 1'
+    return " and on () ".join(f"({part})" for part in (operator, members, *learns, *tells))
 
 
 def test_every_query_of_the_dashboard_finds_something(seen: Seen) -> None:

@@ -41,8 +41,7 @@ IMAGE = f"{__name__}:Noise-v0"
 MLP, LSTM = {"mlp": {"hiddenSizes": [8]}}, {"mlp": {"hiddenSizes": [8]}, "lstm": {"hiddenSize": 8}}
 CASES: dict[str, tuple[str, dict, dict]] = {
     "discrete": ("CartPole-v1", MLP, {"impala": {}}),
-    "discrete, recurrent": ("CartPole-v1", LSTM, {"ppo": {}}),
-    "continuous, recurrent": ("Pendulum-v1", LSTM, {"impala": {}}),
+    "continuous, recurrent": ("Pendulum-v1", LSTM, {"ppo": {}}),
     "deterministic": ("Pendulum-v1", MLP, {"ddpgApex": {}}),
     "images, recurrent": (IMAGE, {"natureCnn": {"hiddenSize": 8}, "lstm": {"hiddenSize": 8}}, {"a3c": {}}),
     "images, dueling": (IMAGE, {"impalaCnn": {"channels": [4], "hiddenSize": 8}}, {"dqnApex": {}}),
