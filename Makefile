@@ -49,7 +49,7 @@ unit: $(READY) ## the tests that need no process but their own
 	$(PYTEST) tests/unit -n $(CORES) --dist worksteal
 
 integration: $(READY) ## real processes, real RPC, real kills
-	$(PYTEST) tests/integration
+	$(PYTEST) tests/integration -n $(shell expr $(CORES) + 2)
 
 e2e: $(READY) ## the command line and the examples, end to end
 	$(PYTEST) tests/e2e -n $(shell expr $(CORES) + 1) --dist worksteal
