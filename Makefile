@@ -57,7 +57,7 @@ e2e: $(READY) ## the command line and the examples, end to end
 cluster: live api ## against a real Kubernetes: the one of KUBECONFIG, or one that is compiled once
 
 prepare: $(READY)
-	$(BIN)/python -m tests.cluster prepare
+	$(BIN)/python -m tests.local_kubernetes prepare
 
 api: prepare ## the definition, the chart and the client against a real API server
 	$(PYTEST) tests/cluster --ignore=tests/cluster/live
@@ -103,10 +103,10 @@ constraints: $(READY) ## resolve every dependency anew and pin it
 	@sh tests/constraints.sh $(BIN)/uv > constraints.new && mv constraints.new constraints.txt
 
 cluster-up: $(READY) ## a real Kubernetes on this machine: Linux, root, Go; the first time compiles it
-	$(BIN)/python -m tests.cluster up
+	$(BIN)/python -m tests.local_kubernetes up
 
 cluster-down: $(READY) ## remove that Kubernetes; what was compiled and its images stay for the next time
-	$(BIN)/python -m tests.cluster down
+	$(BIN)/python -m tests.local_kubernetes down
 
 images: ## build the images of operator and trainer: IMAGE_PREFIX=registry.example.com/team/ TAG=...
 	@test -n "$(BUILDER)" || { echo "nothing here builds images: install docker, podman or buildah"; exit 1; }

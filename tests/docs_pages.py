@@ -11,7 +11,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-ENTRANCES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "tests/cluster/README.md")
+ENTRANCES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "tests/cluster/README.md",
+    "tests/local_kubernetes/README.md",
+)
 """Pages outside docs/."""
 FENCE = re.compile(r"^( *)(```+)(\w*)[^\n]*\n(.*?)^\1\2$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -1,6 +1,6 @@
 """How fast one operator makes pods, how large it grows, and how soon it is itself again after a restart.
 
-On a real API server with nodes that kwok plays (`python -m tests.cluster up --mode api --fake-nodes 20`), all on this
+On a real API server with nodes that kwok plays (`python -m tests.local_kubernetes up --mode api --fake-nodes 20`), all on this
 machine; without nodes the pods are only created. The yardstick, in the same run: a bare client that creates the same
 pods and does nothing else.
 """

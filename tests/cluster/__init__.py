@@ -1,4 +1,1 @@
-"""A real Kubernetes from nothing, for the tests: see README.md.
-
-``python -m tests.cluster up`` brings it up, :func:`tests.cluster.api.up` does so from a test.
-"""
+"""Tests against a real Kubernetes. See README.md."""

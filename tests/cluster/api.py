@@ -1,4 +1,7 @@
-"""A cluster, as the tests hold it: ``cluster = up(mode="api")``."""
+"""The cluster that a test uses: one that exists already, or the Kubernetes of :mod:`tests.local_kubernetes`.
+
+``cluster = up("api")``
+"""
 
 from __future__ import annotations
 
@@ -10,43 +13,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import bring_up, existing, programs, registry, take_down
-from tests.cluster.errors import ClusterError
-from tests.cluster.parts import Part
-from tests.cluster.places import Places
-from tests.cluster.processes import tail
-from tests.cluster.requirements import requirements
+import pytest
 
-__all__ = ["Cluster", "ClusterError", "Places", "down", "requirements", "up"]
+from tests.local_kubernetes import bring_up, programs, take_down
+from tests.local_kubernetes.errors import ClusterError
+from tests.local_kubernetes.parts import Part
+from tests.local_kubernetes.places import Places
+from tests.local_kubernetes.requirements import requirements
+
+__all__ = ["Cluster", "ClusterError", "Places", "down", "existing", "up", "up_local"]
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """An API server that answers, and in mode `node` a node that runs pods."""
+    """An API server, and in mode `node` a node that runs pods."""
 
     kubeconfig: Path
-    mode: str
-    """`api`, `node`, or `existing`: somebody else's cluster."""
-
     places: Places
     parts: Mapping[str, Part] = field(default_factory=dict)
-    """The programs it consists of, by name; none of an existing cluster."""
+    """The cluster's programs by name. Empty for an existing cluster."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """This process's, so that kubectl and helm are the right ones and find the cluster."""
+        """The environment in which kubectl and helm reach this cluster, in the versions that were built for it."""
         path = f"{programs.directory(self.places)}{os.pathsep}{os.environ.get('PATH', '')}"
         return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PATH": path}
-
-    @property
-    def registry(self) -> str:
-        """`127.0.0.1:5000`: where images are pushed to, and the beginning of their names."""
-        return registry.address(self.places)
 
     def run(
         self, *command: str, stdin: str | None = None, check: bool = True, seconds: float = 60
     ) -> subprocess.CompletedProcess[str]:
-        """kubectl, helm or any other program. Raises ClusterError if it fails, unless not to `check`."""
+        """Runs kubectl, helm or any other program. Raises ClusterError if it fails, unless `check` is false."""
         try:
             done = subprocess.run(
                 command,
@@ -64,71 +60,83 @@ class Cluster:
         return done
 
     def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 60) -> str:
-        """What kubectl prints. Raises ClusterError with what it says when it fails."""
+        """Returns the output of kubectl. Raises ClusterError with its error message."""
         return self.run("kubectl", *arguments, stdin=stdin, seconds=seconds).stdout
 
     def apply(self, *objects: Mapping[str, Any]) -> None:
-        """Objects as dictionaries."""
+        """Applies objects, which are dictionaries."""
         items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.kubectl("apply", "-f", "-", stdin=json.dumps(items))
 
     def get(self, *arguments: str) -> dict[str, Any]:
-        """``get("pods", "-n", "x")``: an object or a List."""
+        """Returns an object or a List: ``get("pods", "-n", "x")``."""
         found: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "-o", "json"))
         return found
 
     def await_definition(self, name: str, kind: str) -> None:
-        """Until the API server serves it. kubectl fails where it is to wait for one of the conditions and there are none
-        at all yet; they come with the names."""
+        """Blocks until the API server serves a definition. `kubectl wait` fails while a definition has no conditions at all.
+        The API server writes them together with the accepted names."""
         for sign in (f"jsonpath={{.status.acceptedNames.kind}}={kind}", "condition=Established"):
             self.kubectl("wait", f"--for={sign}", f"crd/{name}", "--timeout=60s", seconds=70)
 
+    def need_local(self, reason: str) -> None:
+        """Skips the test on an existing cluster."""
+        if not self.parts:
+            pytest.skip(f"not on an existing cluster: {reason}")
+
     def stop(self, part: str, *, kill: bool = False) -> None:
-        """End one of the programs, with SIGKILL at once if so asked; what it keeps on disk stays."""
-        self._part(part).process.stop(kill=kill)
+        """Ends one of the programs, with SIGKILL if `kill`. Its data stays on disk."""
+        self.parts[part].process.stop(kill=kill)
 
     def start(self, part: str) -> None:
-        """Start it again, and wait until it is ready."""
-        self._part(part).start()
+        """Starts a program again and waits until it is ready."""
+        self.parts[part].start()
 
     def restart(self, part: str, *, kill: bool = False) -> None:
         self.stop(part, kill=kill)
         self.start(part)
 
-    def log(self, part: str, *, lines: int = 100) -> str:
-        """The end of what it wrote."""
-        return tail(self._part(part).process.log, lines)
-
     def audit(self) -> Iterator[dict[str, Any]]:
         """Every request answered so far: `verb`, `user.username`, `objectRef`, `responseStatus.code`, …"""
-        if not self.parts:
-            raise ClusterError(existing.NO_PARTS)
         with self.places.audit_log.open() as file:
             for line in file:
                 if line.endswith("\n"):
                     yield json.loads(line)
 
-    def _part(self, name: str) -> Part:
-        if not self.parts:
-            raise ClusterError(existing.NO_PARTS)
-        if name not in self.parts:
-            raise ClusterError(f"there is no {name} in mode {self.mode}, but: {', '.join(self.parts)}")
-        return self.parts[name]
+
+def existing() -> Path | None:
+    """Returns RLTRAINING_TEST_KUBECONFIG, or else KUBECONFIG. None when neither is set, or the file is that of the local
+    Kubernetes."""
+    for name in ("RLTRAINING_TEST_KUBECONFIG", "KUBECONFIG"):
+        if given := os.environ.get(name):
+            path = Path(given)
+            if path == Places().kubeconfig:
+                return None
+            if not path.is_file():
+                raise ClusterError(f"{name} is {given}, and there is no such file: correct or unset {name}")
+            return path
+    return None
 
 
-def up(mode: str = "api", *, fake_nodes: int = 0, places: Places | None = None) -> Cluster:
-    """Bring up what is not up yet; an existing cluster is used as it is.
+def up(mode: str = "api", places: Places | None = None) -> Cluster:
+    """Returns the existing cluster, or else the local Kubernetes, which `places` may give a directory for itself."""
+    kubeconfig = existing()
+    return Cluster(kubeconfig, Places()) if kubeconfig else up_local(mode, places)
 
-    A cluster that is up already in the larger mode stays so. Raises ClusterError when this machine cannot.
+
+def up_local(mode: str, places: Places | None = None) -> Cluster:
+    """Brings up the local Kubernetes as far as it is not up yet. Skips the test where this machine cannot run one.
+
+    A Kubernetes that is up already in the larger mode stays so.
     """
     places = places or Places()
-    kubeconfig = existing.kubeconfig(places)
-    if kubeconfig is not None:
-        return Cluster(kubeconfig, "existing", places)
-    shape = bring_up.up(places, bring_up.Shape(mode, fake_nodes))
-    return Cluster(places.kubeconfig, shape.mode, places, bring_up.parts(places, shape))
+    if reason := requirements(places)[mode]:
+        pytest.skip(f"no Kubernetes here (and no other one in KUBECONFIG): {reason}")
+    shape = bring_up.up(places, bring_up.Shape(mode))
+    return Cluster(places.kubeconfig, places, bring_up.parts(places, shape))
 
 
-def down(places: Places | None = None, *, purge: bool = False) -> None:
-    """Remove everything but the caches; these too when asked to purge."""
-    take_down.down(places or Places(), purge=purge)
+def down(cluster: Cluster) -> None:
+    """Removes a local Kubernetes, but not the caches. An existing cluster stays."""
+    if cluster.parts:
+        take_down.down(cluster.places)

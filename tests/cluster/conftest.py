@@ -1,4 +1,4 @@
-"""What every test against a real API server begins with."""
+"""The API server that most tests of this folder share."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import existing
-from tests.cluster.api import Cluster, Places, down, requirements, up
+from tests.cluster.api import Cluster, Places, down, up
 
 SECONDS = 120
-"""Longest time of a test that does not say so itself."""
+"""Time limit of a test without a limit of its own."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test may wait until Kubernetes is compiled and up: that is not the test's own time."""
+    """Applies the time limits to the tests alone, since the first fixture may have to compile Kubernetes."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             given = item.get_closest_marker("timeout")
@@ -25,11 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """An API server: of the cluster that KUBECONFIG names, or of one of our own, which ends with the tests. It is not the
-    one that runs pods: what tests do to that one they may do at the same time."""
-    places = Places(run=tmp_path_factory.mktemp("cluster") / "run")
-    if existing.kubeconfig(places) is None and (reason := requirements(places)["api"]):
-        pytest.skip(f"no API server: {reason}")
-    yield up("api", places=places)
-    if existing.kubeconfig(places) is None:
-        down(places)
+    """The API server of the existing cluster, or a local one that ends with the tests. It is not the one that runs pods, so
+    that both kinds of tests can run at the same time."""
+    cluster = up("api", Places(run=tmp_path_factory.mktemp("cluster") / "run"))
+    yield cluster
+    down(cluster)

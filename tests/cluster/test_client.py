@@ -210,8 +210,7 @@ def test_the_commands_show_what_kubectl_shows_and_are_found_by_it(
 def test_a_wait_survives_a_killed_api_server(
     client: RLTrainingClient, job: RLTrainingJob, status: Callable[..., None], cluster: Cluster
 ) -> None:
-    if not cluster.parts:
-        pytest.skip("the API server of an existing cluster is not killed")
+    cluster.need_local("its API server is not killed")
 
     def kill() -> None:
         cluster.restart("kube-apiserver", kill=True)

@@ -15,7 +15,7 @@ from docs_pages import ROOT, Command, commands
 
 NOT_RUN = (
     (r"make setup|source \.venv/bin/activate", "the tests run in what they make"),
-    (r"make (test|cluster-up|cluster-down|images)\b", "takes minutes, or builds images"),
+    (r"make (test|cluster|cluster-up|cluster-down|images)\b", "takes minutes, or builds images"),
     (r"(docker|buildah|kind|helm|kubectl)\b", "no cluster, no builder: tests/cluster looks at the options"),
     (r"rltrain (submit|get|watch|logs|scale|suspend|resume|delete)\b", "a cluster's: tests/cluster"),
     (r"rltrain (report maze|compare lr)\b", "a cluster's: tests/cluster"),
@@ -23,7 +23,7 @@ NOT_RUN = (
         r"rltrain (run examples/pong-|evaluate runs/pong/)",
         "takes minutes: test_examples.py trains a game for a while",
     ),
-    (r"(python -m tests\.cluster|export (KUBECONFIG|REGISTRY))", "a cluster's: tests/cluster"),
+    (r"(python -m tests\.local_kubernetes|export (KUBECONFIG|REGISTRY))", "a cluster's: tests/cluster"),
 )
 """Commands that are not run here: how they begin, and why. Whatever is not in this table is run."""
 

@@ -18,10 +18,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.cluster.debian import unpack
-from tests.cluster.errors import ClusterError
-from tests.cluster.locks import alone
-from tests.cluster.places import Places
+from tests.local_kubernetes.debian import unpack
+from tests.local_kubernetes.errors import ClusterError
+from tests.local_kubernetes.locks import alone
+from tests.local_kubernetes.places import Places
 
 SECONDS = 120.0
 """A wait that takes longer hangs, however busy the machine is."""

@@ -9,8 +9,8 @@ import pytest
 from helm import EVERYTHING, Helm, Rendered
 from kubectl import Kubectl
 
-from tests.cluster import bring_up, programs
-from tests.cluster.api import Cluster, Places, down, requirements
+from tests.cluster.api import Places, down, up_local
+from tests.local_kubernetes import programs
 
 
 @pytest.fixture(scope="session")
@@ -44,11 +44,6 @@ def everything(helm: Helm) -> Rendered:
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """kubectl with an API server that is only for these tests, whatever KUBECONFIG says: they install and delete the
     definition, and with it all jobs."""
-    places = Places(run=tmp_path_factory.mktemp("cluster"))
-    if reason := requirements(places)["api"]:
-        pytest.skip(f"no API server: {reason}")
-    try:
-        shape = bring_up.up(places, bring_up.Shape("api"))
-        yield Kubectl(Cluster(places.kubeconfig, shape.mode, places, bring_up.parts(places, shape)))
-    finally:
-        down(places)
+    cluster = up_local("api", Places(run=tmp_path_factory.mktemp("cluster")))
+    yield Kubectl(cluster)
+    down(cluster)

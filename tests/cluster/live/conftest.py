@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,8 @@ import pytest
 from jobs import Job, Team, example
 from troubles import troubles
 
-from tests.cluster import existing
-from tests.cluster.api import Cluster, Places, down, requirements, up
-from tests.cluster.images import build_images
+from tests.cluster.api import Cluster, Places, down, existing, up
+from tests.local_kubernetes.images import build_images
 
 CHART = Path(__file__).parents[3] / "charts" / "rltraining-operator"
 RELEASE, OPERATOR_NAMESPACE, TEAM_NAMESPACE = "rltraining-operator", "rltraining-system", "team"
@@ -21,39 +21,25 @@ RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A cluster that runs pods."""
-    places = Places()
-    if existing.kubeconfig(places) is None and (reason := requirements(places)["node"]):
-        pytest.skip(f"no cluster that runs pods: {reason}")
-    was_up = places.kubeconfig.exists()
-    yield up("node", places=places)
-    if not was_up and existing.kubeconfig(places) is None:
-        down(places)
+    was_up = Places().kubeconfig.exists()
+    cluster = up("node")
+    yield cluster
+    if not was_up:
+        down(cluster)
 
 
 @pytest.fixture(scope="session")
 def installed(cluster: Cluster) -> Iterator[Cluster]:
-    """`helm install` with defaults, but for the images: two replicas, in a namespace that is `restricted`."""
-    images = build_images()
+    """The chart with its default values, except for the images and two replicas, in a `restricted` namespace."""
+    values = _images(cluster)
     for namespace in (TEAM_NAMESPACE, OPERATOR_NAMESPACE):
         cluster.run("kubectl", "delete", "namespace", namespace, "--ignore-not-found", seconds=120)
         cluster.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
         )
-    _pull(cluster, images["trainer"])
-    values = [*_image("image", images["operator"]), *_image("trainerImage", images["trainer"])]
     where = ("--namespace", OPERATOR_NAMESPACE)
-    cluster.run(
-        "helm",
-        "install",
-        RELEASE,
-        str(CHART),
-        *where,
-        *values,
-        "--set",
-        "replicaCount=2",
-        "--wait",
-        seconds=300,
-    )
+    chart = ("install", RELEASE, str(CHART), *where, *values, "--set", "replicaCount=2", "--wait")
+    cluster.run("helm", *chart, seconds=300)
     yield cluster
     cluster.run("helm", "uninstall", RELEASE, *where, "--wait", seconds=120)
 
@@ -97,6 +83,17 @@ def _pull(cluster: Cluster, image: str) -> None:
     succeeded = "jsonpath={.status.phase}=Succeeded"
     cluster.run("kubectl", "wait", "pod/pull", f"--for={succeeded}", "--timeout=600s", seconds=620)
     cluster.run("kubectl", "delete", "pod", "pull")
+
+
+def _images(cluster: Cluster) -> list[str]:
+    """Values of the chart that select the images: those of this source tree, or on an existing cluster those that
+    CONTRIBUTING.md loads into it."""
+    if existing():
+        registry = os.environ.get("RLTRAINING_TEST_REGISTRY", "")
+        return [f"--set-string={key}.registry={registry}" for key in ("image", "trainerImage")]
+    images = build_images()
+    _pull(cluster, images["trainer"])
+    return [*_image("image", images["operator"]), *_image("trainerImage", images["trainer"])]
 
 
 def _image(key: str, reference: str) -> list[str]:

@@ -153,6 +153,7 @@ class Job:
 
     def kill(self, name: str) -> None:
         """SIGKILL the trainer of a pod from outside, as a node short of memory does: `sampler-0`."""
+        self.team.cluster.need_local("its containers' processes are not seen from here")
         processes_of(f"{self.name}-{name}")[-1].kill()
 
     def left(self) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import programs, scratch_image
 from tests.cluster.api import Cluster, ClusterError
+from tests.local_kubernetes import programs, registry, scratch_image
 
 SPACE = f"itself-{os.getpid()}"
 """A namespace of this run's, so that the next one need not wait for its end."""
@@ -75,14 +75,15 @@ def _service(name: str, **spec: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def node(cluster: Cluster) -> Iterator[Cluster]:
-    if not cluster.parts:
-        pytest.skip("an existing cluster has images of its own")
+    cluster.need_local("this tests the local Kubernetes itself")
     yield cluster
     cluster.kubectl("delete", "namespace", SPACE, "--ignore-not-found", "--wait=false")
 
 
 def test_a_restricted_pod_has_names_services_logs_and_a_volume(node: Cluster) -> None:
-    image = scratch_image.push(node.registry, "pause", programs.directory(node.places) / "pause")
+    image = scratch_image.push(
+        registry.address(node.places), "pause", programs.directory(node.places) / "pause"
+    )
     objects = (
         NAMESPACE,
         CLAIM,

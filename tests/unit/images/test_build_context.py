@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.build_context import admitted, fingerprint, snapshot
+from tests.local_kubernetes.build_context import admitted, fingerprint, snapshot
 
 DOCKERFILE = "room/Dockerfile"
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import (
+from tests.local_kubernetes import (
     certificates,
     containers,
     control_plane,
@@ -19,11 +19,11 @@ from tests.cluster import (
     registry,
     scratch_image,
 )
-from tests.cluster.errors import ClusterError
-from tests.cluster.parts import Part, answers, tls
-from tests.cluster.places import Places, write
-from tests.cluster.processes import Process
-from tests.cluster.progress import step
+from tests.local_kubernetes.errors import ClusterError
+from tests.local_kubernetes.parts import Part, answers, tls
+from tests.local_kubernetes.places import Places, write
+from tests.local_kubernetes.processes import Process
+from tests.local_kubernetes.progress import step
 
 KUBELET = certificates.Identity(
     "kubelet", f"system:node:{network.NODE}", "system:nodes", (network.NODE_ADDRESS, network.NODE)
@@ -185,7 +185,7 @@ def check_alone(places: Places) -> None:
     if other is not None and other != places.run and kubelet(Places(other, places.cache)).process.running():
         raise ClusterError(
             f"this machine's one node belongs to the cluster in {other}: "
-            f"end that one first with `python -m tests.cluster down --dir {other}`"
+            f"end that one first with `python -m tests.local_kubernetes down --dir {other}`"
         )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cluster import certificates, network, programs
-from tests.cluster.parts import Part, answers
-from tests.cluster.places import Places, write
-from tests.cluster.processes import Process
+from tests.local_kubernetes import certificates, network, programs
+from tests.local_kubernetes.parts import Part, answers
+from tests.local_kubernetes.places import Places, write
+from tests.local_kubernetes.processes import Process
 
 AUDIT = {
     "apiVersion": "audit.k8s.io/v1",

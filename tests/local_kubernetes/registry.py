@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import shutil
 
-from tests.cluster.errors import ClusterError
-from tests.cluster.parts import Part, answers
-from tests.cluster.places import Places, write
-from tests.cluster.processes import Process
+from tests.local_kubernetes.errors import ClusterError
+from tests.local_kubernetes.parts import Part, answers
+from tests.local_kubernetes.places import Places, write
+from tests.local_kubernetes.processes import Process
 
 PORT = 5000
 """Preferred; another one where it is taken."""

@@ -7,9 +7,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.cluster import programs
-from tests.cluster.debian import missing
-from tests.cluster.places import Places
+from tests.local_kubernetes import programs
+from tests.local_kubernetes.debian import missing
+from tests.local_kubernetes.places import Places
 
 
 def requirements(places: Places | None = None) -> dict[str, str | None]:

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tests.cluster.errors import ClusterError
+from tests.local_kubernetes.errors import ClusterError
 
 OCI = "application/vnd.oci.image"
 

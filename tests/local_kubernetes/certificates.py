@@ -8,8 +8,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.errors import ClusterError
-from tests.cluster.places import Places, write
+from tests.local_kubernetes.errors import ClusterError
+from tests.local_kubernetes.places import Places, write
 
 DAYS = "3650"
 

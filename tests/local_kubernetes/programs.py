@@ -14,10 +14,10 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from tests.cluster.errors import ClusterError
-from tests.cluster.locks import alone
-from tests.cluster.places import Places
-from tests.cluster.progress import step
+from tests.local_kubernetes.errors import ClusterError
+from tests.local_kubernetes.locks import alone
+from tests.local_kubernetes.places import Places
+from tests.local_kubernetes.progress import step
 
 MODULE = Path(__file__).parent / "kube"
 KUBERNETES = "1.34.4"

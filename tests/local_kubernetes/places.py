@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.cluster.errors import ClusterError
+from tests.local_kubernetes.errors import ClusterError
 
 
 def _default_cache() -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.cluster import network
-from tests.cluster.host import run
+from tests.local_kubernetes import network
+from tests.local_kubernetes.host import run
 
 FAMILIES = ("iptables", "ip6tables")
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import shutil
 
-from tests.cluster import network, registry
-from tests.cluster.host import run
-from tests.cluster.parts import Part
-from tests.cluster.places import Places, write
-from tests.cluster.processes import Process
+from tests.local_kubernetes import network, registry
+from tests.local_kubernetes.host import run
+from tests.local_kubernetes.parts import Part
+from tests.local_kubernetes.places import Places, write
+from tests.local_kubernetes.processes import Process
 
 NAMESPACE = "k8s.io"
 

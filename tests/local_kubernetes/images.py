@@ -13,13 +13,13 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tests.cluster import base_image, registry
-from tests.cluster.build_context import fingerprint, snapshot
-from tests.cluster.buildah import Buildah
-from tests.cluster.errors import ClusterError
-from tests.cluster.locks import alone
-from tests.cluster.places import Places, write
-from tests.cluster.progress import step
+from tests.local_kubernetes import base_image, registry
+from tests.local_kubernetes.build_context import fingerprint, snapshot
+from tests.local_kubernetes.buildah import Buildah
+from tests.local_kubernetes.errors import ClusterError
+from tests.local_kubernetes.locks import alone
+from tests.local_kubernetes.places import Places, write
+from tests.local_kubernetes.progress import step
 
 DOCKERFILES = {"operator": "operator/Dockerfile", "trainer": "trainer_image/Dockerfile"}
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"

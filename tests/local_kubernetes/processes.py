@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.errors import ClusterError
-from tests.cluster.places import write
+from tests.local_kubernetes.errors import ClusterError
+from tests.local_kubernetes.places import write
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster.places import Places
+from tests.local_kubernetes.places import Places
 
 
 @contextmanager

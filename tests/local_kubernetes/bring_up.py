@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from tests.cluster import containers, control_plane, fake_nodes, leftovers, node, programs
-from tests.cluster.errors import ClusterError
-from tests.cluster.locks import alone, name_of
-from tests.cluster.parts import Part, start
-from tests.cluster.places import Places, write
-from tests.cluster.progress import step
-from tests.cluster.requirements import requirements
+from tests.local_kubernetes import containers, control_plane, fake_nodes, leftovers, node, programs
+from tests.local_kubernetes.errors import ClusterError
+from tests.local_kubernetes.locks import alone, name_of
+from tests.local_kubernetes.parts import Part, start
+from tests.local_kubernetes.places import Places, write
+from tests.local_kubernetes.progress import step
+from tests.local_kubernetes.requirements import requirements
 
 MODES = ("api", "node")
 

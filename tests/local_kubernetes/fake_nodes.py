@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.cluster import programs
-from tests.cluster.host import run
-from tests.cluster.parts import Part, answers
-from tests.cluster.places import Places, write
-from tests.cluster.processes import Process
-from tests.cluster.progress import step
+from tests.local_kubernetes import programs
+from tests.local_kubernetes.host import run
+from tests.local_kubernetes.parts import Part, answers
+from tests.local_kubernetes.places import Places, write
+from tests.local_kubernetes.processes import Process
+from tests.local_kubernetes.progress import step
 
 MARK = "kwok.x-k8s.io/node"
 PODS_PER_NODE = 1000

@@ -7,9 +7,9 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tests.cluster.places import Places
-from tests.cluster.processes import Process
-from tests.cluster.progress import step, wait
+from tests.local_kubernetes.places import Places
+from tests.local_kubernetes.processes import Process
+from tests.local_kubernetes.progress import step, wait
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tests.cluster.errors import ClusterError
+from tests.local_kubernetes.errors import ClusterError
 
 
 @contextmanager

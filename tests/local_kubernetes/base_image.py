@@ -11,10 +11,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.cluster.buildah import Buildah
-from tests.cluster.errors import ClusterError
-from tests.cluster.processes import tail
-from tests.cluster.progress import step
+from tests.local_kubernetes.buildah import Buildah
+from tests.local_kubernetes.errors import ClusterError
+from tests.local_kubernetes.processes import tail
+from tests.local_kubernetes.progress import step
 
 NAME = "docker.io/library/python:3.11-slim-bookworm"
 RELEASE = "bookworm"

@@ -8,9 +8,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.cluster import network
-from tests.cluster.errors import ClusterError
-from tests.cluster.places import Places, write
+from tests.local_kubernetes import network
+from tests.local_kubernetes.errors import ClusterError
+from tests.local_kubernetes.places import Places, write
 
 CGROUPS = Path("/sys/fs/cgroup")
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.cluster import containers, host, iptables, network, programs
-from tests.cluster.errors import ClusterError
-from tests.cluster.places import Places
-from tests.cluster.processes import Identity, all_processes, command_line, end, identity, recorded
+from tests.local_kubernetes import containers, host, iptables, network, programs
+from tests.local_kubernetes.errors import ClusterError
+from tests.local_kubernetes.places import Places
+from tests.local_kubernetes.processes import Identity, all_processes, command_line, end, identity, recorded
 
 
 def sweep(places: Places) -> None:

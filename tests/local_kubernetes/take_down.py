@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 
-from tests.cluster import containers, host, leftovers, node, registry
-from tests.cluster.locks import alone, name_of
-from tests.cluster.places import Places
-from tests.cluster.progress import step
+from tests.local_kubernetes import containers, host, leftovers, node, registry
+from tests.local_kubernetes.locks import alone, name_of
+from tests.local_kubernetes.places import Places
+from tests.local_kubernetes.progress import step
 
 
-def down(places: Places, *, purge: bool) -> None:
+def down(places: Places, *, purge: bool = False) -> None:
     """Nothing of the cluster stays, whatever state it is in; the caches only go when asked to `purge`."""
     with alone(places, name_of(places.run)):
         if leftovers.knows_of(places):

@@ -1,5 +1,5 @@
 // A real Kubernetes for tests: every part of it in one static binary, and the tools that share its packages.
-module rltraining.dev/tests/cluster/kube
+module rltraining.dev/tests/local_kubernetes/kube
 
 go 1.24.6
 

@@ -8,8 +8,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.cluster.errors import ClusterError
-from tests.cluster.progress import step
+from tests.local_kubernetes.errors import ClusterError
+from tests.local_kubernetes.progress import step
 
 PACKAGES = {
     "containerd": "containerd",

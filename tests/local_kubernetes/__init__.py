@@ -1,0 +1,1 @@
+"""A Kubernetes compiled from Go modules, for machines without Docker or kind. See README.md."""
