@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from tests.local_kubernetes import containers, control_plane, fake_nodes, leftovers, node, programs
+from tests.local_kubernetes import (
+    containers,
+    control_plane,
+    fake_nodes,
+    leftovers,
+    node,
+    node_images,
+    programs,
+)
 from tests.local_kubernetes.errors import ClusterError
 from tests.local_kubernetes.locks import alone, name_of
 from tests.local_kubernetes.parts import Part, start
@@ -105,6 +113,7 @@ def _start_runtime(places: Places) -> None:
         if not node.kubelet(places).process.running() and containers.remove_all(places):
             runtime.process.stop()
             runtime.start()
+        node_images.add_pause(places, programs.directory(places) / "pause")
 
 
 def _lives(places: Places, known: Shape) -> bool:

@@ -44,10 +44,6 @@ class Buildah:
         return self.places.cache / "images"
 
     @property
-    def storage(self) -> Path:
-        return self.home / "storage"
-
-    @property
     def log(self) -> Path:
         return self.home / "buildah.log"
 
@@ -58,10 +54,10 @@ class Buildah:
         write(settings / "registries.conf", REGISTRIES)
         write(
             settings / "storage.conf",
-            f'[storage]\ndriver = "overlay"\ngraphroot = "{self.storage}"\nrunroot = "{self.home / "run"}"\n',
+            f'[storage]\ndriver = "overlay"\ngraphroot = "{self.places.image_storage}"\nrunroot = "{self.home / "run"}"\n',
         )
         self.log.unlink(missing_ok=True)
-        for mount in reversed(_mounts_below(self.storage)):
+        for mount in reversed(_mounts_below(self.places.image_storage)):
             subprocess.run(["umount", "--lazy", mount], capture_output=True, check=False)
         shutil.rmtree(self.home / "run", ignore_errors=True)
         for path in (self.home / "tmp").glob("*"):

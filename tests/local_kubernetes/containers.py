@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 
-from tests.local_kubernetes import network, registry
+from tests.local_kubernetes import network
 from tests.local_kubernetes.host import run
 from tests.local_kubernetes.parts import Part
 from tests.local_kubernetes.places import Places, write
@@ -29,17 +29,12 @@ def part(places: Places) -> Part:
     program = shutil.which("containerd") or "/usr/bin/containerd"
     arguments = [program, "--config", str(places.configuration / "containerd.toml"), "--log-level", "warn"]
     process = Process("containerd", arguments, places.logs)
-    return Part(process, lambda: "Version" in _ctr(places, "version", check=False))
+    return Part(process, lambda: "Version" in ctr(places, "version", check=False))
 
 
 def configure(places: Places, pause: str) -> None:
-    """`pause`: the image of a pod's first container."""
-    here = registry.address(places)
+    """Writes the configuration of containerd and of the pods' network. `pause` is the image of a pod's first container."""
     write(places.configuration / "containerd.toml", _toml(places, pause))
-    write(
-        places.configuration / "certs.d" / here / "hosts.toml",
-        f'server = "http://{here}"\n[host."http://{here}"]\n  capabilities = ["pull", "resolve"]\n',
-    )
     plugins = [
         {
             "type": "bridge",
@@ -87,8 +82,6 @@ disabled_plugins = [
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "{places.configuration / "cni"}"
-  [plugins."io.containerd.grpc.v1.cri".registry]
-    config_path = "{places.configuration / "certs.d"}"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
@@ -99,11 +92,11 @@ disabled_plugins = [
 
 def remove_all(places: Places) -> int:
     """End every container, and forget it; images stay. Returns how many there were."""
-    ids = _ctr(places, "containers", "list", "-q", check=False).split()
+    ids = ctr(places, "containers", "list", "-q", check=False).split()
     for container in ids:
-        _ctr(places, "tasks", "kill", "--all", "--signal", "KILL", container, check=False)
-        _ctr(places, "tasks", "delete", "--force", container, check=False)
-        _ctr(places, "containers", "delete", container, check=False)
+        ctr(places, "tasks", "kill", "--all", "--signal", "KILL", container, check=False)
+        ctr(places, "tasks", "delete", "--force", container, check=False)
+        ctr(places, "containers", "delete", container, check=False)
     return len(ids)
 
 
@@ -117,5 +110,6 @@ def shims(places: Places, pids: dict[int, list[str]]) -> list[int]:
     ]
 
 
-def _ctr(places: Places, *arguments: str, check: bool = True) -> str:
+def ctr(places: Places, *arguments: str, check: bool = True) -> str:
+    """Returns what containerd's command line prints."""
     return run("ctr", "--address", socket(places), "--namespace", NAMESPACE, *arguments, check=check)

@@ -18,7 +18,6 @@ PACKAGES = {
     "iptables": "iptables",
     "iproute2": "ip",
     "conntrack": "conntrack",
-    "docker-registry": "docker-registry",
     "buildah": "buildah",
     "debootstrap": "debootstrap",
 }

@@ -15,9 +15,8 @@ from tests.local_kubernetes import (
     debian,
     host,
     network,
+    node_images,
     programs,
-    registry,
-    scratch_image,
 )
 from tests.local_kubernetes.errors import ClusterError
 from tests.local_kubernetes.parts import Part, answers, tls
@@ -47,9 +46,7 @@ def prepare(places: Places) -> None:
     host.add_control_groups()
     certificates.issue(places, (KUBELET,))
     certificates.kubeconfig(places, control_plane.server(places), KUBELET.file)
-    here = registry.start(places)
-    pause = scratch_image.push(here, "pause", programs.directory(places) / "pause")
-    containers.configure(places, pause)
+    containers.configure(places, node_images.pause(programs.directory(places) / "pause"))
     write(places.configuration / "kubelet.json", json.dumps(_kubelet_configuration(places), indent=1))
     write(places.configuration / "proxy.json", json.dumps(_proxy_configuration(places), indent=1))
     write(places.configuration / "Corefile", _corefile(places))

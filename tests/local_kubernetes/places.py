@@ -58,8 +58,9 @@ class Places:
         return self.logs / "audit.log"
 
     @property
-    def registry_data(self) -> Path:
-        return self.cache / "registry"
+    def image_storage(self) -> Path:
+        """Buildah's. On the file system of containerd's data, because layers are linked from one to the other."""
+        return self.cache / "images" / "storage"
 
     @property
     def containerd_data(self) -> Path:

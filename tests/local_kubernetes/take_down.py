@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from tests.local_kubernetes import containers, host, leftovers, node, registry
+from tests.local_kubernetes import containers, leftovers, node
 from tests.local_kubernetes.locks import alone, name_of
 from tests.local_kubernetes.places import Places
 from tests.local_kubernetes.progress import step
@@ -17,8 +17,6 @@ def down(places: Places, *, purge: bool = False) -> None:
             with step("remove the cluster"):
                 _stop_node(places)
                 leftovers.sweep(places)
-        if host.owner() is None:  # or else somebody else's node pulls from it
-            registry.stop(places)
     if purge:
         with step(f"remove {places.cache}"):
             shutil.rmtree(places.cache, ignore_errors=True)

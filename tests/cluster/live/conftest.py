@@ -1,21 +1,37 @@
-"""The operator as its users install it, on nodes that run pods: once for all tests of this folder."""
+"""The operator as its users install it, on nodes that run pods, and tests that run at the same time."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from threading import Thread
 
 import pytest
-from jobs import Job, Team, example
-from troubles import troubles
+from jobs import Team
 
 from tests.cluster.api import Cluster, Places, down, existing, up
-from tests.local_kubernetes.images import build_images
+from tests.local_kubernetes.images import add_to_node
 
 CHART = Path(__file__).parents[3] / "charts" / "rltraining-operator"
 RELEASE, OPERATOR_NAMESPACE, TEAM_NAMESPACE = "rltraining-operator", "rltraining-system", "team"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+RESULTS = pytest.StashKey[dict[str, Future[None]]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "at_once(group): run the test in a thread from the start, after the tests of its group; it may use the fixture `team`",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Moves the tests that stop the API server or the operator behind those that run at once."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: item.path.parent == here and item.get_closest_marker("at_once") is None)
 
 
 @pytest.fixture(scope="session")
@@ -30,75 +46,73 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def installed(cluster: Cluster) -> Iterator[Cluster]:
-    """The chart with its default values, except for the images and two replicas, in a `restricted` namespace."""
-    values = _images(cluster)
+    """The chart with its default values, except for the images, two replicas and status updates every second."""
+    values = [*_images(), "--set=replicaCount=2", "--set=operator.progressSeconds=1"]
     for namespace in (TEAM_NAMESPACE, OPERATOR_NAMESPACE):
         cluster.run("kubectl", "delete", "namespace", namespace, "--ignore-not-found", seconds=120)
         cluster.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
         )
     where = ("--namespace", OPERATOR_NAMESPACE)
-    chart = ("install", RELEASE, str(CHART), *where, *values, "--set", "replicaCount=2", "--wait")
-    cluster.run("helm", *chart, seconds=300)
+    cluster.run("helm", "install", RELEASE, str(CHART), *where, *values, "--wait", seconds=300)
     yield cluster
     cluster.run("helm", "uninstall", RELEASE, *where, "--wait", seconds=120)
 
 
 @pytest.fixture(scope="session")
 def team(installed: Cluster) -> Team:
-    """A namespace of users, `restricted` too."""
+    """A namespace of users, also `restricted`."""
     return Team(installed, TEAM_NAMESPACE, OPERATOR_NAMESPACE, RELEASE)
 
 
-@pytest.fixture(scope="session")
-def troubled(team: Team) -> Iterator[dict[str, Job]]:
-    """Jobs with something wrong, by name. See `troubles`."""
-    specs = {name: example("cartpole-impala") | spec for name, spec in troubles(team).items()}
-    made = {name: team.submit(name, spec) for name, spec in specs.items()}
-    yield made
-    for job in made.values():
-        job.delete()
-
-
 @pytest.fixture(scope="session", autouse=True)
-def _troubled_first(request: pytest.FixtureRequest) -> None:
-    """Much of their time is waiting: they wait while the other tests run."""
-    if any("troubled" in getattr(item, "fixturenames", ()) for item in request.session.items):
-        request.getfixturevalue("troubled")
+def _at_once(request: pytest.FixtureRequest, team: Team) -> None:
+    """Starts the tests that run at once, because most of their time is waiting for pods."""
+    groups: dict[str, list[pytest.Function]] = {}
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and (marker := item.get_closest_marker("at_once")):
+            groups.setdefault(marker.args[0] if marker.args else item.nodeid, []).append(item)
+    request.session.stash[RESULTS] = {item.nodeid: Future() for group in groups.values() for item in group}
+    for group in groups.values():
+        arguments = (group, team, request.session.stash[RESULTS])
+        Thread(target=_run, args=arguments, daemon=True).start()
 
 
-def _pull(cluster: Cluster, image: str) -> None:
-    """Five gigabytes take their time; no test should have to wait for them."""
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "pull", "namespace": "default"},
-        "spec": {
-            "restartPolicy": "Never",
-            "containers": [{"name": "pull", "image": image, "command": ["rltraining-trainer", "--help"]}],
-        },
-    }
-    cluster.run("kubectl", "delete", "pod", "pull", "--ignore-not-found")
-    cluster.apply(pod)
-    succeeded = "jsonpath={.status.phase}=Succeeded"
-    cluster.run("kubectl", "wait", "pod/pull", f"--for={succeeded}", "--timeout=600s", seconds=620)
-    cluster.run("kubectl", "delete", "pod", "pull")
+def _run(items: list[pytest.Function], team: Team, results: dict[str, Future[None]]) -> None:
+    """Runs the tests of a group one after the other."""
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        try:
+            item.obj(team=team, **parameters)
+        except BaseException as error:  # also pytest's own, which is no Exception: the test is skipped
+            results[item.nodeid].set_exception(error)
+        else:
+            results[item.nodeid].set_result(None)
 
 
-def _images(cluster: Cluster) -> list[str]:
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Reports the result of a test that runs at once when its turn comes."""
+    result = pyfuncitem.session.stash.get(RESULTS, {}).get(pyfuncitem.nodeid)
+    if result is None:
+        return None
+    result.result()
+    return True
+
+
+def _images() -> list[str]:
     """Values of the chart that select the images: those of this source tree, or on an existing cluster those that
     CONTRIBUTING.md loads into it."""
     if existing():
         registry = os.environ.get("RLTRAINING_TEST_REGISTRY", "")
         return [f"--set-string={key}.registry={registry}" for key in ("image", "trainerImage")]
-    images = build_images()
-    _pull(cluster, images["trainer"])
+    images = add_to_node()
     return [*_image("image", images["operator"]), *_image("trainerImage", images["trainer"])]
 
 
 def _image(key: str, reference: str) -> list[str]:
-    """Of `127.0.0.1:5000/rltraining-operator:1a2b`."""
+    """Values for `localhost/rltraining-operator:1a2b`."""
     name, _, tag = reference.rpartition(":")
     registry, _, repository = name.partition("/")
     parts = {"registry": registry, "repository": repository, "tag": tag}
-    return [word for part, text in parts.items() for word in ("--set-string", f"{key}.{part}={text}")]
+    return [f"--set-string={key}.{part}={text}" for part, text in parts.items()]

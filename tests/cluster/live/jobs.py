@@ -1,18 +1,19 @@
-"""Jobs of a team, as these tests hold them."""
+"""Jobs of a team."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import yaml
 from rltraining_api.contract import ENV_POD_NAME
-from rltraining_api.names import API_VERSION, KIND, LABEL_JOB_NAME
+from rltraining_api.names import API_VERSION, KIND, LABEL_JOB_NAME, PLURAL
 
 from tests.cluster.api import Cluster
 
@@ -32,18 +33,17 @@ class Gentle(CartPoleEnv):
 
 gym.register("Gentle-v0", entry_point=Gentle, max_episode_steps=500)
 """
-"""CartPole at a walking pace: the machine has other things to do meanwhile."""
 
 
 def example(name: str, **changes: Any) -> Json:
-    """The spec of an example with some fields of its own: `sampler={"replicas": 2}`."""
+    """The spec of an example with some fields changed: `sampler={"replicas": 2}`."""
     spec: Json = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"]
     return spec | changes
 
 
 @dataclass(frozen=True)
 class Team:
-    """A namespace with jobs, and the operator that looks after them."""
+    """A namespace with jobs, and the operator that runs them."""
 
     cluster: Cluster
     namespace: str
@@ -51,10 +51,28 @@ class Team:
     release: str
 
     def submit(self, name: str, spec: Json) -> Job:
-        """`kubectl apply` a job."""
+        """Applies a job."""
         metadata = {"name": name, "namespace": self.namespace}
         self.cluster.apply({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec})
         return Job(self, name)
+
+    @contextmanager
+    def job(self, name: str, spec: Json) -> Iterator[Job]:
+        """Applies a job, and deletes it in the end."""
+        job = self.submit(name, spec)
+        try:
+            yield job
+        finally:
+            job.delete()
+
+    @contextmanager
+    def other(self, namespace: str) -> Iterator[Team]:
+        """Makes a namespace for a test that concerns all of a namespace, and deletes it in the end."""
+        self.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        try:
+            yield replace(self, namespace=namespace)
+        finally:
+            self.cluster.kubectl("delete", "namespace", namespace, "--timeout=240s", seconds=250)
 
     def code(self, name: str, **modules: str) -> Json:
         """`spec.code` of user code, kept in a ConfigMap."""
@@ -63,20 +81,38 @@ class Team:
         self.cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
         return {"configMap": {"name": name}}
 
+    def gentle(self, name: str) -> Json:
+        """Fields of the spec of a job: CartPole at walking pace, which leaves the processors to other jobs."""
+        code = self.code(f"{name}-code", gentle=GENTLE)
+        return {"code": code, "environment": {"id": "gentle:Gentle-v0", "numEnvs": 4}}
+
     def kubectl(self, *arguments: str, seconds: float = 60) -> str:
-        """In this namespace."""
+        """kubectl in this namespace."""
         return self.cluster.kubectl("-n", self.namespace, *arguments, seconds=seconds)
 
     def operator(self, *arguments: str, seconds: float = 60) -> str:
         """kubectl in the operator's namespace."""
         return self.cluster.kubectl("-n", self.operator_namespace, *arguments, seconds=seconds)
 
+    def operator_pods(self) -> list[Json]:
+        path = f"/api/v1/namespaces/{self.operator_namespace}/pods"
+        found = self.cluster.read(path, labelSelector="app.kubernetes.io/component=operator")
+        return list(found["items"])
+
+    def audit(self) -> Iterator[Json]:
+        """Requests in the API server's audit log since the operator was installed."""
+        self.cluster.need_local("it reads the audit log")
+        path = f"/api/v1/namespaces/{self.operator_namespace}/serviceaccounts/{self.release}"
+        since = self.cluster.read(path)["metadata"]["creationTimestamp"].removesuffix("Z")
+        return (entry for entry in self.cluster.audit() if entry["requestReceivedTimestamp"] >= since)
+
     def lease(self) -> Json:
         """The spec of the operator's Lease."""
-        return dict(json.loads(self.operator("get", "lease", self.release, "-o", "json"))["spec"])
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.operator_namespace}/leases/{self.release}"
+        return dict(self.cluster.read(path)["spec"])
 
     def leader(self) -> str:
-        """The operator pod that leads; empty when none does."""
+        """The operator pod that leads, or an empty string."""
         return str(self.lease().get("holderIdentity") or "")
 
 
@@ -87,63 +123,78 @@ class Job:
 
     @property
     def status(self) -> Json:
-        found = json.loads(self.team.kubectl("get", "rlj", self.name, "-o", "json"))
-        return dict(found.get("status") or {})
+        path = f"/apis/{API_VERSION}/namespaces/{self.team.namespace}/{PLURAL}/{self.name}"
+        return dict(self.team.cluster.read(path).get("status") or {})
 
     @property
     def steps(self) -> int:
         return int(self.status.get("progress", {}).get("environmentSteps", 0))
 
     def condition(self, kind: str) -> Json:
-        """Empty when there is none of this type."""
+        """A condition of the status, or an empty dictionary."""
         return next((c for c in self.status.get("conditions", ()) if c["type"] == kind), {})
 
     def pods(self) -> dict[str, Json]:
-        """By name."""
-        found = self.team.kubectl("get", "pods", "-l", f"{LABEL_JOB_NAME}={self.name}", "-o", "json")
-        return {pod["metadata"]["name"]: pod for pod in json.loads(found)["items"]}
+        """Pods by name."""
+        path = f"/api/v1/namespaces/{self.team.namespace}/pods"
+        found = self.team.cluster.read(path, labelSelector=f"{LABEL_JOB_NAME}={self.name}")
+        return {pod["metadata"]["name"]: pod for pod in found["items"]}
 
-    def pod(self, name: str) -> Json:
-        """`learner-0`; empty when it is not there."""
-        return self.pods().get(f"{self.name}-{name}", {})
+    def uids(self) -> dict[str, str]:
+        """Pods' UIDs by name."""
+        return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
 
     def events(self) -> list[tuple[str, str]]:
-        """Reason and message."""
+        """Reasons and messages."""
         selector = f"involvedObject.kind={KIND},involvedObject.name={self.name}"
-        found = json.loads(self.team.kubectl("get", "events", "--field-selector", selector, "-o", "json"))
+        path = f"/api/v1/namespaces/{self.team.namespace}/events"
+        found = self.team.cluster.read(path, fieldSelector=selector)
         return [(event["reason"], event["message"]) for event in found["items"]]
 
-    def until(self, holds: Callable[[Json], Any], what: str, seconds: float = 90) -> Json:
-        """The first status for which something holds."""
+    def until(self, holds: Callable[[Json], Any], what: str) -> Json:
+        """Returns the first status for which a predicate holds."""
         status: Json = {}
-        for _ in every(0.3, seconds):
+        for _ in every(0.3):
             if holds(status := self.status):
                 return status
         raise AssertionError(
-            f"{self.name}: not {what} after {seconds:.0f} s, but {json.dumps(status, indent=1)}\n"
+            f"{self.name}: not {what}, but {json.dumps(status, indent=1)}\n"
             + self.team.kubectl("get", "pods", "-o", "wide")
             + self.team.operator("logs", "-l", "app.kubernetes.io/name=rltraining-operator", "--tail=20")
         )
 
-    def until_phase(self, phase: str, seconds: float = 90) -> Json:
-        return self.until(lambda status: status.get("phase") == phase, phase, seconds)
+    def until_phase(self, phase: str) -> Json:
+        return self.until(lambda status: status.get("phase") == phase, phase)
 
-    def until_ready(self, learners: str, samplers: str, seconds: float = 90) -> Json:
-        """Until so many are ready: `1/1`, `2/2`."""
+    def until_ready(self, learners: str, samplers: str) -> Json:
+        """Waits until this many are ready: `1/1`, `2/2`."""
 
         def ready(status: Json) -> bool:
-            return [status.get(role, {}).get("summary") for role in ("learner", "sampler")] == [
-                learners,
-                samplers,
-            ]
+            summaries = [status.get(role, {}).get("summary") for role in ("learner", "sampler")]
+            return summaries == [learners, samplers]
 
-        return self.until(ready, f"{learners} learners and {samplers} samplers", seconds)
+        return self.until(ready, f"{learners} learners and {samplers} samplers")
 
-    def until_steps(self, more: int = 1, seconds: float = 60) -> int:
-        """Until the learner has learnt from more steps than now."""
-        goal = self.steps + more
-        self.until(lambda _: self.steps >= goal, f"at {goal} steps", seconds)
-        return self.steps
+    def until_steps(self) -> None:
+        """Waits until the learner has learnt from more steps than now."""
+        now = self.steps
+        self.until(lambda _: self.steps > now, f"past {now} steps")
+
+    def until_event(self, reason: str, words: str = "") -> None:
+        for _ in every(0.3):
+            if any(found == reason and words in message for found, message in self.events()):
+                return
+        raise AssertionError(f"{self.name}: no event {reason} with {words!r}: {self.events()}")
+
+    def until_gone(self) -> None:
+        """Waits until none of the job's objects is left."""
+        left: list[str] = []
+        for _ in every(1.0):
+            selector = f"{LABEL_JOB_NAME}={self.name}"
+            left = self.team.kubectl("get", CHILDREN, "-l", selector, "-o", "name").split()
+            if not left:
+                return
+        raise AssertionError(left)
 
     def patch(self, spec: Json) -> None:
         self.team.kubectl("patch", "rlj", self.name, "--type=merge", "-p", json.dumps({"spec": spec}))
@@ -152,18 +203,20 @@ class Job:
         self.team.kubectl("delete", "rlj", self.name, "--ignore-not-found")
 
     def kill(self, name: str) -> None:
-        """SIGKILL the trainer of a pod from outside, as a node short of memory does: `sampler-0`."""
-        self.team.cluster.need_local("its containers' processes are not seen from here")
+        """Kills the trainer of a pod from outside, as a node short of memory does: `sampler-0`."""
+        self.team.cluster.need_local("it kills a process in a container from outside")
         processes_of(f"{self.name}-{name}")[-1].kill()
 
-    def left(self) -> list[str]:
-        """Children that exist."""
-        found = self.team.kubectl("get", CHILDREN, "-l", f"{LABEL_JOB_NAME}={self.name}", "-o", "name")
-        return found.split()
+    def volume(self) -> Path:
+        """The directory of the first learner's volume on this machine."""
+        self.team.cluster.need_local("it reads the files of a volume")
+        claim = json.loads(self.team.kubectl("get", "pvc", f"{self.name}-checkpoints", "-o", "json"))
+        found = json.loads(self.team.kubectl("get", "pv", claim["spec"]["volumeName"], "-o", "json"))
+        return Path((found["spec"].get("local") or found["spec"]["hostPath"])["path"])
 
 
 def processes_of(pod: str) -> list[psutil.Process]:
-    """The trainer's processes in a pod, the newest last. They are seen from outside the container."""
+    """The trainer's processes in a pod, as this machine sees them, the newest last."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -175,8 +228,8 @@ def processes_of(pod: str) -> list[psutil.Process]:
     return sorted(found, key=lambda process: process.create_time())
 
 
-def every(pause: float, seconds: float) -> Iterator[None]:
-    """Look again and again for so long."""
+def every(pause: float, seconds: float = 240) -> Iterator[None]:
+    """Yields again and again. The limit is far above what any wait takes, also on a busy machine."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         yield

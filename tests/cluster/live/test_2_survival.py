@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 import pytest
-from jobs import CLAIM, GENTLE, Job, Json, Team, every, example
-from pod_metrics import pod_metrics
+from jobs import CLAIM, Job, Json, Team, every, example
+from pod_metrics import http_port, pod_metrics, summed
 
 pytestmark = pytest.mark.timeout(300)
-
-HANDOVER_SECONDS = 15.0
-
-
-@pytest.fixture(scope="module")
-def job(team: Team) -> Iterator[Job]:
-    """A run without end; the tests of this file follow one another."""
-    spec = example("cartpole-impala", sampler={"replicas": 2}, stop={"seconds": 3600})
-    spec["algorithm"]["impala"]["learningRateSchedule"] = "Constant"
-    spec |= {
-        "code": team.code("gentle", gentle=GENTLE),
-        "environment": {"id": "gentle:Gentle-v0", "numEnvs": 4},
-    }
-    checkpoint = {"volume": {"claimTemplate": CLAIM}, "everySeconds": 3}
-    job = team.submit("survivor", spec | {"checkpoint": checkpoint})
-    job.until_ready("1/1", "2/2", seconds=120)
-    job.until(lambda status: status.get("checkpoint"), "at its first checkpoint")
-    yield job
-    job.delete()
+at_once = pytest.mark.at_once("survivor")
 
 
 class Healed:
-    """What one fault may change: counted once, where it belongs."""
+    """What a fault may change: it is counted once, in the right counter."""
 
-    def __init__(self, job: Job) -> None:
-        self.before = job.status
-        self.job = job
+    def __init__(self, team: Team) -> None:
+        self.job = Job(team, "survivor")
+        self.before = self.job.status
+        self.uids = self.job.uids()
 
-    def check(self, *, disruptions: int, learner: int = 0, sampler: int = 0) -> Json:
+    def until_counted(self, role: str) -> None:
+        """Waits until the operator has counted a restart."""
+        known = self.before[role]["restarts"]
+        self.job.until(lambda status: status[role]["restarts"] > known, f"counted for a {role}")
+
+    def check(self, *, disruptions: int = 0, learner: int = 0, sampler: int = 0) -> Json:
         after = self.job.until_ready("1/1", "2/2")
         counts = {
             "failures": after["failures"] - self.before["failures"],
@@ -57,160 +45,197 @@ class Healed:
         return after
 
 
-def test_kubectl_and_prometheus_see_it_train(job: Job) -> None:
+@at_once
+def test_kubectl_and_prometheus_see_it_train(team: Team) -> None:
+    """The run never ends. The other tests of this file follow one another on it."""
+    job = team.submit("survivor", _endless(team, "survivor", samplers=2))
+    job.until_ready("1/1", "2/2")
+    job.until(lambda status: status.get("checkpoint"), "at its first checkpoint")
     job.until(lambda status: status["progress"].get("meanReturn"), "with episodes that are over")
-    shown = job.team.kubectl("get", "rlj", job.name)
+    shown = team.kubectl("get", "rlj", job.name)
     assert re.search(r"survivor +Running +impala +1/1 +2/2 +[1-9][0-9]* +[0-9.]+ ", shown), shown
-    metrics = pod_metrics(job.team)
+    metrics = pod_metrics(job)
     assert metrics["survivor-learner-0"]["rltraining_learner_environment_steps_total"] > 0
     for sampler in ("survivor-sampler-0", "survivor-sampler-1"):
         assert metrics[sampler]["rltraining_sampler_environment_steps_total"] > 0
-    operators = [found for pod, found in metrics.items() if pod.startswith(job.team.release)]
+    operators = [found for pod, found in metrics.items() if pod.startswith(team.release)]
     assert sum(found["rltraining_leader"] for found in operators) == 1
     assert all(found["rltraining_jobs"] >= 1 for found in operators)
 
 
-def test_a_killed_sampler_container_is_restarted_in_place(job: Job) -> None:
-    healed, uid = Healed(job), job.pod("sampler-0")["metadata"]["uid"]
-    job.kill("sampler-0")
-    job.until(lambda status: status["sampler"]["restarts"] > healed.before["sampler"]["restarts"], "counted")
+@at_once
+def test_a_killed_sampler_container_is_restarted_in_place(team: Team) -> None:
+    healed = Healed(team)
+    healed.job.kill("sampler-0")
+    healed.until_counted("sampler")
     healed.check(disruptions=1, sampler=1)
-    assert job.pod("sampler-0")["metadata"]["uid"] == uid
+    assert healed.job.uids() == healed.uids
 
 
-def test_a_deleted_sampler_pod_is_made_again(job: Job) -> None:
-    healed = Healed(job)
-    others = {name: pod["metadata"]["uid"] for name, pod in job.pods().items() if "sampler-1" not in name}
-    job.team.kubectl("delete", "pod", "survivor-sampler-1", "--grace-period=1")
-    job.until(lambda status: status["sampler"]["restarts"] > healed.before["sampler"]["restarts"], "counted")
+@at_once
+def test_a_deleted_sampler_pod_is_created_again(team: Team) -> None:
+    healed = Healed(team)
+    team.kubectl("delete", "pod", "survivor-sampler-1", "--grace-period=1")
+    healed.until_counted("sampler")
     healed.check(disruptions=1, sampler=1)
-    now = {name: pod["metadata"]["uid"] for name, pod in job.pods().items()}
-    assert others.items() <= now.items(), "nobody else was touched"
+    others = {(name, uid) for name, uid in healed.uids.items() if name != "survivor-sampler-1"}
+    assert set(healed.job.uids().items()) & set(healed.uids.items()) == others
 
 
-def test_a_killed_learner_container_resumes_from_its_checkpoint(job: Job) -> None:
-    healed = Healed(job)
-    job.kill("learner-0")
-    job.until(lambda status: status["learner"]["restarts"] > healed.before["learner"]["restarts"], "counted")
+@at_once
+def test_a_killed_learner_container_resumes_from_its_checkpoint(team: Team) -> None:
+    healed = Healed(team)
+    healed.job.kill("learner-0")
+    healed.until_counted("learner")
     after = healed.check(disruptions=1, learner=1)
     assert after["progress"]["environmentSteps"] >= healed.before["checkpoint"]["step"] > 0
 
 
-def test_a_deleted_learner_pod_resumes_from_its_volume(job: Job) -> None:
-    healed = Healed(job)
-    job.team.kubectl("delete", "pod", "survivor-learner-0", "--grace-period=1")
-    job.until(lambda status: status["learner"]["restarts"] > healed.before["learner"]["restarts"], "counted")
+@at_once
+def test_a_deleted_learner_pod_resumes_from_its_volume(team: Team) -> None:
+    healed = Healed(team)
+    team.kubectl("delete", "pod", "survivor-learner-0", "--grace-period=1")
+    healed.until_counted("learner")
     after = healed.check(disruptions=1, learner=1)
     assert after["progress"]["environmentSteps"] >= healed.before["checkpoint"]["step"] > 0
-    samplers = [pod for name, pod in job.pods().items() if "sampler" in name]
-    assert all(pod["status"]["phase"] == "Running" for pod in samplers), (
-        "samplers wait for it and attach again"
-    )
+    samplers = [pod for name, pod in healed.job.pods().items() if "sampler" in name]
+    assert all(pod["status"]["phase"] == "Running" for pod in samplers), "samplers reconnect to the learner"
 
 
-def test_a_minute_without_an_operator_is_not_noticed_and_what_happens_in_it_is_counted(job: Job) -> None:
-    healed, uids = Healed(job), {name: pod["metadata"]["uid"] for name, pod in job.pods().items()}
-    job.team.operator("scale", "deployment", job.team.release, "--replicas=0")
-    job.team.operator("delete", "pods", "-l", "app.kubernetes.io/name=rltraining-operator", "--wait")
-    steps = job.steps
-    time.sleep(20)
-    job.kill("sampler-1")  # heals without anyone
-    time.sleep(40)
-    assert job.steps == steps, "nobody writes the status"
-    job.team.operator("scale", "deployment", job.team.release, "--replicas=2")
-    job.until(lambda status: status["sampler"]["restarts"] > healed.before["sampler"]["restarts"], "counted")
+@pytest.mark.at_once
+def test_a_job_is_scaled_suspended_resumed_and_ended_by_a_new_rule(team: Team) -> None:
+    with team.job("scaled", _endless(team, "scaled", samplers=1)) as job:
+        job.until_ready("1/1", "1/1")
+        team.kubectl("scale", "rlj/scaled", "--replicas=2")
+        job.until_ready("1/1", "2/2")
+        team.kubectl("scale", "rlj/scaled", "--replicas=1")
+        job.until_ready("1/1", "1/1")
+        left = {"scaled-learner-0", "scaled-sampler-0"}
+        job.until(lambda _: set(job.pods()) == left, "without the samplers of the highest indices")
+
+        steps = job.until(lambda status: status.get("checkpoint"), "at a checkpoint")["checkpoint"]["step"]
+        job.patch({"runPolicy": {"suspend": True}})
+        job.until(lambda status: status["phase"] == "Suspended" and not job.pods(), "suspended without pods")
+        job.patch({"runPolicy": {"suspend": False}})
+        job.until_ready("1/1", "1/1")
+        job.until_steps()
+        assert job.steps >= steps > 0, "it continues from its checkpoint"
+
+        job.patch({"stop": {"seconds": 1}})
+        assert job.until_phase("Succeeded")["failures"] == 0
+
+
+def test_training_continues_without_an_operator_and_faults_meanwhile_are_counted_later(team: Team) -> None:
+    team.cluster.need_local("it kills a process in a container from outside")
+    healed = Healed(team)
+    team.operator("scale", "deployment", team.release, "--replicas=0")
+    _until(lambda: not team.operator_pods())
+    status = healed.job.status
+    healed.job.kill("sampler-1")  # which the kubelet restarts
+    _until(lambda: _is_restarted(healed.job.pods()["survivor-sampler-1"]))
+    assert healed.job.status == status, "no operator updates the status"
+    team.operator("scale", "deployment", team.release, "--replicas=2")
+    healed.until_counted("sampler")
     healed.check(disruptions=1, sampler=1)
-    assert {name: pod["metadata"]["uid"] for name, pod in job.pods().items()} == uids
+    assert healed.job.uids() == healed.uids
 
 
-def test_a_leader_that_hangs_is_followed_by_the_other_replica(job: Job) -> None:
-    job.team.operator("rollout", "status", "deployment", job.team.release, "--timeout=60s", seconds=90)
-    healed, first = Healed(job), job.team.leader()
-    process = _operator_process(job.team, first)
+def test_another_replica_takes_over_from_a_leader_that_hangs(team: Team) -> None:
+    team.cluster.need_local("it stops a process in a container from outside")
+    team.operator("rollout", "status", "deployment", team.release, "--timeout=120s", seconds=130)
+    healed, first = Healed(team), team.leader()
+    process = _operator_process(team, first)
     process.suspend()
     try:
-        second = _until_led_by(job.team, lambda leader: leader != first)
+        _until(lambda: team.leader() not in ("", first))
     finally:
         process.resume()
-    healed.check(disruptions=0)
-    assert job.team.leader() == second, "the one that hung stands by now"
+    second = team.leader()
+    healed.check()
+    assert team.leader() == second, "the replica that hung is now the standby"
 
 
-def test_a_killed_leader_is_followed(job: Job) -> None:
-    """By the other replica, or by the same one if the kubelet is quicker than the lease."""
-    healed, lease = Healed(job), job.team.lease()
-    _operator_process(job.team, job.team.leader()).kill()
-    _until_led_by(job.team, lambda _: job.team.lease()["acquireTime"] != lease["acquireTime"])
-    healed.check(disruptions=0)
+def test_a_killed_leader_is_replaced(team: Team) -> None:
+    """By the other replica, or by the restarted one if the kubelet is faster than the lease."""
+    team.cluster.need_local("it kills a process in a container from outside")
+    healed, lease = Healed(team), team.lease()
+    _operator_process(team, team.leader()).kill()
+    _until(lambda: team.leader() and team.lease()["acquireTime"] != lease["acquireTime"])
+    healed.check()
 
 
-def test_half_a_minute_without_an_api_server_is_not_noticed(job: Job) -> None:
-    healed, uids = Healed(job), {name: pod["metadata"]["uid"] for name, pod in job.pods().items()}
-    job.team.cluster.stop("kube-apiserver")
-    time.sleep(30)
-    job.team.cluster.start("kube-apiserver")
-    healed.check(disruptions=0)
-    assert {name: pod["metadata"]["uid"] for name, pod in job.pods().items()} == uids
+def test_training_continues_without_an_api_server(team: Team) -> None:
+    """Long enough for the leader to give up its lease, and for the learner to write another checkpoint."""
+    team.cluster.need_local("it stops the API server")
+    healed, checkpoints = Healed(team), Job(team, "survivor").volume() / "checkpoints"
+    addresses = [f"http://{pod['status']['podIP']}:{http_port(pod)}/metrics" for pod in team.operator_pods()]
+    assert any(map(_leads, addresses))
+    team.cluster.stop("kube-apiserver")
+    known = set(checkpoints.iterdir())
+    _until(lambda: set(checkpoints.iterdir()) - known and not any(map(_leads, addresses)))
+    team.cluster.start("kube-apiserver")
+    healed.check()
+    assert healed.job.uids() == healed.uids
 
 
-def test_a_killed_etcd_is_not_noticed(job: Job) -> None:
-    healed = Healed(job)
-    job.team.cluster.restart("etcd", kill=True)
-    healed.check(disruptions=0)
+def test_training_continues_after_etcd_was_killed(team: Team) -> None:
+    team.cluster.need_local("it kills etcd")
+    healed = Healed(team)
+    team.cluster.restart("etcd", kill=True)
+    healed.check()
 
 
-def test_scaled_suspended_resumed_and_ended_by_a_new_rule(job: Job) -> None:
-    job.team.kubectl("scale", "rlj/survivor", "--replicas=4")
-    job.until_ready("1/1", "4/4", seconds=120)
-    job.team.kubectl("scale", "rlj/survivor", "--replicas=2")
-    job.until_ready("1/1", "2/2")
-    left = {"survivor-learner-0", "survivor-sampler-0", "survivor-sampler-1"}
-    job.until(lambda _: set(job.pods()) == left, "without the samplers of the highest indices")
-
-    steps = job.steps
-    job.patch({"runPolicy": {"suspend": True}})
-    job.until(lambda status: status["phase"] == "Suspended" and not job.pods(), "suspended without pods")
-    job.patch({"runPolicy": {"suspend": False}})
-    job.until_ready("1/1", "2/2", seconds=120)
-    job.until_steps()
-    assert job.steps >= steps * 0.5, "it goes on from its checkpoint"
-
-    job.patch({"stop": {"seconds": 1}})
-    status = job.until_phase("Succeeded")
-    assert status["failures"] == 0
-
-
-def test_no_pod_was_made_twice(job: Job) -> None:
-    """The audit log has every request: of each name only as many pods as were needed were asked for with success."""
-    made: dict[str, int] = {}
-    for entry in job.team.cluster.audit():
+def test_no_pod_was_created_twice(team: Team) -> None:
+    """Counts successful requests in the audit log: one for each pod that was needed."""
+    created: Counter[str] = Counter()
+    for entry in team.audit():
         ref = entry.get("objectRef") or {}
-        created = entry["verb"] == "create" and entry["responseStatus"]["code"] == 201
-        if ref.get("resource") == "pods" and not ref.get("subresource") and created:
-            name = ref.get("name") or ""
-            if name.startswith("survivor-"):
-                made[name] = made.get(name, 0) + 1
-    assert made == {
-        "survivor-learner-0": 3,  # the first, after its deletion, after the resume
-        "survivor-sampler-0": 2,
-        "survivor-sampler-1": 3,
-        "survivor-sampler-2": 1,
-        "survivor-sampler-3": 1,
+        succeeded = entry["verb"] == "create" and entry["responseStatus"]["code"] == 201
+        name = ref.get("name") or ""
+        if ref.get("resource") == "pods" and not ref.get("subresource") and succeeded:
+            created[name] += name.startswith(("survivor-", "scaled-"))
+    assert +created == {
+        "survivor-learner-0": 2,  # the first, after its deletion
+        "survivor-sampler-0": 1,
+        "survivor-sampler-1": 2,
+        "scaled-learner-0": 2,  # the first, after the resume
+        "scaled-sampler-0": 2,
+        "scaled-sampler-1": 1,
     }
+    Job(team, "survivor").delete()
 
 
-def _until_led_by(team: Team, wanted: Callable[[str], bool]) -> str:
-    """The leader that is wanted, within the time that a hand-over may take."""
-    began = time.monotonic()
-    for _ in every(0.2, HANDOVER_SECONDS):
-        if (leader := team.leader()) and wanted(leader):
-            return leader
-    raise AssertionError(f"nobody took over within {time.monotonic() - began:.1f} s: {team.lease()}")
+def _endless(team: Team, name: str, samplers: int) -> Json:
+    spec = example("cartpole-impala", sampler={"replicas": samplers}, stop={"seconds": 3600})
+    spec["algorithm"]["impala"]["learningRateSchedule"] = "Constant"
+    checkpoint = {"volume": {"claimTemplate": CLAIM}, "everySeconds": 1}
+    return spec | team.gentle(name) | {"checkpoint": checkpoint}
+
+
+def _until(holds: Callable[[], object]) -> None:
+    for _ in every(0.2):
+        if holds():
+            return
+    raise AssertionError("it never happened")
+
+
+def _is_restarted(pod: Json) -> bool:
+    (status,) = pod["status"]["containerStatuses"]
+    return bool(status["restartCount"] and status["ready"])
+
+
+def _leads(url: str) -> bool:
+    """Whether an operator reports that it leads. One that restarts is not reached, and does not lead."""
+    try:
+        with urlopen(url, timeout=5) as answer:
+            return summed(answer.read().decode())["rltraining_leader"] == 1
+    except OSError:
+        return False
 
 
 def _operator_process(team: Team, pod: str) -> psutil.Process:
-    """The program of an operator pod, seen from outside."""
-    found = json.loads(team.operator("get", "pod", pod, "-o", "json"))
+    """The program of an operator pod, as this machine sees it."""
+    (found,) = [each for each in team.operator_pods() if each["metadata"]["name"] == pod]
     container = found["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
     for process in psutil.process_iter():
         with suppress(OSError):

@@ -6,13 +6,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from docs_pages import ROOT, commands
 from jobs import Job, Team
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.at_once]
 
 PROGRAMS = Path(sys.executable).parent
 OPERATOR = (
@@ -43,23 +45,17 @@ LONG = (
 """The same of a job that trains for minutes."""
 
 
-@pytest.fixture(scope="module")
-def shell(team: Team, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a user whose kubeconfig leads to the team's namespace."""
-    path = tmp_path_factory.mktemp("home") / "config"
-    path.write_text(team.cluster.kubeconfig.read_text())
-    path.chmod(0o600)
-    environment = team.cluster.environment | {"KUBECONFIG": str(path)}
-    environment["PATH"] = f"{PROGRAMS}{os.pathsep}{environment['PATH']}"
-    run("kubectl config set-context --current --namespace=" + team.namespace, environment)
-    return environment
-
-
-@pytest.fixture
-def job(team: Team, request: pytest.FixtureRequest) -> Iterator[Job]:
-    job = Job(team, request.param)
-    yield job
-    job.delete()
+@contextmanager
+def shell(team: Team) -> Iterator[dict[str, str]]:
+    """The environment of a user whose kubeconfig selects the team's namespace."""
+    with TemporaryDirectory() as home:
+        path = Path(home) / "config"
+        path.write_text(team.cluster.kubeconfig.read_text())
+        path.chmod(0o600)
+        environment = team.cluster.environment | {"KUBECONFIG": str(path)}
+        environment["PATH"] = f"{PROGRAMS}{os.pathsep}{environment['PATH']}"
+        run("kubectl config set-context --current --namespace=" + team.namespace, environment)
+        yield environment
 
 
 def run(text: str, environment: dict[str, str]) -> str:
@@ -70,7 +66,7 @@ def run(text: str, environment: dict[str, str]) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, f"{text} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -83,30 +79,31 @@ def as_written(page: str, text: str) -> str:
 
 
 @pytest.mark.parametrize(("page", "text"), OPERATOR, ids=[text for _, text in OPERATOR])
-def test_the_operator_is_looked_at_as_written(shell: dict[str, str], page: str, text: str) -> None:
-    assert run(as_written(page, text), shell)
+def test_the_operator_is_inspected_as_written(team: Team, page: str, text: str) -> None:
+    with shell(team) as user:
+        assert run(as_written(page, text), user)
 
 
-@pytest.mark.parametrize("job", ["cartpole"], indirect=True)
-def test_a_job_is_made_watched_and_deleted_as_written(shell: dict[str, str], job: Job) -> None:
-    said = {text: run(as_written(page, text), shell) for page, text in RUN}
-    assert "cartpole" in said["kubectl rltrain get"]
-    assert "Succeeded" in said["rltrain watch cartpole"]
-    assert job.status["progress"]["meanReturn"] >= 475
-    delete(shell, job)
+def test_a_job_is_created_watched_and_deleted_as_written(team: Team) -> None:
+    with shell(team) as user:
+        said = {text: run(as_written(page, text), user) for page, text in RUN}
+        assert "cartpole" in said["kubectl rltrain get"]
+        assert "Succeeded" in said["rltrain watch cartpole"]
+        assert Job(team, "cartpole").status["progress"]["meanReturn"] >= 475
+        delete(user, Job(team, "cartpole"))
 
 
-@pytest.mark.parametrize("job", ["long"], indirect=True)
-def test_a_job_is_scaled_while_it_trains_as_written(shell: dict[str, str], job: Job) -> None:
-    said = {text: run(as_written(page, text), shell) for page, text in LONG}
-    assert "long" in said["rltrain get"]
-    job.until_ready("1/1", "4/4")
-    job.until_steps()
-    delete(shell, job)
+def test_a_job_is_scaled_while_it_trains_as_written(team: Team) -> None:
+    with shell(team) as user:
+        said = {text: run(as_written(page, text), user) for page, text in LONG}
+        assert "long" in said["rltrain get"]
+        job = Job(team, "long")
+        job.until_ready("1/1", "4/4")
+        job.until_steps()
+        delete(user, job)
 
 
-def delete(shell: dict[str, str], job: Job) -> None:
-    run(as_written("docs/quickstart.md", f"kubectl delete rlj/{job.name}"), shell)
-    assert (
-        f"rltrainingjob.rltraining.dev/{job.name}" not in job.team.kubectl("get", "rlj", "-o", "name").split()
-    )
+def delete(user: dict[str, str], job: Job) -> None:
+    run(as_written("docs/quickstart.md", f"kubectl delete rlj/{job.name}"), user)
+    names = job.team.kubectl("get", "rlj", "-o", "name").split()
+    assert f"rltrainingjob.rltraining.dev/{job.name}" not in names

@@ -24,7 +24,7 @@ def test_the_role_is_exactly_what_is_needed(team: Team) -> None:
     user = f"system:serviceaccount:{team.operator_namespace}:{team.release}"
     used: set[tuple[str, str]] = set()
     refused = []
-    for entry in team.cluster.audit():
+    for entry in team.audit():
         # One that was never authenticated has no name: an API server is killed on the way here.
         ref = entry.get("objectRef") or {}
         if entry["user"].get("username") != user or not ref.get("resource"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
-from jobs import Json, Team
+from jobs import Job, Json, Team, example
 
 CRASH = """
 import os
@@ -37,6 +38,7 @@ class Raises(gym.Env):
 
 gym.register("Raises-v0", entry_point=Raises)
 """
+CODE = {"crash": CRASH, "raises": RAISES}
 NOWHERE = {"spec": {"nodeSelector": {"no-node": "has-this"}}}
 PLAIN: Json = {"learner": {"template": NOWHERE}, "sampler": {"template": NOWHERE, "replicas": 1}}
 
@@ -49,21 +51,19 @@ def _trainer(**fields: Any) -> Json:
     return _template(containers=[{"name": "trainer", **fields}])
 
 
-def troubles(team: Team) -> dict[str, Json]:
-    """By name: what is wrong with each."""
-    crash = team.code("crash", crash=CRASH)
-    raises = team.code("raises", raises=RAISES)
-    return {
+def troubled(team: Team, name: str) -> AbstractContextManager[Job]:
+    """A job with the trouble of that name."""
+    changes: dict[str, Json] = {
         "nowhere": PLAIN,
         "no-image": {"image": "127.0.0.1:1/nothing/here:1"},
         "small": _trainer(resources={"limits": {"memory": "40Mi"}}) | {"runPolicy": {"backoffLimit": 0}},
         "privileged": _trainer(securityContext={"allowPrivilegeEscalation": True}),
         "late": PLAIN | {"runPolicy": {"activeDeadlineSeconds": 5}},
-        "brief": {"environment": {"id": "Nothing-v0"}, "runPolicy": {"ttlSecondsAfterFinished": 1}},
-        "crash": {
-            "environment": {"id": "crash:Crash-v0"},
-            "code": crash,
-            "runPolicy": {"backoffLimit": 1},
-        },
-        "raises": {"environment": {"id": "raises:Raises-v0"}, "code": raises},
+        "brief": PLAIN | {"runPolicy": {"activeDeadlineSeconds": 1, "ttlSecondsAfterFinished": 1}},
+        "crash": {"environment": {"id": "crash:Crash-v0"}, "runPolicy": {"backoffLimit": 1}},
+        "raises": {"environment": {"id": "raises:Raises-v0"}},
     }
+    spec = example("cartpole-impala", sampler={"replicas": 1}) | changes[name]
+    if text := CODE.get(name):
+        spec["code"] = team.code(name, **{name: text})
+    return team.job(name, spec)
