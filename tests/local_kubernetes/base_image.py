@@ -32,8 +32,8 @@ UV = "system-certs = true\n"
 
 
 def recipe() -> str:
-    """Changes with what this module makes, as far as it decides it."""
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    """A fingerprint of this module's inputs."""
+    return hashlib.sha256(f"1 {RELEASE} {PACKAGES} {LEFT_OUT} {UV}".encode()).hexdigest()[:16]
 
 
 def ensure(buildah: Buildah) -> None:

@@ -1,4 +1,4 @@
-"""Nodes and pods that are played by kwok: thousands of them, for measurements of what only the API server sees."""
+"""Nodes that kwok simulates, for benchmarks with thousands of pods. A pod runs at once, until it is deleted."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ from tests.local_kubernetes.processes import Process
 from tests.local_kubernetes.progress import step
 
 MARK = "kwok.x-k8s.io/node"
-PODS_PER_NODE = 1000
-
 OPTIONS = {
     "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
     "kind": "KwokConfiguration",
     "options": {"podPlayStageParallelism": 16},
 }
-"""Enough that measurements are not of kwok."""
+"""Enough that benchmarks do not measure kwok."""
 
 
 def prepare(places: Places) -> None:
     programs.build_kwok(places)
-    documents = [json.dumps(document, indent=1) for document in (OPTIONS, *STAGES)]
-    write(places.configuration / "kwok.yaml", "\n---\n".join(documents))
+    write(places.configuration / "kwok.json", json.dumps(OPTIONS))
 
 
 def part(places: Places) -> Part:
@@ -34,7 +31,7 @@ def part(places: Places) -> Part:
     arguments = [
         str(programs.directory(places) / "kwok"),
         f"--kubeconfig={places.configuration / 'kwok.kubeconfig'}",
-        f"--config={places.configuration / 'kwok.yaml'}",
+        f"--config={places.configuration / 'kwok.json'}",
         f"--manage-nodes-with-annotation-selector={MARK}=fake",
         f"--server-address=127.0.0.1:{port}",
         "--v=WARN",
@@ -65,90 +62,3 @@ def _node(index: int) -> dict[str, Any]:
             "labels": {"type": "fake", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
         },
     }
-
-
-_SIZE = {"cpu": "10k", "memory": "100Ti", "pods": PODS_PER_NODE, "ephemeral-storage": "100Ti"}
-
-_NODE_STATUS = f"""
-{{{{ $now := Now }}}}
-addresses:
-- {{type: InternalIP, address: {{{{ NodeIP | Quote }}}}}}
-- {{type: Hostname, address: {{{{ .metadata.name | Quote }}}}}}
-allocatable: {json.dumps(_SIZE)}
-capacity: {json.dumps(_SIZE)}
-conditions:
-{{{{ range NodeConditions }}}}
-- lastHeartbeatTime: {{{{ $now | Quote }}}}
-  lastTransitionTime: {{{{ $now | Quote }}}}
-  message: {{{{ .message | Quote }}}}
-  reason: {{{{ .reason | Quote }}}}
-  status: {{{{ .status | Quote }}}}
-  type: {{{{ .type | Quote }}}}
-{{{{ end }}}}
-phase: Running
-"""
-
-_POD_STATUS = """
-{{ $now := Now }}
-conditions:
-- {type: Initialized, status: "True", lastTransitionTime: {{ $now | Quote }}}
-- {type: ContainersReady, status: "True", lastTransitionTime: {{ $now | Quote }}}
-- {type: Ready, status: "True", lastTransitionTime: {{ $now | Quote }}}
-containerStatuses:
-{{ range .spec.containers }}
-- name: {{ .name | Quote }}
-  image: {{ .image | Quote }}
-  ready: true
-  started: true
-  restartCount: 0
-  state: {running: {startedAt: {{ $now | Quote }}}}
-{{ end }}
-hostIP: {{ NodeIPWith .spec.nodeName | Quote }}
-podIP: {{ PodIPWith .spec.nodeName false .metadata.uid .metadata.name .metadata.namespace | Quote }}
-phase: Running
-startTime: {{ $now | Quote }}
-"""
-
-
-def _stage(name: str, kind: str, conditions: list[dict[str, Any]], then: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": "kwok.x-k8s.io/v1alpha1",
-        "kind": "Stage",
-        "metadata": {"name": name},
-        "spec": {
-            "resourceRef": {"apiGroup": "v1", "kind": kind},
-            "selector": {"matchExpressions": conditions},
-            "next": then,
-        },
-    }
-
-
-_ALIVE = {"key": ".metadata.deletionTimestamp", "operator": "DoesNotExist"}
-
-STAGES = (
-    _stage(
-        "node-ready",
-        "Node",
-        [
-            {
-                "key": '.status.conditions.[] | select( .type == "Ready" ) | .status',
-                "operator": "NotIn",
-                "values": ["True"],
-            }
-        ],
-        {"statusTemplate": _NODE_STATUS},
-    ),
-    _stage(
-        "pod-running",
-        "Pod",
-        [_ALIVE, {"key": ".status.podIP", "operator": "DoesNotExist"}],
-        {"statusTemplate": _POD_STATUS},
-    ),
-    _stage(
-        "pod-gone",
-        "Pod",
-        [{"key": ".metadata.deletionTimestamp", "operator": "Exists"}],
-        {"delete": True},
-    ),
-)
-"""What a node and a pod become, and when. A pod of any owner runs until it is deleted; none ends by itself."""

@@ -1,7 +1,7 @@
 """The images of operator and trainer, built from their Dockerfiles.
 
-A tag is a fingerprint of an image's inputs, so that an image that exists is not built again. A change of our own code makes only
-the highest layer. torch is in a layer below.
+A tag is a fingerprint of an image's inputs, so that an image that exists is not built again. A change of our own code makes
+only the highest layer. torch is in a layer below.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
@@ -18,6 +19,7 @@ CHART = Path(__file__).parents[3] / "charts" / "rltraining-operator"
 RELEASE, OPERATOR_NAMESPACE, TEAM_NAMESPACE = "rltraining-operator", "rltraining-system", "team"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 RESULTS = pytest.StashKey[dict[str, Future[None]]]()
+SECONDS = pytest.StashKey[float]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,9 +31,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Moves the tests that stop the API server or the operator behind those that run at once."""
-    here = Path(__file__).parent
-    items.sort(key=lambda item: item.path.parent == here and item.get_closest_marker("at_once") is None)
+    """Restores the order of the files, also in a random run, with the tests that run at once before all others: what follows
+    stops the operator and the API server."""
+
+    def position(item: pytest.Item) -> tuple[object, ...]:
+        if item.path.parent != Path(__file__).parent:
+            return (0,)
+        return 1, item.get_closest_marker("at_once") is None, item.path, item.location[1]
+
+    items.sort(key=position)
 
 
 @pytest.fixture(scope="session")
@@ -82,12 +90,16 @@ def _run(items: list[pytest.Function], team: Team, results: dict[str, Future[Non
     """Runs the tests of a group one after the other."""
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        began, failure = time.monotonic(), None
         try:
             item.obj(team=team, **parameters)
-        except BaseException as error:  # also pytest's own, which is no Exception: the test is skipped
-            results[item.nodeid].set_exception(error)
-        else:
+        except BaseException as error:  # includes pytest's own for a skipped test
+            failure = error
+        item.stash[SECONDS] = time.monotonic() - began
+        if failure is None:
             results[item.nodeid].set_result(None)
+        else:
+            results[item.nodeid].set_exception(failure)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -98,6 +110,17 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     result.result()
     return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Reports how long a test took in its thread, not how long pytest waited for it."""
+    report = yield
+    if call.when == "call":
+        report.duration = item.stash.get(SECONDS, report.duration)
+    return report
 
 
 def _images() -> list[str]:

@@ -18,11 +18,19 @@ pytestmark = pytest.mark.timeout(300)
 at_once = pytest.mark.at_once("survivor")
 
 
+def survivor(team: Team) -> Job:
+    """A run without end, on which the tests of this file follow one another."""
+    job = team.submit("survivor", _endless(team, "survivor", samplers=2))
+    job.until_ready("1/1", "2/2")
+    job.until(lambda status: status.get("checkpoint"), "at its first checkpoint")
+    return job
+
+
 class Healed:
     """What a fault may change: it is counted once, in the right counter."""
 
     def __init__(self, team: Team) -> None:
-        self.job = Job(team, "survivor")
+        self.job = survivor(team)
         self.before = self.job.status
         self.uids = self.job.uids()
 
@@ -47,10 +55,7 @@ class Healed:
 
 @at_once
 def test_kubectl_and_prometheus_see_it_train(team: Team) -> None:
-    """The run never ends. The other tests of this file follow one another on it."""
-    job = team.submit("survivor", _endless(team, "survivor", samplers=2))
-    job.until_ready("1/1", "2/2")
-    job.until(lambda status: status.get("checkpoint"), "at its first checkpoint")
+    job = survivor(team)
     job.until(lambda status: status["progress"].get("meanReturn"), "with episodes that are over")
     shown = team.kubectl("get", "rlj", job.name)
     assert re.search(r"survivor +Running +impala +1/1 +2/2 +[1-9][0-9]* +[0-9.]+ ", shown), shown
@@ -167,7 +172,8 @@ def test_a_killed_leader_is_replaced(team: Team) -> None:
 def test_training_continues_without_an_api_server(team: Team) -> None:
     """Long enough for the leader to give up its lease, and for the learner to write another checkpoint."""
     team.cluster.need_local("it stops the API server")
-    healed, checkpoints = Healed(team), Job(team, "survivor").volume() / "checkpoints"
+    healed = Healed(team)
+    checkpoints = healed.job.volume() / "checkpoints"
     addresses = [f"http://{pod['status']['podIP']}:{http_port(pod)}/metrics" for pod in team.operator_pods()]
     assert any(map(_leads, addresses))
     team.cluster.stop("kube-apiserver")
