@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -20,6 +21,8 @@ RELEASE, OPERATOR_NAMESPACE, TEAM_NAMESPACE = "rltraining-operator", "rltraining
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 RESULTS = pytest.StashKey[dict[str, Future[None]]]()
 SECONDS = pytest.StashKey[float]()
+THREADS = 8
+"""More would start so many pods at once that two cores need a minute to import torch in all of them."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -75,31 +78,33 @@ def team(installed: Cluster) -> Team:
 
 @pytest.fixture(scope="session", autouse=True)
 def _at_once(request: pytest.FixtureRequest, team: Team) -> None:
-    """Starts the tests that run at once, because most of their time is waiting for pods."""
+    """Starts the tests that run at once, because most of their time is waiting for pods. Groups with names take longest, and
+    start first."""
     groups: dict[str, list[pytest.Function]] = {}
     for item in request.session.items:
         if isinstance(item, pytest.Function) and (marker := item.get_closest_marker("at_once")):
             groups.setdefault(marker.args[0] if marker.args else item.nodeid, []).append(item)
-    request.session.stash[RESULTS] = {item.nodeid: Future() for group in groups.values() for item in group}
-    for group in groups.values():
-        arguments = (group, team, request.session.stash[RESULTS])
-        Thread(target=_run, args=arguments, daemon=True).start()
+    ahead = deque(groups[name] for name in sorted(groups, key=lambda name: "::" in name))
+    results = request.session.stash[RESULTS] = {item.nodeid: Future() for group in ahead for item in group}
+    for _ in range(THREADS):
+        Thread(target=_run, args=(ahead, team, results), daemon=True).start()
 
 
-def _run(items: list[pytest.Function], team: Team, results: dict[str, Future[None]]) -> None:
-    """Runs the tests of a group one after the other."""
-    for item in items:
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        began, failure = time.monotonic(), None
-        try:
-            item.obj(team=team, **parameters)
-        except BaseException as error:  # includes pytest's own for a skipped test
-            failure = error
-        item.stash[SECONDS] = time.monotonic() - began
-        if failure is None:
-            results[item.nodeid].set_result(None)
-        else:
-            results[item.nodeid].set_exception(failure)
+def _run(ahead: deque[list[pytest.Function]], team: Team, results: dict[str, Future[None]]) -> None:
+    """Runs one group after the other, and the tests of a group in their order."""
+    while ahead:
+        for item in ahead.popleft():
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            began, failure = time.monotonic(), None
+            try:
+                item.obj(team=team, **parameters)
+            except BaseException as error:  # includes pytest's own for a skipped test
+                failure = error
+            item.stash[SECONDS] = time.monotonic() - began
+            if failure is None:
+                results[item.nodeid].set_result(None)
+            else:
+                results[item.nodeid].set_exception(failure)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -107,7 +107,7 @@ def test_a_deleted_learner_pod_resumes_from_its_volume(team: Team) -> None:
     assert all(pod["status"]["phase"] == "Running" for pod in samplers), "samplers reconnect to the learner"
 
 
-@pytest.mark.at_once
+@pytest.mark.at_once("scaled")
 def test_a_job_is_scaled_suspended_resumed_and_ended_by_a_new_rule(team: Team) -> None:
     with team.job("scaled", _endless(team, "scaled", samplers=1)) as job:
         job.until_ready("1/1", "1/1")

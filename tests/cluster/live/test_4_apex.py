@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from jobs import Json, Team, example
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.at_once]
+pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.at_once
 def test_dqn_learns_from_the_shards_of_its_samplers(team: Team) -> None:
     def learns_from_both(status: Json) -> bool:
         memory = status.get("replay") or {}
@@ -24,6 +25,7 @@ def test_dqn_learns_from_the_shards_of_its_samplers(team: Team) -> None:
         assert status["failures"] == status["restarts"] == 0
 
 
+@pytest.mark.at_once
 def test_ddpg_learns_from_a_replay_pod(team: Team) -> None:
     spec = example("pendulum-ddpg-apex", stop={"environmentSteps": 8_000})
     spec["algorithm"]["ddpgApex"]["replay"]["placement"] = "Dedicated"
@@ -35,6 +37,7 @@ def test_ddpg_learns_from_a_replay_pod(team: Team) -> None:
         assert status["replayPods"]["restarts"] == 0, "the pod has run, and ended with the job"
 
 
+@pytest.mark.at_once("pair")
 def test_a_killed_learner_of_two_comes_back(team: Team) -> None:
     spec = example("cartpole-two-learners", stop={"seconds": 3600, "environmentSteps": 10**9})
     with team.job("pair", spec | team.gentle("pair")) as job:
