@@ -94,7 +94,7 @@ def build(places: Places) -> Path:
         with alone(places, "programs"):
             if not wanted.exists():  # still: somebody else may just have compiled them
                 half = _half(wanted)
-                with step("compile Kubernetes, CoreDNS and helm", slow="5 to 8 minutes on two cores, once"):
+                with step("compile Kubernetes, CoreDNS and helm", slow="4 to 7 minutes on two cores, once"):
                     _compile(half)
                 for part in PARTS:
                     (half / part).symlink_to("kube")

@@ -67,6 +67,7 @@ def installed(cluster: Cluster) -> Iterator[Cluster]:
     where = ("--namespace", OPERATOR_NAMESPACE)
     cluster.run("helm", "install", RELEASE, str(CHART), *where, *values, "--wait", seconds=300)
     yield cluster
+    cluster.run("kubectl", "delete", "rlj", "--all", "--namespace", TEAM_NAMESPACE, seconds=120)
     cluster.run("helm", "uninstall", RELEASE, *where, "--wait", seconds=120)
 
 

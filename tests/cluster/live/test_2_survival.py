@@ -208,7 +208,6 @@ def test_no_pod_was_created_twice(team: Team) -> None:
         "scaled-sampler-0": 2,
         "scaled-sampler-1": 1,
     }
-    Job(team, "survivor").delete()
 
 
 def _endless(team: Team, name: str, samplers: int) -> Json:

@@ -39,6 +39,7 @@ def test_ddpg_learns_from_a_replay_pod(team: Team) -> None:
 
 @pytest.mark.at_once("pair")
 def test_a_killed_learner_of_two_comes_back(team: Team) -> None:
+    team.cluster.need_local("it kills a process in a container from outside")
     spec = example("cartpole-two-learners", stop={"seconds": 3600, "environmentSteps": 10**9})
     with team.job("pair", spec | team.gentle("pair")) as job:
         job.until_ready("2/2", "2/2")

@@ -51,6 +51,7 @@ def test_a_users_algorithm_comes_from_a_config_map(team: Team) -> None:
 
 @at_once
 def test_a_killed_parameter_holder_comes_back_and_both_continue_from_a_checkpoint(team: Team) -> None:
+    team.cluster.need_local("it reads the files of a volume")
     checkpoint = {"volume": {"claimTemplate": CLAIM}, "everySeconds": 2}
     spec = example("cartpole-two-holders", stop={"seconds": 3600, "environmentSteps": 10**9})
     job = team.submit("holders", spec | team.gentle("holders") | {"checkpoint": checkpoint})
@@ -72,6 +73,7 @@ def test_a_killed_parameter_holder_comes_back_and_both_continue_from_a_checkpoin
 
 @at_once
 def test_the_first_holders_pod_is_created_again_and_finishes_the_run(team: Team) -> None:
+    team.cluster.need_local("it reads the files of a volume")
     job = Job(team, "holders")
     job.until_ready("2/2", "2/2")
     life = curve(job)[-1]["run"]
@@ -91,7 +93,6 @@ def test_the_first_holders_pod_is_created_again_and_finishes_the_run(team: Team)
     for point in points:
         pushed, *others = (point[f"gradients/{name}"] for name in ("pushed", "applied", "dropped", "queued"))
         assert pushed == sum(others), point
-    job.delete()
 
 
 def until(holds: Callable[[], bool]) -> None:
