@@ -106,7 +106,7 @@ def _kubelet_configuration(places: Places) -> dict[str, Any]:
         "cgroupRoot": f"/{network.NAME}",
         "enforceNodeAllocatable": [],
         "failSwapOn": False,
-        "syncFrequency": "10s",  # by default pods see a changed ConfigMap after a minute or two
+        "syncFrequency": "3s",  # by default pods see a changed ConfigMap after a minute or two
         "maxOpenFiles": 20000,  # this and the score: more needs capabilities that a container may lack
         "oomScoreAdj": 0,
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
