@@ -63,7 +63,7 @@ api: prepare ## the definition, the chart and the client against a real API serv
 	$(PYTEST) tests/cluster --ignore=tests/cluster/live
 
 live: prepare ## real pods, where this may be root
-	$(PYTEST) tests/cluster/live -p randomly --randomly-dont-reorganize
+	$(PYTEST) tests/cluster/live
 
 soak: $(READY) ## hours: how many faults the tests notice, long fuzz runs, each suite ten times in random order
 	$(BIN)/python -m tests.mutation
