@@ -18,7 +18,8 @@ from operator_process import Operator, operating
 from prometheus_server import Prometheus, programs, prometheus
 from rltraining_api.job import RLTrainingJob
 from rltraining_trainer.metrics.exposition import LOSS_PREFIX
-from training import KeptWarm, gradient_job, replay_job, small_job, training
+from small_jobs import gradient_job, replay_job, small_job
+from training import KeptWarm, training
 
 from tests.unit.charts.chart_files import CHART, alerts, queries
 from tests.unit.operator.kube.fake_api_server import Fault

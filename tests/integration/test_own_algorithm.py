@@ -11,20 +11,9 @@ from typing import Any
 import pytest
 from rltraining_api.contract import METRICS_PATH
 from rltraining_api.job import RLTrainingJob
+from small_jobs import CODE, code, small_job
 from test_survival_user_errors import BASE, Case
-from training import (
-    CODE,
-    LEARNER,
-    OTHER_LEARNER,
-    SAMPLER,
-    SAMPLERS,
-    Run,
-    Train,
-    code,
-    eventually,
-    small_job,
-    step_of,
-)
+from training import LEARNER, OTHER_LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually, step_of
 
 EXAMPLE = (Path(__file__).parents[2] / "examples" / "reinforce.py").read_text()
 

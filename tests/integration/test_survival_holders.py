@@ -14,20 +14,9 @@ from rltraining_api.contract import STATUS_PATH, LearnerReport
 from rltraining_trainer.checkpoint import CheckpointStore
 from rltraining_trainer.policy import Policy
 from rltraining_trainer.transport import Endpoint, PeerLost, discover
+from small_jobs import SMALL, gradient_job, learner_with
 from test_survival_learners import check_one_gradient_an_update
-from training import (
-    LEARNER,
-    LEARNERS,
-    OTHER_LEARNER,
-    SAMPLERS,
-    SECONDS,
-    SMALL,
-    Run,
-    Train,
-    eventually,
-    gradient_job,
-    learner_with,
-)
+from training import LEARNER, LEARNERS, OTHER_LEARNER, SAMPLERS, SECONDS, Run, Train, eventually
 
 TWO: dict[str, Any] = {"learner": {"replicas": 2}}
 

@@ -8,18 +8,8 @@ import signal
 
 import pytest
 from rltraining_api.contract import METRICS_PATH
-from training import (
-    LEARNER,
-    OTHER_LEARNER,
-    SAMPLERS,
-    Run,
-    Train,
-    eventually,
-    job_of,
-    replay_job,
-    small_job,
-    step_of,
-)
+from small_jobs import job_of, replay_job, small_job
+from training import LEARNER, OTHER_LEARNER, SAMPLERS, Run, Train, eventually, step_of
 
 IDLE_SECONDS = 0.6
 """For which a learner waits for data: twice as long as it waits at once."""

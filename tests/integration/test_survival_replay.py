@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from training import LEARNER, REPLAY, SAMPLER, SAMPLERS, Run, Train, eventually, replay_job
+from small_jobs import REPLAY, replay_job
+from training import LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually
 
 BATCH, BLOCK = 64, 128
 """Draws of an update, and transitions that a sampler inserts at once: of 16 steps in 8 environments."""

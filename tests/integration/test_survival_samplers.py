@@ -6,18 +6,8 @@ import os
 import signal
 
 import pytest
-from training import (
-    LEARNER,
-    SAMPLER,
-    SAMPLERS,
-    Run,
-    Train,
-    eventually,
-    gradient_job,
-    job_of,
-    replay_job,
-    small_job,
-)
+from small_jobs import gradient_job, job_of, replay_job, small_job
+from training import LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually
 
 KILLS = int(os.environ.get("TEST_KILLS", "4"))
 """A soak test sets more."""

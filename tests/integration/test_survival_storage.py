@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training import LEARNER, Run, Train, eventually, gradient_job, learner_with, small_job, step_of
+from small_jobs import gradient_job, learner_with, small_job
+from training import LEARNER, Run, Train, eventually, step_of
 
 
 def damage(path: Path) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH
 from rltraining_operator.local.network import HOST
 from rltraining_operator.local.runtime import Command
-from training import LEARNER, SECONDS, Run, Train, small_job
+from small_jobs import small_job
+from training import LEARNER, SECONDS, Run, Train
 
 
 async def connect(run: Run) -> tuple[str, asyncio.StreamReader, asyncio.StreamWriter]:

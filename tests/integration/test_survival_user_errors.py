@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from training import CODE, SAMPLER, Run, Train, code, small_job
+from small_jobs import CODE, code, small_job
+from training import SAMPLER, Run, Train
 
 BASE = """
 import gymnasium as gym

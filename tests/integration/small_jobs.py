@@ -1,0 +1,76 @@
+"""Small jobs for the tests of survival."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.manifest import parse_job
+
+SMALL: dict[str, Any] = {
+    "algorithm": {"impala": {"unrollLength": 16, "queueCapacity": 1, "lossReduction": "Mean"}},
+    "environment": {"id": "PacedCartPole-v1", "numEnvs": 8},
+    "network": {"mlp": {"hiddenSizes": [16]}},
+    "stop": {"environmentSteps": 10**12},
+    "checkpoint": {"everySeconds": 1},
+}
+"""Short steps, few of them a second, and without an end of its own."""
+
+
+REPLAY: dict[str, Any] = {"capacity": 20_000, "minimum": 500, "samplesPerInsert": 2.0}
+"""A small memory, and a learner that does not take a whole core."""
+
+
+def replay_job(*, replay: dict[str, Any] | None = None, **spec: Any) -> RLTrainingJob:
+    """A small job of Ape-X DQN with two samplers; `replay` over REPLAY, where None takes a setting away."""
+    settings = {
+        "batchSize": 64,
+        "learningRate": 1e-3,
+        "optimizer": {"adam": {}},
+        "parameterRefreshSteps": 16,
+        "targetUpdatePeriod": 100,
+        "replay": {name: value for name, value in (REPLAY | (replay or {})).items() if value is not None},
+    }
+    return small_job(**({"algorithm": {"dqnApex": settings}, "sampler": {"replicas": 2}} | spec))
+
+
+GRADIENTS: dict[str, dict[str, Any]] = {
+    "a3c": {"rolloutLength": 16},
+    "a2c": {"rolloutLength": 16},
+    "ppo": {"rolloutLength": 16, "epochs": 2, "minibatches": 2},
+}
+"""Small settings of the algorithms whose samplers send gradients."""
+
+
+def job_of(algorithm: str, **spec: Any) -> RLTrainingJob:
+    """A small job of any algorithm with two samplers."""
+    if algorithm == "impala":
+        return small_job(**({"sampler": {"replicas": 2}} | spec))
+    return replay_job(**spec) if algorithm == "dqnApex" else gradient_job(algorithm, **spec)
+
+
+def gradient_job(algorithm: str, *, aggregate: dict[str, Any] | None = None, **spec: Any) -> RLTrainingJob:
+    """A small job of such an algorithm with two samplers."""
+    settings = GRADIENTS[algorithm] | ({} if aggregate is None else {"aggregate": aggregate})
+    return small_job(**({"algorithm": {algorithm: settings}, "sampler": {"replicas": 2}} | spec))
+
+
+def small_job(**spec: Any) -> RLTrainingJob:
+    """A job named `demo`: SMALL, with these fields in the place of its own."""
+    header = {"apiVersion": "rltraining.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "demo"}}
+    return parse_job(header | {"spec": SMALL | spec})
+
+
+def code(**modules: str) -> dict[str, Any]:
+    """A ConfigMap `code` with user modules; `spec.code` of a job that uses it is CODE."""
+    data = {f"{name}.py": text for name, text in modules.items()}
+    return {"kind": "ConfigMap", "metadata": {"name": "code"}, "data": data}
+
+
+def learner_with(replicas: int = 1, **env: str) -> dict[str, Any]:
+    """`spec.learner` with these environment variables, for `training_program`."""
+    container = {"name": "trainer", "env": [{"name": name, "value": value} for name, value in env.items()]}
+    return {"replicas": replicas, "template": {"spec": {"containers": [container]}}}
+
+
+CODE = {"configMap": {"name": "code"}}
