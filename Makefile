@@ -65,9 +65,9 @@ api: prepare ## the definition, the chart and the client against a real API serv
 live: prepare ## real pods, where this may be root
 	$(PYTEST) tests/cluster/live
 
-soak: $(READY) ## hours: how many faults the tests notice, long fuzz runs, each suite ten times in random order
+soak: $(READY) ## hours: mutations of the source, twenty times as many random cases and kills, each suite ten times
 	$(BIN)/python -m tests.mutation
-	$(PYTEST) tests/unit -n $(CORES) --hypothesis-profile=soak --timeout=0 -k 'any_order or properties or whatever'
+	RLTRAINING_SOAK=20 PYTEST_ADDOPTS=--timeout=0 $(MAKE) --no-print-directory unit integration
 	$(BIN)/python -m tests.repeat
 
 lint: $(READY) ## style and types

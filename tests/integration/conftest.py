@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from local_cluster_run import on_python_path
+from soak import SOAK
 from training import TRAINER, KeptWarm, Train
 from transport_processes import Member, Start, Zygote
 from xdist.scheduler import LoadScopeScheduling
@@ -21,7 +22,7 @@ TOGETHER = {
     "test_transport",
 }
 """Modules whose tests share processes or imports that are expensive."""
-HANG_SECONDS = 300
+HANG_SECONDS = 300 * SOAK
 """A test that takes longer hangs, however busy the machine is."""
 
 

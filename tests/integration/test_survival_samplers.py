@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
 import pytest
 from small_jobs import gradient_job, job_of, replay_job, small_job
+from soak import SOAK
 from training import LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually
 
-KILLS = int(os.environ.get("TEST_KILLS", "4"))
+KILLS = 4 * SOAK
 """A soak test sets more."""
 STEADY_FILES = 8
 AGGREGATE = {

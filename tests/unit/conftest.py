@@ -10,12 +10,17 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from soak import SOAK
 
 # How long an example takes says how busy the machine is. Where CI is set, hypothesis takes the same examples each time.
 settings.register_profile(
-    "untimed", settings(), deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "untimed",
+    settings(),
+    max_examples=100 * SOAK,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("soak", settings.get_profile("untimed"), max_examples=2_000, derandomize=False)
 settings.load_profile("untimed")
 
 

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rltraining_trainer.algorithms.returns import generalized_advantages, moments, n_step_returns, normalize
+from soak import SOAK
 from torch import Tensor
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "returns.json").read_text())
@@ -49,7 +50,7 @@ def test_frozen_advantages(dtype: torch.dtype, tolerance: float) -> None:
     assert found.squeeze(1).tolist() == pytest.approx(case["result"], abs=tolerance)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 * SOAK)
 @given(
     length=st.integers(1, 8),
     batch=st.integers(1, 4),

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rltraining_trainer.algorithms.vtrace import VTrace, vtrace
+from soak import SOAK
 from torch import Tensor
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "vtrace.json").read_text())
@@ -74,7 +75,7 @@ def definition(
     return targets[:-1], advantages
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 * SOAK)
 @given(
     length=st.integers(1, 8),
     batch=st.integers(1, 4),

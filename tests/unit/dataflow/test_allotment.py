@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rltraining_trainer.dataflow.replay.allotment import allot
+from soak import SOAK
 
 MASSES = st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any)
 
@@ -47,7 +48,7 @@ def test_the_total_is_exact_and_each_shard_gets_its_part_rounded_up_or_down(
         assert mass or not part, "a shard of mass 0 gave something"
 
 
-@settings(max_examples=50)
+@settings(max_examples=50 * SOAK)
 @given(MASSES, st.integers(1, 40))
 def test_the_expectation_over_all_offsets_is_exact(masses: list[int], count: int) -> None:
     # Parts change only where count·(a sum of masses)/W - offset is whole: at these offsets, and never between.

@@ -18,6 +18,7 @@ from rltraining_trainer.dataflow.gradients import (
     Patience,
 )
 from rltraining_trainer.dataflow.gradients.accounts import GradientState, Place
+from soak import SOAK
 
 SAMPLERS = "abc"
 INDEX = st.integers(0, len(SAMPLERS) - 1)
@@ -280,4 +281,4 @@ class InStepInAnyOrder(AnyOrder):
 
 TestQueue = QueueInAnyOrder.TestCase
 TestInStep = InStepInAnyOrder.TestCase
-TestQueue.settings = TestInStep.settings = settings(max_examples=80, stateful_step_count=30)
+TestQueue.settings = TestInStep.settings = settings(max_examples=80 * SOAK, stateful_step_count=30)

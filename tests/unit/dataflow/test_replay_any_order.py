@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from replay_world import Line, World
 from rltraining_trainer.dataflow.replay import ReplayBatch, ReplayShard
+from soak import SOAK
 
 NAMES = st.sampled_from(["a", "b", "c"])
 BATCH = 8
@@ -132,4 +133,4 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40)
+TestAnyOrder.settings = settings(max_examples=60 * SOAK, stateful_step_count=40)

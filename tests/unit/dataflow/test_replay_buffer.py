@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from rltraining_trainer.dataflow.replay import Column, Draw, ReplayBuffer
+from soak import SOAK
 from torch import Tensor
 
 from tests.unit.dataflow.naive_replay import NaiveReplay, random_items
@@ -144,7 +145,7 @@ class AnyOperations(RuleBasedStateMachine):
 
 
 TestAnyOperations = AnyOperations.TestCase
-TestAnyOperations.settings = settings(max_examples=60, stateful_step_count=25)
+TestAnyOperations.settings = settings(max_examples=60 * SOAK, stateful_step_count=25)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0])

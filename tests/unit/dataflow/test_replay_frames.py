@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rltraining_trainer.dataflow.replay import Column, ReplayBuffer
 from rltraining_trainer.dataflow.replay.frames import FrameStacks
+from soak import SOAK
 
 from tests.unit.dataflow.naive_replay import NaiveReplay, random_items
 
@@ -73,7 +74,7 @@ def add_all(buffer: ReplayBuffer, naive: NaiveReplay, items: list, sizes: list[i
         start, call = start + len(part), call + 1
 
 
-@settings(max_examples=40)
+@settings(max_examples=40 * SOAK)
 @given(
     stack=st.integers(2, 4),
     environments=st.integers(1, 3),

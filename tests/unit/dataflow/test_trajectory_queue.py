@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from rltraining_trainer.dataflow import Source, TrajectoryQueue
+from soak import SOAK
 
 
 class Producer:
@@ -144,4 +145,4 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=80, stateful_step_count=25)
+TestAnyOrder.settings = settings(max_examples=80 * SOAK, stateful_step_count=25)

@@ -21,6 +21,7 @@ from rltraining_trainer.algorithms.transitions import (
 )
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.errors import Diverged
+from soak import SOAK
 from torch import Tensor
 
 MODES = list(AutoresetMode)
@@ -119,7 +120,7 @@ def by_environment(blocks: list[Block]) -> dict[int, list[Row]]:
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 * SOAK)
 @given(
     make=st.sampled_from([synchronous, HandWritten]),
     mode=st.sampled_from(MODES),

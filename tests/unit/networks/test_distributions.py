@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from rltraining_trainer.networks import Categorical, DiagonalGaussian
+from soak import SOAK
 from torch import distributions as reference
 
 N = 200_000
@@ -103,7 +104,7 @@ BOXES = [
 
 
 @pytest.mark.parametrize("space", BOXES, ids=str)
-@settings(max_examples=20)
+@settings(max_examples=20 * SOAK)
 @given(data=st.data())
 def test_every_draw_becomes_an_action_of_the_space(space: spaces.Box, data: st.DataObject) -> None:
     ours = DiagonalGaussian(space)

@@ -15,6 +15,7 @@ from rltraining_operator.ledger import parse_ranges
 from rltraining_operator.observed import Pod
 from rltraining_operator.refusals import Refusal
 from rltraining_operator.settings import DISRUPTIONS_MAX
+from soak import SOAK
 
 BACKOFF_LIMIT = 4
 DISRUPTIONS = [(137, "Error"), (143, "Error")]
@@ -264,7 +265,7 @@ class Life(RuleBasedStateMachine):
 
 
 Life.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=60 * SOAK,
     stateful_step_count=40,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )

@@ -13,6 +13,7 @@ from rltraining_api.curve import CurvePoint
 from rltraining_api.lifecycle import MeanReturn, SmoothedReturn, Stop
 from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.roles.progress import Experience, ProgressTracker
+from soak import SOAK
 
 
 def experience(*returns: float, steps: int = 10, lag: int = 0) -> Experience:
@@ -92,7 +93,7 @@ def test_policy_lag_is_smoothed_and_never_negative() -> None:
     assert tracker.report(0, 6, 0.0).policy_lag == pytest.approx(1.9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40 * SOAK)
 @given(
     returns=st.lists(st.lists(st.integers(-9, 20), max_size=6), min_size=2, max_size=12),
     cut=st.integers(0, 11),
