@@ -12,6 +12,8 @@ from training import LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually
 KILLS = 4 * SOAK
 """A soak test sets more."""
 STEADY_FILES = 8
+STEADY_BYTES = 40 << 20
+"""What the learner's memory may grow by from the second kill to the last."""
 AGGREGATE = {
     "Async": {"mode": "Async", "count": 1, "maxStaleness": 10},
     "Sync": {"mode": "Sync", "count": None, "deadlineSeconds": 0.1},
@@ -26,7 +28,10 @@ def test_killed_samplers_hold_nobody_up_and_come_back(train: Train, algorithm: s
             await eventually(lambda: run.point["replay/shards"] == 2)
         learner = run.process(LEARNER)
         files = learner.num_fds()
+        resident = 0
         for number in range(KILLS):
+            if number == 2:
+                resident = learner.memory_info().rss
             victim = SAMPLERS[number % 2]
             run.runtime.starts.clear()
             run.kill(victim)
@@ -43,6 +48,7 @@ def test_killed_samplers_hold_nobody_up_and_come_back(train: Train, algorithm: s
             assert run.point["replay/lost"] > 0
         await run.until_updates(10)
         assert learner.num_fds() - files <= STEADY_FILES
+        assert learner.memory_info().rss - resident <= STEADY_BYTES
         assert run.process(LEARNER) == learner
         status = (await run.finish()).status
         assert (status.sampler.restarts, status.learner.restarts) == (KILLS, 0)
