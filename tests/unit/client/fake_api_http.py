@@ -23,6 +23,8 @@ class Handler(BaseHTTPRequestHandler):
     """One request."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    """Else each answer would wait 40 ms for the delayed acknowledgement of its headers."""
     server: Server
 
     def setup(self) -> None:
