@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import random
+import sys
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 from soak import SOAK
 
@@ -26,11 +25,16 @@ settings.load_profile("untimed")
 
 @pytest.fixture(autouse=True)
 def same_numbers_each_time() -> None:
-    """A test that fails fails again: whoever draws without a seed of their own draws the same each time."""
+    """Seeds the generators that a test may use, so that a test that fails fails again.
+
+    What no test has imported is not imported here: torch alone takes two seconds, also in pytest-xdist's own process.
+    """
     random.seed(5)
-    np.random.seed(5)
-    # torch.manual_seed would also queue seeds, each with a formatted stack, for every kind of device that is not here.
-    torch.default_generator.manual_seed(5)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(5)
+    if (torch := sys.modules.get("torch")) is not None:
+        # torch.manual_seed also queues a seed for each kind of device that is absent, each with a formatted stack.
+        torch.default_generator.manual_seed(5)
 
 
 def pytest_collection_finish() -> None:

@@ -94,11 +94,11 @@ async def test_what_is_there_comes_changes_and_goes_is_known_in_the_main_thread(
 JOB_LIST = f"/apis/{API_VERSION}/{PLURAL}"
 FAULTS = {
     "a watch is refused as unauthorized, again and again": [Fault("WATCH", PLURAL, status=401, times=5)],
-    "a watch is forbidden for a while": [Fault("WATCH", PLURAL, status=403, times=2)],
+    "a watch is forbidden for a while": [Fault("WATCH", PLURAL, status=403)],
     "a watch says error 500": [Fault("WATCH", PLURAL, error=500)],
     "a watch breaks off": [Fault("WATCH", PLURAL, cut=True, times=3)],
     "the list is refused as unauthorized": [Fault("GET", JOB_LIST, status=401)],
-    "the list is forbidden for a while": [Fault("GET", JOB_LIST, status=403, times=2)],
+    "the list is forbidden for a while": [Fault("GET", JOB_LIST, status=403)],
     "the list breaks off": [Fault("GET", JOB_LIST, cut=True)],
     "the resource is gone and comes back": [
         Fault("WATCH", PLURAL, status=404),
