@@ -30,12 +30,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TRAINER = "trainer_image/rltraining_trainer"
 AREAS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "crds": ("crds/rltraining_api", ("crds",)),
-    "operator": ("operator/rltraining_operator", ("operator",)),
-    "client": ("client/rltraining", ("client",)),
-    "algorithms": (f"{TRAINER}/algorithms", ("algorithms", "environments")),
+    "crds": ("crds/rltraining_api/**/*.py", ("crds",)),
+    "operator": ("operator/rltraining_operator/*.py", ("operator",)),
+    "kube": ("operator/rltraining_operator/kube/*.py", ("operator",)),
+    "client": ("client/rltraining/**/*.py", ("client",)),
+    "algorithms": (f"{TRAINER}/algorithms/*.py", ("algorithms", "environments")),
 } | {
-    name: (f"{TRAINER}/{name}", (name,))
+    name: (f"{TRAINER}/{name}/**/*.py", (name,))
     for name in (
         "checkpoint",
         "dataflow",
@@ -49,7 +50,7 @@ AREAS: dict[str, tuple[str, tuple[str, ...]]] = {
         "world",
     )
 }
-"""Name: (folder of source, folders of tests/unit that should notice a fault in it)."""
+"""Name: (source files, folders of tests/unit that should notice a fault in them). operator/local is the integration tests'."""
 SHARED_IMPORTS = (
     "torch",
     "numpy",
@@ -160,8 +161,7 @@ def mutated(site: Site) -> bytes:
 
 def choose(area: str, count: int, seed: int) -> list[Site]:
     """Returns `count` random sites of an area; the same for the same seed and source."""
-    folder = ROOT / AREAS[area][0]
-    found = [site for path in sorted(folder.rglob("*.py")) for site in sites(path)]
+    found = [site for path in sorted(ROOT.glob(AREAS[area][0])) for site in sites(path)]
     return random.Random(seed).sample(found, min(count, len(found)))
 
 
