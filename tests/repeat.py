@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 SUITES = ("unit", "integration", "e2e", "api", "live")
 """Targets of the Makefile."""
 HOG = "while True: pass"
+NO_TEST = "no test ran"
 LOGS = ROOT / "runs" / "repeat"
 
 
@@ -34,10 +35,11 @@ def busy(cores: int) -> Iterator[None]:
 
 
 def run(suite: str, seed: int, log: Path) -> bool:
-    """Runs a suite once. Returns whether it passed."""
+    """Runs a suite once. Returns whether it passed, which a suite without a test does not."""
     with log.open("w") as output:
         command = ["make", suite, f"SEED={seed}"]
-        return subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, check=False).returncode == 0
+        done = subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, check=False)
+    return done.returncode == 0 and last_line(log) != NO_TEST
 
 
 def last_line(log: Path) -> str:
@@ -47,7 +49,7 @@ def last_line(log: Path) -> str:
         for line in log.read_text(errors="replace").splitlines()
         if " passed" in line or " failed" in line
     ]
-    return lines[-1].strip("= ") if lines else "no test ran"
+    return lines[-1].strip("= ") if lines else NO_TEST
 
 
 def main() -> int:
