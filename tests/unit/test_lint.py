@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import docs_pages
 from tests.docs_pages import Command
 from tests.lint import chart, code, commands, images, monitoring, pages
 from tests.lint.__main__ import report
@@ -57,3 +58,12 @@ def test_problems_are_printed_in_order_and_end_with_an_error(capsys: pytest.Capt
     assert report([list]) == 0
     assert report([lambda: [Problem("b", 2, "y"), Problem("a", 1, "x")]]) == 1
     assert capsys.readouterr().out == "a:1: x\nb:2: y\n"
+
+
+def test_the_checks_find_what_they_look_at() -> None:
+    """A check of nothing would find no problem."""
+    texts = docs_pages.pages().values()
+    assert sum(text.count("](") for text in texts) > 100
+    assert len(docs_pages.commands()) > 100
+    assert len(monitoring.alerts()) > 5
+    assert len(monitoring.panels()) > 20
