@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from typing import Any
@@ -145,7 +146,9 @@ def test_silent_clients_do_not_keep_others_out(server: MemberServer, monkeypatch
             silent.enter_context(socket.create_connection(("127.0.0.1", server.port)))
 
         assert get(server.port, HEALTH_PATH) == 200
-        assert len(server._server._open) <= rendezvous._MOST_CONNECTIONS + 1
+        # The threads of those that are cut off close them in their own time.
+        while len(server._server._open) > rendezvous._MOST_CONNECTIONS:
+            time.sleep(0.001)
 
 
 def test_a_slow_client_is_cut_off(server: MemberServer, monkeypatch: pytest.MonkeyPatch) -> None:
