@@ -93,8 +93,13 @@ def _at_once(request: pytest.FixtureRequest, team: Team) -> None:
 
 def _run(ahead: deque[list[pytest.Function]], team: Team, results: dict[str, Future[None]]) -> None:
     """Runs one group after the other, and the tests of a group in their order."""
-    while ahead:
-        for item in ahead.popleft():
+    while True:
+        # Take a group in one step, since the threads share the queue.
+        try:
+            group = ahead.popleft()
+        except IndexError:
+            return
+        for item in group:
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
             began, failure = time.monotonic(), None
             try:

@@ -77,8 +77,10 @@ def test_the_first_holders_pod_is_created_again_and_finishes_the_run(team: Team)
     job = Job(team, "holders")
     job.until_ready("2/2", "2/2")
     life = curve(job)[-1]["run"]
-    job.patch({"stop": {"environmentSteps": (goal := curve(job)[-1]["environmentSteps"] + MORE_STEPS)}})
     team.kubectl("delete", "pod", f"{job.name}-learner-0", "--grace-period=1")
+    # Set the goal only now: where kubectl is slow, the run would end before its pod is deleted.
+    job.until(lambda status: status["learner"]["restarts"] > 1, "counted")
+    job.patch({"stop": {"environmentSteps": (goal := curve(job)[-1]["environmentSteps"] + MORE_STEPS)}})
     status = job.until_phase("Succeeded")
     assert status["progress"]["environmentSteps"] >= goal
     assert (status["learner"]["restarts"], status["sampler"]["restarts"]) == (2, 0)
