@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from rltraining_api.contract import TRAINER_CONTAINER
 from rltraining_api.names import API_VERSION, KIND, PLURAL
+from transport_processes import GRACE_SECONDS, HANG_SECONDS
 
 from tests.unit.operator.kube.fake_api_server import FakeApiServer, until
 
@@ -27,9 +28,6 @@ SPEC = {
     "stop": {"environmentSteps": 1000},
 }
 
-
-HANG_SECONDS = 120.0
-"""A wait that takes longer hangs, however busy the machine is."""
 PROGRAM = """
 import sys
 from rltraining_operator.kube import app, main
@@ -84,10 +82,10 @@ class Operator:
         assert self.process.returncode is None, f"the operator has ended:\n{self._log.read_text()}"
 
     async def end(self) -> int:
-        """SIGTERM. Returns the exit code, once the lease was given back and the process has ended."""
+        """SIGTERM. Returns the exit code, once the lease was given back and the process has ended, inside the grace period."""
         self.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(HANG_SECONDS):
-            await until(lambda: not self.leads(), HANG_SECONDS)
+        async with asyncio.timeout(GRACE_SECONDS):
+            await until(lambda: not self.leads(), GRACE_SECONDS)
             return await self.process.wait()
 
 

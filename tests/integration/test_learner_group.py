@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from transport_processes import Member, Start
+from transport_processes import GRACE_SECONDS, Member, Start
 
 LONG = 1200.0
 """Seconds of a time-out that would show as a hang, were it waited for."""
@@ -65,6 +65,11 @@ class ToyLearner:
     def ends(self) -> bool:
         """Closes the group and ends."""
         return self.hear("closed") == "closed" and self.member.wait() == 0
+
+    def stops(self) -> bool:
+        """Closes the group and ends at SIGTERM, inside the grace period."""
+        self.member.kill(signal.SIGTERM)
+        return self.member.wait(GRACE_SECONDS) == 0 and self.hear("closed") == "closed"
 
 
 def _parse(text: str) -> Line:
@@ -235,19 +240,15 @@ def test_generations_leak_neither_threads_nor_descriptors(learn: Learn) -> None:
 def test_a_learner_stops_also_while_others_are_frozen(learn: Learn) -> None:
     first, second, third = start_all(learn, 3, timeouts=QUICK)
     third.member.freeze()
-    second.member.kill(signal.SIGTERM)
-    assert second.ends()
-
-    first.member.kill(signal.SIGTERM)  # in its second generation, or on its way there
-    assert first.ends()
+    assert second.stops()
+    assert first.stops(), "in its second generation, or on its way there"
 
 
 def test_a_learner_that_waits_for_learner_0_stops(learn: Learn) -> None:
     first, second = start_all(learn, 2)
     first.member.kill()
     second.hear("changed")
-    second.member.kill(signal.SIGTERM)
-    assert second.ends()
+    assert second.stops()
 
 
 def test_a_learner_that_comes_after_the_last_round_hears_that_the_run_is_done(learn: Learn) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rltraining_api.contract import METRICS_PATH
 from small_jobs import job_of, replay_job, small_job
 from training import LEARNER, OTHER_LEARNER, SAMPLERS, Run, Train, eventually, step_of
+from transport_processes import GRACE_SECONDS
 
 IDLE_SECONDS = 0.6
 """For which a learner waits for data: twice as long as it waits at once."""
@@ -84,7 +85,7 @@ def test_sigterm_ends_a_learner_after_a_checkpoint(train: Train) -> None:
         steps = await run.until_steps()
         assert not run.checkpoints()
         run.kill(LEARNER, signal.SIGTERM)
-        await run.until(lambda job: job.status.learner.restarts == 1)
+        await run.until(lambda job: job.status.learner.restarts == 1, GRACE_SECONDS)
         assert step_of(run.checkpoints()[-1]) >= steps
         await run.until_ready()
         assert run.steps >= steps

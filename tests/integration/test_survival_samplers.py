@@ -8,6 +8,7 @@ import pytest
 from small_jobs import gradient_job, job_of, replay_job, small_job
 from soak import SOAK
 from training import LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually
+from transport_processes import GRACE_SECONDS
 
 KILLS = 4 * SOAK
 """A soak test sets more."""
@@ -95,11 +96,11 @@ def test_sigterm_ends_a_sampler_whatever_its_environment_does(train: Train) -> N
     async def scenario(run: Run) -> None:
         await run.until_learning()
         run.kill(SAMPLER, signal.SIGTERM)
-        await run.until(lambda job: job.status.sampler.restarts == 1)
+        await run.until(lambda job: job.status.sampler.restarts == 1, GRACE_SECONDS)
         await run.until_ready()
         await run.hold(SAMPLER)
         run.kill(SAMPLER, signal.SIGTERM)
-        told = await run.until(lambda job: job.status.sampler.restarts == 2)
+        told = await run.until(lambda job: job.status.sampler.restarts == 2, GRACE_SECONDS)
         assert told.status.failures == 0
         ends = [known.event.message for known in run.cluster.events if known.event.reason == "Disrupted"]
         assert [end.partition(": ")[2] for end in ends] == [

@@ -15,6 +15,8 @@ from typing import Any
 
 HANG_SECONDS = 120.0
 """A wait that takes longer hangs, however busy the machine is."""
+GRACE_SECONDS = 25.0
+"""Within which a process must have ended after SIGTERM: the kubelet kills after 30 s, and the last checkpoint is lost."""
 
 
 def is_frozen(pid: int) -> bool:

@@ -22,6 +22,8 @@ from rltraining_operator.kube.jobs_watch import JobsWatch
 from rltraining_operator.kube.store import Store
 
 JOBS = f"/apis/{API_VERSION}/namespaces/default/{PLURAL}"
+GRACE_SECONDS = 25.0
+"""Within which the watch must end: the kubelet kills after 30 s."""
 
 
 class Scene:
@@ -180,7 +182,7 @@ async def test_a_kopf_that_hangs_holds_up_the_end_for_a_moment_only(
     async with watching(kubeconfig) as scene:
         await until(hangs.is_set)
         try:
-            async with asyncio.timeout(60.0):
+            async with asyncio.timeout(GRACE_SECONDS):
                 await scene.end()
         finally:
             resumes.set()
