@@ -110,11 +110,15 @@ class Run:
         return next(reversed(self.points), {})
 
     def curve(self, name: str) -> list[Any]:
-        return [point[name] for point in self.points if name in point]
+        """The values of a metric. Fails while there is no point, or where a point lacks the metric."""
+        points = self.points
+        assert points, f"the curves have no point, and so no {name}"
+        assert all(name in point for point in points), f"points without {name}: {points}"
+        return [point[name] for point in points]
 
     def check_never_falls(self, *names: str) -> None:
         for name in names:
-            assert self.curve(name) == sorted(self.curve(name)), name
+            assert (values := self.curve(name)) == sorted(values), name
 
     def log(self, pod: str) -> str:
         path = self.cluster.workdir / "logs" / f"{pod}.log"
