@@ -13,8 +13,8 @@ from transport_processes import GRACE_SECONDS, Member, Start
 LONG = 1200.0
 """Seconds of a time-out that would show as a hang, were it waited for."""
 NEVER = {"join": LONG, "collective": LONG}
-QUICK = {"join": LONG, "collective": 2.0}
-"""For tests in which somebody is frozen for as long."""
+QUICK = {"join": LONG, "collective": 3.0}
+"""For tests in which somebody is frozen for as long. No learner that lives may be as slow as this."""
 
 
 class Line(NamedTuple):

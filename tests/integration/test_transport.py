@@ -180,6 +180,23 @@ def test_the_death_of_a_caller_concerns_nobody_else(start: Start, waiting: Waiti
     assert second.wait() == 0
 
 
+def test_a_frozen_peer_is_lost_after_the_time_out_and_found_again(start: Start, endpoint: Endpoint) -> None:
+    learner = start("learner", 0)
+    base_url = f"http://127.0.0.1:{learner.hear()}"
+    peer = find(endpoint, base_url)
+
+    learner.freeze()
+    began = time.monotonic()
+    with pytest.raises(PeerLost):
+        peer.call("echo", None, timeout=0.5).result()
+    assert time.monotonic() - began > 0.4
+    with pytest.raises(PeerLost):
+        discover(base_url, TOKEN, timeout=0.2)
+
+    learner.kill(signal.SIGCONT)
+    assert find(endpoint, base_url)
+
+
 @pytest.mark.parametrize("rubbish", ["random", "HTTP", "zeros"])
 def test_rubbish_is_healed_by_itself_or_by_a_restart(start: Start, endpoint: Endpoint, rubbish: str) -> None:
     content = {
@@ -228,10 +245,10 @@ def test_a_signal_at_any_moment_stops_a_process_once_and_for_all(start: Start) -
 def test_an_idle_endpoint_uses_no_processor_time(start: Start) -> None:
     idler = start("idler")
     assert idler.hear() == "open"
-    time.sleep(0.5)  # the time whose use is measured
+    time.sleep(1)  # the time whose use is measured
     idler.kill(signal.SIGTERM)
 
-    assert float(idler.hear()) < 0.05
+    assert float(idler.hear()) < 0.1
     assert idler.wait() == 0
 
 
