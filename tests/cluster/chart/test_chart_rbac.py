@@ -1,5 +1,5 @@
-"""The rights that the chart gives. test_chart_release.py asks an API server what they permit, and tests/cluster/live compares
-them with what the operator uses."""
+"""The rights that the chart gives: as few as the operator needs, and none in other namespaces. test_chart_release.py asks an
+API server what they permit, and tests/cluster/live compares them with what the operator uses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,23 @@ from helm import NAMESPACE, RELEASE, Helm, Rendered
 
 Rules = set[tuple[str, str, str]]
 """API group, resource, verb."""
+
+RULES = {
+    ("rltraining.dev", "rltrainingjobs"): "list watch delete",
+    ("rltraining.dev", "rltrainingjobs/status"): "patch",
+    ("rltraining.dev", "rltrainingjobs/finalizers"): "update",
+    ("", "pods"): "get list watch create delete",
+    ("", "services"): "get list create patch",
+    ("", "configmaps"): "get list create patch",
+    ("", "secrets"): "get create",
+    ("", "persistentvolumeclaims"): "get list create",
+    ("", "events"): "create patch",
+    ("networking.k8s.io", "networkpolicies"): "get list create patch delete",
+    ("policy", "poddisruptionbudgets"): "get list create patch delete",
+}
+POD_GROUPS = {
+    (group, "podgroups"): "get create patch" for group in ("scheduling.volcano.sh", "scheduling.x-k8s.io")
+}
 
 
 def rules_of(role: dict[str, Any]) -> Rules:
@@ -22,15 +39,34 @@ def rules_of(role: dict[str, Any]) -> Rules:
     }
 
 
-def test_groups_of_pods_are_a_right_of_their_own(helm: Helm, defaults: Rendered) -> None:
-    without = rules_of(defaults.one("ClusterRole", RELEASE))
+def spread(table: dict[tuple[str, str], str]) -> Rules:
+    return {(group, resource, verb) for (group, resource), verbs in table.items() for verb in verbs.split()}
+
+
+def reference(kind: str) -> dict[str, str]:
+    """`roleRef` of a binding to the operator's role of this kind."""
+    return {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": RELEASE}
+
+
+def test_the_operator_may_do_this_and_no_more(defaults: Rendered) -> None:
+    assert rules_of(defaults.one("ClusterRole", RELEASE)) == spread(RULES)
+    assert defaults.one("ClusterRoleBinding")["roleRef"] == reference("ClusterRole")
+
+
+def test_groups_of_pods_are_a_right_of_their_own(helm: Helm) -> None:
     rendered = helm.render({"gangScheduling": {"enabled": True}})
-    assert not any("*" in part for rule in without for part in rule)
-    assert rules_of(rendered.one("ClusterRole", RELEASE)) - without == {
-        (group, "podgroups", verb)
-        for group in ("scheduling.volcano.sh", "scheduling.x-k8s.io")
-        for verb in ("get", "create", "patch")
-    }
+    assert rules_of(rendered.one("ClusterRole", RELEASE)) == spread(RULES | POD_GROUPS)
+
+
+def test_in_chosen_namespaces_it_has_roles_there_and_nothing_in_the_cluster(helm: Helm) -> None:
+    rendered = helm.render({"watchNamespaces": ["team-a", "team-b"], "rbac": {"userRoles": False}})
+    assert not rendered.kinds() & {"ClusterRole", "ClusterRoleBinding"}
+    for namespace in ("team-a", "team-b"):
+        assert rules_of(rendered.one("Role", RELEASE, namespace)) == spread(RULES)
+        binding = rendered.one("RoleBinding", RELEASE, namespace)
+        assert binding["roleRef"] == reference("Role")
+        assert binding["subjects"][0]["namespace"] == NAMESPACE
+    assert len(rendered.all("Role")) == len(rendered.all("RoleBinding")) == 3, "the third is for the lease"
 
 
 @pytest.mark.parametrize("values", [{}, {"watchNamespaces": [NAMESPACE]}])
@@ -41,6 +77,18 @@ def test_the_lease_is_its_own_and_in_the_namespace_of_the_release(helm: Helm, va
         {**leases, "verbs": ["create"]},
         {**leases, "resourceNames": [RELEASE], "verbs": ["get", "update"]},
     ]
+
+
+def test_nothing_is_a_wildcard_and_no_role_is_bound_to_more_than_the_operator(
+    helm: Helm, defaults: Rendered, everything: Rendered
+) -> None:
+    gang = helm.render({"gangScheduling": {"enabled": True}})
+    for rendered in (defaults, everything, gang):
+        for role in (*rendered.all("Role"), *rendered.all("ClusterRole")):
+            assert not any("*" in part for rule in rules_of(role) for part in rule)
+        for binding in (*rendered.all("RoleBinding"), *rendered.all("ClusterRoleBinding")):
+            (subject,) = binding["subjects"]
+            assert (subject["kind"], subject["name"]) == ("ServiceAccount", RELEASE)
 
 
 def test_rights_can_be_somebody_elses_work(helm: Helm) -> None:

@@ -138,6 +138,25 @@ def test_the_api_server_takes_every_object(releases: Releases, helm: Helm, kubec
         assert said.count("created (server dry run)") == len(objects), said
 
 
+def test_the_operator_may_not_look_around(releases: Releases, kubectl: Kubectl) -> None:
+    releases.namespace("least")
+    releases.install("rl", "least")
+    account = "system:serviceaccount:least:rl-rltraining-operator"
+    _may(kubectl, account, "create", "pods", "default")
+    _may(kubectl, account, "update", "coordination.k8s.io:leases=rl-rltraining-operator", "least")
+    for verb, resource in (
+        ("list", "secrets"),
+        ("delete", "secrets"),
+        ("create", "pods/exec"),
+        ("update", "rltraining.dev:rltrainingjobs"),
+        ("list", "nodes"),
+        ("list", "namespaces"),
+        ("create", "rbac.authorization.k8s.io:roles"),
+        ("update", "coordination.k8s.io:leases=kube-scheduler"),
+    ):
+        assert not kubectl.may(account, verb, resource, "default"), f"the operator may {verb} {resource}"
+
+
 def test_people_get_jobs_with_the_clusters_own_roles(releases: Releases, kubectl: Kubectl) -> None:
     releases.namespace("people")
     releases.install("rl", "people")

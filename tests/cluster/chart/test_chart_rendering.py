@@ -135,6 +135,15 @@ def test_the_selector_does_not_change_with_the_version(defaults: Rendered) -> No
     }
 
 
+def test_the_service_finds_the_operator_and_not_the_test(defaults: Rendered) -> None:
+    service = defaults.one("Service")["spec"]
+    selector = service["selector"].items()
+    template = defaults.one("Deployment")["spec"]["template"]["metadata"]["labels"].items()
+    assert selector <= template
+    assert not selector <= defaults.one("Pod")["metadata"]["labels"].items()
+    assert service["ports"] == [{"name": "http", "port": 8080, "targetPort": "http"}]
+
+
 def test_what_is_said_of_pods_is_in_the_pods(everything: Rendered) -> None:
     pod, metadata = everything.pod, everything.one("Deployment")["spec"]["template"]["metadata"]
     for key in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity", "priorityClassName"):
