@@ -169,6 +169,35 @@ def test_refusals_of_the_api_server_become_sentences(
         RLTrainingClient(SPACE, kubeconfig=limited).list()
 
 
+def test_deleting_takes_the_pods_along(
+    client: RLTrainingClient, job: RLTrainingJob, cluster: Cluster
+) -> None:
+    owner = {
+        "apiVersion": MANIFEST["apiVersion"],
+        "kind": MANIFEST["kind"],
+        "name": "cartpole",
+        "uid": job.metadata.uid,
+        "controller": True,
+    }
+    labels = {
+        "rltraining.dev/job-name": "cartpole",
+        "rltraining.dev/role": "learner",
+        "rltraining.dev/index": "0",
+    }
+    metadata = {
+        "name": "cartpole-learner-0",
+        "namespace": SPACE,
+        "labels": labels,
+        "ownerReferences": [owner],
+    }
+    held = {"containers": [{"name": "trainer", "image": "none"}], "schedulingGates": [{"name": "test/held"}]}
+    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": held})
+    with pytest.raises(JobNotFoundError, match="pod cartpole-learner-0 has no log yet"):
+        list(client.logs("cartpole"))
+    client.delete("cartpole", wait=True, timeout=GONE)
+    assert cluster.get("pods", "-n", SPACE)["items"] == []
+
+
 def row(table: str) -> dict[str, str]:
     """The cells of a table's only row by their heads, but for the age."""
     heads, cells = (line.split() for line in table.splitlines())
