@@ -162,3 +162,16 @@ def test_a_template_reaches_its_own_role_only(field: str, value: object) -> None
         spec[role] = spec.get(role, {}) | theirs
         world = settled(**spec)
         assert {pod for pod, made in world.pods.items() if made["spec"].get(field) == value} == {name}
+
+
+def test_gpus_and_another_container() -> None:
+    gpus = {"limits": {"nvidia.com/gpu": 1}}
+    spec = learner(
+        containers=[{"name": "trainer", "resources": gpus}, {"name": "proxy", "image": "envoy"}],
+        serviceAccountName="reader",
+    )
+    trainer, proxy = spec["containers"]
+    assert trainer["resources"] == gpus
+    assert trainer["securityContext"]["readOnlyRootFilesystem"] is True
+    assert proxy == {"name": "proxy", "image": "envoy"}
+    assert spec["automountServiceAccountToken"] is False, "a service account is for its pull secrets only"
