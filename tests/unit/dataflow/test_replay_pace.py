@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -186,6 +188,39 @@ def test_several_learners_draw_one_batch_together() -> None:
         error(world, others)
 
     assert rounds > 60
+
+
+@pytest.mark.parametrize(("pause", "work"), [(0.0, 0.001), (0.001, 0.0)])
+def test_threads_that_wait_for_each_other_all_go_on(pause: float, work: float) -> None:
+    """One side is slow: the samplers by `pause`, or the learner by `work`, seconds."""
+    world = paced(1.0)
+    replay = world.replay = DistributedReplay(world.dial, world.settings, BATCH, seed=0)
+    done = threading.Event()
+
+    def sample(name: str) -> None:
+        while not done.wait(pause):
+            world.clock.now = time.monotonic()
+            if not write(world, name, 10):
+                done.wait(0.0005)
+
+    world.clock.now = time.monotonic()
+    for name in "ab":
+        world.start(name)
+    samplers = [threading.Thread(target=sample, args=(name,)) for name in "ab"]
+    for sampler in samplers:
+        sampler.start()
+    try:
+        for _ in range(150):
+            batch = replay.next_batch(60.0)
+            assert batch is not None, "the learner waits for ever"
+            replay.update(batch, batch.items["value"])
+            error(world)
+            done.wait(work)
+    finally:
+        done.set()
+        for sampler in samplers:
+            sampler.join()
+    replay.check_valid()
 
 
 def test_shards_that_nobody_writes_to_keep_none_from_filling_the_memory() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -267,3 +269,41 @@ def test_other_learners_follow_the_first_ones_map() -> None:
     other.set_shards([entry for entry in world.replay.shards() if entry["name"] == "a"])
     assert other.stats().sizes == {"a": 3}
     other.check_valid()
+
+
+@pytest.fixture
+def often_switched() -> Iterator[None]:
+    """Threads that never wait take turns so often that each sees the other in the middle of something."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("often_switched")
+def test_figures_are_of_one_moment() -> None:
+    world = World()
+    stop = threading.Event()
+    wrong: list[Any] = []
+
+    def watch() -> None:
+        while not stop.is_set():
+            stats = world.replay.stats()
+            if stats.inserted != stats.evicted + stats.size + stats.lost:
+                wrong.append(stats)
+            if stats.drawn != stats.applied + stats.stale + stats.priorities_lost + stats.outstanding:
+                wrong.append(stats)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    world.start("a", [1.0] * 20)
+    for round_ in range(100):
+        learn(world, draw(world))
+        world.add("a", [1.0] * 5)
+        if round_ % 20 == 0:
+            world.start("a", [1.0] * 20)
+    stop.set()
+    watcher.join()
+
+    assert not wrong
+    assert world.replay.stats().replay_ratio > 1

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rltraining_trainer.dataflow import ModelServer, Source, Trajectory, TrajectoryQueue, TrajectoryServer
 from rltraining_trainer.transport import Parked
+from soak import SOAK
 
 
 class Answer(list[Any]):
@@ -15,7 +19,15 @@ class Answer(list[Any]):
 
     def __init__(self, parked: Parked) -> None:
         super().__init__()
-        parked.attach(lambda answer: self.append(answer[1]))
+        self._arrived = threading.Event()
+        parked.attach(self._take)
+
+    def wait(self) -> None:
+        assert self._arrived.wait(60), "no answer"
+
+    def _take(self, answer: Any) -> None:
+        self.append(answer[1])
+        self._arrived.set()
 
 
 class Learner:
@@ -25,10 +37,12 @@ class Learner:
         self.server = TrajectoryServer(self.queue, self.models)
         self.models.publish(torch.full((4,), 1.0))
 
-    def push(self, sequence: int, version: int = 1) -> Answer:
+    def push(
+        self, sequence: int, version: int = 1, sender: str = "sampler-0", incarnation: str = "a"
+    ) -> Answer:
         unroll = {"reward": torch.full((2, 1), float(sequence))}
-        payload = {"incarnation": "a", "sequence": sequence, "version": version, "unroll": unroll}
-        return Answer(self.server.push("sampler-0", payload))
+        payload = {"incarnation": incarnation, "sequence": sequence, "version": version, "unroll": unroll}
+        return Answer(self.server.push(sender, payload))
 
     def pull(self, version: int) -> dict[str, Any]:
         answer = self.server.pull("sampler-0", {"version": version})
@@ -108,3 +122,60 @@ def test_what_is_no_push_is_refused_by_field(payload: Any, field: str) -> None:
     with pytest.raises(TypeError, match=f"the field {field} must be a"):
         learner.server.push("sampler-0", payload)
     assert learner.queue.pushed == 0
+
+
+@settings(max_examples=15 * SOAK)
+@given(
+    capacity=st.integers(0, 3),
+    plans=st.lists(
+        st.lists(st.sampled_from(["push", "repeat", "die"]), min_size=1, max_size=12), min_size=1, max_size=4
+    ),
+    finish_after=st.integers(0, 20),
+)
+def test_threads_in_any_order_lose_and_double_nothing(
+    capacity: int, plans: list[list[str]], finish_after: int
+) -> None:
+    learner = Learner(capacity)
+    sent: list[Source] = []
+    answered: list[Answer] = []
+
+    def sample(name: str, plan: list[str]) -> None:
+        incarnation, sequence = 0, 0
+        for step in plan:
+            if step == "die":  # killed with a push under way; back as a new incarnation
+                answered.append(learner.push(sequence + 1, sender=name, incarnation=str(incarnation)))
+                sent.append(Source(name, str(incarnation), sequence + 1))
+                incarnation, sequence = incarnation + 1, 0
+                continue
+            sequence += 1
+            answers = [
+                learner.push(sequence, sender=name, incarnation=str(incarnation))
+                for _ in range(2 if step == "repeat" else 1)
+            ]
+            sent.append(Source(name, str(incarnation), sequence))
+            answered.extend(answers)
+            for answer in answers:
+                answer.wait()
+
+    samplers = [
+        threading.Thread(target=sample, args=(f"sampler-{index}", plan)) for index, plan in enumerate(plans)
+    ]
+    for sampler in samplers:
+        sampler.start()
+    used: list[Source] = []
+    while len(used) < finish_after and any(sampler.is_alive() for sampler in samplers):
+        trajectory = learner.queue.get(0.01)
+        learner.queue.check_valid()
+        if trajectory is not None:
+            used.append(trajectory.source)
+    learner.server.finish()
+    for sampler in samplers:
+        sampler.join(60)
+        assert not sampler.is_alive()
+
+    learner.queue.check_valid()
+    assert learner.queue.pushed == len(sent)
+    assert learner.queue.used == len(used)
+    assert len(set(used)) == len(used)
+    assert set(used) <= set(sent)
+    assert {len(answer) for answer in answered} == {1}, "one answer to each push"
