@@ -7,6 +7,7 @@ import random
 import re
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import fsspec
@@ -213,6 +214,16 @@ def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     assert _free(small_disk) == free, "what was half written is given back"
     assert store.newest().step == 1
     assert store.save(3, {"w": torch.zeros(50_000)}).step == 3
+
+
+def test_a_file_that_cannot_grow(
+    file_size_limit: Callable[[int], AbstractContextManager[None]], tmp_path: Path
+) -> None:
+    store = CheckpointStore(str(tmp_path), keep=3)
+    store.save(1, STATE)
+    with file_size_limit(10_000), pytest.raises(CheckpointError, match="the disk is full"):
+        store.save(2, {"w": torch.zeros(10_000)})
+    assert [path.name for path in tmp_path.iterdir()] == [name(1)]
 
 
 def _free(path: Path) -> int:

@@ -130,6 +130,23 @@ def test_a_full_disk_costs_points_and_is_told_once(
     assert curve(small_disk, "loss")[-1] == (1000, 4.0)
 
 
+def test_it_goes_on_when_there_is_room_again(
+    tmp_path: Path, file_size_limit: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    write(tmp_path, "a", None, (1, {"loss": 1.0}))
+    writer = MetricsWriter(str(tmp_path), run_id="b", resume_step=2)
+    with file_size_limit((tmp_path / "progress.jsonl").stat().st_size + 10):
+        writer.write(2, {"loss": 2.0}, 0.0)
+        while writer.failure is None:
+            time.sleep(0.001)
+        assert "the disk is full" in writer.failure
+    writer.write(3, {"loss": 3.0}, 0.0)
+    writer.close(60)
+    assert writer.failure is None
+    assert [point["environmentSteps"] for point in lines(tmp_path)] == [1, 3]
+    assert curve(tmp_path, "loss") == [(1, 1.0), (3, 3.0)]
+
+
 def test_where_the_run_has_ended_is_tried_again(
     tmp_path: Path,
     file_size_limit: Callable[[int], AbstractContextManager[None]],
