@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import gymnasium as gym
 import pytest
 import torch
-from apex_learners import ACTIONS, NETWORK, OBSERVATION, WEIGHTS, B, batch_for, dqn, shake
+from apex_learners import (
+    ACTIONS,
+    NETWORK,
+    OBSERVATION,
+    WEIGHTS,
+    B,
+    adam,
+    batch_for,
+    collector_and_learner,
+    dqn,
+    shake,
+)
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import DqnApex
 from rltraining_trainer.algorithms.dqn import DqnActor, DqnLearner
 from rltraining_trainer.algorithms.transitions import Transitions
@@ -86,3 +101,42 @@ def test_each_environment_explores_by_its_own_epsilon() -> None:
     assert torch.allclose(explored, epsilon * (ACTIONS - 1) / ACTIONS, atol=0.04)
     others = torch.bincount(draws[:, 0][draws[:, 0] != greedy[0]], minlength=ACTIONS)
     assert others.max() < 1.3 * others[others > 0].min(), "all other actions alike"
+
+
+class Chain(gym.Env):
+    """Two states, two actions: `go` from the first leads to the second, where `go` pays 1 and ends it; `stay` pays .1 and
+    ends it at once. An episode is truncated in the second state at random."""
+
+    observation_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict]:
+        super().reset(seed=seed)
+        self.state = 0
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
+        if action == 0:
+            return self.state, 0.1, True, False, {}
+        if self.state == 1:
+            return 1, 1.0, True, False, {}
+        self.state = 1
+        return 1, 0.0, False, bool(self.np_random.random() < 0.5), {}
+
+
+def test_values_of_a_chain_are_learnt_across_truncation() -> None:
+    settings = DqnApex(
+        learning_rate=0.02,
+        optimizer=adam(),
+        n_step=1,
+        discount=0.9,
+        target_update_period=10,
+        exploration_epsilon=1.0,
+    )
+    collector, learner = collector_and_learner(settings, SyncVectorEnv([Chain] * 8), length=60)
+    batch = collector.collect().transitions
+    for _ in range(300):
+        learner.step(batch)
+
+    values = learner.network(torch.arange(2)).detach()
+    assert torch.allclose(values, torch.tensor([[0.1, 0.9], [0.1, 1.0]]), atol=0.03), values
