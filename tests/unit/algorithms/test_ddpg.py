@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from apex_learners import DIMENSIONS, NETWORK, OBSERVATION, WEIGHTS, B, batch_for, ddpg, shake
+from apex_learners import (
+    DIMENSIONS,
+    NETWORK,
+    OBSERVATION,
+    WEIGHTS,
+    B,
+    batch_for,
+    collector_and_learner,
+    ddpg,
+    shake,
+)
+from bandit import Bandit
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import DdpgApex
 from rltraining_trainer.algorithms.ddpg import DdpgActor, DdpgLearner
 from rltraining_trainer.algorithms.exploration import GaussianNoise, OrnsteinUhlenbeckNoise
@@ -130,3 +143,21 @@ def test_actions_stay_within_bounds() -> None:
     acting = actor(exploration_noise=5.0)
     drawn = acting.act(torch.randn(3, 3), torch.ones(3, dtype=torch.bool)).action
     assert drawn.abs().max() == 1.0
+
+
+def test_a_bandit_is_learnt() -> None:
+    settings = DdpgApex(
+        actor_learning_rate=1e-3, critic_learning_rate=1e-2, target_update_period=20, exploration_noise=0.6
+    )
+    environments = SyncVectorEnv([partial(Bandit, continuous=True)] * 16)
+    collector, learner = collector_and_learner(settings, environments, length=16)
+    for _ in range(100):
+        batch = collector.collect().transitions
+        for _ in range(4):
+            learner.step(batch)
+
+    acting = collector.actor
+    assert isinstance(acting, DdpgActor)
+    with torch.no_grad():
+        action = acting._network.actor(torch.tensor([[-1.0], [1.0]]))
+    np.testing.assert_allclose(acting.to_environment(action), [[1.0], [3.0]], atol=0.15)
