@@ -84,7 +84,7 @@ def caller(say: Say, url: str, token: str = TOKEN) -> None:
     on_stop_signal(stopping.set)
     endpoint = Endpoint("caller", token)
     endpoint.start()
-    call = endpoint.dial(url).call("park", torch.ones(10_000))
+    call = endpoint.dial(url).call("park", torch.ones(10_000), timeout=600)
     say("calling")
     try:
         say(f"answer {call.result(stopping)}")

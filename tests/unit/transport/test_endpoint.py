@@ -132,7 +132,7 @@ def test_stopping_ends_parked_calls_and_an_answer_given_afterwards_is_ignored(se
 
 def test_waiting_ends_when_asked_to_stop(serve: Serve) -> None:
     endpoint = serve({"park": lambda sender, payload: Parked()})
-    call = endpoint.dial(endpoint.url).call("park", None, timeout=60)
+    call = endpoint.dial(endpoint.url).call("park", None, timeout=600)
     stopping = threading.Event()
     threading.Timer(0.05, stopping.set).start()
 

@@ -134,7 +134,7 @@ def test_discover_at_a_silent_server_ends_in_time_or_when_asked_to_stop() -> Non
         stopping = threading.Event()
         stopping.set()
         with pytest.raises(Stopped):
-            discover(base_url, "secret", timeout=60, stopping=stopping)
+            discover(base_url, "secret", timeout=600, stopping=stopping)
 
 
 def test_silent_clients_do_not_keep_others_out(server: MemberServer, monkeypatch: pytest.MonkeyPatch) -> None:
