@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import ale_py
 import numpy as np
 import pytest
 import torch
+from ale_py.roms import get_rom_path
 from rltraining_api.environment import Environment
 from rltraining_api.network import Mlp, Network
 from rltraining_trainer.algorithms.transitions import Acted, TransitionCollector
@@ -44,6 +46,67 @@ def random_actions(steps: int, count: int = B, seed: int = 0) -> np.ndarray:
 def fire(steps: int) -> np.ndarray:
     """Breakout by somebody who does not move: a life is lost every 25 steps or so."""
     return np.full((steps, B), FIRE)
+
+
+class Naive:
+    """One game in grey, preprocessed as the papers say, a frame after the other."""
+
+    def __init__(self, game: str) -> None:
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self.ale = ale_py.ALEInterface()
+        self.ale.setFloat("repeat_action_probability", 0.0)
+        self.ale.loadROM(get_rom_path(game))
+        self.actions = self.ale.getMinimalActionSet()
+        self.stack = [np.zeros((84, 84))] * 4
+
+    def reset(self) -> None:
+        self.ale.reset_game()
+        if ale_py.Action.FIRE in self.actions:
+            self.ale.act(ale_py.Action.FIRE)
+        self._see([self.ale.getScreenGrayscale()])
+
+    def step(self, action: int) -> float:
+        reward, screens = 0.0, []
+        for _ in range(4):
+            reward += self.ale.act(self.actions[action])
+            screens.append(self.ale.getScreenGrayscale())
+        self._see(screens[-2:])
+        return reward
+
+    def _see(self, screens: list[np.ndarray]) -> None:
+        self.stack = [*self.stack[1:], shrunk(np.max(screens, 0), 84)]
+
+
+def shrunk(screen: np.ndarray, size: int) -> np.ndarray:
+    """``[H, W]`` as ``[size, size]``: each pixel is the mean of the area that it covers."""
+    rows, columns = (_areas(length, size) for length in screen.shape)
+    return rows @ screen @ columns.T
+
+
+def _areas(length: int, size: int) -> np.ndarray:
+    """``[size, length]``: the share that each old pixel has in each new one."""
+    borders = np.linspace(0, length, size + 1)
+    pixel = np.arange(length)
+    overlap = np.minimum(borders[1:, None], pixel + 1) - np.maximum(borders[:-1, None], pixel)
+    return overlap.clip(0) * size / length
+
+
+@pytest.mark.parametrize(("game", "scores"), [("Breakout", False), ("Assault", True)])
+def test_a_game_is_seen_as_published(game: str, scores: bool) -> None:
+    """In Breakout FIRE brings the ball, and without it there is none; in Assault rewards come early."""
+    stepper, naive = games(game, 1, noopMax=0), Naive(game.lower())
+    naive.reset()
+    observation = stepper.reset(0)
+    assert observation.dtype == np.uint8
+    assert observation.shape == (1, *stepper.environments.single_observation_space.shape)
+    rewards = 0.0
+    for action in random_actions(20, 1):
+        assert np.abs(observation[0] - np.stack(naive.stack)).max() < 1.01  # rounding
+        step = stepper.step(action)
+        reward, observation = naive.step(action[0]), step.observation
+        assert step.reward == reward
+        rewards += reward
+    assert (rewards > 0) == scores
 
 
 def test_colours_are_channels_of_the_frames_that_are_seen_in_grey() -> None:
