@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import threading
@@ -29,3 +30,10 @@ def on_stop_signal(action: Callable[[], None]) -> None:
         action()
 
     threading.Thread(target=listen, name="signals", daemon=True).start()
+    # Python restores the default action while it shuts down: a second signal would then replace the exit code.
+    atexit.register(_ignore_signals)
+
+
+def _ignore_signals() -> None:
+    for number in _STOP:
+        signal.signal(number, signal.SIG_IGN)
