@@ -43,7 +43,7 @@ demo: $(READY) ## train CartPole-v1 from a manifest, here, and show it
 
 # Suites run side by side, since kills, back-offs and the start of processes are waited for. The longest comes first.
 test: $(READY) ## everything this machine can run; each suite is shown when it is over
-	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target live lint integration unit e2e api
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target live lint integration unit e2e api
 
 unit: $(READY) ## the tests that need no process but their own
 	$(PYTEST) tests/unit -n $(shell expr $(CORES) + 1) --dist worksteal

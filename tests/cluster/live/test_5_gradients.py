@@ -58,12 +58,17 @@ def test_a_killed_parameter_holder_comes_back_and_both_continue_from_a_checkpoin
     job.until_ready("2/2", "2/2")
     until(lambda: newest_checkpoint(job) > 0)
     uids = job.uids()
-    life, step = curve(job)[-1]["run"], newest_checkpoint(job)
+    until(lambda: newest_point(job) != {})
+    life, step = newest_point(job)["run"], newest_checkpoint(job)
     job.kill("learner-1")
     lost = job.until(lambda status: status["learner"]["restarts"] > 0, "counted")
     assert (lost["phase"], lost["learner"]["summary"]) == ("Restarting", "1/2")
     after = job.until_ready("2/2", "2/2")
-    until(lambda: curve(job)[-1]["run"] != life and curve(job)[-1]["environmentSteps"] > step)
+    until(
+        lambda: (
+            (point := newest_point(job)) != {} and point["run"] != life and point["environmentSteps"] > step
+        )
+    )
 
     assert next(point for point in curve(job) if point["run"] != life)["environmentSteps"] >= step
     assert (after["learner"]["restarts"], after["sampler"]["restarts"]) == (1, 0)
@@ -76,11 +81,12 @@ def test_the_first_holders_pod_is_created_again_and_finishes_the_run(team: Team)
     team.cluster.need_local("it reads the files of a volume")
     job = Job(team, "holders")
     job.until_ready("2/2", "2/2")
-    life = curve(job)[-1]["run"]
+    until(lambda: newest_point(job) != {})
+    life = newest_point(job)["run"]
     team.kubectl("delete", "pod", f"{job.name}-learner-0", "--grace-period=1")
     # Set the goal only now: where kubectl is slow, the run would end before its pod is deleted.
     job.until(lambda status: status["learner"]["restarts"] > 1, "counted")
-    job.patch({"stop": {"environmentSteps": (goal := curve(job)[-1]["environmentSteps"] + MORE_STEPS)}})
+    job.patch({"stop": {"environmentSteps": (goal := job.steps + MORE_STEPS)}})
     status = job.until_phase("Succeeded")
     assert status["progress"]["environmentSteps"] >= goal
     assert (status["learner"]["restarts"], status["sampler"]["restarts"]) == (2, 0)
@@ -107,6 +113,11 @@ def until(holds: Callable[[], bool]) -> None:
 def curve(job: Job) -> list[Json]:
     """The curve that the first learner has written. It is newer than the status, and its last line may be incomplete."""
     return [json.loads(line) for line in (job.volume() / "progress.jsonl").read_text().split("\n")[:-1]]
+
+
+def newest_point(job: Job) -> Json:
+    """Empty while there is none, as after the learners have gone back to a checkpoint that is older than the curve."""
+    return (curve(job) or [{}])[-1]
 
 
 def newest_checkpoint(job: Job) -> int:
