@@ -255,8 +255,10 @@ def test_an_idle_endpoint_uses_no_processor_time(start: Start) -> None:
 class Learner:
     """This process as a learner that takes unrolls."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, state: dict[str, Any] | None = None) -> None:
         self.queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(2)
+        if state is not None:  # before the first push
+            self.queue.set_state(state)
         self.models = ModelServer()
         self.server = TrajectoryServer(self.queue, self.models)
         self.models.publish(torch.ones(5000))
@@ -320,7 +322,7 @@ def test_killed_samplers_and_stray_connections_hold_nobody_up(start: Start, lear
 
 
 def test_samplers_find_a_restarted_learner_and_repeat_what_it_did_not_answer(
-    start: Start, learner: Learner
+    start: Start, learner: Learner, request: pytest.FixtureRequest
 ) -> None:
     sampler = start("sampler", f"http://127.0.0.1:{learner.http.port}", "sampler-0")
     learner.use(20)
@@ -328,8 +330,8 @@ def test_samplers_find_a_restarted_learner_and_repeat_what_it_did_not_answer(
     learner.endpoint.stop()
     learner.http.stop()
 
-    restarted = Learner(port)
-    restarted.queue.set_state(state)
+    restarted = Learner(port, state)
+    request.addfinalizer(restarted.stop)
     restarted.used = list(learner.used)
     restarted.use(20)
 
@@ -343,4 +345,3 @@ def test_samplers_find_a_restarted_learner_and_repeat_what_it_did_not_answer(
     )
     sampler.kill(signal.SIGTERM)
     assert sampler.wait() == 0
-    restarted.stop()

@@ -31,7 +31,7 @@ import torch.distributed.rpc
 from torch import Tensor
 from torch.futures import Future
 
-from rltraining_trainer.transport.errors import PeerLost, Unreachable, UnsupportedTorch
+from rltraining_trainer.transport.errors import PeerLost, TransportError, Unreachable, UnsupportedTorch
 from rltraining_trainer.transport.payload import Payload, Unreadable, pack, unpack
 
 SUPPORTED_TORCH = "2.13"
@@ -80,6 +80,9 @@ class Agent:
         """Starts listening. `timeout` (seconds) holds for calls that give none; `threads` run the answers; `direct`: see
         Endpoint."""
         require_supported_torch()
+        # torch would not start a second agent, and wait five minutes for its address.
+        if rpc.api._is_current_rpc_agent_set():
+            raise TransportError("this process has an endpoint already: stop it before you start another one")
         _speak_payloads(answer)
         options = rpc.TensorPipeRpcBackendOptions(
             init_method="none://",
