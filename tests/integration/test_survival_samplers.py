@@ -11,7 +11,7 @@ from training import LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually
 from transport_processes import GRACE_SECONDS
 
 KILLS = 4 * SOAK
-"""A soak test sets more."""
+"""Times SOAK, which `make soak` sets."""
 STEADY_FILES = 8
 STEADY_BYTES = 30 << 20
 """What the learner's memory may grow by from the first kill to the last."""
