@@ -71,7 +71,7 @@ def test_whoever_is_faster_waits_for_the_other(ratio: float, prefetch: int, wish
     world = paced(ratio, prefetch)
     world.start("a")
     world.start("b")
-    added, learned = run(world, "ab", 120, wish, updates)
+    added, learned = run(world, "ab", 60, wish, updates)
 
     assert added > MINIMUM
     assert learned * BATCH == pytest.approx(
