@@ -61,11 +61,11 @@ SHARED_IMPORTS = (
     "aiohttp",
     "typer",
 )
-"""Imported once, before the first fork: each run would take seconds longer."""
+"""Imported once, before the first fork. Otherwise each run would take seconds longer."""
 OUTPUT = "output.txt"
 """What pytest prints, in the folder of the run."""
 CPU_LIMIT_SECONDS = 300
-"""A run that computes longer hangs: the fault is noticed. Whatever waits for ever meets the limit of pytest-timeout."""
+"""A run that computes longer counts as hung, and the fault as noticed. pytest-timeout ends runs that only wait."""
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -127,7 +127,7 @@ def replacements(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
 
 
 def executed(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields the nodes below `node` that run: no annotations, and no formatted strings, whose positions are wrong."""
+    """Yields the executed nodes below `node`: no annotations, and no formatted strings, which have wrong positions."""
     for name, field in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list"):
             continue
@@ -177,7 +177,7 @@ class Run:
         shutil.copytree(package, copied, ignore=shutil.ignore_patterns("__pycache__"))
         if site is not None:
             (copied / site.path.relative_to(package)).write_bytes(mutated(site))
-        # Tests of files with the module's name come first: they are the likeliest to notice.
+        # Run test files with the module's name first: they most likely notice the fault.
         folders = [tests / "unit" / name for name in AREAS[area][1]]
         stem = site.path.stem if site else " "
         likely = [path for folder in folders for path in sorted(folder.rglob(f"test_*{stem}*.py"))]

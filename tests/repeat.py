@@ -24,7 +24,7 @@ LOGS = ROOT / "runs" / "repeat"
 
 @contextmanager
 def busy(cores: int) -> Iterator[None]:
-    """Keeps so many cores busy."""
+    """Keeps this number of cores busy."""
     hogs = [subprocess.Popen([sys.executable, "-c", HOG]) for _ in range(cores)]
     try:
         yield

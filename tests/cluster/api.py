@@ -1,4 +1,4 @@
-"""The cluster that a test uses: one that exists already, or the Kubernetes of :mod:`tests.local_kubernetes`.
+"""The cluster that a test uses: an existing one, or the Kubernetes of :mod:`tests.local_kubernetes`.
 
 ``cluster = up("api")``
 """
@@ -146,7 +146,7 @@ def up(mode: str = "api", places: Places | None = None) -> Cluster:
 def up_local(mode: str, places: Places | None = None) -> Cluster:
     """Brings up the local Kubernetes as far as it is not up yet. Skips the test where this machine cannot run one.
 
-    A Kubernetes that is up already in the larger mode stays so.
+    A cluster that already runs in the larger mode keeps that mode.
     """
     places = places or Places()
     if reason := requirements(places)[mode]:

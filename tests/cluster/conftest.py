@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.api import Cluster, Places, down, up
 
 SECONDS = 120
-"""Time limit of a test without a limit of its own."""
+"""Default time limit of a test."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,8 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The API server of the existing cluster, or a local one that ends with the tests. It is not the one that runs pods, so
-    that both kinds of tests can run at the same time."""
+    """The API server of the existing cluster, or a local one that stops after the tests. The local one is separate from
+    the cluster that runs pods, so that both kinds of tests can run at the same time."""
     cluster = up("api", Places(run=tmp_path_factory.mktemp("cluster") / "run"))
     yield cluster
     down(cluster)

@@ -1,5 +1,5 @@
-"""The commands of the pages, as written and in reading order, in a folder as a user has it after cloning the repository.
-Only training is shortened: an `rltrain` that comes first on the PATH adds a stop rule to `rltrain run`."""
+"""The commands of the pages, run as written and in reading order, in a folder like a fresh clone of the repository.
+Only training is shortened: an `rltrain` placed first on the PATH adds a stop rule to `rltrain run`."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ NOT_RUN = (
     ),
     (r"(python -m tests\.local_kubernetes|export (KUBECONFIG|REGISTRY))", "a cluster's: tests/cluster"),
 )
-"""Commands that are not run here: how they begin, and why. Whatever is not in this table is run."""
+"""Commands that are not run here, as patterns of their beginnings, and the reasons. All other commands are run."""
 
 SHARED_RUN = "runs/quickstart"
 FOLDERS = {"docs/policies.md": "docs/quickstart.md", "docs/report.md": "docs/quickstart.md"}
-"""Pages whose commands use the run of another page, and therefore its folder. Each other page has a fresh folder."""
+"""Pages that use the run of another page, and therefore its folder. Every other page gets a fresh folder."""
 
 STEPS = {"run": 3_000, "resume": 6_000}
 """Environment steps after which a run ends, and after which a resumed run ends."""
 LIMIT = 900
-"""Seconds after which a command hangs, however busy the machine is."""
+"""Seconds after which a command counts as hung, even on a busy machine."""
 pytestmark = pytest.mark.timeout(1800)
 
 SHIM = """#!/bin/bash
@@ -59,7 +59,8 @@ def reason_not_to_run(command: Command) -> str:
 
 
 def to_run() -> list[Command]:
-    """Of commands that differ in the name of their run alone, only the first, unless other pages use its run."""
+    """Returns the commands to run. Of commands that differ only in the run's name, returns the first, unless other
+    pages use the run."""
     found: dict[str, Command] = {}
     for command in commands():
         makes_shared_run = f"--workdir {SHARED_RUN}" in command.text
@@ -70,7 +71,7 @@ def to_run() -> list[Command]:
 
 
 def checkout(folder: Path) -> Path:
-    """Copies what a user has who has cloned the repository and made the environment. Returns the folder of the programs."""
+    """Copies the files of a fresh clone with its virtual environment. Returns the folder of the programs."""
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "Makefile", folder)
     programs = Path(sys.executable).parent
@@ -79,7 +80,7 @@ def checkout(folder: Path) -> Path:
     for program in programs.iterdir():
         if program.name not in ("rltrain", "python", "python3"):
             (bin_ / program.name).symlink_to(program)
-    for name in ("python", "python3"):  # one that knows its environment, which a link does not
+    for name in ("python", "python3"):  # scripts: a symbolic link would not find its environment
         _write(bin_ / name, f'#!/bin/bash\nexec {programs / name} "$@"\n')
     _write(bin_ / "rltrain", SHIM.format(rltrain=programs / "rltrain", **STEPS))
     _write(bin_ / "make", f'#!/bin/bash\nexec {shutil.which("make")} -o .venv/.ready "$@"\n')
@@ -93,7 +94,7 @@ def _write(path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("folder", dict.fromkeys(folder_of(command) for command in to_run()))
 def test_the_commands_of_a_page_work_as_written(tmp_path: Path, folder: str) -> None:
-    """And those of the pages that share its folder."""
+    """Also runs the commands of the pages that share its folder."""
     bin_ = checkout(tmp_path)
     for command in to_run():
         if folder_of(command) != folder:

@@ -1,4 +1,4 @@
-"""Each example trains for at most a second. The runs are forked from one process that has imported torch, as those of a sweep:
+"""Each example trains for at most a second. The runs are forks of one process that has imported torch, as in a sweep.
 test_docs_commands.py and test_run.py start `rltrain run` itself."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ APEX_OF_ATARI = tuple(
     f"algorithm.dqnApex.{setting}"
     for setting in ("batchSize=16", "replay.minimum=100", "replay.samplesPerInsert=1")
 )
-"""Samplers wait for the learner: else 300 steps may be over before it has drawn often enough to send priorities back."""
+"""Samplers wait for the learner. Otherwise the 300 steps may end before the learner has returned any priorities."""
 
 Train = Callable[[str, Path], RLTrainingJob]
 

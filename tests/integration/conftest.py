@@ -1,4 +1,4 @@
-"""Processes for tests, all forks of one that has imported torch: runs of the trainer, and members that do as they are told."""
+"""Processes for tests, forked from a process that has imported torch: runs of the trainer, and members for one test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOGETHER = {
     "test_policy_programs",
     "test_transport",
 }
-"""Modules whose tests share processes or imports that are expensive."""
+"""Modules with tests that share expensive processes or imports."""
 HANG_SECONDS = 300 * SOAK
 """A test that takes longer hangs, however busy the machine is."""
 
@@ -29,7 +29,7 @@ HANG_SECONDS = 300 * SOAK
 class ByModuleOrTest(LoadScopeScheduling):
     """Gives whole modules of TOGETHER to a worker, and other tests one by one.
 
-    The marks of `--dist loadgroup` would say the same, but pytest 9 ignores the names that pytest-xdist 3.8 makes of them.
+    The marks of `--dist loadgroup` would do the same, but pytest 9 ignores the test names that pytest-xdist 3.8 makes.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -60,7 +60,7 @@ def warm() -> Iterator[tuple[asyncio.Runner, KeptWarm]]:
 
 @pytest.fixture
 def train(warm: tuple[asyncio.Runner, KeptWarm], tmp_path: Path) -> Train:
-    """Runs jobs in the folder `run` of the test's own."""
+    """Runs jobs in a folder `run` of the test."""
     return Train(*warm, tmp_path / "run")
 
 

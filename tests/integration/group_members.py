@@ -88,7 +88,7 @@ def open_group(
 
 
 def broadcaster(say: Say, index: int, replicas: int, url: str, timeouts: dict[str, float]) -> None:
-    """Says the base URL of learner 0; ``broadcasts`` before the first of two broadcasts by learner 0, which it begins at
+    """Reports the base URL of learner 0; ``broadcasts`` before the first of two broadcasts, which learner 0 begins at
     SIGUSR1; and ``changed <why>``.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
@@ -109,12 +109,12 @@ def broadcaster(say: Say, index: int, replicas: int, url: str, timeouts: dict[st
 
 
 def toy_learner(say: Say, index: int, replicas: int, url: str, options: dict[str, Any] | None = None) -> None:
-    """Trains until told to stop, or until learner 0 says that it was the last round.
+    """Trains until stopped, or until learner 0 announces the last round.
 
-    Says ``at <base URL>``; ``formed <generation> <updates> <digest> <rank> <size> <threads> <file descriptors>``;
+    Reports ``at <base URL>``; ``formed <generation> <updates> <digest> <rank> <size> <threads> <file descriptors>``;
     ``updated <generation> <updates> <digest>`` every 20 updates; ``changed <why>``; ``done`` or ``stopped``; and
-    ``closed``. `options`: port, parameters, updates (to begin with), last (update), linger (until it is told
-    to stop), generations (to bring about by leaving), pace (seconds that a step takes), timeouts.
+    ``closed``. `options`: port, parameters, updates (initial count), last (update), linger (until
+    stopped), generations (to reach by leaving the group), pace (seconds per step), timeouts.
     """
     options = options or {}
     torch.set_num_threads(1)

@@ -38,12 +38,12 @@ def make_job(**spec: Any) -> RLTrainingJob:
 
 
 def running(workdir: Path, job: RLTrainingJob) -> AbstractAsyncContextManager[Run]:
-    """The job, on a template of its own."""
+    """Runs the job with a new `WarmRuntime`."""
     return training(workdir, WarmRuntime(PROGRAM), job)
 
 
 async def gone(pids: list[int]) -> None:
-    """Return when none of these processes is alive; zombies are dead."""
+    """Returns when none of these processes is alive. Zombies count as dead."""
     deadline = asyncio.get_running_loop().time() + SECONDS
     while living := [process for pid in pids if (process := _living(pid))]:
         assert asyncio.get_running_loop().time() < deadline, f"still there: {living}"

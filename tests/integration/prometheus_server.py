@@ -34,7 +34,7 @@ class Programs(NamedTuple):
 
 
 def programs() -> Programs:
-    """Those of this machine, or of Debian's package, which is unpacked once. Skips the test where there are none."""
+    """Returns the programs on PATH, or of Debian's package, which is unpacked once. Skips the test without any."""
     found = [shutil.which(name) for name in Programs._fields]
     if all(found):
         return Programs(*map(Path, filter(None, found)))
@@ -51,13 +51,13 @@ def programs() -> Programs:
 
 
 class Prometheus:
-    """A running one. Targets come and go."""
+    """A running Prometheus. Tests add targets."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self._url, self._folder = url, folder
 
     def scrape(self, job: str, ports: Mapping[str, int], namespace: str, **labels: str) -> None:
-        """From now on also these pods of this host, with what Kubernetes' discovery says of pods with such labels."""
+        """Adds these pods of this host as targets, with the metadata that Kubernetes' discovery has for such labels."""
         found = []
         for pod, port in ports.items():
             said = {
@@ -74,11 +74,11 @@ class Prometheus:
         new.rename(self._folder / f"{'-'.join((job, *labels.values()))}.json")
 
     def query(self, expression: str, at: float) -> list[dict[str, Any]]:
-        """What an instant query finds. AssertionError: Prometheus refuses it."""
+        """Returns the result of an instant query. Raises AssertionError if Prometheus refuses the query."""
         return list(self.get(f"query?{urlencode({'query': expression, 'time': at})}")["result"])
 
     def within(self, expression: str, start: float, end: float) -> set[float]:
-        """The moments of these, a quarter of a second apart, at which a query finds something, as a panel would draw it."""
+        """Returns the times, in steps of a quarter of a second, at which a panel would draw a value of the query."""
         arguments = {"query": expression, "start": start, "end": end, "step": 0.25}
         result = self.get(f"query_range?{urlencode(arguments)}")["result"]
         return {moment for series in result for moment, _ in series["values"]}
@@ -92,7 +92,7 @@ class Prometheus:
             raise AssertionError(f"{path}: {error.read().decode()}") from error
 
     def until(self, expression: str) -> float:
-        """Wait until a query finds something; the moment at which it did."""
+        """Waits until a query has a result. Returns the time of that query."""
         deadline = time.monotonic() + SECONDS
         while True:
             now = time.time()
@@ -106,7 +106,7 @@ class Prometheus:
 
 @contextmanager
 def prometheus(folder: Path, configuration: Mapping[str, Any], rules: Path) -> Iterator[Prometheus]:
-    """One that scrapes as this says, but is told of pods by `scrape`: Debian's has no discovery for Kubernetes."""
+    """Runs Prometheus with this configuration. `scrape` adds the pods, since Debian's build cannot discover them."""
     for job in configuration["scrape_configs"]:
         del job["kubernetes_sd_configs"]
         job["file_sd_configs"] = [{"files": [f"{folder}/{job['job_name']}*.json"]}]

@@ -14,7 +14,7 @@ SMALL: dict[str, Any] = {
     "stop": {"environmentSteps": 10**12},
     "checkpoint": {"everySeconds": 1},
 }
-"""Short steps, few of them a second, and without an end of its own."""
+"""Short updates, few per second, and a stop rule that is never met."""
 
 
 REPLAY: dict[str, Any] = {"capacity": 20_000, "minimum": 500, "samplesPerInsert": 2.0}
@@ -22,7 +22,7 @@ REPLAY: dict[str, Any] = {"capacity": 20_000, "minimum": 500, "samplesPerInsert"
 
 
 def replay_job(*, replay: dict[str, Any] | None = None, **spec: Any) -> RLTrainingJob:
-    """A small job of Ape-X DQN with two samplers; `replay` over REPLAY, where None takes a setting away."""
+    """A small job of Ape-X DQN with two samplers. `replay` overrides REPLAY, and None removes a setting."""
     settings = {
         "batchSize": 64,
         "learningRate": 1e-3,
@@ -50,13 +50,13 @@ def job_of(algorithm: str, **spec: Any) -> RLTrainingJob:
 
 
 def gradient_job(algorithm: str, *, aggregate: dict[str, Any] | None = None, **spec: Any) -> RLTrainingJob:
-    """A small job of such an algorithm with two samplers."""
+    """A small job of an algorithm of GRADIENTS with two samplers."""
     settings = GRADIENTS[algorithm] | ({} if aggregate is None else {"aggregate": aggregate})
     return small_job(**({"algorithm": {algorithm: settings}, "sampler": {"replicas": 2}} | spec))
 
 
 def small_job(**spec: Any) -> RLTrainingJob:
-    """A job named `demo`: SMALL, with these fields in the place of its own."""
+    """A job named `demo`: SMALL with these fields replaced."""
     header = {"apiVersion": "rltraining.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "demo"}}
     return parse_job(header | {"spec": SMALL | spec})
 

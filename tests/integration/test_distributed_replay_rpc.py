@@ -34,7 +34,7 @@ CAPACITY = 2000
 
 
 class Learner:
-    """This process as a learner, which hears the reports of shards."""
+    """This process as a learner that receives the reports of shards."""
 
     def __init__(self, port: int = 0, *, kept: ReplayShard | None = None, **settings: Any) -> None:
         self.settings = Replay(minimum=MINIMUM, capacity=100 * CAPACITY, **settings)
@@ -53,7 +53,7 @@ class Learner:
         return f"http://127.0.0.1:{self.http.port}"
 
     def learn(self, batches: int, work: float = 0.0) -> None:
-        """Draw so many batches and return their priorities."""
+        """Samples this number of batches and returns their priorities."""
         deadline = time.monotonic() + HANG_SECONDS
         while batches:
             assert time.monotonic() < deadline, f"no batch comes: {self.replay.stats()}"
@@ -67,7 +67,7 @@ class Learner:
                 time.sleep(work)  # what an update costs
 
     def await_shards(self, count: int) -> None:
-        """Until there are so many, and enough to learn from."""
+        """Waits for `count` shards with enough transitions to learn from."""
         deadline = time.monotonic() + HANG_SECONDS
         while self.replay.stats().shards != count or not self.replay.ready():
             assert time.monotonic() < deadline, f"there are {self.replay.stats()}"
@@ -80,7 +80,7 @@ class Learner:
             time.sleep(0.005)
 
     def settle(self) -> None:
-        """All that is under way comes home."""
+        """Waits until no sample is outstanding."""
         self.replay.set_share(10**6 - 1, 10**6)
         deadline = time.monotonic() + HANG_SECONDS
         while self.replay.stats().outstanding:
@@ -141,7 +141,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Learner]]:
 
 
 def inserted_at_the_end(members: list[Member]) -> int:
-    """They add nothing any more, and what they have added is announced."""
+    """Stops the members. Returns how many transitions they have inserted."""
     for member in members:
         member.kill(signal.SIGTERM)
     total = 0
@@ -155,9 +155,8 @@ def test_killed_shards_hold_nobody_up_and_all_is_accounted_for(
     start: Start, make: Callable[..., Learner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name in (requests, "CALL_SECONDS"), (distributed, "SILENT_SECONDS"):
-        monkeypatch.setattr(
-            module, name, 10 * HANG_SECONDS
-        )  # to wait for one that is dead would show as a hang
+        # Waiting for a dead shard would show as a hang.
+        monkeypatch.setattr(module, name, 10 * HANG_SECONDS)
     learner = make()
     keepers = [start("keeper", learner.url, f"shard-{index}", CAPACITY, 32, 0.002) for index in range(3)]
     learner.await_shards(3)

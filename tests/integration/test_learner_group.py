@@ -11,19 +11,19 @@ import pytest
 from transport_processes import GRACE_SECONDS, Member, Start
 
 LONG = 1200.0
-"""Seconds of a time-out that would show as a hang, were it waited for."""
+"""Seconds of a time-out that no test may reach: waiting for it would show as a hang."""
 NEVER = {"join": LONG, "collective": LONG}
 QUICK = {"join": LONG, "collective": 3.0}
-"""For tests in which somebody is frozen for as long. No learner that lives may be as slow as this."""
+"""Time-outs for tests that freeze a learner. A collective of live learners must never take 3 s."""
 
 
 class Line(NamedTuple):
-    """That a learner is in a generation, or has updated in it."""
+    """A learner's report that it has joined a generation, or updated in it."""
 
     generation: int
     updates: int
     digest: str
-    """Of parameters and optimizer."""
+    """Digest of parameters and optimizer."""
     rank: int = -1
     size: int = -1
     threads: int = -1
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 
 class ToyLearner:
-    """One process, and all that it has said so far."""
+    """One process, and all its reports so far."""
 
     def __init__(self, member: Member) -> None:
         self.member = member
@@ -56,7 +56,7 @@ class ToyLearner:
                 return self.lines[-1]
 
     def updated(self, beyond: int = 0) -> Line:
-        """The next report of an update in the generation it is in, `beyond` so many updates."""
+        """Returns the next report of an update whose count is more than `beyond`."""
         while True:
             self.hear("updated")
             if self.lines[-1].updates > beyond:
@@ -78,7 +78,7 @@ def _parse(text: str) -> Line:
 
 
 def assert_in_step(learners: list[ToyLearner]) -> None:
-    """Wherever two were in the same generation at the same update, they had the same state."""
+    """Asserts that learners at the same update of the same generation had the same state."""
     states: dict[tuple[int, int], str] = {}
     shared = 0
     for learner in learners:
@@ -147,7 +147,7 @@ def test_the_others_go_on_when_one_is_killed_and_take_it_back(learn: Learn) -> N
 
 
 def test_a_learner_that_is_killed_while_it_is_sent_something_is_noticed(start: Start) -> None:
-    """gloo forgets who sends to it: it would wait for the time-out."""
+    """gloo does not report the loss of a receiver to the sender, which would block until the time-out."""
     members = [start("broadcaster", 0, 3, "", NEVER)]
     url = members[0].hear()
     members += [start("broadcaster", index, 3, url, NEVER) for index in (1, 2)]
@@ -224,7 +224,7 @@ def test_a_learner_that_is_much_slower_is_waited_for_longer_and_longer(learn: Le
 
 
 def test_generations_leak_neither_threads_nor_descriptors(learn: Learn) -> None:
-    timeouts = NEVER | {"rejoin": LONG}  # whoever leaves comes back
+    timeouts = NEVER | {"rejoin": LONG}  # learners that leave rejoin
     first = learn(0, 3, timeouts=timeouts)
     second, third = learn(1, 3, first.url, generations=24), learn(2, 3, first.url)
 

@@ -118,7 +118,7 @@ def test_members_are_killed_told_to_end_and_become_more(train: Train) -> None:
         lines = len(run.points)
         await eventually(lambda: any(point["loss/answers"] == 2 for point in run.points[lines:]))
 
-        # Samplers become more.
+        # Scale up the samplers.
         await run.cluster.update_spec(run.key, {"sampler": {"replicas": 3}})
         await eventually(lambda: run.point["loss/answers"] == run.point["loss/members"] == 3)
         assert run.running(LEARNER) == learner
@@ -131,7 +131,7 @@ def test_members_are_killed_told_to_end_and_become_more(train: Train) -> None:
         assert fresh["environmentSteps"] >= checkpoint > 0
         assert all(steps == total for steps, total in totals(run)), "state and counts are of one moment"
 
-        # One that is told to end leaves a checkpoint.
+        # A learner that receives SIGTERM writes a checkpoint.
         await run.until_ready()
         await run.until_updates(50)
         steps = run.steps

@@ -1,4 +1,4 @@
-"""Two learners that hold a slice of the parameters each: one of them dies, or all samplers do, or all are told to end."""
+"""Two learners hold a slice of the parameters each. One of them or all samplers are killed, or both are stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TWO: dict[str, Any] = {"learner": {"replicas": 2}}
 def test_two_holders_go_back_to_the_same_checkpoint_when_one_of_them_is_killed(
     train: Train, algorithm: str
 ) -> None:
-    """While samplers are frozen nothing changes: what the two then have is that checkpoint, half of it each."""
+    """Frozen samplers send no gradients, so each learner then holds its half of the restored checkpoint."""
 
     async def scenario(run: Run) -> None:
         await run.until_learning()
@@ -61,7 +61,7 @@ def test_two_holders_go_back_to_the_same_checkpoint_when_one_of_them_is_killed(
 
 
 def test_two_holders_continue_when_all_samplers_die_in_the_middle_of_an_iteration(train: Train) -> None:
-    """They find out together that nobody is left who would bring it to its end; nothing is taken back."""
+    """The learners agree that no sampler is left to complete the iteration, and do not roll back."""
 
     async def scenario(run: Run) -> None:
         await run.until_learning()
@@ -104,7 +104,7 @@ def test_two_holders_that_are_told_to_end_leave_a_checkpoint_of_that_moment(trai
 def test_a_holder_that_has_ended_is_there_again_when_the_first_has_begun_anew(
     train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first dies as it takes its leave, and goes on where it is not over yet, before the other one has ended."""
+    """Learner 0 is killed after its last update, and resumes under a later stop rule before learner 1 exits."""
     monkeypatch.setattr("rltraining_operator.members._PAUSE", timedelta(seconds=0.1))
 
     async def scenario(run: Run) -> None:
@@ -130,7 +130,7 @@ def test_a_holder_that_has_ended_is_there_again_when_the_first_has_begun_anew(
 
 
 async def state(run: Run, learner: str) -> str:
-    """Which state it reports."""
+    """Returns the state that the learner reports."""
     answer = await run.get(STATUS_PATH, run.token, learner)
     return LearnerReport.model_validate_json(answer.body).state if answer is not None else ""
 
@@ -141,7 +141,7 @@ async def until_newer_checkpoint(run: Run) -> None:
 
 
 def held(run: Run) -> list[torch.Tensor]:
-    """What a sampler that comes now gets from each holder: the same place, and so all that it takes to begin."""
+    """Returns each learner's slice of the parameters, pulled as a new sampler would, at the same policy version."""
     endpoint = Endpoint("stranger", run.token)
     endpoint.start()
     deadline = time.monotonic() + SECONDS
@@ -164,7 +164,7 @@ def pull(run: Run, learner: str, endpoint: Endpoint) -> Any:
 
 
 def newest_checkpoint(run: Run) -> tuple[int, dict[str, Any]]:
-    """Its step and what it holds."""
+    """Returns the step and the state of the newest checkpoint."""
     loaded = CheckpointStore(str(run.cluster.workdir / "checkpoints"), keep=3).load_newest()
     assert loaded is not None
     return loaded.step, loaded.state

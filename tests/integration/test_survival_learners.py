@@ -1,4 +1,4 @@
-"""Learners of a running job are killed and told to end: another life continues from the newest state that is left."""
+"""Learners of a running job are killed or stopped, and restart from the newest available state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training import LEARNER, OTHER_LEARNER, SAMPLERS, Run, Train, eventually, s
 from transport_processes import GRACE_SECONDS
 
 IDLE_SECONDS = 0.6
-"""For which a learner waits for data: twice as long as it waits at once."""
+"""Time that a learner must have waited for data: more than two of its waits."""
 
 
 @pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "dqnApex"])
@@ -138,7 +138,7 @@ def test_two_learners_share_the_work_and_outlive_each_other(train: Train, algori
 
             await eventually(lambda: of_the_other() > 10 * 16 * 8)
 
-        # The other one dies: no update that was made is forgotten.
+        # Learner 1 dies, and no update is lost.
         pids = run.running(LEARNER, *SAMPLERS)
         run.kill(OTHER_LEARNER)
         await run.until_updates(20)
@@ -148,7 +148,7 @@ def test_two_learners_share_the_work_and_outlive_each_other(train: Train, algori
         run.check_never_falls("updates")
         assert run.running(LEARNER, *SAMPLERS) == pids
 
-        # The first one dies: its next life continues from the other learner, not from the older checkpoint.
+        # Learner 0 dies, and restarts from the state of learner 1, not from the older checkpoint.
         await run.until_checkpoint()
         pids, before = run.running(OTHER_LEARNER, *SAMPLERS), run.point
         run.kill(LEARNER)
@@ -163,5 +163,5 @@ def test_two_learners_share_the_work_and_outlive_each_other(train: Train, algori
 
 
 def check_one_gradient_an_update(run: Run) -> None:
-    """Of A3C, however often it went back: what is applied is what the parameters show."""
+    """Checks that A3C has applied one gradient per update, also after rollbacks."""
     assert all(point["gradients/applied"] == point["updates"] for point in run.points), run.points

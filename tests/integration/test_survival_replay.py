@@ -9,7 +9,7 @@ from small_jobs import REPLAY, replay_job
 from training import LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually
 
 BATCH, BLOCK = 64, 128
-"""Draws of an update, and transitions that a sampler inserts at once: of 16 steps in 8 environments."""
+"""Transitions that an update samples, and that a sampler inserts together (16 steps of 8 environments)."""
 
 
 @pytest.mark.parametrize(

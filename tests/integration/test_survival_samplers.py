@@ -1,4 +1,4 @@
-"""Samplers of a running job are killed, held up, frozen and told to end: training continues, and they come back."""
+"""Samplers of a running job are killed, blocked, frozen and stopped. Training continues, and they rejoin."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from training import LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually
 from transport_processes import GRACE_SECONDS
 
 KILLS = 4 * SOAK
-"""Times SOAK, which `make soak` sets."""
+"""Scaled by SOAK, which `make soak` sets."""
 STEADY_FILES = 8
 STEADY_BYTES = 30 << 20
-"""What the learner's memory may grow by from the first kill to the last."""
+"""Limit on the growth of the learner's memory from the first kill to the last."""
 AGGREGATE = {
     "Async": {"mode": "Async", "count": 1, "maxStaleness": 10},
     "Sync": {"mode": "Sync", "count": None, "deadlineSeconds": 0.1},
@@ -37,7 +37,7 @@ def test_killed_samplers_hold_nobody_up_and_come_back(train: Train, algorithm: s
             run.runtime.starts.clear()
             run.kill(victim)
             await eventually(lambda victim=victim: run.cluster.pid(victim) is None)
-            await run.until_updates(10)  # without the one that is down
+            await run.until_updates(10)  # while the victim is down
             run.runtime.starts.set()
             await run.until(lambda job, goal=number + 1: job.status.sampler.restarts == goal)
             await run.until(lambda job, victim=victim: run.pod(victim).ready)
@@ -61,7 +61,7 @@ def test_killed_samplers_hold_nobody_up_and_come_back(train: Train, algorithm: s
 
 @pytest.mark.parametrize("mode", AGGREGATE)
 def test_a_sampler_that_is_held_up_holds_nobody_up(train: Train, mode: str) -> None:
-    """Its gradient comes too late, and is counted."""
+    """The sampler's gradient arrives too late and is counted as stale."""
 
     async def scenario(run: Run) -> None:
         await run.until_learning()

@@ -14,7 +14,7 @@ from training import LEARNER, Run, Train, eventually, step_of
 
 
 def damage(path: Path) -> None:
-    """Flip bytes in the middle of a file, whose size stays."""
+    """Flips bytes in the middle of a file without changing its size."""
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
     for place in range(middle, middle + 16):
@@ -23,7 +23,7 @@ def damage(path: Path) -> None:
 
 
 def fill(folder: Path) -> Path:
-    """Take all room that is left there; returns the file that takes it."""
+    """Fills the disk of the folder. Returns the file that takes the space."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file, suppress(OSError):
         while True:
@@ -36,7 +36,7 @@ async def stop_now(run: Run) -> None:
 
 
 async def until_refused(run: Run) -> None:
-    """Training is over, and storage takes nothing."""
+    """Waits until training is over and the results could not be written."""
     await run.until(lambda job: any("ResultsNotWritten" in warning for warning in job.status.warnings))
 
 
@@ -103,7 +103,7 @@ def test_a_full_disk_is_reported_training_continues_and_it_recovers(
             assert (status.restarts, status.failures) == (0, 0)
             return
 
-        # It is full again when the run ends: a learner that waits for room ends when it is told to.
+        # The disk is full again when the run ends. A learner that waits for space exits on SIGTERM.
         filler = fill(small_disk)
         await stop_now(run)
         await until_refused(run)

@@ -1,4 +1,4 @@
-"""What strangers can do to a learner that trains: connect and leave, ask, send pickles, and send rubbish."""
+"""Strangers connect to a running learner, and leave or send requests, pickles and random bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from training import LEARNER, SECONDS, Run, Train
 
 
 async def connect(run: Run) -> tuple[str, asyncio.StreamReader, asyncio.StreamWriter]:
-    """To the learner's RPC port, wherever it is now; also its URL."""
+    """Connects to the learner's current RPC port. Returns its URL too."""
     document = await run.rendezvous()
     assert document is not None
     port = int(document["url"].rpartition(":")[2])
@@ -25,7 +25,7 @@ async def connect(run: Run) -> tuple[str, asyncio.StreamReader, asyncio.StreamWr
 
 
 async def recovered(run: Run, url: str) -> None:
-    """The learner can be reached elsewhere, and training continues."""
+    """Waits until the learner has another URL and training continues."""
     async with asyncio.timeout(SECONDS):
         while (document := await run.rendezvous()) is None or document["url"] in ("", url):
             await asyncio.sleep(0.02)
@@ -57,7 +57,7 @@ def test_strangers_are_refused_and_what_they_break_recovers(train: Train, tmp_pa
         assert not trace.exists()
         assert "wrong token" in run.log(LEARNER)
 
-        # A connection that is closed at once breaks the RPC, which opens another port.
+        # A connection that closes immediately breaks the RPC endpoint, which then opens another port.
         for _ in range(2):
             url, _, writer = await connect(run)
             writer.close()
@@ -65,12 +65,12 @@ def test_strangers_are_refused_and_what_they_break_recovers(train: Train, tmp_pa
         status = run.job.status
         assert (status.restarts, status.failures, status.disruptions) == (0, 0, 0)
 
-        # Rubbish may also end the learner, which then continues from its checkpoint.
+        # Random bytes may also crash the learner, which then restarts from its checkpoint.
         checkpoint = await run.until_checkpoint()
         url, reader, writer = await connect(run)
         writer.write(random.Random(3).randbytes(4096))
         with contextlib.suppress(OSError):
-            await reader.read(1)  # until it hangs up, dead or alive
+            await reader.read(1)  # until the learner closes the connection
         writer.close()
         await recovered(run, url)
         assert run.steps >= checkpoint
@@ -82,7 +82,7 @@ def test_strangers_are_refused_and_what_they_break_recovers(train: Train, tmp_pa
 
 
 async def act(run: Run, url: str, trace: Path) -> list[str]:
-    """A stranger, in a process of its own; what it says, line by line."""
+    """Runs a stranger in a separate process. Returns its output, line by line."""
     log = run.cluster.workdir / "logs" / "stranger.log"
     said = run.cluster.workdir / "said"
     argv = ["rltraining-trainer", "stranger", url, str(trace), str(said)]

@@ -275,7 +275,7 @@ class Learner:
         return {"url": url, "incarnation": self.endpoint.incarnation, "modelVersion": 1} if url else None
 
     def use(self, count: int, sampler: str = "") -> None:
-        """Take unrolls until so many have come of this sampler, or of any."""
+        """Takes unrolls until `count` are from this sampler, or from any if none is given."""
         while count > 0:
             trajectory = self.queue.get(HANG_SECONDS)
             assert trajectory is not None, "no unroll comes"
@@ -310,7 +310,7 @@ def test_killed_samplers_and_stray_connections_hold_nobody_up(start: Start, lear
             learner.use(5, name)
         victim = round_ % 2
         samplers[victim].kill()
-        learner.use(5, names[1 - victim])  # while nobody takes the place of the one that was killed
+        learner.use(5, names[1 - victim])  # while the killed sampler is down
         samplers[victim] = start("sampler", base_url, names[victim])
         if round_ % 3 == 2:
             socket.create_connection(address(learner.endpoint.url)).close()

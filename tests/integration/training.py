@@ -1,4 +1,4 @@
-"""What the tests of survival share: the real trainer in real processes, and what is told when one fails."""
+"""Helpers of the survival tests: the real trainer in real processes, and a report of the job when a test fails."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ACCOUNTS = {
         "replay/outstanding",
     ),
 }
-"""Sums that hold at all times."""
+"""Invariants: each counter equals the sum of its parts."""
 
 
 class KeptWarm(WarmRuntime):
@@ -74,7 +74,7 @@ class KeptWarm(WarmRuntime):
         return await super().start(command)
 
     async def close(self) -> None:
-        """The next job uses it too."""
+        """Keeps the runtime open for the next job."""
 
     async def end(self) -> None:
         await super().close()
@@ -99,14 +99,14 @@ class Run:
 
     @property
     def points(self) -> list[dict[str, Any]]:
-        """What progress.jsonl holds; the last line may be half written."""
+        """The points in progress.jsonl, without a last line that is only half written."""
         path = self.cluster.workdir / "progress.jsonl"
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         return [json.loads(line) for line in lines]
 
     @property
     def point(self) -> dict[str, Any]:
-        """The newest; empty while there is none, as after a learner has gone back to a checkpoint."""
+        """The newest point. Empty while there is none, as after a rollback to a checkpoint."""
         return next(reversed(self.points), {})
 
     def curve(self, name: str) -> list[Any]:
@@ -125,11 +125,11 @@ class Run:
         return path.read_text() if path.exists() else ""
 
     def running(self, *pods: str) -> list[int | None]:
-        """Their processes."""
+        """Returns the process ids of the pods."""
         return [self.cluster.pid(pod) for pod in pods]
 
     def checkpoints(self, storage: Path | None = None) -> list[Path]:
-        """The complete ones, oldest first."""
+        """Returns the complete checkpoints, oldest first."""
         found = (storage or self.cluster.workdir).glob("checkpoints/step-*/complete.json")
         return sorted((path.parent for path in found), key=step_of)
 
@@ -171,7 +171,7 @@ class Run:
         return next((found for found in self.job.status.conditions if found.type == kind), None)
 
     def reasons(self) -> list[str]:
-        """Of all events."""
+        """Returns the reasons of all events."""
         return [known.event.reason for known in self.cluster.events]
 
     def event(self, reason: str) -> str | None:
@@ -180,12 +180,12 @@ class Run:
         return next(messages, None)
 
     async def until(self, holds: Callable[[RLTrainingJob], Any], seconds: float = SECONDS) -> RLTrainingJob:
-        """Wait until something has held of the job."""
+        """Waits until a condition holds for the job."""
         async with asyncio.timeout(seconds):
             return await self.cluster.until(self.key, lambda job: bool(holds(job)))
 
     async def until_ready(self) -> None:
-        """All members do their work."""
+        """Waits until all members are ready and the job is Running."""
         await self.until(
             lambda job: (
                 (found := self.condition("Ready"))
@@ -195,7 +195,7 @@ class Run:
         )
 
     async def until_steps(self, more: int = 1) -> int:
-        """Training goes on: so many more steps than now. Returns how many they are then."""
+        """Waits for `more` further environment steps. Returns their total."""
         goal = self.steps + more
         return (
             await self.until(lambda job: job.status.progress.environment_steps >= goal)
@@ -205,7 +205,7 @@ class Run:
         return await self.until(lambda job: job.status.phase == phase)
 
     async def until_size(self, learners: int, samplers: int) -> None:
-        """So many are ready, and no others are wanted."""
+        """Waits until the job has these numbers of ready members, and wants no others."""
         wanted = f"{learners}/{learners}", f"{samplers}/{samplers}"
         await self.until(lambda job: (job.status.learner.summary, job.status.sampler.summary) == wanted)
 
@@ -214,17 +214,17 @@ class Run:
         await eventually(lambda: self.point.get("updates", 0) > 0)
 
     async def until_updates(self, more: int) -> None:
-        """At least so many more updates than the newest point of the curves has."""
+        """Waits for at least `more` updates after the newest point of the curves."""
         goal = self.point.get("updates", 0) + more
         await eventually(lambda: self.point.get("updates", 0) >= goal)
 
     async def until_checkpoint(self) -> int:
-        """One that is not of the beginning. Returns the step of the newest."""
+        """Waits for a checkpoint after step 0. Returns the step of the newest."""
         await self.until(lambda job: job.status.checkpoint is not None and job.status.checkpoint.step > 0)
         return step_of(self.checkpoints()[-1])
 
     async def until_another_life(self, life: str) -> dict[str, Any]:
-        """Another life of the learner than this has begun its curves. Returns its first point."""
+        """Waits until a restarted learner has begun its curves. Returns their first point."""
         await eventually(lambda: self.point.get("run", life) != life)
         return next(point for point in self.points if point["run"] != life)
 
@@ -232,25 +232,25 @@ class Run:
         return await self.until(lambda job: job.status.completion_time is not None)
 
     async def finish(self) -> RLTrainingJob:
-        """Let the stop rule be met: after all that happened, the job succeeds."""
+        """Makes the job meet its stop rule, and checks that the job succeeds."""
         await self.cluster.update_spec(self.key, {"stop": {"environmentSteps": max(1, self.steps)}})
         job = await self.until_ended()
         assert job.status.phase == "Succeeded", job.status.message
         return job
 
     async def rendezvous(self, token: str | None = None) -> dict[str, Any] | None:
-        """What the learner tells those who want to reach it; None while it tells nothing."""
+        """Returns the learner's rendezvous document, or None while there is none."""
         token = self.token if token is None else token
         answer = await self.get(RENDEZVOUS_PATH, token)
         return json.loads(answer.body) if answer is not None and answer.status == 200 else None
 
     async def get(self, path: str, token: str, pod: str = LEARNER) -> http.Response | None:
-        """Ask a member over HTTP."""
+        """Sends a GET request to a member."""
         headers = {"Authorization": f"Bearer {token}"}
         return await http.get("127.0.0.1", self.port(pod), path, headers=headers)
 
     def port(self, pod: str) -> int:
-        """Of its HTTP: every member is told it, nobody else."""
+        """Returns the pod's HTTP port, which only members of the job receive."""
         return self.cluster._ports.of(pod)
 
     @property
@@ -258,14 +258,14 @@ class Run:
         return (self.cluster.workdir / ".pods" / LEARNER / "token" / "token").read_text()
 
     def check_accounts(self) -> None:
-        """Nothing gets lost without being counted, at every point of the curves."""
+        """Checks the invariants of ACCOUNTS at every point of the curves."""
         for point in self.points:
             for total, parts in ACCOUNTS.items():
                 if total in point:
                     assert point[total] == sum(point[part] for part in parts), (total, point)
 
     def story(self) -> str:
-        """What has happened, for whoever must find out why."""
+        """Returns the job's status, events and logs, to explain a failure."""
         status = self.job.status.model_dump_json(
             by_alias=True, exclude_none=True, exclude={"conditions", "ledger"}
         )
@@ -291,7 +291,7 @@ def step_of(checkpoint: Path) -> int:
 
 
 async def eventually(holds: Callable[[], Any], seconds: float = SECONDS) -> None:
-    """Wait until something has held of which nobody tells."""
+    """Polls until a condition holds."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -302,7 +302,7 @@ async def eventually(holds: Callable[[], Any], seconds: float = SECONDS) -> None
 async def training(
     workdir: Path, runtime: WarmRuntime, job: RLTrainingJob, config_maps: tuple[Mapping[str, Any], ...] = ()
 ) -> AsyncIterator[Run]:
-    """The job, run by an engine; when the block is left nothing of it is alive, and its accounts are checked."""
+    """Runs the job with an engine. At the end of the block, checks the invariants and stops all processes."""
     async with LocalCluster(workdir, runtime) as cluster:
         for config_map in config_maps:
             cluster.put(dict(config_map))
@@ -322,7 +322,7 @@ async def training(
 
 
 class Train:
-    """`train(job, scenario)`: run a job and do to it what the scenario says, on one warm runtime in one event loop."""
+    """`train(job, scenario)` runs a job and a scenario that acts on it, on one warm runtime in one event loop."""
 
     def __init__(self, runner: asyncio.Runner, runtime: KeptWarm, workdir: Path) -> None:
         self.workdir = workdir

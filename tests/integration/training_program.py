@@ -1,4 +1,4 @@
-"""The trainer, and a stranger who would harm it: forks of one warm template, so that torch is imported once for both."""
+"""The trainer and a hostile stranger, as forks of one warm template, so that torch is imported once for both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOLD_SECONDS = 0.005
 
 
 class Paced(gym.Wrapper):
-    """CartPole that sleeps in each step, so that runs of several tests fit on two cores at once.
+    """CartPole that sleeps in each step, so that the runs of several tests fit on two cores.
 
     Steps of a sampler block while its file exists, which `Run.hold` makes.
     """
@@ -43,7 +43,7 @@ gym.register("PacedCartPole-v1", entry_point=Paced, max_episode_steps=500)
 
 
 def main(argv: list[str]) -> int:
-    """`learner`, `sampler`, or `stranger URL TRACE SAID`: what the stranger says goes to a file, as torch too logs."""
+    """Runs `learner`, `sampler`, or `stranger URL TRACE SAID`. The stranger writes to a file, since torch logs too."""
     if argv[0] != "stranger":
         record.LAST_WRITES_SECONDS = float(os.environ.get(LAST_WRITES, record.LAST_WRITES_SECONDS))
         learner.FAREWELL = float(os.environ.get(FAREWELL, learner.FAREWELL))

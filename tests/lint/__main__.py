@@ -1,4 +1,4 @@
-"""Prints every problem as `path:line: what is wrong and what to do`. Exits with 1 if there is one."""
+"""Prints every problem as `path:line: problem: remedy`. Exits with 1 if there is any."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.unit.charts.chart_files import CHART, Json, chart, schema, values
 FOLDER = str(CHART.relative_to(ROOT))
 INSTALL = "docs/install.md"
 EXPLAINED_ABOVE = ("resources.", "strategy.")
-"""Objects of Kubernetes whose one comment explains all their keys."""
+"""Kubernetes objects with a single comment for all their keys."""
 
 
 def schema_of(path: str) -> Json:

@@ -17,7 +17,7 @@ EXPORTED = MEMBERS | of_a_process() | of_the_operator()
 LABELS = {sample: one.labels | {"le"} for one in EXPORTED.values() for sample in one.samples} | {"up": set()}
 """Labels of each metric, by the name that queries use."""
 TARGET_LABELS = {"job", "namespace", "pod", "instance", "training_job"}
-"""Labels that Prometheus adds to each metric: `training_job` to those of members."""
+"""Labels that Prometheus adds to each metric. Only members' metrics get `training_job`."""
 OF_A_RUN = 'namespace=~"$namespace",training_job="$run"'
 SELECTOR = re.compile(r"\b((?:rltraining|process)_\w+|up\b)(?:\{([^}]*)\})?")
 

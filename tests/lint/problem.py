@@ -1,4 +1,4 @@
-"""What a check reports, and where."""
+"""A problem that a check reports, with path and line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong in one line."""
+    """A problem in one line of a file."""
 
     path: str
     """Relative to the repository's root."""
     line: int
     text: str
-    """What is wrong, and what to do about it."""
+    """The problem and the remedy."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.text}"

@@ -1,4 +1,4 @@
-"""Nodes that kwok simulates, for benchmarks with thousands of pods. A pod runs at once, until it is deleted."""
+"""Nodes that kwok simulates, for benchmarks with thousands of pods. Pods run immediately, until they are deleted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def part(places: Places) -> Part:
 
 
 def add_nodes(places: Places, count: int) -> None:
-    """Nodes fake-0 … fake-(count - 1); those that are there already stay as they are."""
+    """Adds nodes fake-0 … fake-(count - 1). Existing nodes are not changed."""
     kubectl = [str(programs.directory(places) / "kubectl"), "--kubeconfig", str(places.kubeconfig)]
     nodes = {"apiVersion": "v1", "kind": "List", "items": [_node(index) for index in range(count)]}
     with step(f"{count} fake nodes"):

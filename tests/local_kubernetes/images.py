@@ -20,9 +20,9 @@ from tests.local_kubernetes.progress import step
 
 DOCKERFILES = {"operator": "operator/Dockerfile", "trainer": "trainer_image/Dockerfile"}
 MANY = 200
-"""Images, most of them steps of a build; each further step looks through all."""
+"""Limit on images. Most are intermediate build steps, and each build step scans all."""
 KEPT = 8
-"""Images whose layers stay, so that going back to another branch is quick as well."""
+"""Recently used images that are kept, so that switching back to another branch is fast."""
 
 
 def build_images(places: Places | None = None) -> dict[str, str]:
@@ -68,7 +68,7 @@ def _build(buildah: Buildah, room: str) -> str:
 
 
 def _downloads() -> list[str]:
-    """What uv has downloaded for this machine's own virtual environment serves the builds as well."""
+    """Returns build options that share this machine's uv cache with the builds."""
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
     if uv is None:
         return []
@@ -77,7 +77,7 @@ def _downloads() -> list[str]:
 
 
 def _forget_old(buildah: Buildah, used: list[str]) -> None:
-    """Once there are many: what has not been used lately, and the steps on the way to it."""
+    """Removes images that were not used recently, with their intermediate steps, once there are more than MANY."""
     memory = buildah.home / "used"
     before = memory.read_text().split() if memory.exists() else []
     recent = [*(name for name in before if name not in used), *used][-KEPT:]

@@ -104,7 +104,7 @@ def _link(places: Places, layer: Path, snapshot: str, parent: str) -> None:
 
 
 def _import(places: Places, name: str, manifest: bytes, config: bytes, *layers: bytes) -> None:
-    """Imports an OCI archive. Layers whose snapshots exist need not be in the archive."""
+    """Imports an OCI archive. Layers that exist as snapshots need not be in the archive."""
     described = _descriptor(manifest, "manifest.v1+json") | {
         "annotations": {"io.containerd.image.name": name}
     }

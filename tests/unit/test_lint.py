@@ -1,4 +1,4 @@
-"""The checks of `make lint` report what is wrong and where."""
+"""The checks of `make lint` report problems with their lines."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SELECTOR = "app.kubernetes.io/name=rltraining-operator"
 
 
 class Releases:
-    """helm with the cluster; what it installed is gone at the end."""
+    """Runs helm on the cluster, and uninstalls all releases at the end."""
 
     def __init__(self, helm: Helm, kubectl: Kubectl) -> None:
         self._helm, self._kubectl = replace(helm, kubeconfig=kubectl.kubeconfig), kubectl
@@ -34,7 +34,7 @@ class Releases:
     def install(
         self, name: str, namespace: str, values: Values | None = None, *options: str, chart: Path = CHART
     ) -> str:
-        """Install or upgrade. What it says; raises `HelmError`."""
+        """Installs or upgrades a release. Returns helm's output. Raises `HelmError`."""
         self._installed.add((name, namespace))
         command = ["upgrade", "--install", name, str(chart), "--namespace", namespace, *options]
         return self._helm.run(*command, values=values or {})
@@ -72,7 +72,7 @@ def test_the_operators_pods_are_admitted_where_only_restricted_ones_are(
 
 
 def test_an_upgrade_brings_the_new_definition(releases: Releases, kubectl: Kubectl, tmp_path: Path) -> None:
-    """helm never upgrades what lies in a chart's crds/; this definition is a template."""
+    """helm never upgrades files in a chart's crds/, so this definition is a template."""
     old = tmp_path / "chart"
     shutil.copytree(CHART, old)
     definition = old / "files" / "crd.yaml"
@@ -128,7 +128,7 @@ def test_two_releases_keep_to_their_namespaces(releases: Releases, kubectl: Kube
 
 
 def test_the_api_server_takes_every_object(releases: Releases, helm: Helm, kubectl: Kubectl) -> None:
-    """Except those of prometheus-operator, whose kinds it does not know."""
+    """Leaves out the objects of prometheus-operator, since their kinds are not installed."""
     for name in (NAMESPACE, "team-a", "team-b"):
         releases.namespace(name)
     for values in ({}, {"watchNamespaces": [], "strategy": {"type": "Recreate"}}):
@@ -176,7 +176,7 @@ def test_people_get_jobs_with_the_clusters_own_roles(releases: Releases, kubectl
 
 
 def _may(kubectl: Kubectl, who: str, verb: str, resource: str, namespace: str) -> None:
-    """Waits for it: roles are aggregated, and the server learns of bindings, a moment later."""
+    """Waits until the API server has aggregated roles and applied bindings."""
     for _ in range(100):
         if kubectl.may(who, verb, resource, namespace):
             return

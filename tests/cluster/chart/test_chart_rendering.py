@@ -82,7 +82,7 @@ def test_the_definition_can_be_left_out_or_annotated(helm: Helm, everything: Ren
 
 
 def test_pods_cannot_write_to_their_image_and_have_resources(defaults: Rendered) -> None:
-    """Pod Security asks for neither. test_chart_release.py has pods admitted where it asks for what is `restricted`."""
+    """Pod Security requires neither. test_chart_release.py tests admission to a `restricted` namespace."""
     for pod in (defaults.pod, defaults.one("Pod")["spec"]):
         for container in pod["containers"]:
             assert container["securityContext"]["readOnlyRootFilesystem"] is True

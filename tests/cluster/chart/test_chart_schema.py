@@ -1,4 +1,4 @@
-"""What the chart accepts as values besides those of the other tests, and what it refuses, with which words."""
+"""Values that the chart accepts beyond the other tests' values, and values that it refuses, with the messages."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SHORTEST: Json = {
     "environment": {"id": "CartPole-v1"},
     "stop": {"environmentSteps": 1_000_000},
 }
-"""A spec with nothing in it that may be left out."""
+"""A spec with the required fields only."""
 
 TEXTS = (
     "", " ", "0", "a", "A", "_", "ä", "a b", "a\tb", "a\n", "\na", "a\x0bb", "a\u00a0b", "a\u3000b", "-a", "a-", "1-a",
@@ -34,17 +34,17 @@ TEXTS = (
     "ALE/Pong-v5", "CartPole-v1", "my_envs.grid:Grid-v0", "ä-v0", "m:ns/Grid.v0", "ghcr.io/o/i:1.0", "h:5000/i@sha256:0123",
     "rltraining.dev/operator",
 )  # fmt: skip
-"""Tried with each pattern: a server and the models may differ in what a letter, a space or the end of a text is."""
+"""Tried with each pattern, since API server and models may differ on letters, spaces or the end of a text."""
 
 NAMES = ("a", "a-1", "1-a", "-a", "a-", "A", "a.b", "ab1", "a" * 50, "a" * 51)
 VALUES = {"integer": 1, "number": 1.5, "string": "1", "boolean": True, "array": [], "object": {}}
-"""One of each type: where a field has another type, these are wrong, but for a whole number where any number may be."""
+"""A value of each type. Each is wrong for a field of another type, except an integer for a number."""
 NEVER_ACCEPTED = re.compile(r"spec\.algorithm\.ppo\.aggregate\.(mode|maxStaleness|queueCapacity)")
-"""Fields that are of use only in mode Async, which ppo refuses: all their values but the default are refused."""
+"""Fields that only mode Async uses. ppo refuses this mode, and any value of these fields but the default."""
 TRIES = 3000
-"""Random jobs in which to find one that the models judge as wanted."""
+"""Limit on the random jobs that are tried until the models give the wanted verdict."""
 SETS_FIELD, SETS_RELATED = 0.1, 0.7
-"""How often an optional field is set: any, and one that the job is about."""
+"""Probability of setting an optional field in general, and one related to the field under test."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class Rule:
     """A CEL rule."""
 
     path: Path
-    """Of the object that it judges."""
+    """Path of the object that the rule validates."""
     text: str
     message: str
 
     @property
     def fields(self) -> frozenset[Path]:
-        """The paths of the fields that it names."""
+        """The paths of the fields that the rule names."""
         named = re.findall(r"self\.([\w.]+?)(?:\.(?:size|matches)\(|(?=[^\w.])|$)", self.text)
         return frozenset((*self.path, *name.split(".")) for name in named)
 
@@ -82,7 +82,7 @@ def job(spec: Json, name: str = "a") -> Json:
 
 
 def nodes(schema: Json | None = None, path: Path = ("spec",)) -> Iterator[Node]:
-    """The spec and everything in it, from the top."""
+    """Yields the spec and all its fields, from the top."""
     schema = ROOT["properties"]["spec"] if schema is None else schema
     yield Node(path, schema)
     for key, child in schema.get("properties", {}).items():
@@ -93,7 +93,7 @@ def nodes(schema: Json | None = None, path: Path = ("spec",)) -> Iterator[Node]:
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """The rules that judge a job by itself, not a change."""
+    """Returns the rules that validate a job, without the rules that validate a change."""
     found = [Rule((), each["rule"], each["message"]) for each in ROOT["x-kubernetes-validations"]]
     for node in nodes():
         for each in node.schema.get("x-kubernetes-validations", ()):
@@ -103,9 +103,9 @@ def rules() -> tuple[Rule, ...]:
 
 @cache
 def related(path: Path) -> frozenset[Path]:
-    """The field, and all that rules compare with it, directly or by way of another field."""
+    """Returns the field and all fields that rules compare with it, directly or through another field."""
     above = {path[:length] for length in range(2, len(path) + 1)}
-    compared = [rule.fields for rule in rules() if "filter" not in rule.text]  # but for unions
+    compared = [rule.fields for rule in rules() if "filter" not in rule.text]  # without the rules of unions
     found = {path}.union(*(fields for fields in compared if fields & above))
     while more := set[Path]().union(*(fields for fields in compared if fields & found)) - found:
         found |= more
@@ -113,7 +113,7 @@ def related(path: Path) -> frozenset[Path]:
 
 
 def choices(schema: Json) -> tuple[str, ...]:
-    """The fields of which exactly one must be set; none in an object that is no union."""
+    """Returns the fields of a union, exactly one of which must be set. Empty for other objects."""
     for validation in schema.get("x-kubernetes-validations", ()):
         if validation["rule"].endswith(".filter(x, x).size() == 1"):
             return tuple(re.findall(r"has\(self\.(\w+)\)", validation["rule"]))
@@ -121,7 +121,7 @@ def choices(schema: Json) -> tuple[str, ...]:
 
 
 def bounds(schema: Json) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Of a number: the last value inside and the first outside, below and above."""
+    """Returns the last valid and the first invalid value of a number, for its minimum and its maximum."""
 
     def bound(word: str, excluded: str, out: float) -> tuple[Any, Any]:
         value = schema[word]
@@ -134,27 +134,27 @@ def bounds(schema: Json) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
 
 
 def admits(schema: Json, text: str) -> bool:
-    """Whether a text has the form and the length that the schema asks for."""
+    """Returns whether a text matches the pattern and the length of the schema."""
     form = re.fullmatch(schema.get("pattern", ".*").removeprefix("^").removesuffix("$"), text, re.DOTALL)
     return form is not None and schema.get("minLength", 0) <= len(text) <= schema["maxLength"]
 
 
 def text_of(schema: Json, length: int) -> str:
-    """An admitted text of this length, at least 3."""
+    """Returns a valid text of this length, which is at least 3."""
     long = (f"{start}{'a' * (length - len(start))}" for start in ("", "a:", "a/", "s3://", "a://"))
     return next(text for text in long if admits(schema | {"maxLength": length}, text))
 
 
 @cache
 def _texts(pattern: str | None, most: int) -> list[str]:
-    """The texts that a pattern admits."""
+    """Returns the texts that match a pattern."""
     schema = {"maxLength": most, "minLength": 1} | ({"pattern": pattern} if pattern else {})
     return [text for text in TEXTS if admits(schema, text)]
 
 
 class Draw:
-    """Draws jobs. `wanted` are the paths of fields to set more often than others, `always` is one to set in each job, and
-    `fixed` its value where that is not to be drawn too."""
+    """Draws random jobs. `wanted` are the paths of fields to set more often than others, `always` is a field to set in
+    each job, and `fixed` its value, which is drawn if absent."""
 
     def __init__(self, random: Random, wanted: Collection[Path], always: Path = (), *fixed: Any) -> None:
         self._random = random
@@ -201,7 +201,7 @@ class Draw:
         return keys + self._of_union(path, union)
 
     def _of_union(self, path: Path, union: tuple[str, ...]) -> list[str]:
-        """One of the fields, best one that the job is about; none or two at times where it is about a rule for them."""
+        """Chooses one field, preferably a wanted one. Sometimes chooses none or two, to break the union's rule."""
         if not union:
             return []
         chances = {key: self._chance((*path, key)) for key in union}
@@ -217,7 +217,7 @@ class Draw:
 
 
 def replaced(whole: Any, path: Path, value: Any) -> Any:
-    """A copy with another value at the path."""
+    """Returns a copy with another value at the path."""
     if not path:
         return value
     copy = list(whole) if isinstance(whole, list) else dict(whole)
@@ -232,7 +232,7 @@ def at(whole: Any, path: Path) -> Any:
 
 
 def accepted(random: Random, node: Node, *value: Any) -> Json:
-    """A random job with the field, which may be given its value, that the models accept."""
+    """Returns a random job that sets the field, to `value` if given, and that the models accept."""
     for _ in range(TRIES):
         manifest = Draw(random, related(node.path), node.path, *value).manifest()
         if NEVER_ACCEPTED.match(node.name) or not of_the_models(manifest):
@@ -241,7 +241,7 @@ def accepted(random: Random, node: Node, *value: Any) -> Json:
 
 
 def cases(random: Random) -> Iterator[tuple[str, Json]]:
-    """Jobs about each field, by the words of its schema, and jobs with one name each; beside each the name of the field."""
+    """Yields jobs for each field, derived from its schema, and for each name, with the name of the tested field."""
     tried: set[str] = set()
     for node in nodes():
         pattern = node.schema.get("pattern", "")
@@ -257,7 +257,7 @@ def cases(random: Random) -> Iterator[tuple[str, Json]]:
 
 
 def _values(random: Random, node: Node, texts: tuple[str, ...]) -> Iterator[tuple[Any, list[Any]]]:
-    """Values that obey the schema of the field, each with values that do not."""
+    """Yields valid values of the field, each with a list of invalid values."""
     schema = node.schema
     if "enum" in schema:
         yield from ((word, []) for word in schema["enum"][1:])
@@ -285,7 +285,7 @@ def _values(random: Random, node: Node, texts: tuple[str, ...]) -> Iterator[tupl
 
 
 def _of_types_and_keys(random: Random, node: Node) -> Iterator[Json]:
-    """A value of another type; null where it has a meaning; each required key left out; a key that is not known."""
+    """Yields jobs with a value of another type, an allowed null, a required key left out, or an unknown key."""
     manifest = accepted(random, node)
     value, schema = at(manifest, node.path), node.schema
     fits = {"number": ("integer", "number")}.get(schema["type"], (schema["type"],))
@@ -299,7 +299,7 @@ def _of_types_and_keys(random: Random, node: Node) -> Iterator[Json]:
 
 
 def breaches(random: Random, rule: Rule, count: int = 5) -> list[Json]:
-    """Random jobs that break this rule, and no other that the models speak of."""
+    """Returns random jobs that break this rule and no other rule of the models."""
     found: list[Json] = []
     for _ in range(TRIES):
         manifest = Draw(random, rule.fields).manifest()
@@ -313,7 +313,7 @@ def breaches(random: Random, rule: Rule, count: int = 5) -> list[Json]:
 
 
 def _is_of(rule: Rule, found: Complaints) -> bool:
-    """Whether the models complain of what the rule is about, and of nothing else: their messages begin as the rule's."""
+    """Returns whether the models report only a breach of this rule. Their messages begin like the rule's."""
     path = rule.path or ("metadata", "name")
     begins = rule.message.removeprefix("metadata.name ")[:16]
     return [(each.field, each.message[:16]) for each in found] == [(dotted(path), begins)]

@@ -1,5 +1,5 @@
 """The models and the API server give the same verdict on random jobs: at the bounds of each field, beyond them, and around
-each CEL rule. Fields and rules come from the schema, so a new one is tried without a new test."""
+each CEL rule. Fields and rules are read from the schema, so new ones need no new test."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_each_rule_refuses_jobs_that_break_it_with_its_sentence(server: Server) 
 
 
 def test_an_empty_field_gets_its_default_from_the_server_and_an_error_from_rltrain(server: Server) -> None:
-    """The one difference: an API server drops a null, but a user who wrote `sampler:` and nothing below it forgot
-    something."""
+    """The one difference: the API server drops a null. rltrain reports it, because a user who wrote `sampler:` with
+    nothing below it probably made a mistake."""
     fields = [("spec", "sampler"), ("spec", "seed"), ("spec", "algorithm", "impala", "discount")]
     manifests = [replaced(FILLED, path, None) for path in fields]
     for path, manifest, found in zip(fields, manifests, server.judge(manifests), strict=True):

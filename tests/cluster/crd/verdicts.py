@@ -1,4 +1,4 @@
-"""What the API server and the models say of a manifest, as comparable lists of complaints."""
+"""Verdicts of the API server and of the models on a manifest, as comparable lists of complaints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rltraining_api.names import API_VERSION, PLURAL
 Json = dict[str, Any]
 
 NOT_CHECKED = "some validation rules were not checked because the object was invalid"
-"""Beside other complaints the API server adds this one, which says nothing of the manifest."""
+"""The API server adds this message to other complaints. The message is not about the manifest."""
 AT_ONCE = 8
 CONTENT_TYPES = {"": "application/json", "merge": "application/merge-patch+json"}
 
@@ -33,7 +33,7 @@ class Complaint:
 
 
 Complaints = tuple[Complaint, ...]
-"""None: accepted."""
+"""Empty if the manifest is accepted."""
 
 
 class Server:
@@ -45,12 +45,12 @@ class Server:
         found.connection_pool_maxsize = AT_ONCE
         self._client = client.ApiClient(found)
         self.jobs = f"/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}"
-        """The path of the jobs of the tests' own namespace."""
+        """The path of the jobs in the tests' namespace."""
 
     def request(
         self, method: str, path: str, body: Json | None = None, *, patch: str = "", **query: str
     ) -> Json:
-        """The answer, whatever it is: an object, or a `Status` that says what is wrong. `patch` may be `merge`."""
+        """Returns the answer: an object, or a `Status` that describes the error. `patch` may be `merge`."""
         headers = {"Content-Type": CONTENT_TYPES[patch], "Accept": "application/json"}
         if token := self._client.configuration.get_api_key_with_prefix("authorization"):
             headers["Authorization"] = token
@@ -60,7 +60,7 @@ class Server:
         return answer
 
     def store(self, manifests: Iterable[Json]) -> list[Json]:
-        """The answer to the creation of each, as `kubectl create` asks for it; nothing is created."""
+        """Returns the answers to a dry run of `kubectl create` with each manifest."""
 
         def create(manifest: Json) -> Json:
             return self.request("POST", self.jobs, manifest, dryRun="All", fieldValidation="Strict")
@@ -69,12 +69,12 @@ class Server:
             return list(pool.map(create, manifests))
 
     def judge(self, manifests: Iterable[Json]) -> list[Complaints]:
-        """What it would say to the creation of each."""
+        """Returns the complaints about each manifest."""
         return [complaints(answer) for answer in self.store(manifests)]
 
 
 def complaints(answer: Json) -> Complaints:
-    """What an answer complains of."""
+    """Returns the complaints in an answer."""
     if answer["kind"] != "Status" or answer.get("status") == "Success":
         return ()
     causes = answer.get("details", {}).get("causes")
@@ -85,7 +85,7 @@ def complaints(answer: Json) -> Complaints:
 
 
 def of_the_models(manifest: Json) -> Complaints:
-    """What `rltrain validate` says."""
+    """Returns the complaints of `rltrain validate`."""
     try:
         parse_job(manifest, "a")
     except ManifestError as error:

@@ -22,7 +22,7 @@ RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 RESULTS = pytest.StashKey[dict[str, Future[None]]]()
 SECONDS = pytest.StashKey[float]()
 THREADS = 8
-"""More would start so many pods at once that two cores need a minute to import torch in all of them."""
+"""With more threads, two cores would need a minute to import torch in all pods that start together."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,8 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Restores the order of the files, also in a random run, with the tests that run at once before all others: what follows
-    stops the operator and the API server."""
+    """Restores the order of the files, also in a random run, with the `at_once` tests first, because later tests stop
+    the operator and the API server."""
 
     def position(item: pytest.Item) -> tuple[object, ...]:
         if item.path.parent != Path(__file__).parent:
@@ -79,8 +79,8 @@ def team(installed: Cluster) -> Team:
 
 @pytest.fixture(scope="session", autouse=True)
 def _at_once(request: pytest.FixtureRequest, team: Team) -> None:
-    """Starts the tests that run at once, because most of their time is waiting for pods. Groups with names take longest, and
-    start first."""
+    """Starts the `at_once` tests in threads, because they mostly wait for pods. Named groups take longest, and start
+    first."""
     groups: dict[str, list[pytest.Function]] = {}
     for item in request.session.items:
         if isinstance(item, pytest.Function) and (marker := item.get_closest_marker("at_once")):
@@ -115,7 +115,7 @@ def _run(ahead: deque[list[pytest.Function]], team: Team, results: dict[str, Fut
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Reports the result of a test that runs at once when its turn comes."""
+    """Reports the result of an `at_once` test in its turn."""
     result = pyfuncitem.session.stash.get(RESULTS, {}).get(pyfuncitem.nodeid)
     if result is None:
         return None
@@ -135,8 +135,8 @@ def pytest_runtest_makereport(
 
 
 def _images() -> list[str]:
-    """Values of the chart that select the images: those of this source tree, or on an existing cluster those that
-    CONTRIBUTING.md loads into it."""
+    """Returns the chart values that select the images: images of this source tree, or on an existing cluster the images
+    that CONTRIBUTING.md loads."""
     if existing():
         registry = os.environ.get("RLTRAINING_TEST_REGISTRY", "")
         return [f"--set-string={key}.registry={registry}" for key in ("image", "trainerImage")]

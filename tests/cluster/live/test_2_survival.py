@@ -230,7 +230,7 @@ def _is_restarted(pod: Json) -> bool:
 
 
 def _leads(url: str) -> bool:
-    """Whether an operator reports that it leads. One that restarts is not reached, and does not lead."""
+    """Returns whether an operator reports that it leads. An operator that restarts is unreachable and does not lead."""
     try:
         with urlopen(url, timeout=5) as answer:
             return summed(answer.read().decode())["rltraining_leader"] == 1
@@ -239,7 +239,7 @@ def _leads(url: str) -> bool:
 
 
 def _operator_process(team: Team, pod: str) -> psutil.Process:
-    """The program of an operator pod, as this machine sees it."""
+    """Returns the process of an operator pod on this machine."""
     (found,) = [each for each in team.operator_pods() if each["metadata"]["name"] == pod]
     container = found["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
     for process in psutil.process_iter():

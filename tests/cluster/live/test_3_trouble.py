@@ -1,4 +1,4 @@
-"""Jobs that cannot run, or end badly: each says why, in its status and as an Event."""
+"""Jobs that cannot run or that fail report the reason in their status and in an Event."""
 
 from __future__ import annotations
 

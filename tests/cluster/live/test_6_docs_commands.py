@@ -1,4 +1,4 @@
-"""Commands of the pages, as they stand there, in a cluster with the operator: from the first job to its end."""
+"""Commands of the pages, run as written in a cluster with the operator, from the first job to its end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RUN = (
     ("docs/quickstart.md", "kubectl describe rlj cartpole"),
     ("docs/clusters.md", "kubectl rltrain get"),
 )
-"""A job's life, up to its end. Pages and commands: a command that is no more in its page fails."""
+"""Pages and commands that follow a job to its end. A command that its page no longer has fails the test."""
 LONG = (
     (
         "docs/quickstart.md",
@@ -42,12 +42,12 @@ LONG = (
     ("docs/quickstart.md", "kubectl scale rlj/long --replicas 4"),
     ("docs/quickstart.md", "rltrain get"),
 )
-"""The same of a job that trains for minutes."""
+"""Pages and commands for a job that trains for minutes."""
 
 
 @contextmanager
 def shell(team: Team) -> Iterator[dict[str, str]]:
-    """The environment of a user whose kubeconfig selects the team's namespace."""
+    """Yields a user's environment with a kubeconfig that selects the team's namespace."""
     with TemporaryDirectory() as home:
         path = Path(home) / "config"
         path.write_text(team.cluster.kubeconfig.read_text())

@@ -82,7 +82,7 @@ def split(batch: Transitions, at: int) -> tuple[Transitions, Transitions]:
 def collector_and_learner(
     settings: DqnApex | DdpgApex, environments: VectorEnv, length: int
 ) -> tuple[TransitionCollector, DqnLearner | DdpgLearner]:
-    """Both of one network, whose target network is a copy."""
+    """Returns a collector and a learner of one network. The target network is a copy."""
     torch.manual_seed(3)
     spaces_of = environments.single_observation_space, environments.single_action_space
     actor: DqnActor | DdpgActor

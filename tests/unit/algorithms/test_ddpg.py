@@ -1,4 +1,4 @@
-"""Ape-X DPG: its gradients are those of the formulas, and its actor explores as configured."""
+"""Ape-X DPG: the gradients match the formulas, and the actor explores as configured."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def q(network: DeterministicActorCritic, observation: Tensor, action: Tensor) ->
 
 
 def naive_gradients(learner: DdpgLearner, batch: Transitions, clip: float | None) -> tuple[list[Tensor], ...]:
-    """(of the actor, of the critic), one transition after the other, means over the batch."""
+    """Returns the mean gradients of the actor and of the critic, computed one transition at a time."""
     network, target = learner.network, learner._target
     critic_loss, actor_loss = torch.zeros(()), torch.zeros(())
     for i in range(B):

@@ -175,7 +175,7 @@ def test_synchronous_gradients_are_clipped_here_asynchronous_ones_where_they_are
     ],
 )
 def test_the_learning_rates_schedule(schedule: Any, total: int | None, steps: int, expected: float) -> None:
-    """IMPALA's learner has a schedule of its own, which must be the same."""
+    """IMPALA's learner has a separate schedule, which must be equal."""
     settings = {"learning_rate": 0.002, "learning_rate_schedule": schedule}
     holder = ParameterHolder(make_network()[0], A3c(**settings), total)
     impala = ImpalaLearner(*make_network(), Impala(**settings), total)

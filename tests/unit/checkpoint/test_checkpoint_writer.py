@@ -1,4 +1,4 @@
-"""CheckpointWriter: training never waits, the newest snapshot wins, a failure is told and forgotten."""
+"""CheckpointWriter: training never blocks, the newest snapshot wins, and a success clears a reported failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rltraining_trainer.checkpoint import CheckpointStore, CheckpointWriter
 
 
 class SlowStore(CheckpointStore):
-    """A store whose writes wait until they are let through."""
+    """A store that blocks each write until the test releases it."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri, keep=10)

@@ -133,16 +133,16 @@ class FakeApi:
         self.put("rltrainingjobs", {**job, "status": {**(job.get("status") or {}), **status}})
 
     def finish(self, name: str = "cartpole", phase: str = "Succeeded", **status: Any) -> None:
-        """A job ends."""
+        """Ends a job."""
         self.status(name, **{"phase": phase, "completionTime": END, **status})
 
     def event(self, name: str, uid: str, **event: Any) -> None:
-        """Something happened to a job `cartpole` with this uid."""
+        """Adds an event of a job `cartpole` with this uid."""
         about = {"kind": "RLTrainingJob", "name": "cartpole", "uid": uid}
         self.put("events", {"metadata": {"name": name}, "involvedObject": about, **event})
 
     def pod(self, name: str, state: Json | None, last: str = "", phase: str = "Running") -> None:
-        """A pod whose container has this state, with the id of its previous container.
+        """Stores a pod with a container in this state. `last` is the id of the previous container.
 
         None: the kubelet has not reported a state yet.
         """
@@ -156,7 +156,7 @@ class FakeApi:
         self.put("pods", {"metadata": metadata, "spec": {"nodeName": "one"}, "status": status})
 
     def write(self, container: str, *lines: str) -> None:
-        """A container writes lines."""
+        """Appends lines to a container's log."""
         with self.changed:
             for line in lines:
                 count = sum(map(len, self.logs.values()))
@@ -164,7 +164,7 @@ class FakeApi:
             self.changed.notify_all()
 
     def end(self, container: str) -> None:
-        """A container's log is at its end."""
+        """Ends a container's log."""
         with self.changed:
             self.ended.add(container)
             self.changed.notify_all()

@@ -83,7 +83,7 @@ def test_what_cannot_be_done_is_refused(
 
 
 def copied(policy: Path, folder: Path, module: str) -> None:
-    """A policy whose environment is in a module of the user."""
+    """Copies a policy, and replaces its environment by one in a user module."""
     folder.mkdir(parents=True)
     for file in policy.iterdir():
         content = file.read_bytes().replace(b'"CartPole-v1"', f'"{module}:Arena-v0"'.encode())
@@ -93,7 +93,7 @@ def copied(policy: Path, folder: Path, module: str) -> None:
 def test_user_code_beside_the_runs_manifest_is_found(
     policy: Path, tmp_path: Path, manifest: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The policy remembers only the module's name; where it lay is in the run's job.yaml."""
+    """The policy stores only the module's name. The module is found beside the run's job.yaml."""
     monkeypatch.setattr("sys.path", list(sys.path))
     (tmp_path / "client_test_arena.py").write_text(
         "import gymnasium as gym\n"

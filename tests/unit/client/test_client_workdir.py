@@ -34,7 +34,7 @@ def test_a_folder_with_a_run_is_only_used_on_purpose(run: Path) -> None:
 def test_what_no_run_wrote_is_neither_a_run_nor_replaced(
     tmp_path: Path, manifest: str, mode: workdir.Mode
 ) -> None:
-    """A manifest of the user, and checkpoints whose manifest is gone."""
+    """A user's manifest, and checkpoints without a manifest."""
     (tmp_path / "job.yaml").write_text(manifest)
     assert not workdir.holds_run(tmp_path)
     with pytest.raises(UsageError, match=r"holds a job\.yaml of yours"):

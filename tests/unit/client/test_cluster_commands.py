@@ -209,7 +209,7 @@ NO_OPERATOR, SILENT = "no operator has done anything with this job yet", "or its
 def test_watch_reports_a_job_that_no_operator_updates(
     api: FakeApi, job: Any, monkeypatch: pytest.MonkeyPatch, status: Any, policy: Any, seconds: int, told: Any
 ) -> None:
-    """The job is old. One that another controller manages has no operator."""
+    """The job is old. A job that another controller manages has no operator."""
     monkeypatch.setattr(observer, "SILENT_SECONDS", seconds)
     job["spec"]["runPolicy"] = policy
     api.put("rltrainingjobs", {**job, "status": status})

@@ -157,7 +157,7 @@ def test_a_sweep_that_is_deleted_while_it_is_watched_is_told_as_such(file: Path,
 
 
 def test_a_sweep_is_deleted_and_nothing_else(file: Path, api: FakeApi) -> None:
-    """Also when somebody else deletes one of its jobs meanwhile."""
+    """Also when another client deletes one of the jobs meanwhile."""
     rltrain("submit", file, *SWEEP)
     rltrain("submit", file, "--name", "cartpole-7")
     gone = failure(404, "NotFound", "it is gone", name="cartpole-1", kind="rltrainingjobs")

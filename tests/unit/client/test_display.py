@@ -58,7 +58,7 @@ def test_an_event_is_told_once_and_again_when_it_comes_again() -> None:
 
 
 def test_equal_events_of_two_writers_are_told_once_each() -> None:
-    """An operator counts its own events; the one that took over begins to count anew."""
+    """Each operator counts its own events, so the count of a new leader starts at one."""
     before = EventRow(1, "Normal", "Running", "1/1", count=2)
     after = EventRow(5, "Normal", "Running", "1/1")
     lines = [line for line in shown(*[snapshot(events=(before, after))] * 3) if "1/1" in line]
@@ -90,7 +90,7 @@ class Broken(io.StringIO):
 def test_a_full_disk_below_the_lines_or_a_terminal_that_is_gone_stops_no_training(number: int) -> None:
     Plain(Broken(number)).show(snapshot())
     Lines(Broken(number)).show(Board("a sweep", (row_of("seed=0", snapshot()),), 0.0))
-    with pytest.raises(BrokenPipeError):  # nobody reads the lines any more
+    with pytest.raises(BrokenPipeError):  # the reader has closed the pipe
         Plain(Broken(errno.EPIPE)).show(snapshot())
 
 

@@ -17,13 +17,13 @@ Follow = Callable[..., Iterator[str]]
 
 @pytest.fixture
 def followed(client: RLTrainingClient, job: Any) -> Follow:
-    """``followed()``: the learner's lines, as they come."""
+    """``followed()`` yields the learner's lines as they are written."""
     return lambda **rest: client.logs("cartpole", follow=True, **rest)
 
 
 @pytest.fixture
 def lines(followed: Follow, api: FakeApi) -> Iterator[str]:
-    """The lines of a learner whose first one has been received."""
+    """The lines of a learner, after the first one was received."""
     api.pod(POD, running("a"))
     api.write("a", "first")
     lines = followed(tail=5)

@@ -76,7 +76,7 @@ def test_the_share_may_change_while_batches_are_under_way() -> None:
 def test_prefetched_batches_are_asked_for_while_one_is_used(
     prefetch: int, megabytes: int, ahead: int, messages: int
 ) -> None:
-    """Small ones together. A network that is slow, but brings each large one in time, need not bring several at once."""
+    """Small batches share a message. Large ones do not, so that a slow network delivers each message in time."""
     world = World(prefetch=prefetch)
     world.replay = world.learner(item_bytes=megabytes * 2**20 // 16)
     world.start("a", [1.0] * 40)

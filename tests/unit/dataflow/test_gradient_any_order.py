@@ -47,7 +47,7 @@ class Call:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """What holds for gradients of both kinds."""
+    """Invariants of both kinds of gradient sources."""
 
     gradients: GradientSource
     accepts_before_use = False
@@ -73,7 +73,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.go_on_with_an_epoch()
 
     def make(self, first_few: bool) -> GradientSource:
-        """Make the source; `first_few` changes for how many of the gradients it waits, or which it accepts at once."""
+        """Makes the source. `first_few`: a step needs only two gradients, or the queue accepts two before their use."""
         raise NotImplementedError
 
     def check_moment(self, call: Call) -> None:
@@ -83,7 +83,7 @@ class AnyOrder(RuleBasedStateMachine):
         raise NotImplementedError
 
     def lives_in(self, source: Source | None) -> bool:
-        """Whether somebody hears the answers to it."""
+        """Returns whether the sampler that sent it still receives the answer."""
         return source is not None and source.incarnation == str(self.lives[source.sender])
 
     def go_on_with_an_epoch(self) -> None:
@@ -97,8 +97,8 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(index=INDEX, behind=st.integers(0, 2), position=st.integers(0, 2), lost=st.booleans())
     def push(self, index: int, behind: int, position: int, lost: bool) -> None:
-        """Of this place mostly, or of another one; perhaps its answer gets lost, and it comes again. Samplers wait for the
-        answer to one before they send the next."""
+        """Pushes a gradient of the current or an older policy version, twice if its answer is `lost`. Samplers wait for
+        the answer before they send the next gradient."""
         name, place = SAMPLERS[index], self.gradients.place
         if self.pushes[name] and self.pushes[name][-1].source not in self.answered:
             return

@@ -56,12 +56,12 @@ def distinct_frames(naive: NaiveReplay) -> int:
 
 
 def add_all(buffer: ReplayBuffer, naive: NaiveReplay, items: list, sizes: list[int]) -> None:
-    """In calls of these sizes, again and again; both are compared after each."""
+    """Adds the items in calls of these sizes, and compares buffer and twin after each call."""
     start = call = 0
     while start < len(items):
         part = items[start : start + max(1, sizes[call % len(sizes)])]
         batch = {
-            # Not contiguous in memory, as those of a vector of environments.
+            # Not contiguous in memory, like the observations of a vector environment.
             "observation": torch.from_numpy(np.stack([item[0] for item in part], -1)).movedim(-1, 0),
             "next_observation": torch.from_numpy(np.stack([item[1] for item in part], -1)).movedim(-1, 0),
             "action": torch.arange(start, start + len(part)),

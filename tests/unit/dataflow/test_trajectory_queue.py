@@ -1,4 +1,4 @@
-"""Every unroll is counted once and every producer goes on, whatever the order in which things happen."""
+"""Every unroll is counted once and every producer continues, whatever the order of events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from soak import SOAK
 
 
 class Producer:
-    """Pushes numbered items of one incarnation, and counts how often it may go on."""
+    """Pushes numbered items of one incarnation, and counts the answers that let it continue."""
 
     def __init__(self, name: str = "sampler-0", incarnation: int = 0) -> None:
         self.source = Source(name, str(incarnation), 0)
@@ -70,7 +70,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.lives = list(self.producers)
         self.twin: list[Source] = []
         self.in_use: list[Source] = []
-        """With a capacity of 0: its producer waits until it has been used."""
+        """With a capacity of 0, the producer of this item blocks until the item has been used."""
         self.owed: Counter[Source] = Counter()
         self.accepted: Counter[tuple[str, str]] = Counter()
         self.pushed = self.used = self.dropped = 0

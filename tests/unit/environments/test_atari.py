@@ -44,12 +44,12 @@ def random_actions(steps: int, count: int = B, seed: int = 0) -> np.ndarray:
 
 
 def fire(steps: int) -> np.ndarray:
-    """Breakout by somebody who does not move: a life is lost every 25 steps or so."""
+    """Plays Breakout without moving, which loses a life about every 25 steps."""
     return np.full((steps, B), FIRE)
 
 
 class Naive:
-    """One game in grey, preprocessed as the papers say, a frame after the other."""
+    """One game in grey, preprocessed as in the papers, one frame at a time."""
 
     def __init__(self, game: str) -> None:
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -93,7 +93,7 @@ def _areas(length: int, size: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("game", "scores"), [("Breakout", False), ("Assault", True)])
 def test_a_game_is_seen_as_published(game: str, scores: bool) -> None:
-    """In Breakout FIRE brings the ball, and without it there is none; in Assault rewards come early."""
+    """Breakout has no ball before FIRE, and Assault has early rewards."""
     stepper, naive = games(game, 1, noopMax=0), Naive(game.lower())
     naive.reset()
     observation = stepper.reset(0)

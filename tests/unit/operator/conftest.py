@@ -11,7 +11,7 @@ import pytest
 
 
 class ImpatientSelector(selectors.DefaultSelector):
-    """Sockets are served as ever; where nothing happens on any until the next timer is due, the clock jumps there."""
+    """Serves sockets as usual. If none is ready, the clock jumps to the next timer."""
 
     now = 1000.0
 
@@ -25,7 +25,7 @@ class ImpatientSelector(selectors.DefaultSelector):
 
 
 class ImpatientLoop(asyncio.SelectorEventLoop):
-    """Sleeps and timeouts take no real time, and are as long as they say to whoever reads the clock."""
+    """Sleeps and timeouts take no real time, but advance the loop's clock by their length."""
 
     def __init__(self) -> None:
         self._clock = ImpatientSelector()
@@ -42,7 +42,7 @@ def real_time() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Runs a test that is a coroutine in an event loop of its own."""
+    """Runs a test that is a coroutine in a new event loop."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters

@@ -138,7 +138,7 @@ def test_discover_at_a_silent_server_ends_in_time_or_when_asked_to_stop() -> Non
 
 
 def test_silent_clients_do_not_keep_others_out(server: MemberServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would be cut off after their time, which is longer than the others have."""
+    """The time limit, ten minutes, is too long to free connections for other clients."""
     monkeypatch.setattr(rendezvous, "_CONNECTION_SECONDS", 600.0)
     monkeypatch.setattr(rendezvous._RequestHandler, "timeout", 600.0)
     with ExitStack() as silent:
@@ -146,7 +146,7 @@ def test_silent_clients_do_not_keep_others_out(server: MemberServer, monkeypatch
             silent.enter_context(socket.create_connection(("127.0.0.1", server.port)))
 
         assert get(server.port, HEALTH_PATH) == 200
-        # The threads of those that are cut off close them in their own time.
+        # The server's threads close rejected connections after a delay.
         while len(server._server._open) > rendezvous._MOST_CONNECTIONS:
             time.sleep(0.001)
 

@@ -136,7 +136,7 @@ async def test_a_token_that_was_renewed_is_read_and_kopf_goes_on(kubeconfig: Pat
 async def test_when_kopf_was_away_a_resync_is_asked_for(kubeconfig: Path) -> None:
     async with watching(kubeconfig) as scene:
         await until(lambda: scene.names() == {"first"})
-        await until(lambda: scene.server.asked("WATCH", PLURAL) == 1)  # the list came before it
+        await until(lambda: scene.server.asked("WATCH", PLURAL) == 1)  # after the list
         scene.server.faults.append(Fault("WATCH", PLURAL, error=500))
         scene.server.hang_up(PLURAL)
         await until(lambda: scene.missed == 1)

@@ -172,7 +172,7 @@ async def test_what_belongs_to_someone_else_is_left_alone_and_named() -> None:
 
 
 async def test_a_pod_that_has_lost_its_labels_is_replaced() -> None:
-    """No watch tells of it any more: it would be taken for running for ever."""
+    """No watch reports the pod any more, so the operator would consider it running forever."""
     async with scene() as here, here.working():
         await until(here.told)
         bare = here.server.objects[PODS[1]]

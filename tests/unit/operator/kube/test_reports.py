@@ -1,4 +1,4 @@
-"""When learners are asked, and that what they answer is used while it is new."""
+"""When learners are asked for reports, and how long their answers are used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POD = Pod(
 
 
 class Learner:
-    """Answers the operator with its steps, None: not at all; and whom the operator marks for it."""
+    """Answers the operator with `steps`, or not at all if None. Records the jobs that are marked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: int | None = 0
@@ -53,7 +53,7 @@ def learner(monkeypatch: pytest.MonkeyPatch) -> Learner:
 
 
 async def test_the_pass_that_an_answer_brings_about_uses_it_however_late_it_comes(learner: Learner) -> None:
-    """Were the learner asked again then, that answer would wait for the next time, and be old: each time anew."""
+    """If that pass asked the learner again instead, each answer would be too old by the next pass."""
     for due in range(1, 4):
         learner.steps = due
         assert learner.newest == (due - 1 or "awaited"), "an answer that no pass has seen has grown old"
@@ -64,10 +64,8 @@ async def test_the_pass_that_an_answer_brings_about_uses_it_however_late_it_come
 
 
 async def test_what_a_learner_said_long_ago_is_not_used(learner: Learner) -> None:
-    """An operator that leads again, or that stood still, would write it over what another has written since."""
-    for turn, steps in enumerate(
-        (1000, 1000, 1500), 1
-    ):  # the second time it says the same: that is news, too
+    """An operator that leads again, or was paused, would overwrite newer values from another operator."""
+    for turn, steps in enumerate((1000, 1000, 1500), 1):  # an equal second answer is also new
         learner.steps = steps
         assert learner.newest == "awaited"
         await asyncio.sleep(0.2)
