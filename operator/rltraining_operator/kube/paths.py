@@ -24,6 +24,11 @@ UNLISTED = ("Secret", "PodGroup")
 """And those that are not: the operator may read Secrets whose names it knows, and list none; few clusters have PodGroups."""
 
 
+def api_version(kind: str) -> str:
+    """The apiVersion of a kind's objects. Empty for PodGroup, of which there are two."""
+    return _PLACES[kind][0]
+
+
 def collection(kind: str, namespace: str = "", api_version: str = "") -> str:
     """The path of all objects of a kind, in a namespace or everywhere."""
     known, plural = _PLACES[kind]

@@ -14,7 +14,7 @@ from typing import Any
 from rltraining_api.names import KIND, LABEL_JOB_NAME
 
 from rltraining_operator.cluster import Key, Manifest
-from rltraining_operator.kube.paths import UNLISTED
+from rltraining_operator.kube.paths import UNLISTED, api_version
 
 Json = dict[str, Any]
 
@@ -169,5 +169,5 @@ def _slim(kind: str, found: Json) -> Json:
             "status": {name: status[name] for name in _POD_STATUS if name in status},
         }
     found["metadata"].pop("managedFields", None)
-    found["kind"] = kind  # items of a list come without
-    return found
+    # Items of a list have neither. Without them no child would equal what is wanted, and each pass would patch all.
+    return {"apiVersion": api_version(kind), "kind": kind} | found

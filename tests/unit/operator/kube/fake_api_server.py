@@ -222,7 +222,12 @@ class FakeApiServer:
         rest = str(begin + limit) if begin + limit < len(found) else ""
         items = found[begin : begin + limit]
         return web.json_response(
-            {"metadata": {"resourceVersion": str(self._version), "continue": rest}, "items": items}
+            {
+                "apiVersion": items[0].get("apiVersion", "v1") if items else "v1",
+                "kind": f"{items[0].get('kind', '')}List" if items else "List",
+                "metadata": {"resourceVersion": str(self._version), "continue": rest},
+                "items": [_without_type(its) for its in items],
+            }
         )
 
     async def _post(self, path: str, query: Any, body: Json) -> web.Response:
@@ -247,7 +252,9 @@ class FakeApiServer:
         for name in ("uid", "resourceVersion"):
             if (wanted := body.get("metadata", {}).pop(name, None)) and wanted != known["metadata"][name]:
                 return _status(409, f"the {name} is another")
-        return web.json_response(await self.put(at, _merged(known, body)))
+        if (merged := _merged(known, body)) == known:  # stored as it was: no new version, and no event
+            return web.json_response(known)
+        return web.json_response(await self.put(at, merged))
 
     async def _delete(self, path: str, query: Any, body: Json) -> web.Response:
         known = self.objects.get(path)
@@ -311,6 +318,11 @@ def _within(path: str, collection: str) -> bool:
     root, _, plural = collection.rpartition("/")
     parts = path.removeprefix(f"{root}/").split("/")
     return path.startswith(root) and len(parts) == 4 and parts[0] == "namespaces" and parts[2] == plural
+
+
+def _without_type(found: Json) -> Json:
+    """An item of a list: apiVersion and kind are those of the list."""
+    return {name: value for name, value in found.items() if name not in ("apiVersion", "kind")}
 
 
 def _selected(found: Json, query: Any) -> bool:
