@@ -68,6 +68,12 @@ class Death:
     def of_pod(cls, pod: Pod) -> Death:
         return cls(pod.name, "", None, pod.reason, pod.message, True, _conditions(pod))
 
+    @classmethod
+    def of_restart(cls, pod: Pod, container: str) -> Death:
+        """An end that only the number of restarts tells of."""
+        note = "it was restarted, and how it had ended is not recorded"
+        return cls(pod.name, container, None, "", "", pod.disrupted, _conditions(pod), note)
+
     @property
     def words(self) -> TerminationMessage | None:
         """What the trainer itself wrote."""

@@ -61,8 +61,8 @@ def tally(observed: Observed, policy: PodFailurePolicy | None, now: datetime) ->
         if entry is None or entry.uid != pod.uid:
             entry = LedgerEntry(pod=pod.name, uid=pod.uid)
         silent = silent_end(pod, observed, now)
-        if (end := _newest_end(pod, entry, silent)) is not None:
-            counts.append(_count(pod.role, *end, rows, policy))
+        for death, times in _new_ends(pod, entry, silent):
+            counts.append(_count(pod.role, death, times, rows, policy))
         restarts = max(entry.restarts, pod.deaths)
         ended = entry.ended or pod.failed or silent is not None
         if restarts or ended:
@@ -79,15 +79,29 @@ def _count(role: Role, death: Death, times: int, rows: Rows, policy: PodFailureP
     return Count(role, death, times, verdict)
 
 
-def _newest_end(pod: Pod, entry: LedgerEntry, silent: Death | None) -> tuple[Death, int] | None:
-    """The last of the ends, and how many, that are not counted yet of a pod that is there. A pod that failed because
-    its containers did has ended once, not twice."""
+def _new_ends(pod: Pod, entry: LedgerEntry, silent: Death | None) -> Iterable[tuple[Death, int]]:
+    """The ends, and how many, that are not counted yet of a pod that is there. A pod that failed because its containers
+    did has ended once, not twice."""
     times = pod.deaths - entry.restarts
-    if times > 0 and (end := pod.newest_death) is not None:
-        return Death.of_container(pod, end), times
-    if pod.failed and not entry.ended and not pod.deleting:
-        return Death.of_pod(pod), 1
-    return (silent, 1) if silent is not None and not entry.ended else None
+    death = _death_of_containers(pod) if times > 0 else None
+    if death is not None:
+        yield death, times
+    if entry.ended:
+        return
+    if pod.failed:
+        if death is None and not pod.deleting:
+            yield Death.of_pod(pod), 1
+    elif silent is not None:
+        yield silent, 1
+
+
+def _death_of_containers(pod: Pod) -> Death | None:
+    """The latest bad end of a container that is known, else one that is known by a restart alone, as after a while without
+    an operator. None when all that ended have ended well, as sidecars do."""
+    if (end := pod.newest_death) is not None:
+        return Death.of_container(pod, end)
+    container = pod.unexplained_restart
+    return Death.of_restart(pod, container.name) if container is not None else None
 
 
 def _vanished(observed: Observed, ended: set[str]) -> Iterable[tuple[Role, Death]]:

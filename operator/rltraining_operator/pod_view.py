@@ -87,6 +87,14 @@ class Container:
         return self.last_terminated
 
     @property
+    def unexplained_restart(self) -> bool:
+        """Whether it was restarted and nothing tells why. A kubelet keeps one ended container: the good end of the next
+        one removes the bad end before it. And where restarts are for failures only, as here, one after exit code 0
+        means that the kubelet itself ended the container, as after a failed liveness probe."""
+        last = self.last_terminated
+        return self.restarts > 0 and (last is None or last.exit_code == 0)
+
+    @property
     def _state(self) -> Json:
         return cast(Json, self.raw.get("state") or {})
 
@@ -241,6 +249,13 @@ class Pod:
             key=lambda death: death.finished_at.timestamp() if death.finished_at else 0.0,
             default=None,
         )
+
+    @property
+    def unexplained_restart(self) -> Container | None:
+        """A container that was restarted for a reason that is not known. Not an init container: it may run again
+        after a good end, and a sidecar among them always does."""
+        own = map(Container, self._status.get("containerStatuses") or ())
+        return next((container for container in own if container.unexplained_restart), None)
 
     @property
     def ended_at(self) -> datetime | None:

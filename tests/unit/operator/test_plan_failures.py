@@ -85,6 +85,12 @@ def replaced(world: World) -> World:
     return world
 
 
+def forget_the_end_before(world: World, name: str) -> World:
+    """As a kubelet, which keeps one ended container of each kind."""
+    world.container(name)["lastState"] = {}
+    return world
+
+
 ENDS: dict[str, tuple[list[Callable[[World], World]], tuple[int, int]]] = {
     "restarts in place": ([lambda w: w.crash(SAMPLER_0, 1), lambda w: w.crash(SAMPLER_0, 137)], (1, 1)),
     "an end is seen before its restart": (
@@ -108,6 +114,18 @@ ENDS: dict[str, tuple[list[Callable[[World], World]], tuple[int, int]]] = {
         [lambda w: w.crash(SAMPLER_0, 1), lambda w: replaced(w).crash(SAMPLER_0, 1)],
         (2, 0),
     ),
+    "the kubelet has removed what ended first": (
+        [lambda w: forget_the_end_before(w.crash(SAMPLER_0, 1), SAMPLER_0)],
+        (0, 1),
+    ),
+    "a failed liveness probe ends a trainer that then exits with 0": (
+        [lambda w: w.die(SAMPLER_0, 0).run(SAMPLER_0)],
+        (0, 1),
+    ),
+    "a member is restarted, and then ends without a word": (
+        [lambda w: w.crash(SAMPLER_0, 1).die(SAMPLER_0, 0).after(60)],
+        (2, 0),
+    ),
     "the user wanted fewer": (
         [
             lambda w: w.spec(sampler={"replicas": 1}),
@@ -128,6 +146,25 @@ def test_each_end_is_counted_once(
         step(world).settle()
     assert world.counts == counts
     assert (world.status.sampler.restarts, world.status.restarts) == (sum(counts), sum(counts))
+
+
+def test_restarts_are_counted_of_members_that_are_done_before_an_operator_looks(world: World) -> None:
+    """The good end of a container is then all that a kubelet still knows."""
+    world.up()
+    for name in (LEARNER, SAMPLER_0, SAMPLER_1):
+        done = words("Completed", "done", report(99, "Finished") if name == LEARNER else None)
+        forget_the_end_before(world.crash(name, 137).die(name, 0, "Completed", done), name)
+    world.settle()
+    assert (world.status.phase, world.status.restarts, world.counts) == ("Succeeded", 3, (0, 3))
+    assert (world.status.learner.restarts, world.status.sampler.restarts) == (1, 2)
+
+
+def test_a_sidecar_that_ends_well_and_is_started_again_is_no_restart(world: World) -> None:
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    sidecar = {"name": "proxy", "state": {"running": {}}, "lastState": ended, "restartCount": 7}
+    world.up().pods[SAMPLER_0]["status"]["initContainerStatuses"] = [sidecar]
+    world.settle()
+    assert (world.status.restarts, world.counts) == (0, (0, 0))
 
 
 def test_an_end_counts_before_its_restart_and_is_the_message_until_then(world: World) -> None:

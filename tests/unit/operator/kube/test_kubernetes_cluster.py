@@ -95,7 +95,9 @@ async def test_a_job_gets_its_children_each_made_once_and_a_restarted_operator_m
         async with after.working():
             await until(lambda: after.store.child(KEY, "Secret", "demo-token"))
             await asyncio.sleep(0.3)
-        assert [verb for verb, _ in server.requests if verb not in ("GET", "WATCH")] == [], "nothing is written"
+        assert [verb for verb, _ in server.requests if verb not in ("GET", "WATCH")] == [], (
+            "nothing is written"
+        )
         assert server.asked("GET", "/secrets") == 1, "read by its name, once"
 
 
