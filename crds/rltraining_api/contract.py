@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import IntEnum
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from rltraining_api.base import ApiModel
-from rltraining_api.curve import Curve
+from rltraining_api.base import ApiModel, refusal
+from rltraining_api.curve import CURVE_POINTS_MAX, Curve
 from rltraining_api.status import CheckpointStatus, Progress, ReplayStatus, StoredUri
 
 TRAINER_CONTAINER = "trainer"
@@ -76,47 +76,87 @@ class ExitCode(IntEnum):
 PERMANENT_EXIT_CODES = range(64, 79)
 
 
+REPORT_BYTES_MAX = 64 << 10
+"""Bytes of a LearnerReport as JSON; the operator reads no more of an answer and refuses a longer one."""
+REPORTED_TEXT_MAX = 512
+"""Characters of each text of a LearnerReport."""
+REPORTED_CONDITIONS_MAX, REPORTED_WARNINGS_MAX = 4, 8
+"""Items of a LearnerReport."""
+TERMINATION_MESSAGE_BYTES_MAX = 4096
+"""Bytes of a termination message that Kubernetes keeps."""
+_HEAD = 200
+_GAP = " ... "
+
+
+def shortened(text: str) -> str:
+    """Returns `text`, or its beginning and its end if it is longer than REPORTED_TEXT_MAX: an error's first words say what
+    failed, and the end of a traceback says why."""
+    if len(text) <= REPORTED_TEXT_MAX:
+        return text
+    return text[:_HEAD] + _GAP + text[-(REPORTED_TEXT_MAX - _HEAD - len(_GAP)) :]
+
+
+def _first(most: int) -> BeforeValidator:
+    """Leaves out the items after the first `most`, unread: each could be an error to describe."""
+    return BeforeValidator(lambda value: value[:most] if isinstance(value, list | tuple) else value)
+
+
+def _not_too_many_points(value: Any) -> Any:
+    """Refuses a long list as a whole, before each of its items is an error."""
+    if isinstance(value, list | tuple) and len(value) > CURVE_POINTS_MAX:
+        raise refusal(f"at most {CURVE_POINTS_MAX} points are allowed, found {len(value)}")
+    return value
+
+
+ReportedText = Annotated[str, AfterValidator(shortened)]
+"""Cut by whoever makes the report and again by whoever reads it: a long text costs its middle, not the whole report."""
+
+
 class Warning(ApiModel):
     """Something a user should know that does not stop the run. Becomes an Event, once."""
 
-    reason: str
+    reason: ReportedText
     """CamelCase, for machines: `CheckpointSkipped`."""
-    message: str
+    message: ReportedText
     """One sentence, for people."""
 
 
 class ReportedCondition(ApiModel):
     """A condition only the trainer can know; the operator lifts it into the job's status."""
 
-    type: str
+    type: ReportedText
     status: Literal["True", "False", "Unknown"]
-    reason: str
-    message: str
+    reason: ReportedText
+    message: ReportedText
 
 
 class LearnerReport(ApiModel):
-    """What a learner says of itself: at `GET /v1/status` and, at last, in its termination message."""
+    """What a learner says of itself: at `GET /v1/status` and, at last, in its termination message.
+
+    Everything in it has bounds, since user code runs in the learner: texts are cut, and conditions and warnings
+    beyond their number are left out. With all that is allowed it is shorter than REPORT_BYTES_MAX.
+    """
 
     state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
     """Waiting: ready, but no sampler has sent anything yet."""
-    incarnation: str = ""
+    incarnation: ReportedText = ""
     progress: Progress = Field(default_factory=Progress)
-    curve: Curve = ()
+    curve: Annotated[Curve, BeforeValidator(_not_too_many_points)] = ()
     """In a termination message, thinned to what there is room for."""
     replay: ReplayStatus | None = None
     """Of an algorithm that learns from a replay memory."""
     checkpoint: CheckpointStatus | None = None
     policy_uri: StoredUri | None = None
     """Where the final policy lies, once written."""
-    stop_reason: str | None = None
+    stop_reason: ReportedText | None = None
     """One sentence: which `stop` rule ended the run."""
-    conditions: tuple[ReportedCondition, ...] = ()
-    warnings: tuple[Warning, ...] = ()
+    conditions: Annotated[tuple[ReportedCondition, ...], _first(REPORTED_CONDITIONS_MAX)] = ()
+    warnings: Annotated[tuple[Warning, ...], _first(REPORTED_WARNINGS_MAX)] = ()
     time: datetime | None = None
 
 
 class TerminationMessage(ApiModel):
-    """The last words of a process (at most 4096 bytes as JSON, Kubernetes' limit)."""
+    """The last words of a process (at most TERMINATION_MESSAGE_BYTES_MAX as JSON)."""
 
     reason: str
     """CamelCase: `Completed`, `UserCodeError`, `BadConfiguration`, `Diverged`, `Error`."""

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from rltraining_api.contract import LearnerReport
 
+from rltraining_operator.answers import BadReport
 from rltraining_operator.observed import Observed, Pod
 
 Manifest = Mapping[str, Any]
@@ -55,7 +56,7 @@ class Cluster(Protocol):
     async def observe(self, key: Key) -> Observed | None:
         """The job with all its children as they are now; None when there is no such job."""
 
-    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | Awaited | None:
+    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | BadReport | Awaited | None:
         """What a learner says of itself (`GET /v1/status`); None when it does not answer within a second or two, and
         `"awaited"` while that is not known of one that was not asked lately."""
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from pydantic import ValidationError
-from rltraining_api.contract import PERMANENT_EXIT_CODES, TRAINER_CONTAINER, TerminationMessage
+from rltraining_api.contract import (
+    PERMANENT_EXIT_CODES,
+    TERMINATION_MESSAGE_BYTES_MAX,
+    TRAINER_CONTAINER,
+    TerminationMessage,
+)
 from rltraining_api.failure_policy import FailureRule, PodFailurePolicy
 
 from rltraining_operator.pod_view import Pod, Termination
@@ -141,11 +145,12 @@ def permanent_message(death: Death) -> str:
 
 
 def parse_termination_message(text: str) -> TerminationMessage | None:
-    """What a trainer wrote as it ended; None when it is something else."""
+    """What a trainer wrote as it ended; None when it is something else, which user code may have written."""
+    if len(text) > TERMINATION_MESSAGE_BYTES_MAX:
+        return None
     try:
-        data = json.loads(text)
-        return TerminationMessage.model_validate(data, extra="ignore") if isinstance(data, dict) else None
-    except (ValueError, ValidationError):
+        return TerminationMessage.model_validate_json(text, extra="ignore")
+    except ValidationError:
         return None
 
 

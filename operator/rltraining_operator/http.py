@@ -6,19 +6,23 @@ import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
-RESPONSE_MAX = 1 << 20
-"""Bytes of a response that are read; more than any report has."""
+RESPONSE_BYTES_MAX = 64 << 10
+"""Bytes of a response's body that are read."""
+_HEAD_BYTES_MAX = 8 << 10
 
 
 class Response(NamedTuple):
+    """An answer; `complete`: there was no more of its body than `body`."""
+
     status: int
     body: bytes
+    complete: bool = True
 
 
 async def get(
     host: str, port: int, path: str, *, headers: Mapping[str, str] | None = None, timeout_seconds: float = 1.0
 ) -> Response | None:
-    """GET http://host:port/path; None when no complete answer came in time."""
+    """GET http://host:port/path; None when no answer came in time. Reads at most RESPONSE_BYTES_MAX of the body."""
     try:
         async with asyncio.timeout(timeout_seconds):
             return await _get(host, port, path, headers or {})
@@ -32,12 +36,12 @@ async def _get(host: str, port: int, path: str, headers: Mapping[str, str]) -> R
         lines = [f"GET {path} HTTP/1.0", f"Host: {host}:{port}", *(f"{k}: {v}" for k, v in headers.items())]
         writer.write("\r\n".join([*lines, "", ""]).encode())
         await writer.drain()
-        raw = bytearray()
-        while len(raw) < RESPONSE_MAX and (chunk := await reader.read(1 << 16)):
+        raw, most = bytearray(), _HEAD_BYTES_MAX + RESPONSE_BYTES_MAX
+        while len(raw) <= most and (chunk := await reader.read(most + 1 - len(raw))):
             raw += chunk
     finally:
-        writer.close()
+        writer.transport.abort()  # what the peer still sends is not waited for
     head, separator, body = bytes(raw).partition(b"\r\n\r\n")
     if not separator:
         raise ValueError("the answer ended within its head")
-    return Response(int(head.split(None, 2)[1]), body)
+    return Response(int(head.split(None, 2)[1]), body[:RESPONSE_BYTES_MAX], len(body) <= RESPONSE_BYTES_MAX)

@@ -52,6 +52,8 @@ class Observed:
     """What a missing Secret is made of, in hexadecimal: the token it held before, else fresh randomness."""
     report: LearnerReport | None = None
     """What the first learner says of itself, if it runs, was asked and has answered."""
+    bad_report: str = ""
+    """What is wrong with what it has answered, if that was no report."""
     awaited: bool = False
     """Whether it was asked for the first time, or the first time in a while, and it is not known yet if it answers."""
     refusal: Refusal | None = None

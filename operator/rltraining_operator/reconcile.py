@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from rltraining_api.contract import LearnerReport
 
+from rltraining_operator.answers import BadReport
 from rltraining_operator.cluster import Cluster, Event, Key, Manifest
 from rltraining_operator.errors import ClusterError, NameTakenError, NotFoundError, RejectedError
 from rltraining_operator.observed import Observed
@@ -51,7 +52,7 @@ async def reconcile(cluster: Cluster, key: Key, clock: Clock, settings: Settings
             again = await cluster.observe(key)
             if again is None or again.uid != observed.uid or again.job is None:
                 return 0.0  # deleted, or replaced by another of its name: seen anew
-            observed, job = replace(again, report=observed.report, awaited=observed.awaited), again.job
+            observed, job = _as_heard(again, observed), again.job
             made = plan(job, observed, clock(), settings)
         if refusal is None:
             refusal = await _act(cluster, key, observed, made)
@@ -75,7 +76,14 @@ async def _with_report(cluster: Cluster, observed: Observed) -> Observed:
     answer = await cluster.learner_report(pod, token)
     if isinstance(answer, LearnerReport):
         return replace(observed, report=answer)
+    if isinstance(answer, BadReport):
+        return replace(observed, bad_report=answer.problem)
     return replace(observed, awaited=answer is not None)
+
+
+def _as_heard(observed: Observed, before: Observed) -> Observed:
+    """With what the first learner has answered earlier in this pass."""
+    return replace(observed, report=before.report, bad_report=before.bad_report, awaited=before.awaited)
 
 
 async def _act(cluster: Cluster, key: Key, observed: Observed, made: Plan) -> Refusal | None:

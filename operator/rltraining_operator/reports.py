@@ -15,7 +15,7 @@ from rltraining_operator.failures import TEXT_MAX
 from rltraining_operator.members import report_of_first_learner
 from rltraining_operator.observed import Observed
 from rltraining_operator.settings import UNREACHABLE_SECONDS, Settings
-from rltraining_operator.trouble import UNREACHABLE
+from rltraining_operator.trouble import SILENT, UNREACHABLE, Trouble, bad_report
 
 WARNINGS_MAX = 32
 
@@ -68,20 +68,23 @@ def take_report(
     return Taken(status.model_copy(update=update), lifted)
 
 
-def is_unreachable(observed: Observed, now: datetime, settings: Settings) -> bool:
-    """Whether the first learner is ready, was asked and has not answered, now and for a while.
+def find_silence(observed: Observed, now: datetime, settings: Settings) -> Trouble | None:
+    """Why nothing is known of the first learner, which is ready and was asked: it has not answered with a report, now and
+    for a while.
 
     An operator that comes back after such a while does not know it before it has asked: what was said stands."""
     status, pod = observed.status, observed.first_learner
     asked = pod is not None and pod.ready and pod.running and is_report_due(status, now, settings)
     if pod is None or not asked or observed.report is not None:
-        return False
+        return None
     if observed.awaited:
         said = Conditions(status.conditions, observed.generation, now).get("Progressing")
-        return said is not None and said.reason == UNREACHABLE.reason
+        return Trouble(said.reason, said.message) if said is not None and said.reason in SILENT else None
     since = (status.report_time, status.progress_time, pod.ready_at)
     last = max((when for when in since if when is not None), default=now)
-    return now - last >= timedelta(seconds=UNREACHABLE_SECONDS)
+    if now - last < timedelta(seconds=UNREACHABLE_SECONDS):
+        return None
+    return bad_report(observed.bad_report) if observed.bad_report else UNREACHABLE
 
 
 def _fields(report: LearnerReport, status: Status, lives: bool) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from rltraining_operator.members import Moves, is_done
 from rltraining_operator.observed import Observed
 from rltraining_operator.outcome import Outcome
 from rltraining_operator.refusals import Refusal
-from rltraining_operator.reports import is_unreachable, take_report
+from rltraining_operator.reports import find_silence, take_report
 from rltraining_operator.settings import STALL_SECONDS, Settings
-from rltraining_operator.trouble import UNREACHABLE, WAITING, Trouble, find_trouble
+from rltraining_operator.trouble import SILENT, WAITING, Trouble, find_trouble
 
 NO_PODS = RoleStatus(summary="0/0")
 
@@ -63,8 +63,8 @@ def roll_up(
     taken = take_report(status, conditions, observed, now, settings, over=over)
     phase = _phase(job, observed, made, roles, suspended, now)
     trouble = find_trouble(job, observed, tally, made.refusal, now)
-    if trouble.reason in ("", WAITING) and not over and is_unreachable(observed, now, settings):
-        trouble = UNREACHABLE
+    if trouble.reason in ("", WAITING) and not over:
+        trouble = find_silence(observed, now, settings) or trouble
     conditions = _conditions(taken.conditions, job, observed, made, taken.status, phase, trouble, now)
     return taken.status.model_copy(
         update={
@@ -226,7 +226,7 @@ def _progressing(
 ) -> Conditions:
     if made.outcome is not None or status.progress_time is None:
         return conditions.set("Progressing", False, "Finished" if made.outcome else "Suspended")
-    if trouble is UNREACHABLE:
+    if trouble.reason in SILENT:
         return conditions.set("Progressing", "Unknown", trouble.reason, trouble.sentence)
     if now < stalls_at(status.progress_time):
         return conditions.set("Progressing", True, "Training" if phase == "Running" else phase)

@@ -58,6 +58,18 @@ UNREACHABLE = Trouble(
     "look for a NetworkPolicy, or a service mesh, that keeps the operator's pods out",
 )
 
+BAD_REPORT = "LearnerReportInvalid"
+SILENT = frozenset({UNREACHABLE.reason, BAD_REPORT})
+"""Reasons for which nothing is known of a learner that is ready."""
+
+
+def bad_report(problem: str) -> Trouble:
+    """Of a learner whose answers are no reports."""
+    sentence = f"the learner's report cannot be read, so its progress is not known: {problem}"
+    return Trouble(
+        BAD_REPORT, f"{sentence}; look for user code that answers on port {HTTP_PORT}, or another image"
+    )
+
 
 def find_trouble(
     job: RLTrainingJob, observed: Observed, tally: Tally, refusal: Refusal | None, now: datetime

@@ -12,6 +12,7 @@ from typing import Any
 from rltraining_api.contract import LearnerReport
 from rltraining_api.names import KIND, LABEL_MANAGED_BY, MANAGED_BY, secret_name
 
+from rltraining_operator.answers import BadReport
 from rltraining_operator.cluster import Awaited, Event, Key, Manifest, Ref
 from rltraining_operator.errors import (
     ClusterError,
@@ -97,7 +98,7 @@ class KubernetesCluster:
             self._tokens[key] = observed.uid, observed.token
         return observed
 
-    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | Awaited | None:
+    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | BadReport | Awaited | None:
         return self._reports.newest(pod, token)
 
     async def create(self, key: Key, child: Manifest) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-from rltraining_api.contract import HTTP_PORT, STATUS_PATH, LearnerReport
+from rltraining_api.contract import HTTP_PORT, LearnerReport
 
-from rltraining_operator import http
+from rltraining_operator.answers import BadReport, ask_learner
 from rltraining_operator.cluster import Awaited, Key
 from rltraining_operator.observed import Pod
 
@@ -22,6 +20,9 @@ FRESH_SECONDS = 1.0
 """An answer of this age is not asked for again: the pass that it brings about uses it."""
 OLD_SECONDS = 30.0
 """An answer of this age tells nothing of now: this operator did not lead, or stood still."""
+BACK_OFF_SECONDS = (20.0, 320.0)
+"""How long a learner is not asked after an answer that is no report, and after many in a row: each doubles it. A good
+answer, and a silence, end the row."""
 PARALLEL = 128
 FORGET_SECONDS = 600.0
 
@@ -30,7 +31,9 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Learner:
-    report: LearnerReport | None = None
+    report: LearnerReport | BadReport | None = None
+    bad: int = 0
+    """Answers in a row that were no reports."""
     heard: float = float("-inf")
     """When the question was over, answered or not; monotonic seconds."""
     asking: asyncio.Task[None] | None = None
@@ -43,6 +46,24 @@ class _Learner:
         """Seconds since the question was over."""
         return time.monotonic() - self.heard
 
+    @property
+    def old(self) -> bool:
+        """Whether what it said tells nothing of now. That it misreports holds until it is asked again."""
+        return self.age > OLD_SECONDS and not self.bad
+
+    @property
+    def back_off(self) -> float:
+        """Seconds from the end of one question to the next, at least."""
+        first, longest = BACK_OFF_SECONDS
+        return min(first * 2.0 ** min(self.bad - 1, 16), longest) if self.bad else 0.0
+
+    def take(self, answer: LearnerReport | BadReport | None) -> bool:
+        """Keeps an answer. Returns whether it is news."""
+        news = answer != self.report
+        self.report = answer
+        self.bad = self.bad + 1 if isinstance(answer, BadReport) else 0
+        return news
+
 
 class Reports:
     """The newest report of each learner, by the uid of its pod."""
@@ -53,23 +74,27 @@ class Reports:
         self._learners: dict[str, _Learner] = {}
         self._slots = asyncio.Semaphore(PARALLEL)
 
-    def newest(self, pod: Pod, token: str) -> LearnerReport | Awaited | None:
+    def newest(self, pod: Pod, token: str) -> LearnerReport | BadReport | Awaited | None:
         """What it said last; None when it did not answer. Asks again, in the background, when that is a while ago."""
         learner = self._learners.setdefault(pod.uid, _Learner())
         unread, learner.unread = learner.unread, False
-        if learner.asking is None and not unread and learner.age > FRESH_SECONDS:
+        if learner.asking is None and not unread and learner.age > max(FRESH_SECONDS, learner.back_off):
             learner.asking = asyncio.create_task(self._ask(learner, pod, token))
-        return learner.report if unread or learner.age <= OLD_SECONDS else "awaited"
+        return learner.report if unread or not learner.old else "awaited"
 
     async def _ask(self, learner: _Learner, pod: Pod, token: str) -> None:
-        metadata, was_awaited = pod.raw["metadata"], learner.age > OLD_SECONDS
+        metadata, was_awaited = pod.raw["metadata"], learner.old
         try:
             async with self._slots:
                 report = await _ask(pod, token)
         finally:
             learner.heard, learner.asking = time.monotonic(), None
-        news = learner.unread = was_awaited or report != learner.report
-        learner.report = report
+        news = learner.unread = learner.take(report) or was_awaited
+        if isinstance(report, BadReport):
+            log.warning(
+                "%s/%s: its report cannot be read: %s; asked again in %.0f s",
+                *(metadata["namespace"], pod.name, report.problem, learner.back_off),
+            )
         self._forget()
         if news:
             self.mark(Key(metadata["namespace"], metadata["ownerReferences"][0]["name"]))
@@ -83,18 +108,8 @@ class Reports:
             del self._learners[uid]
 
 
-async def _ask(pod: Pod, token: str) -> LearnerReport | None:
+async def _ask(pod: Pod, token: str) -> LearnerReport | BadReport | None:
     address = (pod.raw.get("status") or {}).get("podIP")
     if not address:
         return None
-    headers = {"Authorization": f"Bearer {token}"}
-    response = await http.get(
-        address, HTTP_PORT, STATUS_PATH, headers=headers, timeout_seconds=ANSWER_SECONDS
-    )
-    if response is None or response.status != 200:
-        return None
-    try:
-        return LearnerReport.model_validate(json.loads(response.body), extra="ignore")
-    except (ValidationError, ValueError, RecursionError) as error:
-        log.warning("%s: its report cannot be read: %s", pod.name, error)
-        return None
+    return await ask_learner(address, HTTP_PORT, token, ANSWER_SECONDS)

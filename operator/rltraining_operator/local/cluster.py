@@ -11,13 +11,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ValidationError
-from rltraining_api.contract import STATUS_PATH, LearnerReport
+from rltraining_api.contract import LearnerReport
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import ManifestError, parse_job, read_job
 from rltraining_api.names import KIND
 
-from rltraining_operator import http
+from rltraining_operator.answers import BadReport, ask_learner
 from rltraining_operator.children import covers
 from rltraining_operator.cluster import Event, Key, Manifest, Ref
 from rltraining_operator.errors import NotFoundError, RejectedError, UnavailableError
@@ -41,6 +40,8 @@ CHILD_KINDS = (
     "PodGroup",
 )
 PODS_FOLDER = ".pods"
+ANSWER_SECONDS = 1.0
+"""A learner that takes longer does not answer."""
 GRACE_SECONDS = 30
 """What Kubernetes gives a pod that asks for nothing else."""
 
@@ -170,16 +171,8 @@ class LocalCluster:
             return None
         return Observed.of(raw, self._store.of_kind(*CHILD_KINDS), secrets.token_hex(32))
 
-    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | None:
-        headers = {"Authorization": f"Bearer {token}"}
-        answer = await http.get(HOST, self._ports.of(pod.name), STATUS_PATH, headers=headers)
-        if answer is None or answer.status != 200:
-            return None
-        try:
-            return LearnerReport.model_validate_json(answer.body, extra="ignore")
-        except ValidationError as error:
-            log.warning("pod %s: its report cannot be read: %s", pod.name, error)
-            return None
+    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | BadReport | None:
+        return await ask_learner(HOST, self._ports.of(pod.name), token, ANSWER_SECONDS)
 
     async def create(self, key: Key, child: Manifest) -> None:
         self._raw_job(key)

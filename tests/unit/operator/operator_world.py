@@ -58,6 +58,8 @@ class World:
     """Reason and message."""
     unreachable: bool = False
     """Whether no learner answers the operator."""
+    bad_report: str = ""
+    """What is wrong with what the learner answers, if that is no report."""
     awaited: bool = False
     """Whether the operator has just begun, and waits for the learner's first answer."""
     refuses: Callable[[dict[str, Any]], Refusal | None] = lambda child: None
@@ -80,6 +82,8 @@ class World:
         first = observed.first_learner
         if first is None or self.unreachable or self.awaited:
             return replace(observed, awaited=self.awaited)
+        if self.bad_report:
+            return replace(observed, bad_report=self.bad_report)
         starting = report(0, "Starting") if first.running else None
         return replace(observed, report=self.reports.get(first.name, starting))
 

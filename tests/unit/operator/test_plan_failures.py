@@ -362,3 +362,9 @@ def test_a_stall_is_said(world: World) -> None:
 def test_ranges(numbers: list[int], text: str) -> None:
     assert format_ranges(numbers) == text
     assert parse_ranges(text) == sorted(numbers)
+
+
+@pytest.mark.parametrize("said", ["[" * 4096, '{"reason":' * 400, '{"report":[' * 370, "\x00<" * 2048])
+def test_no_termination_message_stops_the_passes_of_its_job(world: World, said: str) -> None:
+    world.up().die(SAMPLER_0, 1, message=said).settle()
+    assert world.counts == (1, 0)

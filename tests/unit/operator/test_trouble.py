@@ -154,6 +154,20 @@ def test_a_learner_that_does_not_answer_is_said_to_be_unreachable() -> None:
     assert (world.condition("Progressing"), world.status.message) == (("True", "Training"), "")
 
 
+def test_a_learner_whose_answers_are_no_reports_is_said_to_misreport() -> None:
+    world = make_world().up().say(report(5))
+    world.settle()
+    world.bad_report = "4 errors, the first: conditions.0.type: Field required"
+    world.after(UNREACHABLE_SECONDS).settle()
+    assert world.condition("Progressing") == ("Unknown", "LearnerReportInvalid")
+    assert "cannot be read, so its progress is not known: 4 errors, the first" in world.status.message
+    assert world.events[-1] == ("LearnerReportInvalid", world.status.message)
+    assert world.status.progress.environment_steps == 5, "what was known stays"
+    world.bad_report = ""
+    world.say(report(9)).settle()
+    assert (world.condition("Progressing"), world.status.message) == (("True", "Training"), "")
+
+
 @pytest.mark.parametrize("away", [UNREACHABLE_SECONDS + 1, STALL_SECONDS + 1])
 def test_an_operator_that_was_away_says_nothing_before_the_learner_could_answer(away: float) -> None:
     world = make_world().up().say(report(5))

@@ -176,17 +176,18 @@ class RunRecord:
 
     def report(self, own: LearnerReport, trouble: str) -> LearnerReport:
         """``own``, which says who reports, with what the record knows; ``trouble``: why the learners do not stay together."""
-        return own.model_copy(
-            update={
-                "progress": self.counters(),
-                "curve": self.progress.curve.points,
-                "replay": self._flow.replay(),
-                "checkpoint": self._checkpoints.newest,
-                "policy_uri": self._policy_uri,
-                "stop_reason": self.stop_reason,
-                "conditions": self._conditions(),
-                "warnings": tuple(self._all_warnings(trouble)),
-            }
+        return LearnerReport(  # not a copy of `own`: what is said here is cut to the bounds of a report
+            state=own.state,
+            incarnation=own.incarnation,
+            time=own.time,
+            progress=self.counters(),
+            curve=self.progress.curve.points,
+            replay=self._flow.replay(),
+            checkpoint=self._checkpoints.newest,
+            policy_uri=self._policy_uri,
+            stop_reason=self.stop_reason,
+            conditions=self._conditions(),
+            warnings=tuple(self._all_warnings(trouble)),
         )
 
     def _conditions(self) -> tuple[ReportedCondition, ...]:
@@ -199,7 +200,7 @@ class RunRecord:
         return ()
 
     def _all_warnings(self, trouble: str) -> Iterator[Warning]:
-        yield from self._warnings
+        """What is wrong now goes first: a report has room for few."""
         if self._metrics.failure:
             yield Warning(reason="MetricsNotWritten", message=self._metrics.failure)
         if self._refused:
@@ -210,6 +211,7 @@ class RunRecord:
         yield from self._flow.warnings()
         if trouble:
             yield Warning(reason="LearnersApart", message=f"the learners do not stay together: {trouble}")
+        yield from self._warnings
 
     def _is_due(self, now: float) -> bool:
         """It is time for a checkpoint, and the last one is of another moment or was not written."""

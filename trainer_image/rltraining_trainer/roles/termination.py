@@ -8,11 +8,15 @@ from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 
-from rltraining_api.contract import ENV_TERMINATION_LOG, LearnerReport, TerminationMessage
+from rltraining_api.contract import (
+    ENV_TERMINATION_LOG,
+    TERMINATION_MESSAGE_BYTES_MAX,
+    LearnerReport,
+    TerminationMessage,
+)
 from rltraining_api.curve import thinned
 
-LIMIT = 4096
-"""Bytes of a termination message that Kubernetes keeps."""
+LIMIT = TERMINATION_MESSAGE_BYTES_MAX
 _WORDS = 1024
 """Bytes that the report leaves to the message; the first line gets as many characters."""
 _CURVE_POINTS = 20

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from rltraining_api.contract import LearnerReport
+from rltraining_operator.answers import BadReport
 from rltraining_operator.cluster import Key
 from rltraining_operator.kube import reports as reports_module
 from rltraining_operator.kube.reports import OLD_SECONDS, Reports
@@ -27,22 +28,22 @@ class Learner:
     """Answers the operator with `steps`, or not at all if None. Records the jobs that are marked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.steps: int | None = 0
+        self.steps: int | BadReport | None = 0
         self.asked = 0
         self.marked: list[Key] = []
         self.reports = Reports()
         self.reports.mark = self.marked.append
         monkeypatch.setattr(reports_module, "_ask", self._answer)
 
-    async def _answer(self, pod: Pod, token: str) -> LearnerReport | None:
+    async def _answer(self, pod: Pod, token: str) -> LearnerReport | BadReport | None:
         self.asked += 1
         await asyncio.sleep(0.1)
-        if self.steps is None:
-            return None
+        if self.steps is None or isinstance(self.steps, BadReport):
+            return self.steps
         return LearnerReport.model_validate({"progress": {"environmentSteps": self.steps}})
 
     @property
-    def newest(self) -> int | str | None:
+    def newest(self) -> int | str | BadReport | None:
         report = self.reports.newest(POD, "token")
         return report.progress.environment_steps if isinstance(report, LearnerReport) else report
 
@@ -85,3 +86,31 @@ async def test_a_learner_is_awaited_until_it_has_failed_to_answer_once(learner: 
     assert (learner.asked, learner.marked) == (2, [Key("default", "demo")]), (
         "once: a pass that can say so is to come"
     )
+
+
+async def test_a_learner_that_misreports_is_asked_less_and_less_often_until_it_reports(
+    learner: Learner, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Passes come more often than it is asked, say because the pods of the job come and go."""
+    lie = learner.steps = BadReport("340000 errors, the first: conditions.0.type: Field required")
+
+    async def passes(count: int) -> int:
+        """One every ten seconds; how often it is asked meanwhile."""
+        before = learner.asked
+        for _ in range(count):
+            assert learner.newest in (lie, 7, "awaited")
+            await asyncio.sleep(10.0)
+        return learner.asked - before
+
+    assert await passes(2) == 1
+    assert [await passes(16) for _ in range(5)] == [3, 0, 1, 0, 1], "after 20, 40, 80, 160 and then 320 s"
+    assert learner.newest == lie, "not awaited, while it is known that it misreports"
+    assert len(learner.marked) == 1, "no pass is brought about by another lie"
+    assert len(caplog.messages) == learner.asked
+    assert all(len(line) < 200 for line in caplog.messages)
+
+    learner.steps = 7
+    await passes(33)
+    assert learner.newest == 7
+    learner.steps = lie
+    assert await passes(5) == 2, "a good answer has ended the row"
