@@ -31,6 +31,9 @@ def _top(function: F) -> F:
 
 
 POLICY = typer.Argument(metavar="POLICY", help="Folder or URI of a policy, or a run's folder: runs/first.")
+TRUST_CODE = typer.Option(
+    "--trust-code", help="Let user code run that the policy needs: you trust whoever made the policy."
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -225,24 +228,35 @@ def evaluate(
     video: Annotated[
         Path | None, typer.Option(metavar="FILE.mp4", help="Also record an episode.", show_default=False)
     ] = None,
+    trust_code: Annotated[bool, TRUST_CODE] = False,
 ) -> None:
     """Play episodes with a trained policy and tell their returns.
 
-    The folder of a policy holds all that is needed: no cluster, no learner, no manifest. User code that the
-    environment or the network comes from is found beside the manifest while the policy lies in its run's folder;
-    otherwise put it on PYTHONPATH.
+    The folder of a policy holds all that is needed: no cluster, no learner, no manifest.
+
+    If the environment or the network is user code, that code runs only with --trust-code, which is for policies whose
+    maker you trust as you trust yourself. Packages that are installed need no flag. User code is found beside the
+    manifest while the policy lies in its run's folder; otherwise put it on PYTHONPATH.
 
     Examples:
 
       rltrain evaluate runs/first/policy
       rltrain evaluate runs/first/policy --episodes 20 --stochastic --seed 1 --json
       rltrain evaluate runs/first/policy --video cartpole.mp4
+      rltrain evaluate runs/maze --trust-code
     """
     with refusals():
         from rltraining import evaluate as command
 
         options = command.Options(
-            policy, episodes, seed, envs, stochastic=stochastic, as_json=as_json, video=video
+            policy,
+            episodes,
+            seed,
+            envs,
+            stochastic=stochastic,
+            as_json=as_json,
+            video=video,
+            trust_code=trust_code,
         )
         command.evaluate(options)
 
@@ -255,6 +269,7 @@ def export(
         Path | None,
         typer.Option(metavar="FILE", help="Default: beside the policy.", show_default=False),
     ] = None,
+    trust_code: Annotated[bool, TRUST_CODE] = False,
 ) -> None:
     """Write a policy as one file that runs without this package.
 
@@ -262,7 +277,7 @@ def export(
     ONNX Runtime and others (it needs the extra onnx, which make setup installs).
 
     What is written has given the same as the policy for random observations, in batches of several sizes; else it is
-    refused.
+    refused. A network that is user code needs --trust-code, as with evaluate.
 
     Examples:
 
@@ -273,7 +288,7 @@ def export(
     with refusals():
         from rltraining import export as command
 
-        command.export(policy, form, output)
+        command.export(policy, form, output, trust_code=trust_code)
 
 
 app.add_typer(cluster.app)

@@ -31,13 +31,14 @@ class Options:
     stochastic: bool
     as_json: bool
     video: Path | None
+    trust_code: bool
 
 
 def evaluate(options: Options) -> None:
     """Play, and print what came of it. Raises ClientError."""
     if options.video is not None and options.video.suffix != VIDEO_SUFFIX:
         raise UsageError(f"--video {options.video}: only {VIDEO_SUFFIX} files are written")
-    policy = open_policy(options.policy)
+    policy = open_policy(options.policy, trust_code=options.trust_code)
     if options.video is not None:  # first: if it cannot be, nobody has waited for the episodes
         _record(policy, options, options.video)
     try:

@@ -23,7 +23,7 @@ class Format(StrEnum):
         return {Format.TORCH_EXPORT: ".pt2", Format.TORCHSCRIPT: ".pt", Format.ONNX: ".onnx"}[self]
 
 
-def export(uri: str, form: Format, output: Path | None) -> None:
+def export(uri: str, form: Format, output: Path | None, *, trust_code: bool) -> None:
     """Write the program beside the policy, or to `output`. Raises ClientError."""
     from rltraining_trainer.policy import ProgramError, to_exported_program, to_onnx, to_torchscript
 
@@ -34,7 +34,7 @@ def export(uri: str, form: Format, output: Path | None) -> None:
     path = output or Path(in_run(uri)) / f"policy{form.suffix}"
     if path.is_dir():
         raise UsageError(f"--output {path}: is a folder: name a file in it")
-    policy = open_policy(uri)
+    policy = open_policy(uri, trust_code=trust_code, to_play=False)
     written_as = {
         Format.TORCH_EXPORT: to_exported_program,
         Format.TORCHSCRIPT: to_torchscript,

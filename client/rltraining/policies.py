@@ -6,16 +6,25 @@ import sys
 from pathlib import Path
 
 from rltraining_trainer.errors import TrainerError
-from rltraining_trainer.policy import Policy
+from rltraining_trainer.policy import Policy, UntrustedCode
 
 from rltraining.errors import UsageError
 from rltraining.jobfile import load
 from rltraining.workdir import JOB_FILE, holds_run
 
 USER_CODE = (
-    "user code is found beside the manifest while the policy lies in its run's folder; "
+    "with --trust-code, user code is found beside the manifest while the policy lies in its run's folder; "
     "otherwise put it on PYTHONPATH"
 )
+
+
+class UntrustedPolicyError(UsageError):
+    """A policy needs user code that nobody has trusted."""
+
+    def __init__(self, error: UntrustedCode) -> None:
+        super().__init__(str(error))
+        self.needs = error.needs
+        """Which code, as a clause: `its network is code of …`."""
 
 
 def in_run(uri: str) -> str:
@@ -23,16 +32,24 @@ def in_run(uri: str) -> str:
     return str(Path(uri) / "policy") if holds_run(Path(uri)) else uri
 
 
-def open_policy(uri: str) -> Policy:
-    """The policy in a folder or at a URI, or of the run in a folder; user code that lay beside the run's manifest is
-    found again. Raises UsageError.
+def open_policy(uri: str, *, trust_code: bool, to_play: bool = True) -> Policy:
+    """The policy in a folder or at a URI, or of the run in a folder.
+
+    With `trust_code` user code may run, and the folder of the run's manifest is added to where Python looks for modules.
+    `to_play`: the policy's environment is needed too. Raises UsageError, UntrustedPolicyError among them.
     """
     uri = in_run(uri)
-    _find_user_code(Path(uri).parent)
+    if trust_code:
+        _find_user_code(Path(uri).parent)
     try:
-        return Policy.load(uri)
+        policy = Policy.load(uri, trust_code=trust_code)
+        if to_play:
+            policy.check_environment()
+    except UntrustedCode as error:
+        raise UntrustedPolicyError(error) from None
     except TrainerError as error:
         raise UsageError(explained(error)) from None
+    return policy
 
 
 def explained(error: TrainerError) -> str:

@@ -143,7 +143,9 @@ def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None, again: Aga
             f"(reads {shown(folder / JOB_FILE)}; to use an edited manifest: {edited})",
         ]
     policy = shown(folder / "policy") if (folder / "policy").exists() else snapshot.status.policy_uri
+    spec = snapshot.job.spec
+    trust = " --trust-code" if ":" in spec.environment.id or spec.network.entry_point else ""
     return [
-        *([f"Evaluate:     rltrain evaluate {shlex.quote(policy)}"] if policy else []),
+        *([f"Evaluate:     rltrain evaluate {shlex.quote(policy)}{trust}"] if policy else []),
         f"Look closer:  tensorboard --logdir {here}",
     ]

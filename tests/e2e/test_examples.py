@@ -111,7 +111,7 @@ def test_an_example_trains_and_its_policy_plays(train: Train, tmp_path: Path, ex
     if "gradients/pushed" in points[-1]:
         for name in ("environmentSteps", "updates", "episodes"):
             assert points[-1][name] == progress.to_dict()[name], name
-    policy = Policy.load(str(tmp_path / "policy"))
+    policy = Policy.load(str(tmp_path / "policy"), trust_code=True)
     assert len(evaluate(policy, 2).episodes) == 2
 
 

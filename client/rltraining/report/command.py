@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,19 +68,25 @@ def _source(target: str, client: Callable[[], RLTrainingClient]) -> tuple[Source
 
 
 def _film(source: Source) -> Video:
-    """Play the policy; whatever keeps it from being filmed is said in the page."""
+    """Play the policy; whatever keeps it from being filmed is said in the page. User code is never run for it: a report may
+    be of a run that somebody else has made."""
     if source.policy is None:
         return Video(why_not=source.no_policy)
     from rltraining_trainer.errors import TrainerError
 
-    from rltraining.policies import explained, open_policy
+    from rltraining.policies import UntrustedPolicyError, explained, open_policy
     from rltraining.video import record
 
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "episode.mp4"
-            record(open_policy(source.policy), path, longest=VIDEO_SECONDS)
+            record(open_policy(source.policy, trust_code=False), path, longest=VIDEO_SECONDS)
             mp4 = path.read_bytes()
+    except UntrustedPolicyError as error:
+        film_it = f"rltrain evaluate {shlex.quote(source.policy)} --trust-code --video FILE.mp4"
+        left_out = f"the policy is not filmed: {error.needs}, and a report runs no user code; {film_it} does"
+        typer.echo(f"note: {left_out}", err=True)
+        return Video(why_not=_sentence(left_out[0].upper() + left_out[1:]))
     except TrainerError as error:
         return Video(why_not=_sentence(explained(error)))
     except ClientError as error:

@@ -163,12 +163,28 @@ def test_when_all_are_damaged_the_store_says_so(uri: str) -> None:
         load(f"{uri}/{name(1)}")
 
 
-def test_a_state_that_torch_cannot_read_is_passed_over_although_its_hash_is_right(uri: str) -> None:
+class MakesAFile:
+    """Unpickled, it does."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_is_not_executed_but_passed_over_although_its_hash_is_right(
+    uri: str, tmp_path: Path
+) -> None:
     store = CheckpointStore(uri, keep=2)
     store.save(1, STATE)
-    store.save(2, {"code": print})  # a pickle of a function: weights_only refuses it
+    store.save(2, {"code": MakesAFile(tmp_path / "pwned")})
     loaded = store.load_newest()
     assert loaded.step == 1
+    assert not (tmp_path / "pwned").exists()
+    with pytest.raises(BadConfiguration, match="is damaged"):
+        load(f"{uri}/{name(2)}")
+    assert not (tmp_path / "pwned").exists()
     assert "state.pt cannot be read by torch" in loaded.skipped[0]
 
 

@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from fake_api import FAST, FakeApi, kubeconfig_for
 from fake_api_http import Server, serving
 from rltraining import RLTrainingClient
 from rltraining.cluster import watch as watch_command
+from rltraining_api.manifest import load_manifest
+from rltraining_api.status import Progress
+from rltraining_trainer.environments import make_environments
+from rltraining_trainer.networks import build_actor_critic
+from rltraining_trainer.policy import export_policy
 from snapshots import MANIFEST
 
 
@@ -77,3 +83,20 @@ def cluster(api: FakeApi, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> 
         if thread.name.startswith("watch-"):
             thread.join(10)
             assert not thread.is_alive(), f"{thread.name} still watches"
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a policy that has learned nothing; its parent is the session's."""
+    job = load_manifest(
+        "{apiVersion: rltraining.dev/v1alpha1, kind: RLTrainingJob, metadata: {name: cartpole}, spec: {"
+        "algorithm: {impala: {}}, environment: {id: CartPole-v1}, stop: {environmentSteps: 1}}}"
+    )
+    environments = make_environments(job.spec.environment, 1)
+    spaces = (environments.single_observation_space, environments.single_action_space)
+    environments.close()
+    torch.manual_seed(0)
+    network, _ = build_actor_critic(job.spec.network, *spaces)
+    folder = tmp_path_factory.mktemp("run") / "policy"
+    export_policy(folder, network, job, spaces, Progress())
+    return folder

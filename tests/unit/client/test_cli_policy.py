@@ -9,30 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-import torch
 from command_line import refused, rltrain, succeeded
 from rltraining.jobfile import load
-from rltraining_api.manifest import load_manifest
-from rltraining_api.status import Progress
-from rltraining_trainer.environments import make_environments
-from rltraining_trainer.networks import build_actor_critic
-from rltraining_trainer.policy import export_policy
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    job = load_manifest(
-        "{apiVersion: rltraining.dev/v1alpha1, kind: RLTrainingJob, metadata: {name: cartpole}, spec: {"
-        "algorithm: {impala: {}}, environment: {id: CartPole-v1}, stop: {environmentSteps: 1}}}"
-    )
-    environments = make_environments(job.spec.environment, 1)
-    spaces = (environments.single_observation_space, environments.single_action_space)
-    environments.close()
-    torch.manual_seed(0)
-    network, _ = build_actor_critic(job.spec.network, *spaces)
-    folder = tmp_path_factory.mktemp("run") / "policy"
-    export_policy(folder, network, job, spaces, Progress())
-    return folder
 
 
 def test_returns_are_told_to_people_and_to_programs_and_are_the_same_for_a_seed(policy: Path) -> None:
@@ -109,18 +87,19 @@ def test_user_code_beside_the_runs_manifest_is_found(
     (policy.parent / "job.yaml").write_text("{kind: Job, of: somebody else}")
     succeeded("evaluate", policy, "--episodes", "1")
     load(str(tmp_path / "job.yaml")).save(run / "job.yaml")
-    blind = rltrain("evaluate", run, "--episodes", "1", "--video", tmp_path / "blind.mp4").stderr
+    trusted = ("--trust-code", "--episodes", "2")
+    blind = rltrain("evaluate", run, *trusted, "--video", tmp_path / "blind.mp4").stderr
     assert blind.endswith('cannot be filmed: it does not offer render_mode "rgb_array"\n')
     for place in (run / "policy", run):
-        returns = json.loads(succeeded("evaluate", place, "--episodes", "2", "--json"))["returns"]
+        returns = json.loads(succeeded("evaluate", place, *trusted, "--json"))["returns"]
         assert max(returns) <= 7
     assert succeeded("export", run, "--format", "torchscript").startswith(f"{run}/policy/policy.pt: ")
 
 
 def test_of_user_code_that_is_not_found_the_remedy_is_told(policy: Path, tmp_path: Path) -> None:
     copied(policy, tmp_path / "policy", "client_test_nowhere")
-    told = refused("evaluate", tmp_path / "policy", code=1)
-    assert "No module named 'client_test_nowhere': user code is found beside the manifest" in told
+    told = refused("evaluate", tmp_path / "policy", "--trust-code", code=1)
+    assert "No module named 'client_test_nowhere': with --trust-code, user code is found beside" in told
     assert "otherwise put it on PYTHONPATH" in told
 
 

@@ -134,6 +134,14 @@ def test_a_policy_is_offered_only_where_there_is_one(folder: Path) -> None:
     assert "Evaluate:     rltrain evaluate file:///kept/policy\n" in text_of(elsewhere, folder)
 
 
+def test_of_user_code_the_advice_has_the_flag_with_which_it_runs(folder: Path) -> None:
+    last = snapshot("Succeeded")
+    own = last.job.spec.environment.model_copy(update={"id": "maze_env:Maze-v0"})
+    job = last.job.model_copy(update={"spec": last.job.spec.model_copy(update={"environment": own})})
+    text = text_of(replace(last, job=job), folder)
+    assert "Evaluate:     rltrain evaluate runs/x/policy --trust-code\n" in text
+
+
 def test_after_a_failure_without_a_checkpoint_one_begins_again(folder: Path) -> None:
     assert text_of(snapshot("Failed"), folder).endswith("\n\nTry again, once it is mended:  rltrain run FILE")
     again = Again(("seed=7", "environment.id=maze: v0"), named=True)

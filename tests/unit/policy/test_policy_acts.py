@@ -14,7 +14,7 @@ from rltraining_trainer.policy.description import describe
 def make(name: str) -> Policy:
     torch.manual_seed(5)
     network, job, environment_spaces = trained(name)
-    policy = Policy(describe(job, *environment_spaces, PROGRESS), network.state_dict())
+    policy = Policy(describe(job, *environment_spaces, PROGRESS), network.state_dict(), trust_code=True)
     policy.observation_space.seed(5)
     return policy
 

@@ -29,7 +29,7 @@ def saved(content: object) -> bytes:
 def test_network_and_program_and_loaded_policy_agree(name: str, tmp_path: Path) -> None:
     network, job, environment_spaces = trained(name)
     export_policy(tmp_path / "policy", network, job, environment_spaces, PROGRESS)
-    policy = Policy.load(str(tmp_path / "policy"))
+    policy = Policy.load(str(tmp_path / "policy"), trust_code=True)
     program = load_program((tmp_path / "policy" / "policy.ts").read_bytes())
 
     assert (policy.observation_space, policy.action_space) == environment_spaces
@@ -147,7 +147,7 @@ def test_a_network_that_cannot_be_traced_is_written_without_a_program(
         export_policy(tmp_path / "policy", *trained("branching"), PROGRESS)
         if not (tmp_path / "policy" / "policy.ts").exists():
             break
-    policy = Policy.load(str(tmp_path / "policy"))
+    policy = Policy.load(str(tmp_path / "policy"), trust_code=True)
     assert policy.description.program is None
     assert "as TorchScript the network gives other results" in caplog.text
 
@@ -202,7 +202,7 @@ def test_missing_user_code_is_named(tmp_path: Path) -> None:
     said["network"] = {"entryPoint": "not_here:torso"}
     description.write_text(json.dumps(said))
     with pytest.raises(UserCodeError, match=r"spec\.network\.entryPoint: importing 'not_here'"):
-        Policy.load(str(tmp_path))
+        Policy.load(str(tmp_path), trust_code=True)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from rltraining_trainer.policy.film import Film, film
 from rltraining_trainer.policy.onnx_program import to_onnx
 from rltraining_trainer.policy.policy import Policy
 from rltraining_trainer.policy.program import ProgramError, to_exported_program, to_torchscript
+from rltraining_trainer.policy.trust import UntrustedCode
 
 __all__ = [
     "Episode",
@@ -14,6 +15,7 @@ __all__ = [
     "Policy",
     "PolicyError",
     "ProgramError",
+    "UntrustedCode",
     "check_finite",
     "evaluate",
     "export_policy",

@@ -60,6 +60,7 @@ def evaluate(
     too many short ones.
 
     Raises:
+        UntrustedCode: the environment is user code, and the policy was loaded without ``trust_code``.
         BadConfiguration: there is no such environment, or it is not the one that the policy was trained for.
         UserCodeError: the environment raised.
     """
@@ -81,6 +82,7 @@ def evaluate(
 @contextmanager
 def open_environments(policy: Policy, num_envs: int, **kwargs: Any) -> Iterator[Stepper]:
     """The policy's own environments, closed at the end; ``kwargs`` go to their constructor."""
+    policy.check_environment()
     spec = policy.description.environment
     stepper = Stepper(make_environments(spec, num_envs, **kwargs), spec.id)
     try:

@@ -53,7 +53,7 @@ def export_policy(
     check_finite(network, "in the end")
     # The policy is made anew from what is written: if it could not be loaded, that is known now.
     weights = snapshot(network.state_dict())
-    policy = Policy(describe(job, *environment_spaces, progress), weights)
+    policy = Policy(describe(job, *environment_spaces, progress), weights, trust_code=True)
     description, files = policy.description, {WEIGHTS_FILE: _saved(weights)}
     try:
         files[PROGRAM_FILE] = to_torchscript(policy)

@@ -30,6 +30,7 @@ def film(policy: Policy, *, seed: int = 0, deterministic: bool = True) -> Iterat
     """``with film(policy) as taken: for frame in taken.frames: ...``
 
     Raises:
+        UntrustedCode: the environment is user code, and the policy was loaded without ``trust_code``.
         BadConfiguration: the environment cannot be filmed, or is not the one the policy was trained for.
         UserCodeError: the environment raised.
     """

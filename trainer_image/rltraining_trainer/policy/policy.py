@@ -21,6 +21,7 @@ from rltraining_trainer.networks import (
     build_q_network,
 )
 from rltraining_trainer.policy.description import PolicyDescription, SpaceError, make_space
+from rltraining_trainer.policy.trust import check_code
 
 DESCRIPTION_FILE = "policy.json"
 WEIGHTS_FILE = "weights.pt"
@@ -32,10 +33,20 @@ class Policy:
     With a recurrent network it remembers: one object per environment, or per batch of them.
     """
 
-    def __init__(self, description: PolicyDescription, weights: dict[str, Tensor]) -> None:
-        """Raises SpaceError for spaces that cannot be, BadConfiguration when weights or spaces do not fit, UserCodeError when
-        the network's code fails."""
-        self.description = description
+    def __init__(
+        self,
+        description: PolicyDescription,
+        weights: dict[str, Tensor],
+        *,
+        trust_code: bool = False,
+        origin: str = "the policy",
+    ) -> None:
+        """``trust_code``: whether code that belongs to no installed package may run. ``origin``: what messages call the policy.
+
+        Raises SpaceError for spaces that cannot be, BadConfiguration when weights or spaces do not fit, UntrustedCode when the
+        network is code that is not trusted, UserCodeError when that code fails."""
+        self.description, self._trust_code, self._origin = description, trust_code, origin
+        self._check_code("network", description.network.entry_point)
         self.observation_space = make_space(description.observation_space)
         self.action_space = make_space(description.action_space)
         self.network, self.actions = self._build()
@@ -47,10 +58,12 @@ class Policy:
         self._state: State | None = None
 
     @classmethod
-    def load(cls, uri: str) -> Policy:
+    def load(cls, uri: str, *, trust_code: bool = False) -> Policy:
         """The policy in a directory: a path or any fsspec URI.
 
-        Code of the user's that it needs must be importable. Raises BadConfiguration or UserCodeError.
+        Code of the user's that the policy needs must be importable, and runs only with ``trust_code``: a policy from somebody
+        else names modules that its folder may have brought along. Modules of installed packages need no trust. Weights are
+        read without executing code. Raises BadConfiguration (UntrustedCode among them) or UserCodeError.
         """
         storage = open_storage(uri)
         try:
@@ -72,11 +85,15 @@ class Policy:
         if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
             raise BadConfiguration(f"{uri}/{WEIGHTS_FILE} holds no weights of a policy")
         try:
-            return cls(description, weights)
+            return cls(description, weights, trust_code=trust_code, origin=uri)
         except SpaceError as error:
             raise BadConfiguration(
                 f"{uri}/{DESCRIPTION_FILE} is damaged or of another version: {error}"
             ) from error
+
+    def check_environment(self) -> None:
+        """Raises UntrustedCode where the environment is code that is not trusted."""
+        self._check_code("environment", self.description.environment.id)
 
     def reset(self) -> None:
         """Forget the past: all that follows are new episodes."""
@@ -112,6 +129,10 @@ class Policy:
         )
         action = self.actions.to_environment(self._choose(parameters, deterministic))
         return action[0] if single else action
+
+    def _check_code(self, part: str, reference: str | None) -> None:
+        if not self._trust_code:
+            check_code(self._origin, part, reference)
 
     def _build(self) -> tuple[PolicyNetwork, Actions]:
         """The network that the policy's algorithm trains, and what becomes of its output."""
