@@ -157,7 +157,7 @@ EVERYTHING: Values = {
     "service": {"annotations": {"team": "learning"}},
     "podDisruptionBudget": {"enabled": True},
     "networkPolicy": {
-        "enabled": True,
+        "egress": True,
         "metricsFrom": [
             {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
         ],

@@ -27,6 +27,10 @@ from helm import CHART, ROOT, Helm, Values
             ],
         ),
         ({"metrics": {"podMonitor": {"enabled": True}}}, ["WARNING: metrics.podMonitor.enabled is true"]),
+        (
+            {"metrics": {"serviceMonitor": {"enabled": True}}},
+            ["WARNING: metrics.serviceMonitor.enabled is true", "networkPolicy.metricsFrom"],
+        ),
     ],
 )
 def test_notes_name_the_first_job_and_what_to_change(

@@ -11,7 +11,7 @@ from helm import APP_VERSION, CHART, EVERYTHING, NAMESPACE, RELEASE, ROOT, VERSI
 
 
 def test_what_is_not_necessary_is_turned_on_by_values(defaults: Rendered, everything: Rendered) -> None:
-    extra = {"NetworkPolicy", "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "ServiceMonitor"}
+    extra = {"PodDisruptionBudget", "PodMonitor", "PrometheusRule", "ServiceMonitor"}
     assert everything.kinds() - defaults.kinds() == extra
 
 
@@ -194,7 +194,7 @@ def test_operator_pods_are_replaced_and_evicted_as_the_values_want(helm: Helm, d
     assert budget["selector"] == rendered.one("Deployment")["spec"]["selector"]
 
 
-def test_the_networkpolicy_lets_through_what_the_operator_needs(helm: Helm, everything: Rendered) -> None:
+def test_the_networkpolicy_lets_through_what_the_operator_needs(everything: Rendered) -> None:
     spec = everything.one("NetworkPolicy")["spec"]
     ports = [{(port["port"], port["protocol"]) for port in rule["ports"]} for rule in spec["egress"]]
     assert ports == [{(53, "UDP"), (53, "TCP")}, {(443, "TCP"), (6443, "TCP")}, {(8080, "TCP")}]
@@ -206,8 +206,19 @@ def test_the_networkpolicy_lets_through_what_the_operator_needs(helm: Helm, ever
     monitoring, test = spec["ingress"][0]["from"]
     assert monitoring == EVERYTHING["networkPolicy"]["metricsFrom"][0]
     assert test["podSelector"]["matchLabels"].items() <= everything.one("Pod")["metadata"]["labels"].items()
-    anybody = helm.render({"networkPolicy": {"enabled": True}}).one("NetworkPolicy")["spec"]["ingress"]
-    assert anybody == [{"ports": [{"port": "http", "protocol": "TCP"}]}]
+
+
+def test_by_default_the_networkpolicy_admits_nobody_but_the_test_and_does_not_limit_the_operator(
+    helm: Helm, defaults: Rendered
+) -> None:
+    spec = defaults.one("NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress"]
+    assert "egress" not in spec
+    ((port,),) = (rule["ports"] for rule in spec["ingress"])
+    assert port == {"port": "http", "protocol": "TCP"}
+    (test,) = spec["ingress"][0]["from"]
+    assert test["podSelector"]["matchLabels"].items() <= defaults.one("Pod")["metadata"]["labels"].items()
+    assert "NetworkPolicy" not in helm.render({"networkPolicy": {"enabled": False}}).kinds()
 
 
 def test_prometheus_and_grafana_get_what_they_look_for(everything: Rendered) -> None:
