@@ -11,7 +11,6 @@ import time
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from aiohttp import web
 from rltraining_api.names import CRD_NAME, KIND
 
 from rltraining_operator.engine import Engine, utc_now
@@ -21,6 +20,7 @@ from rltraining_operator.kube.cluster import SELECTOR, KubernetesCluster
 from rltraining_operator.kube.config import Config
 from rltraining_operator.kube.events import EventWriter
 from rltraining_operator.kube.health import Health, serve
+from rltraining_operator.kube.http_server import HttpServer
 from rltraining_operator.kube.jobs_watch import JobsWatch
 from rltraining_operator.kube.lease import Lease
 from rltraining_operator.kube.metrics import Metrics, StateCollector
@@ -75,7 +75,7 @@ async def run_operator(config: Config) -> None:
     health = Health(api, watches)
     lease = Lease(apart, config.leader_election, namespace=_lease_namespace(config), identity=host)
 
-    runner = await _serve(config, health, metrics)
+    server = _serve(config, health, metrics)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -93,7 +93,7 @@ async def run_operator(config: Config) -> None:
     finally:
         await _cancel(parts)
         await events.drain(DRAIN_SECONDS)
-        await runner.cleanup()
+        await server.close()
         await apart.close()
         await api.close()
 
@@ -151,9 +151,9 @@ def _part(stop: asyncio.Event, work: Coroutine[Any, Any, None], name: str) -> as
     return task
 
 
-async def _serve(config: Config, health: Health, metrics: Metrics) -> web.AppRunner:
+def _serve(config: Config, health: Health, metrics: Metrics) -> HttpServer:
     try:
-        return await serve(config.http_port, health, metrics.registry)
+        return serve(config.http_port, health, metrics.registry)
     except OSError as error:
         raise StartError(f"port {config.http_port} (httpPort) cannot be served: {error.strerror}") from error
 

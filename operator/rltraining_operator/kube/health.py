@@ -6,13 +6,16 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from rltraining_operator.kube.api import Api
+from rltraining_operator.kube.http_server import Answer, HttpServer
 from rltraining_operator.kube.watch import Watch
 
 BEAT_SECONDS = 1.0
+SCRAPE_SECONDS = 1.0
+"""Metrics of this age are served again."""
 STUCK_SECONDS = 30.0
 """An event loop that has not come round for so long will not come round."""
 DEAF_SECONDS = 240.0
@@ -52,25 +55,33 @@ class Health:
         return f"the API server has not answered for {silent:.0f} s" if silent > SILENT_SECONDS else ""
 
 
-async def serve(port: int, health: Health, registry: CollectorRegistry) -> web.AppRunner:
-    """Serve until the runner is cleaned up. Raises `OSError` when the port is taken."""
+def serve(port: int, health: Health, registry: CollectorRegistry) -> HttpServer:
+    """Serve until the server is closed. Raises `OSError` when the port is taken."""
+    metrics = _Scrapes(registry)
 
-    async def probe(why_not: Callable[[], str]) -> web.Response:
-        trouble = why_not()
-        return web.Response(status=503 if trouble else 200, text=(trouble or "ok") + "\n")
+    def probe(trouble: str) -> Answer:
+        return Answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
 
-    async def healthz(_: web.Request) -> web.Response:
-        return await probe(health.ill)
+    return HttpServer(
+        port,
+        {
+            "/healthz": lambda: probe(health.ill()),
+            "/readyz": lambda: probe(health.unready()),
+            "/metrics": lambda: Answer(200, metrics.text(), CONTENT_TYPE_PLAIN_0_0_4),
+        },
+    )
 
-    async def readyz(_: web.Request) -> web.Response:
-        return await probe(health.unready)
 
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), content_type="text/plain", charset="utf-8")
+class _Scrapes:
+    """What Prometheus reads, made at most once a second however often it is asked for: it goes through all jobs."""
 
-    app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, port=port).start()
-    return runner
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._text, self._made = b"", float("-inf")
+
+    def text(self) -> bytes:
+        """All metrics, in Prometheus' text format."""
+        now = time.monotonic()
+        if now - self._made >= SCRAPE_SECONDS:
+            self._text, self._made = generate_latest(self._registry), now
+        return self._text
