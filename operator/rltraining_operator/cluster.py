@@ -45,6 +45,8 @@ class Event:
     type: Literal["Normal", "Warning"]
     reason: str
     message: str
+    reported: bool = False
+    """Whether these are a learner's words, and not what the operator has seen itself."""
 
 
 class Cluster(Protocol):

@@ -68,9 +68,10 @@ def _turn(condition: Condition, was: Condition | None) -> Event | None:
         case "Progressing", "Unknown":
             return Event("Warning", condition.reason, condition.message)
         case "CheckpointHealthy", "False":
-            return Event("Warning", condition.reason, condition.message)
+            return Event("Warning", condition.reason, condition.message, reported=True)
         case "CheckpointHealthy", "True" if was is not None:
-            return Event("Normal", condition.reason, f"checkpoints are written again: {condition.message}")
+            message = f"checkpoints are written again: {condition.message}"
+            return Event("Normal", condition.reason, message, reported=True)
         case "Complete", "True":
             return Event("Normal", "Completed", condition.message)
         case "Failed", "True":
@@ -82,7 +83,7 @@ def _warnings(old: Status, new: Status) -> Iterator[Event]:
     for warning in new.warnings:
         if warning not in old.warnings:
             reason, _, message = warning.partition(": ")
-            yield Event("Warning", reason, message)
+            yield Event("Warning", reason, message, reported=True)
 
 
 def _list(names: Sequence[str]) -> str:

@@ -1,10 +1,15 @@
-"""Kubernetes Events: the job's story, as `kubectl describe` shows it. Written in the background; equal ones are counted."""
+"""Kubernetes Events: the job's story, as `kubectl describe` shows it. Written in the background; equal ones are counted.
+
+A job has so many and no more, as client-go's EventCorrelator limits those of an object: what it does again and again, or lets
+its pods report, must not fill etcd.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,9 +26,30 @@ from rltraining_operator.kube.paths import collection, item
 MESSAGE_MAX = 1024
 """Characters of a message; the API server refuses longer ones."""
 REMEMBERED = 4096
+BURST, REFILL_SECONDS = 25, 300.0
+"""Events of a job at once, and after how long there may be one more: client-go's own numbers. An event that repeats another
+counts, too."""
+RESERVED = 10
+"""Of these, those that are not for what learners report: pods that talk leave room for how they end."""
 QUEUE_MAX = 10_000
 ATTEMPTS = 3
 _Line = tuple[Key, str, Event]
+
+
+class Bucket:
+    """The events that a job may still have."""
+
+    def __init__(self, now: float) -> None:
+        self._tokens, self._then = float(BURST), now
+
+    def take(self, now: float, reserved: int) -> bool:
+        """Whether there may be one more, leaving `reserved` for others."""
+        self._tokens = min(self._tokens + (now - self._then) / REFILL_SECONDS, float(BURST))
+        self._then = now
+        if self._tokens < 1 + reserved:
+            return False
+        self._tokens -= 1
+        return True
 
 
 class EventWriter:
@@ -34,15 +60,29 @@ class EventWriter:
         self._queue: asyncio.Queue[_Line] = asyncio.Queue(QUEUE_MAX)
         self._known: OrderedDict[_Line, tuple[str, int]] = OrderedDict()
         """Name and count of the events written lately."""
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        """Of the jobs that had events lately, by uid."""
 
     def write(self, key: Key, uid: str, event: Event) -> None:
-        """Add a line to the job's story. With ten thousand unwritten ones, say an API server long gone, it is only logged."""
+        """Add a line to the job's story, if it may still have one. With ten thousand unwritten ones, say an API server long
+        gone, it is only logged."""
+        if not self._may_write(uid, event):
+            log.debug("%s: one event too many: %s: %s", key, event.reason, event.message)
+            return
         level = logging.WARNING if event.type == "Warning" else logging.INFO
         log.log(level, "%s: %s: %s", key, event.reason, event.message)
         try:
             self._queue.put_nowait((key, uid, event))
         except asyncio.QueueFull:
             log.warning("%s: the event is not written, too many are waiting", key)
+
+    def _may_write(self, uid: str, event: Event) -> bool:
+        now = time.monotonic()
+        bucket = self._buckets.setdefault(uid, Bucket(now))
+        self._buckets.move_to_end(uid)
+        while len(self._buckets) > REMEMBERED:
+            self._buckets.popitem(last=False)
+        return bucket.take(now, RESERVED if event.reported else 0)
 
     async def run(self) -> None:
         """Write until cancelled."""
