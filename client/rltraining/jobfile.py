@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 from rltraining_api import yaml_text
+from rltraining_api.bounds import BYTES_MAX
 from rltraining_api.job import Metadata, RLTrainingJob
-from rltraining_api.manifest import ManifestError, load_manifest
+from rltraining_api.manifest import ManifestError, load_manifest, read_text
 
 from rltraining.errors import UsageError
 from rltraining.whole_file import write_whole
@@ -55,8 +56,13 @@ def source_of(job: RLTrainingJob) -> str | None:
 
 
 def source(file: str) -> Path | str:
-    """What the contract's readers take: a path, or, for `-`, the text of standard input."""
-    return sys.stdin.read() if file == STDIN else Path(file)
+    """What the contract's readers take: a path, or, for `-`, the text of standard input. Raises UsageError."""
+    if file != STDIN:
+        return Path(file)
+    try:
+        return sys.stdin.read(BYTES_MAX + 1)  # more is refused
+    except UnicodeDecodeError:
+        raise UsageError("standard input: is not UTF-8 text") from None
 
 
 def load(file: str, overrides: Iterable[str] = ()) -> JobFile:
@@ -68,9 +74,9 @@ def load_from(origin: Path | str, overrides: Iterable[str] = ()) -> JobFile:
     """As `load`, from what `source` gives. Raises UsageError."""
     try:
         job = load_manifest(origin, overrides)
+        text = origin if isinstance(origin, str) else read_text(origin)
     except ManifestError as error:
         raise UsageError(*error.problems) from None
-    text = origin if isinstance(origin, str) else origin.read_text(encoding="utf-8")
     config_maps = tuple(map(_checked, filter(_is_config_map, yaml_text.documents(text))))
     return JobFile(_as_new(job, origin if isinstance(origin, Path) else None), config_maps)
 

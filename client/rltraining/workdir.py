@@ -41,8 +41,9 @@ Mode = Literal["new", "resume", "overwrite"]
 def holds_run(folder: Path) -> bool:
     """Whether a run was started in this folder before: its job.yaml is one that `JobFile.save` wrote."""
     try:
-        return (folder / JOB_FILE).read_text(encoding="utf-8").startswith(SAVED_HEADER)
-    except (OSError, UnicodeDecodeError):
+        with (folder / JOB_FILE).open("rb") as file:
+            return file.read(len(SAVED_HEADER)) == SAVED_HEADER.encode()
+    except OSError:
         return False
 
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rltraining_api.bounds import PROBLEMS_MAX, SENTENCE_MAX, shortened
+
+LINES_MAX = 2 * PROBLEMS_MAX
+"""Of all jobs of a file."""
+
 
 class ManifestError(ValueError):
-    """A manifest that cannot be used. `str` is one sentence per problem, a line each: file, field, remedy."""
+    """A manifest that cannot be used. `str` is one sentence per problem, a line each: file, field, remedy. Long sentences are
+    cut short, and of many problems the rest are counted."""
 
     def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
+        told = [shortened(problem, SENTENCE_MAX) for problem in problems]
+        more = len(told) - LINES_MAX
+        self.problems = (*told[:LINES_MAX], *([f"and {more} more lines"] if more > 0 else []))
         super().__init__("\n".join(self.problems))

@@ -12,13 +12,16 @@ from pydantic_core import ErrorDetails
 
 from rltraining_api import patterns
 from rltraining_api.base import ApiModel
+from rltraining_api.bounds import PROBLEMS_MAX
 from rltraining_api.introspect import Path, allows_null, child_model, dotted, fields_by_key, model_at
 
 
 def explain(error: ValidationError, model: type[ApiModel]) -> list[str]:
-    """One sentence per error, each beginning with the field's path in the manifest."""
+    """One sentence per error, each beginning with the field's path in the manifest; of many the first, and how many more."""
     found = error.errors(include_url=False)
-    return [_line(details, model) for details in found if not _follows(details, found)]
+    told = [_line(details, model) for details in found[:PROBLEMS_MAX] if not _follows(details, found)]
+    more = len(found) - PROBLEMS_MAX
+    return told if more <= 0 else [*told, f"and {more} more {'problem' if more == 1 else 'problems'}"]
 
 
 def empty_fields(data: Any, model: type[ApiModel], path: tuple[str | int, ...] = ()) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rltraining_api import yaml_text
+from rltraining_api.bounds import BYTES_MAX, TOO_LARGE, beyond_bounds
 from rltraining_api.errors import ManifestError
 from rltraining_api.explain import empty_fields, explain
 from rltraining_api.introspect import Path as FieldPath
@@ -28,6 +29,7 @@ __all__ = [
     "load_manifests",
     "parse_job",
     "read_job",
+    "read_text",
 ]
 
 
@@ -90,6 +92,8 @@ def parse_job(data: object, label: str = "manifest") -> RLTrainingJob:
     if not isinstance(data, dict):
         raise ManifestError([f"{label}: must be an object with apiVersion, kind, metadata and spec"])
     written = {key: value for key, value in data.items() if key != "status"}
+    if too_much := beyond_bounds(written):
+        raise ManifestError([f"{label}: {too_much}"])
     problems = _header(written) or empty_fields(written, RLTrainingJob)
     if not problems:
         try:
@@ -149,12 +153,14 @@ def _header(data: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _text(source: str | Path) -> tuple[str, str]:
-    """The YAML and what to call it in messages."""
-    if isinstance(source, str):
-        return source, "manifest"
+def read_text(source: Path) -> str:
+    """The YAML of a file. Raises ManifestError, also where it is too large to be a manifest."""
     try:
-        return source.read_text(encoding="utf-8"), str(source)
+        with source.open("rb") as file:
+            content = file.read(BYTES_MAX + 1)
+        if len(content) <= BYTES_MAX:
+            return content.decode()
+        problem = TOO_LARGE
     except FileNotFoundError:
         problem = "there is no such file"
     except IsADirectoryError:
@@ -164,6 +170,11 @@ def _text(source: str | Path) -> tuple[str, str]:
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
     raise ManifestError([f"{source}: {problem}"])
+
+
+def _text(source: str | Path) -> tuple[str, str]:
+    """The YAML and what to call it in messages."""
+    return (source, "manifest") if isinstance(source, str) else (read_text(source), str(source))
 
 
 def _split(text: str, label: str) -> tuple[list[object], list[dict[str, Any]]]:

@@ -1,25 +1,89 @@
-"""Reading YAML as Kubernetes does: JSON types only, `1e-3` is a number, a key stands once."""
+"""Reading YAML as Kubernetes does: JSON types only, `1e-3` is a number, a key stands once, aliases and nesting have bounds."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
+
+from rltraining_api.bounds import ALIASED_MAX, BYTES_MAX, DEPTH_MAX, TOO_DEEP, TOO_LARGE
+
+NUMBER_MAX = 400
+"""Characters of a number; those of base 60 take time that grows with the square of their length."""
 
 
 class YamlError(ValueError):
     """Text that is not YAML, or YAML that is not JSON: one sentence with line and column."""
 
 
+class _Extent(NamedTuple):
+    """What an anchor stands for."""
+
+    values: int
+    height: int
+    """Levels of lists and objects."""
+
+
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader with the differences named above."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._values = self._aliased = self._depth = self._deepest = 0
+        self._anchors: dict[str, _Extent] = {}
 
     yaml_implicit_resolvers = {  # noqa: RUF012  (PyYAML's own protocol)
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":float", ":timestamp"))]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def compose_document(self) -> yaml.Node | None:
+        self._aliased = 0
+        self._anchors.clear()
+        return super().compose_document()
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Count what is composed, an alias as often as it is used: each is one object, but JSON writes it out each time."""
+        event: yaml.NodeEvent = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent):
+            node = super().compose_node(parent, index)
+            extent = self._anchors.get(str(event.anchor), _Extent(1, 0))  # one that is not complete holds itself
+            self._values += extent.values
+            self._aliased += extent.values
+            self._go_down_to(self._depth + extent.height, event)
+            if self._aliased > ALIASED_MAX:
+                raise YamlError(
+                    f"{_place(event.start_mark)}: aliases stand for more than {ALIASED_MAX:,} values: write out what is meant"
+                )
+            return node
+        values, deepest = self._values, self._deepest
+        self._depth += isinstance(event, yaml.CollectionStartEvent)
+        self._deepest = 0
+        self._go_down_to(self._depth, event)
+        node = super().compose_node(parent, index)
+        self._values += 1
+        self._depth -= isinstance(event, yaml.CollectionStartEvent)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = _Extent(self._values - values, self._deepest - self._depth)
+        self._deepest = max(self._deepest, deepest)
+        return node
+
+    def _go_down_to(self, depth: int, event: yaml.NodeEvent) -> None:
+        self._deepest = max(self._deepest, depth)
+        if depth > DEPTH_MAX:
+            raise YamlError(f"{_place(event.start_mark)}: {TOO_DEEP}")
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """PyYAML's own constructors raise whatever comes to them for a text that does not fit its tag, as `!!bool maybe`."""
+        try:
+            return super().construct_object(node, deep)
+        except YamlError:
+            raise
+        except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError):
+            tag, value = str(node.tag).rpartition(":")[2], ascii(node.value)
+            raise YamlError(f"{_place(node.start_mark)}: is no {tag[:20]}: {value[:20]}") from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -42,11 +106,15 @@ def _number(loader: _Loader, node: yaml.ScalarNode) -> float | int:
 
 
 def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
+    problem = YamlError(
+        f"{_place(node.start_mark)}: is no number that can be read: {str(node.value)[:20]}..."
+    )
+    if len(node.value) > NUMBER_MAX:
+        raise problem
     try:
         return int(loader.construct_yaml_int(node))
     except ValueError:
-        short = str(node.value)[:20]
-        raise YamlError(f"{_place(node.start_mark)}: is no number that can be read: {short}...") from None
+        raise problem from None
 
 
 _Loader.add_implicit_resolver(
@@ -63,7 +131,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _integer)
 def documents(text: str) -> list[Any]:
     """All documents of a text that are not empty, as JSON values.
 
-    Raises YamlError.
+    Raises YamlError, also where they are too large, too deep, or their aliases stand for too much.
     """
     return [document for document in _load(text) if document is not None]
 
@@ -80,6 +148,8 @@ def value(text: str) -> Any:
 
 
 def _load(text: str) -> Iterator[Any]:
+    if len(text) > BYTES_MAX:
+        raise YamlError(TOO_LARGE)
     try:
         yield from yaml.load_all(text, _Loader)
     except yaml.reader.ReaderError as error:
@@ -106,5 +176,5 @@ def _sentence(error: yaml.MarkedYAMLError, text: str) -> str:
     return f"{_place(mark)}: is not valid YAML: {problem}{near}"
 
 
-def _place(mark: yaml.Mark) -> str:
+def _place(mark: Any) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}"
