@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +11,8 @@ from typing import Literal
 from rltraining_api.contract import ReportedCondition
 from rltraining_api.status import Condition
 
-from rltraining_operator.failures import REASON, TEXT_MAX
+from rltraining_operator.bounds import CONDITION_BYTES_MAX, MESSAGE_BYTES_MAX, REPORTED_BYTES_MAX, clip
+from rltraining_operator.failures import REASON
 
 State = Literal["True", "False", "Unknown"]
 OURS = (
@@ -24,8 +26,10 @@ OURS = (
     "Complete",
     "Failed",
 )
-TYPE_MAX, CONDITIONS_MAX = 316, 32
-"""Of the schema: characters of a type, and conditions of a job."""
+OTHERS_MAX = 8
+"""Conditions of a job that are not the operator's own, so that a learner can add one."""
+TYPE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
+"""A type that a learner may report: an object is also stored with the types of its conditions as keys."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class Conditions:
             type=kind,
             status=status,
             reason=reason,
-            message=message[:TEXT_MAX],
+            message=clip(message, self._room(kind)),
             observed_generation=self.generation,
             last_transition_time=old.last_transition_time if old and old.status == status else self.now,
         )
@@ -66,13 +70,19 @@ class Conditions:
         )
 
     def lift(self, reported: Iterable[ReportedCondition]) -> Conditions:
-        """With the conditions that a learner reports, word for word, as far as there is room; the operator's own types
-        are not its to set."""
+        """With the conditions that a learner reports, as far as there is room; the operator's own types are not its to
+        set."""
         lifted = self
         for condition in reported:
-            kind, others = condition.type[:TYPE_MAX], {known.type for known in lifted.items}.difference(OURS)
-            fits = kind in others or len(others) < CONDITIONS_MAX - len(OURS)
-            if kind and kind not in OURS and fits:
+            kind, others = condition.type, {known.type for known in lifted.items}.difference(OURS)
+            fits = kind in others or len(others) < OTHERS_MAX
+            if TYPE.fullmatch(kind) and kind not in OURS and fits:
                 reason = condition.reason if REASON.fullmatch(condition.reason) else "Reported"
                 lifted = lifted.set(kind, condition.status, reason, condition.message)
         return lifted
+
+    @staticmethod
+    def _room(kind: str) -> int:
+        if kind not in OURS:
+            return REPORTED_BYTES_MAX
+        return CONDITION_BYTES_MAX.get(kind, MESSAGE_BYTES_MAX)

@@ -30,7 +30,6 @@ SIGNALS = {
     143: "SIGTERM",
 }
 REASON = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
-TEXT_MAX = 4096
 
 
 class Verdict(Enum):
@@ -141,7 +140,7 @@ def permanent_reason(death: Death) -> str:
 def permanent_message(death: Death) -> str:
     """Its message: what the trainer wrote, else all that is known."""
     words = death.words
-    return f"{death.pod}: {words.message}"[:TEXT_MAX] if words and words.message else death.sentence
+    return f"{death.pod}: {words.message}" if words and words.message else death.sentence
 
 
 def parse_termination_message(text: str) -> TerminationMessage | None:

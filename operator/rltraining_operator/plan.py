@@ -14,6 +14,7 @@ from rltraining_api.names import KIND, Role, learner_budget_name, network_policy
 from rltraining_api.status import Status
 
 from rltraining_operator import children, gang, owned
+from rltraining_operator.bounds import MESSAGE_BYTES_MAX, clip
 from rltraining_operator.cluster import Event, Manifest, Ref
 from rltraining_operator.conditions import Conditions
 from rltraining_operator.ledger import Tally, tally
@@ -83,15 +84,16 @@ def plan_invalid(observed: Observed, now: datetime) -> Plan:
     else:
         conditions = conditions.set("Progressing", False, "InvalidSpec", observed.invalid)
         update = {}
+    message = clip(observed.invalid, MESSAGE_BYTES_MAX)
     update |= {
-        "message": observed.invalid,
+        "message": message,
         "conditions": conditions.items,
         "observed_generation": observed.generation,
     }
     status = old.model_copy(update=update)
     if status == old:
         return NOTHING
-    told = (Event("Warning", "InvalidSpec", observed.invalid),)
+    told = (Event("Warning", "InvalidSpec", message),)
     return Plan(status, events=told, requeue_after=_seconds_to_expiry(status, ttl, now))
 
 

@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from rltraining_api.contract import LearnerReport
+from rltraining_api.contract import LearnerReport, Warning
 from rltraining_api.curve import joined
 from rltraining_api.status import Status
 
+from rltraining_operator.bounds import REPORTED_BYTES_MAX, URI_BYTES_MAX, clip, json_bytes
 from rltraining_operator.conditions import Conditions
-from rltraining_operator.failures import TEXT_MAX
+from rltraining_operator.failures import REASON
 from rltraining_operator.members import report_of_first_learner
 from rltraining_operator.observed import Observed
 from rltraining_operator.settings import UNREACHABLE_SECONDS, Settings
 from rltraining_operator.trouble import SILENT, UNREACHABLE, Trouble, bad_report
-
-WARNINGS_MAX = 32
 
 
 def report_due_at(status: Status, settings: Settings) -> datetime | None:
@@ -88,15 +87,26 @@ def find_silence(observed: Observed, now: datetime, settings: Settings) -> Troub
 
 
 def _fields(report: LearnerReport, status: Status, lives: bool) -> dict[str, Any]:
+    checkpoint = report.checkpoint
     curve = report.curve if lives else joined(status.curve, report.curve, _steps(report))
     return {
         "progress": report.progress,
         "curve": curve,
         "replay": report.replay or status.replay,
-        "checkpoint": report.checkpoint or status.checkpoint,
-        "policy_uri": report.policy_uri or status.policy_uri,
-        "warnings": tuple(f"{w.reason}: {w.message}"[:TEXT_MAX] for w in report.warnings[:WARNINGS_MAX]),
+        "checkpoint": checkpoint if checkpoint and _bearable(checkpoint.uri) else status.checkpoint,
+        "policy_uri": _bearable(report.policy_uri) or status.policy_uri,
+        "warnings": tuple(map(_warning, report.warnings)),
     }
+
+
+def _bearable(uri: str | None) -> str | None:
+    """The URI, if there is one and it is not too long."""
+    return uri if uri and json_bytes(uri) <= URI_BYTES_MAX else None
+
+
+def _warning(warning: Warning) -> str:
+    reason = warning.reason if REASON.fullmatch(warning.reason) else "Reported"
+    return clip(f"{reason}: {warning.message}", REPORTED_BYTES_MAX)
 
 
 def _steps(report: LearnerReport) -> int:

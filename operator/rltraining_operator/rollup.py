@@ -9,8 +9,9 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import ROLES, Role, role_selector
 from rltraining_api.status import Phase, RoleStatus, SamplerStatus, Status
 
+from rltraining_operator.bounds import MESSAGE_BYTES_MAX, clip
 from rltraining_operator.conditions import Conditions
-from rltraining_operator.failures import TEXT_MAX, Verdict
+from rltraining_operator.failures import Verdict
 from rltraining_operator.ledger import Tally, format_ranges
 from rltraining_operator.members import Moves, is_done
 from rltraining_operator.observed import Observed
@@ -69,7 +70,7 @@ def roll_up(
     return taken.status.model_copy(
         update={
             "phase": phase,
-            "message": _message(made, phase, trouble)[:TEXT_MAX],
+            "message": clip(_message(made, phase, trouble), MESSAGE_BYTES_MAX),
             "conditions": conditions.items,
         }
     )
