@@ -6,6 +6,7 @@ ROOMS  := crds operator trainer_image client
 READY  := $(VENV)/.ready
 EXTRAS := $(ROOMS:client=client[atari,onnx])
 KERNEL := trainer_image/rltraining_trainer/dataflow/replay/sum_tree.c
+GATE   := trainer_image/rltraining_trainer/transport/gate
 PYTEST := $(BIN)/python -m pytest $(if $(SEED),-p randomly --randomly-seed=$(SEED))
 CORES  := $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 
@@ -31,11 +32,12 @@ help: ## show this help
 
 setup: $(READY) ## make the virtual environment (.venv) with everything in it
 
-$(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml) trainer_image/hatch_build.py $(KERNEL)
+$(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml) trainer_image/hatch_build.py $(KERNEL) $(wildcard $(GATE)/*)
 	@echo "setting up $(VENV) (the first time downloads torch: about 3 GB)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say which with: make PYTHON=python3.12")'
 	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q -c constraints.txt uv; }
 	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -r tests/requirements.txt $(EXTRAS:%=-e './%')
+	@$(BIN)/python -m rltraining_trainer.transport.gate >/dev/null || echo "runs on this machine are open to its other users"
 	@touch $@
 
 demo: $(READY) ## train CartPole-v1 from a manifest, here, and show it

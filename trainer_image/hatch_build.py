@@ -1,12 +1,18 @@
-"""Compiles the replay's sum tree beside its source, if there is a C compiler: `cc`, or what CC says. Without one, or with one
-that fails, the package is all Python and does the same more slowly."""
+"""Compiles the C and C++ of the package beside its source, where there is a compiler: `cc` and `c++`, or what CC and CXX say.
+
+Without the replay's sum tree the package does the same more slowly. The gate of the RPC port is part of wheels only, and only
+if torch is installed where they are built (`uv build --no-build-isolation`). Elsewhere
+`python -m rltraining_trainer.transport.gate` compiles it.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -14,6 +20,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = "rltraining_trainer/dataflow/replay"
+GATE = "rltraining_trainer/transport/gate"
 OPTIONS = ["-O2", "-shared", "-fPIC", "-ffp-contract=off"]
 """The last keeps sums and products apart, as numpy computes them."""
 
@@ -22,6 +29,22 @@ class CustomBuildHook(BuildHookInterface[Any]):
     """For wheels and for editable installs."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        self._compile_sum_tree(build_data)
+        if version == "standard" and importlib.util.find_spec("torch") is not None:
+            self._compile_gate(build_data)
+
+    def _compile_gate(self, build_data: dict[str, Any]) -> None:
+        command = [sys.executable, str(Path(self.root, GATE, "build.py"))]
+        done = subprocess.run(command, capture_output=True, text=True)  # noqa: S603
+        if done.returncode:
+            self.app.display_warning(f"left out the gate of the RPC port: {done.stderr}")
+            return
+        build_data["pure_python"] = False
+        # This Python of this platform: torch's bindings are.
+        build_data["infer_tag"], build_data["tag"] = True, None
+        build_data["artifacts"].append(f"{GATE}/_gate.*.so")
+
+    def _compile_sum_tree(self, build_data: dict[str, Any]) -> None:
         source = Path(self.root, FOLDER, "sum_tree.c")
         library = source.with_name("libsum_tree.so")
         library.unlink(missing_ok=True)

@@ -63,6 +63,8 @@ class ExitCode(IntEnum):
     DONE = 0
     ERROR = 1
     """Anything unforeseen: restarted, and counted against `backoffLimit`."""
+    FOREIGN_BYTES = 40
+    """Strangers' bytes on the RPC port ended the process: restarted, and counted as a disruption."""
     BAD_CONFIGURATION = 64
     """The job cannot run as configured: unknown environment, a network that does not fit the observation."""
     USER_CODE = 65

@@ -12,6 +12,7 @@ from rltraining_api.contract import (
     PERMANENT_EXIT_CODES,
     TERMINATION_MESSAGE_BYTES_MAX,
     TRAINER_CONTAINER,
+    ExitCode,
     TerminationMessage,
 )
 from rltraining_api.failure_policy import FailureRule, PodFailurePolicy
@@ -124,6 +125,8 @@ def judge_by_nature(death: Death) -> Verdict:
         return Verdict.DISRUPTION
     if death.container == TRAINER_CONTAINER and death.exit_code in PERMANENT_EXIT_CODES:
         return Verdict.PERMANENT
+    if death.container == TRAINER_CONTAINER and death.exit_code == ExitCode.FOREIGN_BYTES:
+        return Verdict.DISRUPTION
     if death.exit_code in KILLED_FROM_OUTSIDE and death.reason != "OOMKilled":
         return Verdict.DISRUPTION
     return Verdict.FAILURE

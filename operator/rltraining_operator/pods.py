@@ -135,11 +135,18 @@ def _trainer(
             "timeoutSeconds": 5,
             "failureThreshold": 2,
         },
+        # Importing torch takes up to a minute where many pods start at once.
+        "startupProbe": {
+            "httpGet": {"path": contract.HEALTH_PATH, "port": contract.HTTP_PORT},
+            "periodSeconds": 2,
+            "timeoutSeconds": 5,
+            "failureThreshold": 120,
+        },
+        # A process that hangs is replaced after 30 s.
         "livenessProbe": {
             "httpGet": {"path": contract.HEALTH_PATH, "port": contract.HTTP_PORT},
-            "initialDelaySeconds": 60,
-            "periodSeconds": 20,
-            "timeoutSeconds": 10,
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
             "failureThreshold": 6,
         },
         "volumeMounts": mounts,

@@ -51,11 +51,12 @@ def test_strangers_are_refused_and_what_they_break_recovers(train: Train, tmp_pa
         caller, refused, outcomes = await act(run, document["url"], trace)
         assert caller == "calling"
         assert refused.startswith("Refused: ")
-        assert len(json.loads(outcomes)) == 7
+        assert len(json.loads(outcomes)) == 12
         for outcome in json.loads(outcomes):
-            assert outcome.startswith(("('refused'", "('error'", "raised")), outcome
+            assert outcome.startswith("raised"), outcome
+            assert "refused: the token is wrong" in outcome
         assert not trace.exists()
-        assert "wrong token" in run.log(LEARNER)
+        assert "refused calls without the job's token" in run.log(LEARNER)
 
         # A connection that closes immediately breaks the RPC endpoint, which then opens another port.
         for _ in range(2):
@@ -76,7 +77,8 @@ def test_strangers_are_refused_and_what_they_break_recovers(train: Train, tmp_pa
         assert run.steps >= checkpoint
         status = (await run.finish()).status
         assert status.sampler.restarts == 0
-        assert status.learner.restarts == status.failures <= 1
+        assert status.learner.restarts == status.disruptions <= 1
+        assert status.failures == 0
 
     train(small_job(), scenario)
 
@@ -85,7 +87,8 @@ async def act(run: Run, url: str, trace: Path) -> list[str]:
     """Runs a stranger in a separate process. Returns its output, line by line."""
     log = run.cluster.workdir / "logs" / "stranger.log"
     said = run.cluster.workdir / "said"
-    argv = ["rltraining-trainer", "stranger", url, str(trace), str(said)]
+    secret = run.cluster.workdir / ".pods" / LEARNER / "token" / "token"
+    argv = ["rltraining-trainer", "stranger", url, str(trace), str(secret), str(said)]
     process = await run.runtime.start(Command(argv, {"TP_SOCKET_IFNAME": "lo"}, Path.cwd(), log, "stranger"))
     try:
         async with asyncio.timeout(SECONDS):

@@ -43,17 +43,17 @@ gym.register("PacedCartPole-v1", entry_point=Paced, max_episode_steps=500)
 
 
 def main(argv: list[str]) -> int:
-    """Runs `learner`, `sampler`, or `stranger URL TRACE SAID`. The stranger writes to a file, since torch logs too."""
+    """Runs `learner`, `sampler`, or `stranger URL TRACE SECRET SAID`. The stranger writes to a file, since torch logs too."""
     if argv[0] != "stranger":
         record.LAST_WRITES_SECONDS = float(os.environ.get(LAST_WRITES, record.LAST_WRITES_SECONDS))
         learner.FAREWELL = float(os.environ.get(FAREWELL, learner.FAREWELL))
         return trainer.main(argv)
-    url, trace, said = argv[1:]
+    url, trace, secret, said = argv[1:]
     with Path(said).open("w") as file:
 
         def say(line: str) -> None:
             print(line, file=file, flush=True)
 
         transport_members.caller(say, url, "another token")
-        transport_members.stranger(say, url, trace)
+        transport_members.stranger(say, url, trace, secret)
     return 0

@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import signal
+import struct
 import sys
 import threading
 from collections.abc import Callable
@@ -123,8 +124,17 @@ def sampler(say: Say, base_url: str, name: str) -> None:
     endpoint.stop()
 
 
-def stranger(say: Say, url: str, trace: str) -> None:
-    """Speaks torch's own RPC, pickles and all, to `url`; says a JSON list of what it got. `trace`: a file to create."""
+HASH_BOMB = b"\x80\x05}(t" + b"2\x86" * 64 + b"Ns."
+"""A dictionary whose key takes for ever to hash: 64 tuples, each of which holds the one before twice."""
+MEMO_BOMB = b"\x80\x05Nr" + struct.pack("<I", 200_000_000) + b"."
+"""A pickle of 8 bytes that has the unpickler allocate 1.6 GB."""
+
+
+def stranger(say: Say, url: str, trace: str, secret: str) -> None:
+    """Attacks `url` with torch's own RPC and without the token; says a JSON list of what it got.
+
+    `trace`: a file to create. `secret`: a file to read.
+    """
     options = rpc.TensorPipeRpcBackendOptions(
         init_method="none://", rpc_timeout=5, _transports=["uv"], _channels=["basic"]
     )
@@ -135,6 +145,13 @@ def stranger(say: Say, url: str, trace: str) -> None:
     victim = rpc.WorkerInfo("victim", 1)
     store.set("addrs/victim", url)
     agent._update_group_membership(victim, [], {}, True)
+
+    def builtin(name: str, *arguments: Any) -> object:
+        return rpc.api._invoke_rpc_builtin(victim, name, 5.0, *arguments).wait()
+
+    def call(message: bytes) -> object:
+        return rpc.api._invoke_rpc_python_udf(victim, message, [], 5.0, True).wait()
+
     touch = f"touch {trace}"
     statement = f"__import__('os').system({touch!r})"
     attempts: list[Callable[[], object]] = [
@@ -145,6 +162,11 @@ def stranger(say: Say, url: str, trace: str) -> None:
         lambda: rpc.rpc_sync(victim, functools.partial(os.system, touch)),
         lambda: rpc.rpc_sync(victim, os.getpid),
         lambda: rpc.remote(victim, os.system, (touch,)).to_here(),
+        lambda: builtin("aten::neg", torch.ones(2)),
+        lambda: builtin("aten::from_file", secret, False, Path(secret).stat().st_size // 4),
+        lambda: call(HASH_BOMB),
+        lambda: call(MEMO_BOMB),
+        lambda: call(bytes(32) + HASH_BOMB),
     ]
     outcomes = []
     for attempt in attempts:

@@ -12,18 +12,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rltraining_api.contract import TRAINER_CONTAINER
+from rltraining_api.contract import TRAINER_CONTAINER, TerminationMessage
 
 from rltraining_operator.local.backoff import Backoff
 from rltraining_operator.local.network import Ports, localize
 from rltraining_operator.local.runtime import Command, Exit, Process, Runtime, StartError
 from rltraining_operator.local.volumes import FILLED, MountError, Volumes
-from rltraining_operator.local.watch import parse_quantity, watch_memory, watch_readiness
+from rltraining_operator.local.watch import parse_quantity, watch_liveness, watch_memory, watch_readiness
 from rltraining_operator.pods import OUTPUT_VOLUME
 
 MESSAGE_BYTES_MAX = 4096
 LOG_MESSAGE_BYTES_MAX, LOG_MESSAGE_LINES_MAX = 2048, 80
 """Kubernetes' bounds of a termination message, and of one taken from the log."""
+
+HUNG = TerminationMessage(
+    reason="Hung", message="the process hung: it did not answer its liveness probe any more"
+)
 
 Json = Mapping[str, Any]
 log = logging.getLogger(__name__)
@@ -157,18 +161,23 @@ class LocalPod:
         limits = (self._container.get("resources") or {}).get("limits") or {}
         limit = parse_quantity(limits.get("memory", ""))
         memory = asyncio.create_task(watch_memory(process.pid, limit) if limit else asyncio.Event().wait())
+        probe = self._container.get("livenessProbe") or {}
+        liveness = asyncio.create_task(watch_liveness(probe, self._ports.of(self.name)))
         ended = asyncio.create_task(process.wait())
         try:
-            await asyncio.wait([ended, memory], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([ended, memory, liveness], return_when=asyncio.FIRST_COMPLETED)
             oom = memory.done() and not ended.done()
-            if oom:
+            hung = liveness.done() and not ended.done() and not self._stopping
+            if hung:
+                self.volumes.termination_log.write_text(HUNG.model_dump_json(exclude_none=True))
+            if oom or hung:
                 process.send_signal(signal.SIGKILL)
             return await ended, oom
         finally:
             if not ended.done():
                 process.send_signal(signal.SIGKILL)  # nobody watches it any more
             self.process = None
-            for task in (readiness, memory, ended):
+            for task in (readiness, memory, liveness, ended):
                 task.cancel()
 
     def _terminated(self, end: Exit, oom: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is watched while a process runs: whether it answers its readiness probe, and how much memory it has."""
+"""What is watched while a process runs: whether it answers its probes, and how much memory it has."""
 
 from __future__ import annotations
 
@@ -37,6 +37,21 @@ async def watch_readiness(probe: Mapping[str, Any], port: int, tell: Callable[[b
             ready = good
             tell(ready)
         await asyncio.sleep(PROBE_READY_SECONDS if ready else PROBE_SECONDS)
+
+
+async def watch_liveness(probe: Mapping[str, Any], port: int) -> None:
+    """Returns when a process that has answered its liveness probe before does so no longer; never without a probe."""
+    get: Mapping[str, Any] = probe.get("httpGet") or {}
+    if not get:
+        await asyncio.Event().wait()
+    period, timeout = probe.get("periodSeconds", 10), probe.get("timeoutSeconds", 1)
+    failures, started = 0, False
+    while failures < probe.get("failureThreshold", 3):
+        asked = asyncio.create_task(asyncio.sleep(period))
+        answer = await http.get(HOST, port, get.get("path", "/"), timeout_seconds=timeout)
+        started = started or answer is not None
+        failures = 0 if answer is not None or not started else failures + 1
+        await asked
 
 
 async def watch_memory(pid: int, limit_bytes: int) -> None:

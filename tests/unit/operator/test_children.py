@@ -67,7 +67,8 @@ def test_pods_pass_pod_security_restricted() -> None:
 def test_probes() -> None:
     container = pod()["spec"]["containers"][0]
     assert container["readinessProbe"]["httpGet"] == {"path": contract.READY_PATH, "port": contract.HTTP_PORT}
-    assert container["livenessProbe"]["httpGet"] == {"path": contract.HEALTH_PATH, "port": contract.HTTP_PORT}
+    for name in ("startupProbe", "livenessProbe"):
+        assert container[name]["httpGet"] == {"path": contract.HEALTH_PATH, "port": contract.HTTP_PORT}
 
 
 def test_a_template_is_merged() -> None:

@@ -237,6 +237,62 @@ async def test_a_start_that_fails_is_no_second_end(tmp_path: Path) -> None:
     assert {deaths for why, deaths in told if why == "RunContainerError"} == {1}
 
 
+class Hanging:
+    """A process that runs until it is killed."""
+
+    pid = 0
+
+    def __init__(self) -> None:
+        self._ended = asyncio.get_running_loop().create_future()
+
+    async def wait(self) -> Exit:
+        return await asyncio.shield(self._ended)
+
+    def send_signal(self, number: int) -> None:
+        self._ended.set_result(Exit(128 + number, number))
+
+
+async def test_a_process_that_hangs_is_killed_once_it_has_answered_before(tmp_path: Path) -> None:
+    probe = {"httpGet": {"path": "/healthz"}, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 6}
+    container = {"name": "trainer", "command": ["x"], "livenessProbe": probe}
+    spec = {"containers": [container], "restartPolicy": "Never"}
+    hangs = False
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if not hangs:
+            writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
+        writer.close()
+
+    runtime, ports, folder = StartsOnce(), Ports(), tmp_path / "pod"
+    runtime._left = [Hanging()]
+    folder.mkdir()
+    ends: list[dict[str, Any]] = []
+    pod = LocalPod(
+        {"metadata": {"name": "demo-sampler-0"}, "spec": spec},
+        runtime=runtime,
+        volumes=Volumes({"spec": spec}, folder, tmp_path, lambda *_: None),
+        ports=ports,
+        workdir=tmp_path,
+        publish=lambda status: ends.extend(
+            filter(None, [status["containerStatuses"][0]["state"].get("terminated")])
+        ),
+    )
+    await asyncio.sleep(600)
+    assert not ends, "it takes its time to start"
+    async with await asyncio.start_server(answer, "127.0.0.1", ports.of("demo-sampler-0")):
+        await asyncio.sleep(600)
+        assert not ends
+        hangs = True
+        await asyncio.sleep(25)
+        assert not ends
+        await asyncio.sleep(15)
+    await pod.stop(0)
+    ports.close()
+    assert ends[0]["exitCode"] == 137
+    assert "did not answer its liveness probe" in ends[0]["message"]
+
+
 def test_events_are_kept_in_a_file_too_and_one_that_cannot_be_written_is_no_trouble(tmp_path: Path) -> None:
     killed, done = Event("Warning", "Disrupted", "killed\nby hand"), Event("Normal", "Completed", "enough")
     log = EventLog(tmp_path / EVENTS_FILE)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, dedicated, make_world, report, words
+from rltraining_api.contract import ExitCode
 from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_operator.failures import Death, Verdict, judge
 from rltraining_operator.ledger import format_ranges, parse_ranges
@@ -33,6 +34,8 @@ def world() -> World:
         (78, "Error", False, "trainer", P),
         (79, "Error", False, "trainer", F),
         (65, "Error", False, "sidecar", F),
+        (ExitCode.FOREIGN_BYTES, "Error", False, "trainer", D),
+        (ExitCode.FOREIGN_BYTES, "Error", False, "sidecar", F),
         (None, "Evicted", True, "", D),
         (None, "", False, "", D),
     ],

@@ -19,8 +19,10 @@ from rltraining_trainer.transport import (
     RemoteError,
     Stopped,
     TransportError,
+    Unguarded,
     Unreachable,
     UnsupportedTorch,
+    gate,
     torch_rpc,
 )
 
@@ -68,10 +70,45 @@ def test_what_goes_wrong_in_a_handler_reaches_the_caller_as_text(
 def test_another_token_is_refused(serve: Serve, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
     endpoint = serve({"echo": echo})
     peer = endpoint.dial(endpoint.url)
-    monkeypatch.setattr(peer, "_caller", (token, "stranger"))
+    assert endpoint._agent is not None
+    monkeypatch.setattr(endpoint._agent, "_keys", torch_rpc.Keys(token))
 
     with pytest.raises(Refused, match="the token is wrong"):
         peer.call("echo", 1).result()
+
+
+def test_without_the_gate_a_call_without_the_key_is_not_unpickled(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "load", lambda: None)
+    endpoint = serve({"echo": echo})
+    peer = endpoint.dial(endpoint.url)
+    assert peer.call("echo", 1).result() == {"sender": "job-member-0", "payload": 1}
+    read: list[bytes] = []
+    monkeypatch.setattr(torch_rpc, "unpack", lambda data, tensors: read.append(data))
+    agent = endpoint._agent
+    assert agent is not None
+
+    for message in (b"", agent._keys.call[:-1], bytes(32) + b"N.", b"\x80\x05N."):
+        future = torch_rpc.rpc.api._invoke_rpc_python_udf(peer._worker, message, [], 5.0, True)
+        with pytest.raises(RuntimeError, match="refused: the token is wrong"):
+            future.wait()
+
+    assert not read
+    assert agent.refused_calls() >= 4
+
+
+def test_without_the_gate_there_are_only_local_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "load", object)
+    torch_rpc.require_guarded("uv://10.0.0.7:1")
+    assert torch_rpc.unguarded() is None
+
+    monkeypatch.setattr(gate, "load", lambda: None)
+    torch_rpc.require_guarded("uv://127.0.0.1:1")
+    torch_rpc.require_guarded("uv://[::1]:1")
+    with pytest.raises(Unguarded, match="the gate is not compiled"):
+        torch_rpc.require_guarded("uv://10.0.0.7:1")
+    assert "install g++" in (torch_rpc.unguarded() or "")
 
 
 def test_a_parked_answer_is_given_by_another_thread(serve: Serve) -> None:

@@ -22,7 +22,7 @@ from rltraining_trainer.roles.learner import run_learner
 from rltraining_trainer.roles.sampler import run_sampler
 from rltraining_trainer.roles.shards import run_replay
 from rltraining_trainer.roles.termination import write_termination_message
-from rltraining_trainer.transport import Stopped, on_stop_signal
+from rltraining_trainer.transport import Stopped, Unguarded, on_stop_signal
 
 TERMINATED = 128 + signal.SIGTERM
 """Exit code of a process that was told to end and did, as a shell or a kubelet would say it."""
@@ -70,6 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = error.exit_code
         _LOG.error("%s", error)
         reason, text = error.reason, str(error)
+    except Unguarded as error:  # the image lacks the gate, and will at each restart
+        code = ExitCode.BAD_CONFIGURATION
+        _LOG.error("%s", error)
+        reason, text = "RpcUnguarded", str(error)
     except Exception as error:
         code = ExitCode.ERROR
         _LOG.exception("this is a bug, or something that a restart may mend")

@@ -31,7 +31,7 @@ from rltraining_trainer.roles.flow import Recorded
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import ProgressTracker
 from rltraining_trainer.roles.start import find_start
-from rltraining_trainer.transport import Backoff, Stopped
+from rltraining_trainer.transport import Backoff, Stopped, unguarded
 
 _LOG = logging.getLogger(__name__)
 
@@ -201,6 +201,8 @@ class RunRecord:
 
     def _all_warnings(self, trouble: str) -> Iterator[Warning]:
         """What is wrong now goes first: a report has room for few."""
+        if (sentence := unguarded()) is not None:
+            yield Warning(reason="RpcUnguarded", message=sentence)
         if self._metrics.failure:
             yield Warning(reason="MetricsNotWritten", message=self._metrics.failure)
         if self._refused:

@@ -11,12 +11,14 @@ from rltraining_trainer.transport.errors import (
     RemoteError,
     Stopped,
     TransportError,
+    Unguarded,
     Unreachable,
     UnsupportedTorch,
 )
 from rltraining_trainer.transport.payload import Payload
 from rltraining_trainer.transport.rendezvous import MemberServer, discover
 from rltraining_trainer.transport.signals import on_stop_signal
+from rltraining_trainer.transport.torch_rpc import unguarded
 
 __all__ = [
     "Backoff",
@@ -32,8 +34,10 @@ __all__ = [
     "RemoteError",
     "Stopped",
     "TransportError",
+    "Unguarded",
     "Unreachable",
     "UnsupportedTorch",
     "discover",
     "on_stop_signal",
+    "unguarded",
 ]

@@ -13,6 +13,8 @@ from rltraining_trainer.transport.waiting import Latch
 Answer: TypeAlias = "tuple[str, Payload]"
 """What goes back over the wire: OK and the payload, or one of the others and a text."""
 OK, REFUSED, ERROR, LOST = "ok", "refused", "error", "lost"
+REFUSAL = "refused: the token is wrong"
+"""The error of torch RPC that a caller without the token gets."""
 
 _ERRORS = {REFUSED: Refused, ERROR: RemoteError, LOST: PeerLost}
 _GRACE = 1.0
@@ -99,7 +101,8 @@ class Call:
         try:
             self.settle(_checked(future.value()))
         except RuntimeError as error:  # torch reports end of file, reset, refused and time-out alike
-            self.settle((LOST, _tidy(str(error))))
+            text = str(error)
+            self.settle((REFUSED, "the token is wrong") if REFUSAL in text else (LOST, _tidy(text)))
 
     def settle(self, answer: Answer) -> None:
         """For the endpoint: the answer, once."""

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import hmac
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
@@ -27,7 +27,7 @@ from torch.futures import Future
 from rltraining_trainer.transport.calls import ERROR, LOST, OK, REFUSED, Answer, Call, Parked
 from rltraining_trainer.transport.errors import PeerLost, TransportError
 from rltraining_trainer.transport.payload import Payload, Unreadable
-from rltraining_trainer.transport.torch_rpc import Agent, Worker, require_reachable
+from rltraining_trainer.transport.torch_rpc import Agent, Worker, require_guarded, require_reachable
 
 Handler: TypeAlias = "Callable[[str, Payload], Payload | Parked]"
 """From the sender's name and the payload to the answer. Runs on an RPC thread: keep it short, park what must
@@ -38,6 +38,8 @@ The payload's tensors belong to the handler. What it raises reaches the caller a
 
 _WATCH_PERIOD = 0.25
 _SETTLE_TIME = 1.0
+_REFUSALS_PERIOD = 10.0
+"""Seconds in which refused calls are logged once."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +52,8 @@ class Endpoint:
     TensorPipe connects to it, or a caller dies while connecting. A watchdog sees that within 0.25 s, starts anew
     on another port and hands the new URL to `on_url`; callers get PeerLost and dial again. So it does when it has
     dialled as often as torch can: a learner dials each shard that comes, for weeks. Worse bytes (random
-    ones, an HTTP request) end the process with SIGABRT or SIGSEGV in C++, where Python can catch nothing: that is
-    healed by whoever restarts the process.
+    ones, an HTTP request) end the process within C++, with ExitCode.FOREIGN_BYTES: that is healed by whoever restarts
+    the process.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Endpoint:
         self._quit = threading.Event()
         self._lost = threading.Event()  # a call was, since memory was given back
         self._debts = _Debts()
+        self._refused, self._refused_logged = 0, float("-inf")
 
     @property
     def serves(self) -> bool:
@@ -110,6 +113,7 @@ class Endpoint:
         Raises:
             UnsupportedTorch: not the torch this was proven with.
             Unreachable: it has services, but no address that others can reach.
+            Unguarded: others can reach it, and the gate is not compiled.
         """
         with self._gate:
             if self._agent is not None:
@@ -135,11 +139,14 @@ class Endpoint:
         agent = self._agent
         if agent is None:
             raise PeerLost(f"endpoint {self.name} is not started")
-        return Peer(self.name, self._token, self.timeout, agent, agent.dial(url), url, self._lost)
+        return Peer(self.name, self.timeout, agent, agent.dial(url), url, self._lost)
 
     def _open(self) -> None:
-        agent = Agent(self._answer, threads=self._threads, timeout=self.timeout, direct=self._direct)
+        agent = Agent(
+            self._answer, self._token, threads=self._threads, timeout=self.timeout, direct=self._direct
+        )
         try:
+            require_guarded(agent.url)
             if self._services:
                 require_reachable(agent.url)
         except TransportError:
@@ -162,6 +169,7 @@ class Endpoint:
                 if self._lost.is_set():
                     self._lost.clear()
                     _give_memory_back()
+                self._log_refusals()
             except Exception:
                 _log.exception("the RPC endpoint could not be opened again; trying on")
 
@@ -179,6 +187,14 @@ class Endpoint:
             self._open()
             return True
 
+    def _log_refusals(self) -> None:
+        agent, now = self._agent, time.monotonic()
+        if agent is None or now < self._refused_logged + _REFUSALS_PERIOD:
+            return
+        if (refused := agent.refused_calls()) > self._refused:
+            _log.warning("refused calls without the job's token: %d so far", refused)
+            self._refused, self._refused_logged = refused, now
+
     def _answer(self, request: Any) -> Future:
         """Every call to this process comes through here, on an RPC thread."""
         future: Future = Future()
@@ -194,13 +210,9 @@ class Endpoint:
             _log.warning("refused a call: %s", request)
             return (REFUSED, str(request))
         try:
-            token, service, sender, payload = request
-            accepted = hmac.compare_digest(token.encode(), self._token.encode())
-        except (TypeError, ValueError, AttributeError):
+            service, sender, payload = request
+        except (TypeError, ValueError):
             return (REFUSED, "this is not a call")
-        if not accepted:
-            _log.warning("refused a call from %.100s: wrong token", sender)
-            return (REFUSED, "the token is wrong")
         handler = self._services.get(service)
         if handler is None:
             return (ERROR, f"there is no service {service!r} here, only {sorted(self._services)}")
@@ -218,7 +230,6 @@ class Peer:
     def __init__(
         self,
         name: str,
-        token: str,
         timeout: float,
         agent: Agent,
         worker: Worker,
@@ -227,7 +238,7 @@ class Peer:
     ) -> None:
         self.url = url
         self._lost = lost
-        self._caller = (token, name)
+        self._name = name
         self._timeout = timeout
         self._agent = agent
         self._worker = worker
@@ -239,11 +250,10 @@ class Peer:
         Errors of the connection are raised by the call's `result`; TypeError here if `payload` cannot be
         sent.
         """
-        token, name = self._caller
         seconds = self._timeout if timeout is None else timeout
         call = Call(self.url, seconds)
         try:
-            future = self._agent.send(self._worker, (token, service, name, payload), seconds)
+            future = self._agent.send(self._worker, (service, self._name, payload), seconds)
         except (PeerLost, RuntimeError) as error:
             call.settle((LOST, str(error)))
         else:

@@ -29,3 +29,7 @@ class UnsupportedTorch(TransportError):
 
 class Unreachable(TransportError):
     """This process would publish an address that no other machine can reach."""
+
+
+class Unguarded(TransportError):
+    """The RPC port would be open to other machines without the compiled gate."""

@@ -8,15 +8,18 @@ agent under a fresh name and id. This uses private names of torch, hence the pin
 Only ``uv`` + ``basic`` are switched on, and ``cma`` for those who ask: the default's shared-memory reactor
 spins, a whole core per idle process.
 
-What remains dangerous: the port speaks torch's protocol to anybody. Python calls go through our codec and
-need the token, but TorchScript builtins (``aten::…``) are served by C++ before Python is asked, one stray TCP
-connection closes the listener (see `Agent.listening`), and foreign bytes end the process (SIGABRT or SIGSEGV
-inside TensorPipe; the pod's restart heals that). So a NetworkPolicy has to keep strangers from the port, and no
-probe may ever point at it.
+The port speaks torch's protocol to anybody, so three things keep strangers out. Every message begins with a key made
+from the job's token, which is compared before anything else of it is read. The compiled gate (gate.cpp) refuses all other
+types of messages, TorchScript builtins (``aten::…``) among them, which torch would serve. What comes before messages cannot
+be guarded: one stray TCP connection closes the listener (see `Agent.listening`), and foreign bytes end the process inside
+TensorPipe, which the gate turns into ExitCode.FOREIGN_BYTES. So a NetworkPolicy has to keep strangers from the port, and
+no probe may ever point at it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import itertools
 import os
 import socket
@@ -31,7 +34,15 @@ import torch.distributed.rpc
 from torch import Tensor
 from torch.futures import Future
 
-from rltraining_trainer.transport.errors import PeerLost, TransportError, Unreachable, UnsupportedTorch
+from rltraining_trainer.transport import gate
+from rltraining_trainer.transport.calls import REFUSAL
+from rltraining_trainer.transport.errors import (
+    PeerLost,
+    TransportError,
+    Unguarded,
+    Unreachable,
+    UnsupportedTorch,
+)
 from rltraining_trainer.transport.payload import Payload, Unreadable, pack, unpack
 
 SUPPORTED_TORCH = "2.13"
@@ -76,14 +87,15 @@ def require_supported_torch() -> None:
 class Agent:
     """This process' torch RPC agent, from `start` to `stop`. At most one at a time in a process."""
 
-    def __init__(self, answer: Answer, *, threads: int, timeout: float, direct: bool) -> None:
+    def __init__(self, answer: Answer, token: str, *, threads: int, timeout: float, direct: bool) -> None:
         """Starts listening. `timeout` (seconds) holds for calls that give none; `threads` run the answers; `direct`: see
         Endpoint."""
         require_supported_torch()
         # torch would not start a second agent, and wait five minutes for its address.
         if rpc.api._is_current_rpc_agent_set():
             raise TransportError("this process has an endpoint already: stop it before you start another one")
-        _speak_payloads(answer)
+        self._keys = Keys(token)
+        _speak_payloads(answer, self._keys)
         options = rpc.TensorPipeRpcBackendOptions(
             init_method="none://",
             rpc_timeout=timeout,
@@ -95,7 +107,12 @@ class Agent:
         dist_autograd._init(0)
         # The 1 makes it a static group, whose membership map is locked (in a dynamic one it is not: torch
         # 2.13).
-        self._agent = rpc.TensorPipeAgent(self._store, _NAME, 0, 1, options, {}, [])
+        self._gate = gate.load()
+        if self._gate is None:
+            self._agent = rpc.TensorPipeAgent(self._store, _NAME, 0, 1, options, {}, [])
+        else:
+            gate.end_in_order(self._gate)
+            self._agent = self._gate.make_agent(self._store, _NAME, options, self._keys.call, REFUSAL)
         rpc.api._init_rpc_states(self._agent)
         self.url: str = self._store.get(f"addrs/{_NAME}").decode()
         self._ids = itertools.count(1)
@@ -120,6 +137,7 @@ class Agent:
     def send(self, peer: Worker, request: Payload, timeout: float) -> Any:
         """torch's future of the answer. Raises PeerLost when this agent was stopped."""
         data, tensors = pack(request)
+        data = self._keys.call + data
         with self._lock:  # torch would send with the process' next agent, whose ids begin anew
             if self._stopped:
                 raise PeerLost("this endpoint was started anew since it dialled: dial again")
@@ -133,6 +151,10 @@ class Agent:
         """
         return _listens(self._listener, _port(self.url))
 
+    def refused_calls(self) -> int:
+        """How many calls this process has refused so far because they lacked the key."""
+        return self._keys.refused + (self._gate.refused_calls() if self._gate is not None else 0)
+
     def stop(self) -> None:
         """Ends all connections and waits for running answers. Calls under way fail on both sides.
 
@@ -145,33 +167,80 @@ class Agent:
 
 def require_reachable(url: str) -> None:
     """Raises `Unreachable` if `url` is this machine's loopback and nobody asked for that."""
-    host = url.split("://", 1)[1].rsplit(":", 1)[0].strip("[]")
-    loopback = host.startswith("127.") or host == "::1"
-    if loopback and os.environ.get("TP_SOCKET_IFNAME") != "lo":
+    host = _host(url)
+    if _is_loopback(host) and os.environ.get("TP_SOCKET_IFNAME") != "lo":
         raise Unreachable(
             f"the RPC endpoint got the address {host}, which no other machine can reach: "
             "set TP_SOCKET_IFNAME to the network interface (eth0 in a pod), or to lo if all processes run on this machine"
         )
 
 
-def _speak_payloads(answer: Answer) -> None:
+def require_guarded(url: str) -> None:
+    """Raises `Unguarded` if other machines can reach `url` and there is no compiled gate."""
+    if gate.load() is None and not _is_loopback(_host(url)):
+        raise Unguarded(
+            f"the RPC port at {_host(url)} would serve strangers, since the gate is not compiled: "
+            "install g++ where the image is built, and run `python -m rltraining_trainer.transport.gate --package`"
+        )
+
+
+def unguarded() -> str | None:
+    """A sentence for users if this process has no compiled gate."""
+    if gate.load() is not None:
+        return None
+    return (
+        "other users of this machine can read your files through this run's RPC ports: "
+        "install g++ and run `python -m rltraining_trainer.transport.gate` once"
+    )
+
+
+class Keys:
+    """What calls and answers begin with, made from the token; from neither can the token be found, or the other key."""
+
+    def __init__(self, token: str) -> None:
+        self.call, self.answer = (
+            hmac.digest(token.encode(), use, hashlib.sha256) for use in (b"call", b"answer")
+        )
+        self.refused = 0
+        """Messages without a key."""
+
+    def cut(self, data: bytes) -> bytes:
+        """What follows the key. Raises PermissionError, which torch answers with, if there is none."""
+        key = data[: len(self.call)]
+        if hmac.compare_digest(key, self.call) or hmac.compare_digest(key, self.answer):
+            return data[len(self.call) :]
+        self.refused += 1
+        raise PermissionError(REFUSAL)
+
+
+def _speak_payloads(answer: Answer, keys: Keys) -> None:
     """Replace torch's codec and call: C++ looks these three up by name when an agent starts."""
 
     def deserialize(data: bytes, tensors: list[Tensor]) -> Any:
+        content = keys.cut(data)
         try:
-            return unpack(data, tensors)
+            return unpack(content, tensors)
         except Unreadable as error:
             return error
 
     def serialize(value: Any) -> tuple[bytes, list[Tensor]]:
         try:
-            return pack(value)
+            data, tensors = pack(value)
         except TypeError as error:  # a handler's answer, or a stranger's call in a mode that is not ours
-            return pack(("error", str(error)))
+            data, tensors = pack(("error", str(error)))
+        return keys.answer + data, tensors
 
     rpc.internal.deserialize = deserialize
     rpc.internal.serialize = serialize
     rpc.internal._run_function = answer
+
+
+def _host(url: str) -> str:
+    return url.split("://", 1)[1].rsplit(":", 1)[0].strip("[]")
+
+
+def _is_loopback(host: str) -> bool:
+    return host.startswith("127.") or host == "::1"
 
 
 def _port(url: str) -> int:

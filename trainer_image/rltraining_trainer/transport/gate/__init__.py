@@ -1,0 +1,54 @@
+"""The compiled gate of the RPC port, gate.cpp, where there is one.
+
+python -m rltraining_trainer.transport.gate             # compiles it for this user, into the cache folder
+python -m rltraining_trainer.transport.gate --package   # compiles it for an image, beside the source
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import os
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from rltraining_api.contract import ENV_TERMINATION_LOG, ExitCode, TerminationMessage
+
+from rltraining_trainer.transport.gate.build import FILE, SOURCE, import_from
+
+FOREIGN_BYTES = TerminationMessage(
+    reason="ForeignBytes",
+    message="bytes that are not torch RPC's reached the RPC port and ended the process: "
+    "a port scanner, or a probe or scrape of the wrong port; a NetworkPolicy keeps strangers away",
+)
+"""What the process leaves as its termination message when TensorPipe ends it."""
+
+_LOG = logging.getLogger(__name__)
+
+
+@functools.cache
+def load() -> ModuleType | None:
+    """The compiled gate: the one beside its source, or the one in the cache. None if there is neither."""
+    for path in (SOURCE.with_name(FILE), cached()):
+        if not path.exists():
+            continue
+        try:
+            return import_from(path)
+        except ImportError as error:  # compiled for another torch
+            _LOG.warning("%s cannot be loaded: %s", path, error)
+    return None
+
+
+def end_in_order(gate: ModuleType) -> None:
+    """Makes a crash of TensorPipe end the process with ExitCode.FOREIGN_BYTES and a termination message."""
+    path = os.environ.get(ENV_TERMINATION_LOG, "")
+    gate.on_foreign_bytes(path, FOREIGN_BYTES.model_dump_json(exclude_none=True), ExitCode.FOREIGN_BYTES)
+
+
+def cached() -> Path:
+    """The gate's path in this user's cache folder; another source or another torch has another path."""
+    digest = hashlib.sha256(f"{torch.__version__} {SOURCE.read_text()}".encode()).hexdigest()[:16]
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache, "rltraining", digest, FILE)
