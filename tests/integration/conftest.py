@@ -20,6 +20,7 @@ TOGETHER = {
     "test_metrics_scraped",
     "test_policy_programs",
     "test_transport",
+    "test_transport_fuzz",
 }
 """Modules with tests that share expensive processes or imports."""
 HANG_SECONDS = 300 * SOAK

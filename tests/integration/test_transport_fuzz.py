@@ -1,0 +1,143 @@
+"""Mutated messages and bytes at a member's RPC port: nothing is executed, memory stays, and the member can be called again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import random
+import resource
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from rltraining_api.contract import ExitCode
+from rltraining_trainer.transport import Endpoint, PeerLost, torch_rpc
+from rltraining_trainer.transport.payload import pack
+from soak import SOAK
+from test_transport import address, find
+from transport_members import HASH_BOMB, MEMO_BOMB, TOKEN
+from transport_processes import Start
+
+MESSAGES = 5_000 * SOAK
+STREAM_SECONDS = 600.0 if SOAK > 1 else 2.0
+AT_ONCE = 50
+"""Calls under way at the same time."""
+LONG_BINPUT = b"r"
+"""Has the unpickler allocate as much as four bytes of it say: whoever has the token may."""
+
+
+class Touch:
+    """Creates a file when it is unpickled by Python's own unpickler."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> object:
+        return os.system, (f"touch {self.path}",)
+
+
+def mutated(content: bytes, rng: random.Random) -> bytes:
+    """The content with a few bytes changed, left out, doubled or added."""
+    changed = bytearray(content)
+    for _ in range(rng.randint(0, 6)):
+        i = rng.randrange(len(changed) + 1)
+        match rng.randrange(4):
+            case 0:
+                changed[i : i + 1] = rng.randbytes(1)
+            case 1:
+                del changed[i : i + rng.randint(1, 8)]
+            case 2:
+                changed[i:i] = changed[i : i + 8]
+            case 3:
+                changed[i:i] = rng.randbytes(rng.randint(1, 8))
+    return bytes(changed)
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process has."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_mutated_calls_execute_nothing_and_take_no_memory(
+    start: Start, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    endpoint = Endpoint("test", TOKEN)
+    endpoint.start()
+    request.addfinalizer(endpoint.stop)
+    learner, trace, rng = start("learner", 0), tmp_path / "executed", random.Random(7)
+    peer = find(endpoint, f"http://127.0.0.1:{learner.hear()}")
+    keys = torch_rpc.Keys(TOKEN)
+    call = pack(("echo", "test", {"values": [1, 2.5, "three", None], "nested": ({}, [True])}))[0]
+    attack = pickle.dumps(("echo", "test", Touch(trace)))
+    prefixes = (keys.call, keys.answer, bytes(32), b"", keys.call[:-1])
+    calls = [(prefix, content) for prefix in prefixes for content in (call, attack)]
+    calls += [(prefix, bomb) for prefix in prefixes[1:] for bomb in (HASH_BOMB, MEMO_BOMB)]
+
+    def send() -> object:
+        prefix, content = rng.choice(calls)
+        content = mutated(content, rng)
+        if prefix == keys.call:
+            content = content.replace(LONG_BINPUT, b"")
+        else:
+            prefix = mutated(prefix, rng)
+        return torch_rpc.rpc.api._invoke_rpc_python_udf(peer._worker, prefix + content, [], 60.0, True)
+
+    before, answered, refused = 0, 0, 0
+    for i in range(0, MESSAGES, AT_ONCE):
+        for future in [send() for _ in range(AT_ONCE)]:
+            try:
+                future.wait()  # type: ignore[attr-defined]
+                answered += 1
+            except RuntimeError as error:
+                if "refused: the token is wrong" not in str(error):
+                    raise
+                refused += 1
+        if i == MESSAGES // 10:
+            before = resident(learner.pid)
+    assert peer.call("echo", "hello").result() == "hello"
+    after = resident(learner.pid)
+    print(f"{refused} messages refused, {answered} read; memory {before >> 20} MiB, then {after >> 20} MiB")
+    assert not trace.exists()
+    assert min(answered, refused) > MESSAGES // 20
+    assert after < 1.1 * before
+
+
+def test_bytes_that_are_no_messages_end_a_member_at_most_in_order(
+    start: Start, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    endpoint = Endpoint("test", TOKEN)
+    endpoint.start()
+    request.addfinalizer(endpoint.stop)
+    learner, rng = start("learner", 0), random.Random(11)
+    port = int(learner.hear())
+    base_url = f"http://127.0.0.1:{port}"
+    streams = [
+        b"GET / HTTP/1.1\r\nHost: learner\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),  # TLS
+        bytes(4096),
+        (24).to_bytes(8, "little") + bytes(24),  # as TensorPipe frames its packets
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+    ]
+
+    sent, ends, longest, until = 0, 0, 0.0, time.monotonic() + STREAM_SECONDS
+    while time.monotonic() < until:
+        peer = find(endpoint, base_url)
+        with socket.create_connection(address(peer.url)) as stranger:
+            stranger.sendall(mutated(rng.choice(streams), rng))
+            stranger.settimeout(0.1)
+            with contextlib.suppress(OSError):
+                stranger.recv(1)
+        began, sent = time.monotonic(), sent + 1
+        if learner.ended(0.1):
+            assert learner.wait() == ExitCode.FOREIGN_BYTES
+            ends += 1
+            learner = start("learner", port)
+        with contextlib.suppress(PeerLost):
+            find(endpoint, base_url)
+        longest = max(longest, time.monotonic() - began)
+    print(f"{sent} streams, {ends} ends; nobody could call for {longest:.2f} s at most")
+    assert sent > 1
