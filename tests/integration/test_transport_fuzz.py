@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import resource
+import signal
 import socket
 import time
 from pathlib import Path
@@ -141,3 +142,9 @@ def test_bytes_that_are_no_messages_end_a_member_at_most_in_order(
         longest = max(longest, time.monotonic() - began)
     print(f"{sent} streams, {ends} ends; nobody could call for {longest:.2f} s at most")
     assert sent > 1
+
+
+def test_a_crash_elsewhere_ends_a_member_by_its_signal(start: Start) -> None:
+    """Also after the endpoint was opened anew, as after each lost connection."""
+    crasher = start("crasher")
+    assert crasher.wait() == -signal.SIGABRT

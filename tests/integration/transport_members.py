@@ -79,6 +79,15 @@ def idler(say: Say) -> None:
     say(str(sum(os.times()[:2]) - before))
 
 
+def crasher(say: Say) -> None:
+    """Opens its endpoint twice, and aborts."""
+    endpoint = Endpoint("crasher", TOKEN)
+    for _ in range(2):
+        endpoint.start()
+        endpoint.stop()
+    os.abort()
+
+
 def caller(say: Say, url: str, token: str = TOKEN) -> None:
     """Has one parked call under way, and says how it ended. SIGTERM ends it."""
     stopping = threading.Event()
@@ -179,7 +188,7 @@ def stranger(say: Say, url: str, trace: str, secret: str) -> None:
 
 
 ROLES: dict[str, Callable[..., None]] = {
-    role.__name__: role for role in (learner, idler, caller, sampler, stranger)
+    role.__name__: role for role in (learner, idler, caller, crasher, sampler, stranger)
 }
 
 

@@ -1,7 +1,7 @@
 // The gate of the RPC port: torch's RPC agent, with a callback that serves Python calls of the job's members only.
 //
 // Without it torch serves every message type to everybody who reaches the port, TorchScript builtins among them, and some of
-// these read and write files (aten::from_file, aten::save). gate.py compiles and loads this file. Written for torch 2.13.
+// these read and write files (aten::from_file, aten::save). build.py compiles this file. Written for torch 2.13.
 
 #include <torch/csrc/distributed/rpc/request_callback_impl.h>
 #include <torch/csrc/distributed/rpc/tensorpipe_agent.h>
@@ -10,6 +10,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <utility>
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -91,6 +92,9 @@ void on_foreign_bytes(const std::string& path, const std::string& message, int e
   std::strncpy(crash_path, path.c_str(), sizeof crash_path - 1);
   std::strncpy(crash_message, message.c_str(), sizeof crash_message - 1);
   crash_exit_code = exit_code;
+  static bool installed = false;  // agents may be made anew, and this handler must not become its own earlier one
+  if (std::exchange(installed, true))
+    return;
   struct sigaction action = {};
   action.sa_sigaction = on_crash;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
