@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 from rltraining_api.contract import ExitCode
-from rltraining_trainer.transport import Endpoint, PeerLost, torch_rpc
+from rltraining_trainer.transport import Endpoint, PeerLost, discover, torch_rpc
 from rltraining_trainer.transport.payload import pack
 from soak import SOAK
 from test_transport import address, find
 from transport_members import HASH_BOMB, MEMO_BOMB, TOKEN
-from transport_processes import Start
+from transport_processes import HANG_SECONDS, Start
 
 MESSAGES = 5_000 * SOAK
 STREAM_SECONDS = 600.0 if SOAK > 1 else 2.0
@@ -125,20 +125,26 @@ def test_bytes_that_are_no_messages_end_a_member_at_most_in_order(
     ]
 
     sent, ends, longest, until = 0, 0, 0.0, time.monotonic() + STREAM_SECONDS
+    url = find(endpoint, base_url).url
     while time.monotonic() < until:
-        peer = find(endpoint, base_url)
-        with socket.create_connection(address(peer.url)) as stranger:
+        # Attack.
+        with socket.create_connection(address(url)) as stranger:
             stranger.sendall(mutated(rng.choice(streams), rng))
             stranger.settimeout(0.1)
             with contextlib.suppress(OSError):
                 stranger.recv(1)
-        began, sent = time.monotonic(), sent + 1
-        if learner.ended(0.1):
-            assert learner.wait() == ExitCode.FOREIGN_BYTES
-            ends += 1
-            learner = start("learner", port)
-        with contextlib.suppress(PeerLost):
-            find(endpoint, base_url)
+        began, sent, url = time.monotonic(), sent + 1, ""
+        # Restart the member if it has ended, until it can be called.
+        while not url:
+            assert time.monotonic() < began + HANG_SECONDS, "it hangs"
+            if learner.ended(0.02):
+                assert learner.wait() == ExitCode.FOREIGN_BYTES
+                ends += 1
+                learner = start("learner", port)
+            with contextlib.suppress(PeerLost):
+                peer = endpoint.dial(discover(base_url, TOKEN)["url"])
+                peer.call("echo", None, timeout=1.0).result()
+                url = peer.url
         longest = max(longest, time.monotonic() - began)
     print(f"{sent} streams, {ends} ends; nobody could call for {longest:.2f} s at most")
     assert sent > 1
