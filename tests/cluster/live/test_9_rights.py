@@ -14,6 +14,9 @@ NOT_USED_HERE = {
     ("persistentvolumeclaims", "get"),
     ("pods", "get"),
     ("networkpolicies", "delete"),  # when jobs.networkPolicy.enabled is turned off
+    ("networkpolicies", "patch"),  # when the operator's settings, or the operator itself, have changed
+    ("poddisruptionbudgets", "patch"),
+    ("services", "patch"),
 }
 
 NOT_KNOWN_YET = "cannot find RESTMapping"
