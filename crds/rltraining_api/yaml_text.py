@@ -49,7 +49,9 @@ class _Loader(yaml.SafeLoader):
         event: yaml.NodeEvent = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             node = super().compose_node(parent, index)
-            extent = self._anchors.get(str(event.anchor), _Extent(1, 0))  # one that is not complete holds itself
+            extent = self._anchors.get(
+                str(event.anchor), _Extent(1, 0)
+            )  # one that is not complete holds itself
             self._values += extent.values
             self._aliased += extent.values
             self._go_down_to(self._depth + extent.height, event)

@@ -9,6 +9,7 @@ from typing import Any
 from rltraining_api.contract import LearnerReport, Warning
 from rltraining_api.curve import joined
 from rltraining_api.status import Status
+from rltraining_api.stores import is_below, store_of
 
 from rltraining_operator.bounds import REPORTED_BYTES_MAX, URI_BYTES_MAX, clip, json_bytes
 from rltraining_operator.conditions import Conditions
@@ -56,6 +57,10 @@ def take_report(
     lives = observed.report is not None
     if report is None or (lives and not over and not is_report_due(observed.status, now, settings)):
         return Taken(status, conditions)
+    if observed.job and report.policy_uri and not is_below(report.policy_uri, store_of(observed.job)):
+        report = report.model_copy(
+            update={"policy_uri": None}
+        )  # of a pod that would have others read elsewhere
     lifted = conditions.lift(report.conditions)
     update = {} if report.state == "Starting" else _fields(report, status, lives)
     news = lifted != conditions or any(getattr(status, name) != value for name, value in update.items())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rltraining_api.curve import CurvePoint
 from rltraining_api.job import RLTrainingJob
+from rltraining_api.stores import is_below, policy_of, store_of
 from rltraining_operator.local import read_events
 
 from rltraining import history, jobfile, workdir
@@ -119,20 +120,29 @@ def of_job(client: RLTrainingClient, name: str) -> Source:
             if event["involvedObject"].get("uid") == job.metadata.uid and (when := event_time(event))
         ]
         missing.append("A cluster forgets Events, after an hour by default: older ones are missing.")
-    uri = job.status.policy_uri
-    is_inside = uri is None or uri.startswith("file:")
+    policy, no_policy = _policy(job)
     return Source(
         job=job,
         origin=f"job {name} in namespace {client.namespace}",
         rows=_rows(job.status.curve),
         story=_story(job, told),
-        policy=None if is_inside else uri,
-        no_policy=f"The policy lies at {uri}, which cannot be reached from here."
-        if uri
-        else "There is no policy: it is written when a job succeeds.",
+        policy=policy,
+        no_policy=no_policy,
         phase=job.status.phase,
         missing=tuple(missing),
     )
+
+
+def _policy(job: RLTrainingJob) -> tuple[str | None, str]:
+    """Where the policy is read from, else why it is not. A pod of the job wrote the status: what is read follows from the
+    spec, and only if the status agrees."""
+    written, store, place = job.status.policy_uri, store_of(job), policy_of(job)
+    if written is None:
+        return None, "There is no policy: it is written when a job succeeds."
+    if not is_below(written, store):
+        own = f"the job's checkpoint store {store}" if job.spec.checkpoint.uri else "the learner's pod"
+        return None, f"status.policyUri is {written}, which is not in {own}: it was not read."
+    return place, "" if place else f"The policy lies at {written}, which cannot be reached from here."
 
 
 def _phase(job: RLTrainingJob, folder: Path) -> str:

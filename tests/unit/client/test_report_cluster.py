@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from command_line import refused, succeeded
 from fake_api import FakeApi, failure
 from report_page import Page
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.policy import Policy
 
 pytestmark = pytest.mark.usefixtures("cluster")
 CURVE = [{"environmentSteps": n * 1000, "seconds": n * 2, "meanReturn": n} for n in range(5)]
@@ -75,6 +78,77 @@ def test_the_page_names_what_could_not_be_read(trained: FakeApi) -> None:
     assert page.has("Events could not be read: ")
     assert page.has("Complete: True")
     assert page.has("The policy lies at file:///output/policy, which cannot be reached from here.")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is opened as a policy."""
+    opened: list[str] = []
+    monkeypatch.setattr(Policy, "load", lambda uri, **_: opened.append(uri) or pytest.fail(f"{uri} was read"))
+    return opened
+
+
+STORE = "s3://bucket/jobs"
+
+
+def stores(api: FakeApi, uri: str | None) -> None:
+    """Sets `spec.checkpoint.uri` of the job."""
+    job = api.job("cartpole")
+    spec = {**job["spec"], "checkpoint": {"uri": uri} if uri else {}}
+    api.put("rltrainingjobs", {**job, "spec": spec})
+
+
+@pytest.mark.parametrize("store", [STORE, None])
+def test_a_learner_does_not_choose_what_the_report_reads(
+    trained: FakeApi, policy: Path, tmp_path: Path, store: str | None, asked: list[str]
+) -> None:
+    """As the status holds it: an operator that was older, or that somebody else made, took it over unchecked."""
+    shutil.copytree(policy, tmp_path / "policy")
+    stores(trained, store)
+    own = "the job's checkpoint store s3://bucket/jobs/cartpole" if store else "the learner's pod"
+    for place in (
+        "http://169.254.169.254/latest/meta-data",
+        f"local://{tmp_path}/policy",
+        "simplecache::s3://bucket/jobs/cartpole/policy",
+        "s3://bucket/jobs/cartpole/../../../other/policy",
+        f"{tmp_path}/policy",
+    ):
+        trained.status(policyUri=place)
+        assert page_of().has(f"status.policyUri is {place}, which is not in {own}: it was not read.")
+    assert asked == []
+
+
+def test_the_policy_is_read_where_the_spec_says_that_it_is(
+    trained: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def load(uri: str, **_: Any) -> Policy:
+        opened.append(uri)
+        raise BadConfiguration("there is no policy")
+
+    monkeypatch.setattr(Policy, "load", load)
+    for store, written in (
+        ("s3a://bucket/jobs/", "s3://bucket/jobs/cartpole/policy"),
+        ("abfss://jobs@account.dfs.core.windows.net/a", "abfs://jobs/a/cartpole/policy"),
+    ):
+        trained.status(policyUri=written)
+        stores(trained, store)
+        assert page_of().has("there is no policy")
+        assert opened.pop() == f"{store.rstrip('/')}/cartpole/policy"
+
+
+@pytest.mark.parametrize("store", ["http://169.254.169.254/x", "local:///x", "memory://x", "sftp://host/x"])
+def test_a_store_that_other_machines_do_not_reach_is_not_read(
+    trained: FakeApi, store: str, asked: list[str]
+) -> None:
+    """Whoever made the job chose it, who need not be the one who reports."""
+    stores(trained, store)
+    for written in (f"{store}/cartpole/policy", store):
+        trained.status(policyUri=written)
+        page = page_of()
+        assert page.has("which cannot be reached from here") or page.has("it was not read")
+    assert asked == []
 
 
 def test_a_job_that_has_just_begun_has_a_page(job: Any, tmp_path: Path) -> None:

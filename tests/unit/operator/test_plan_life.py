@@ -78,6 +78,15 @@ def test_success(world: World) -> None:
 
 
 @pytest.mark.parametrize(
+    "uri", ["http://169.254.169.254/x", "local:///etc", "s3://bucket/policy", "file:///../etc"]
+)
+def test_a_policy_that_lies_elsewhere_than_the_job_writes_is_not_told(world: World, uri: str) -> None:
+    world.up().after(60).say(report(1000, policyUri=uri)).settle()
+    assert world.status.progress.environment_steps == 1000
+    assert world.status.policy_uri is None
+
+
+@pytest.mark.parametrize(
     ("policy", "left"), [("All", set()), ("Running", {LEARNER}), ("None", {LEARNER, SAMPLER_0, SAMPLER_1})]
 )
 def test_samplers_that_do_not_end_by_themselves_are_ended(policy: str, left: set[str]) -> None:
