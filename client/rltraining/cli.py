@@ -13,6 +13,7 @@ from rltraining.cluster import cli as cluster
 from rltraining.commands import F, Overrides, Seed, Seeds, Sweep, command, reflow, refusals
 from rltraining.errors import UsageError
 from rltraining.export import Format
+from rltraining.printable import say
 
 app = typer.Typer(
     name="rltrain",
@@ -38,7 +39,7 @@ TRUST_CODE = typer.Option(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"rltrain {version('rltraining')}")
+        say(f"rltrain {version('rltraining')}")
         raise typer.Exit
 
 
@@ -211,7 +212,7 @@ def crd() -> None:
     with refusals():
         from rltraining_api.crd import crd_yaml
 
-        typer.echo(crd_yaml(), nl=False)
+        say(crd_yaml(), nl=False)
 
 
 @_command

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from rltraining.errors import ClientError, Exit
+from rltraining.printable import say
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,4 +80,4 @@ def refusals() -> Iterator[None]:
 def complain(problem: str) -> None:
     """`error: …` on standard error."""
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-    typer.echo(problem, err=True)
+    say(problem, err=True)

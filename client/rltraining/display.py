@@ -9,6 +9,7 @@ from typing import Protocol, TextIO
 
 from rltraining.curve import terminal
 from rltraining.plain import event_line, phase_line, print_line, progress_line
+from rltraining.printable import one_line
 from rltraining.snapshot import EventRow, Snapshot
 
 LINE_SECONDS = 2.0
@@ -69,7 +70,7 @@ class Plain:
         self._print(line)
 
     def _print(self, line: str) -> None:
-        print_line(line, self._out)
+        print_line(one_line(line), self._out)
 
 
 def _without_clock(line: str) -> str:

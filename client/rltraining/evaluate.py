@@ -7,13 +7,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
 from rltraining_trainer.errors import TrainerError
 from rltraining_trainer.policy import Evaluation, Policy
 from rltraining_trainer.policy import evaluate as play
 
 from rltraining.errors import ClientError, UsageError
 from rltraining.policies import explained, open_policy
+from rltraining.printable import say
 from rltraining.units import count
 from rltraining.video import record
 
@@ -45,9 +45,7 @@ def evaluate(options: Options) -> None:
         result = _play(policy, options)
     except TrainerError as error:
         raise ClientError(explained(error)) from None
-    typer.echo(
-        json.dumps(_document(policy, options, result)) if options.as_json else _text(policy, options, result)
-    )
+    say(json.dumps(_document(policy, options, result)) if options.as_json else _text(policy, options, result))
 
 
 def _play(policy: Policy, options: Options) -> Evaluation:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
-import typer
-
 from rltraining.errors import ClientError, UsageError
+from rltraining.printable import say
 from rltraining.whole_file import write_whole
 
 
@@ -47,4 +46,4 @@ def export(uri: str, form: Format, output: Path | None, *, trust_code: bool) -> 
         raise ClientError(str(error)) from None
     except OSError as error:
         raise ClientError(f"{path}: cannot be written: {error.strerror}") from None
-    typer.echo(f"{path}: {len(program):,} bytes")
+    say(f"{path}: {len(program):,} bytes")

@@ -9,11 +9,11 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-import typer
 from rltraining_api import patterns
 from rltraining_api.names import NAME_MAX
 
 from rltraining.errors import UsageError
+from rltraining.printable import say
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ def init(folder: Path, name: str | None) -> None:
         raise UsageError(f"{folder}: cannot be written: {error.strerror}") from None
     width = max(map(len, written))
     for path, template in written.items():
-        typer.echo(f"{folder / path}{' ' * (width - len(path))}  {template.about}")
-    typer.echo("\nnext:")
+        say(f"{folder / path}{' ' * (width - len(path))}  {template.about}")
+    say("\nnext:")
     if folder.resolve() != Path.cwd():
-        typer.echo(f"  cd {folder}")
-    typer.echo("  rltrain run job.yaml\n  pytest")
+        say(f"  cd {folder}")
+    say("  rltrain run job.yaml\n  pytest")
 
 
 def _filled(template: Template, **values: str) -> str:

@@ -9,8 +9,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
-import typer
-
+from rltraining.printable import say
 from rltraining.summary import shown
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -53,4 +52,4 @@ class LogFile(logging.FileHandler):
         elif not self._told:
             self._told = True
             name = shown(Path(self.baseFilename))
-            typer.echo(f"warning: {name} cannot be written: {error.strerror}; the run goes on", err=True)
+            say(f"warning: {name} cannot be written: {error.strerror}; the run goes on", err=True)

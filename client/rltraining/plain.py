@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
+from rltraining.printable import printable
 from rltraining.snapshot import EventRow, Snapshot
 from rltraining.units import clock, count, decimal, plural, short
 
@@ -12,7 +13,7 @@ def print_line(line: str, out: TextIO) -> None:
     """A full disk below `out`, or a terminal that is gone, does not stop the training. Raises BrokenPipeError: nobody reads
     any more, as after `| head`, which ends a command."""
     try:
-        print(line, file=out, flush=True)
+        print(printable(line), file=out, flush=True)
     except BrokenPipeError:
         raise
     except OSError:

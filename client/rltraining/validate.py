@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import typer
 import yaml
 from rltraining_api.manifest import ManifestError, Manifests, load_manifests
 from rltraining_api.names import KIND
 
 from rltraining.errors import UsageError
 from rltraining.jobfile import manifest, source
+from rltraining.printable import say
 
 
 def validate(files: Sequence[str], *, print_jobs: bool) -> None:
@@ -29,11 +29,9 @@ def validate(files: Sequence[str], *, print_jobs: bool) -> None:
         problems = [f"{file}: holds no {KIND}: nothing was checked" for file in files]
     for file, found in checked:
         for line in _report(file, found):
-            typer.echo(line, err=print_jobs)
+            say(line, err=print_jobs)
         if print_jobs and found.jobs:
-            typer.echo(
-                yaml.safe_dump_all(map(manifest, found.jobs), sort_keys=False, explicit_start=True), nl=False
-            )
+            say(yaml.safe_dump_all(map(manifest, found.jobs), sort_keys=False, explicit_start=True), nl=False)
     if problems:
         raise UsageError(*problems)
 

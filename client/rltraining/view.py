@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rltraining.plain import event_text
+from rltraining.printable import one_line
 from rltraining.snapshot import EventRow, PodRow, Snapshot
 from rltraining.units import clock, count, decimal, short
 
@@ -43,7 +44,7 @@ def render(snapshot: Snapshot, *, curve: str = "") -> Group:
     if snapshot.events:
         parts += ["", *map(_event, snapshot.events[-EVENTS_SHOWN:])]
     if snapshot.notice:
-        parts += ["", Text(snapshot.notice, style="bold yellow")]
+        parts += ["", Text(one_line(snapshot.notice), style="bold yellow")]
     return Group(*parts)
 
 
@@ -52,7 +53,7 @@ def _header(snapshot: Snapshot) -> Text:
     text = Text(snapshot.title, style="bold", no_wrap=True, overflow="ellipsis")
     text.append(f"  {phase}", style=PHASE_STYLES.get(phase, "")).append(f"  {clock(snapshot.elapsed)}")
     if phase != "Running" and snapshot.message:
-        text.append(f"  {snapshot.message}", style="not bold dim")
+        text.append(f"  {one_line(snapshot.message)}", style="not bold dim")
     return text
 
 
@@ -117,7 +118,9 @@ def _pods(pods: Sequence[PodRow]) -> Table:
         ready = Text("yes", style="green") if pod.ready else Text("no", style="yellow")
         if pod.phase == "Succeeded":
             ready = Text("-", style="dim")
-        table.add_row(pod.name, pod.phase, ready, str(pod.restarts), Text(pod.why))
+        table.add_row(
+            Text(pod.name), Text(one_line(pod.phase)), ready, str(pod.restarts), Text(one_line(pod.why))
+        )
     if len(shown) < len(pods):
         rest = [pod for pod in pods if pod not in shown]
         table.add_row(
@@ -137,5 +140,8 @@ def _worth_showing(pods: Sequence[PodRow]) -> list[PodRow]:
 def _event(event: EventRow) -> Text:
     style = "yellow" if event.type == "Warning" else "dim"
     return Text(
-        f"{clock(event.seconds)}  {event_text(event)}", style=style, overflow="ellipsis", no_wrap=True
+        f"{clock(event.seconds)}  {one_line(event_text(event))}",
+        style=style,
+        overflow="ellipsis",
+        no_wrap=True,
     )

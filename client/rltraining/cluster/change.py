@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import typer
 from rltraining_api.job import RLTrainingJob
 
 from rltraining.cluster import sweep
 from rltraining.cluster.output import NOT_KEPT, keeps_its_output
 from rltraining.errors import UsageError
+from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.units import plural
 
@@ -37,12 +37,12 @@ def delete(client: RLTrainingClient, name: str | None, of_sweep: str | None, *, 
     if name is None:
         return sweep.delete(client, of_sweep or "", wait=wait)
     client.delete(name, wait=wait)
-    typer.echo(f"{name}: deleted")
+    say(f"{name}: deleted")
 
 
 def _tell(job: RLTrainingJob, change: str) -> None:
     name = job.metadata.name
     if job.status.completion_time is not None:
-        typer.echo(f"{name}: is over already ({job.status.phase}): this changes nothing")
+        say(f"{name}: is over already ({job.status.phase}): this changes nothing")
     else:
-        typer.echo(f"{name}: {change}")
+        say(f"{name}: {change}")

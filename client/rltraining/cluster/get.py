@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import typer
 import yaml
 from rltraining_api.names import GROUP, SINGULAR
 
+from rltraining.printable import one_line, printable, say
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.sdk.jobs import as_list, own_name
 
@@ -22,24 +22,25 @@ def get(client: RLTrainingClient, name: str, output: str, selector: str, *, ever
         table = client.jobs.table(name, selector, everywhere=everywhere)
         if not table.get("rows"):
             place = "any namespace" if everywhere else f"namespace {client.namespace}"
-            typer.echo(f"no jobs in {place}", err=True)
+            say(f"no jobs in {place}", err=True)
             return
-        typer.echo(render(table, wide=output == "wide", namespaces=everywhere))
+        say(render(table, wide=output == "wide", namespaces=everywhere))
         return
     jobs = [client.jobs.get(name)] if name else client.jobs.items(selector, everywhere=everywhere)
     if output == "name":
         for job in jobs:
-            typer.echo(f"{SINGULAR}.{GROUP}/{own_name(job)}")
+            say(f"{SINGULAR}.{GROUP}/{own_name(job)}")
         return
     for job in jobs:
         (job.get("metadata") or {}).pop("managedFields", None)
     shown: Any = jobs[0] if name else as_list(jobs)
-    text = (
-        json.dumps(shown, indent=4) + "\n"
-        if output == "json"
-        else yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
-    )
-    typer.echo(text, nl=False)
+    say(json.dumps(shown, indent=4) + "\n" if output == "json" else _as_yaml(shown), nl=False)
+
+
+def _as_yaml(shown: Any) -> str:
+    """With characters beyond ASCII as they are, unless some would have to be changed for a terminal."""
+    text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+    return text if printable(text) == text else yaml.safe_dump(shown, sort_keys=False)
 
 
 def render(table: dict[str, Any], *, wide: bool = False, namespaces: bool = False) -> str:
@@ -63,4 +64,4 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.10g}"
-    return str(value)
+    return one_line(str(value))

@@ -12,6 +12,7 @@ from rltraining_api.names import Role
 
 from rltraining.cluster.merge import Merge
 from rltraining.errors import UsageError
+from rltraining.printable import with_colours
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.sdk.errors import JobNotFoundError
 
@@ -34,7 +35,8 @@ class Options:
 
 
 def logs(client: RLTrainingClient, options: Options, out: TextIO | None = None) -> None:
-    """Print. Raises UsageError, ClusterError."""
+    """Print: to a terminal with control characters as escapes, but for colours; elsewhere as the pod wrote it. Raises
+    UsageError, ClusterError."""
     out = out or sys.stdout
     if options.follow and options.previous:
         raise UsageError("--follow and --previous exclude each other: leave one out")
@@ -44,8 +46,9 @@ def logs(client: RLTrainingClient, options: Options, out: TextIO | None = None) 
         lines = _lines(client, options, int(options.index))
     else:
         raise UsageError(f"--index: must be a number or all, got {options.index}")
+    shown = with_colours if out.isatty() else str
     for line in lines:
-        print(line, file=out, flush=options.follow)
+        print(shown(line), file=out, flush=options.follow)
 
 
 def _lines(client: RLTrainingClient, options: Options, index: int) -> Iterator[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import typer
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import GROUP, SINGULAR
 
@@ -13,6 +12,7 @@ from rltraining.cluster import logs, sweep
 from rltraining.cluster.watch import watch
 from rltraining.commands import INTERRUPTED, complain
 from rltraining.errors import Exit, UsageError
+from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.sdk.errors import JobFailedError
 from rltraining.sweep.plan import Request, plan
@@ -49,16 +49,16 @@ def submit(client: RLTrainingClient, options: Options) -> int:
         code=options.code,
     )
     name, namespace = job.metadata.name, job.metadata.namespace or client.namespace
-    typer.echo(f"{SINGULAR}.{GROUP}/{name} created")
+    say(f"{SINGULAR}.{GROUP}/{name} created")
     if hint := _code_hint(job):
-        typer.echo(f"note: {hint}", err=True)
+        say(f"note: {hint}", err=True)
     there = client.in_namespace(namespace)
     if options.wait:
         return watch(there, name, plain=options.plain)
     if options.follow:
         return _follow(there, name)
     where = "" if namespace == client.namespace else f" -n {namespace}"
-    typer.echo(f"see it with: rltrain watch {name}{where}", err=True)
+    say(f"see it with: rltrain watch {name}{where}", err=True)
     return Exit.OK
 
 
@@ -68,11 +68,11 @@ def _submit_sweep(client: RLTrainingClient, options: Options) -> int:
     made = sweep.create(client, planned, options.code)
     namespace = made[0].metadata.namespace or client.namespace
     if hint := _code_hint(made[0]):
-        typer.echo(f"note: {hint}", err=True)
+        say(f"note: {hint}", err=True)
     if options.wait:
         return sweep.watch(client.in_namespace(namespace), planned.name, plain=options.plain)
     where = "" if namespace == client.namespace else f" -n {namespace}"
-    typer.echo(
+    say(
         f"see them with: rltrain get -l {sweep.selector(planned.name)}{where}\n"
         f"compare them with: rltrain compare {planned.name}{where}",
         err=True,
@@ -86,12 +86,12 @@ def _follow(client: RLTrainingClient, name: str) -> int:
         logs.logs(client, logs.Options(name, "learner", "0", follow=True))
         job = client.wait(name)
     except KeyboardInterrupt:
-        typer.echo(f"the job goes on; follow it with: rltrain logs {name} -f", err=True)
+        say(f"the job goes on; follow it with: rltrain logs {name} -f", err=True)
         return INTERRUPTED
     except JobFailedError as error:
         complain(str(error))
         return error.exit_code
-    typer.echo(f"{job.status.phase}: {job.status.message}", err=True)
+    say(f"{job.status.phase}: {job.status.message}", err=True)
     return Exit.OK
 
 

@@ -8,7 +8,6 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
-import typer
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import GROUP, LABEL_SWEEP, SINGULAR
 
@@ -17,6 +16,7 @@ from rltraining.compare.result import of_job
 from rltraining.compare.row import rows
 from rltraining.compare.table import table
 from rltraining.errors import ClientError, Exit, UsageError
+from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.sdk.errors import JobDeletedError, JobExistsError, JobNotFoundError
 from rltraining.sdk.waiting import typed
@@ -56,7 +56,7 @@ def create(client: RLTrainingClient, planned: Plan, code: Sequence[Path] = ()) -
                 f"rltrain delete --sweep {planned.name} deletes them",
             )
             raise
-        typer.echo(f"{SINGULAR}.{GROUP}/{made[-1].metadata.name} created ({run.name})")
+        say(f"{SINGULAR}.{GROUP}/{made[-1].metadata.name} created ({run.name})")
     return made
 
 
@@ -77,11 +77,11 @@ def watch(client: RLTrainingClient, sweep: str, *, plain: bool) -> int:
                     break
         except KeyboardInterrupt:
             display.close()
-            typer.echo(f"the jobs go on; see how far they are with: rltrain compare {sweep}", err=True)
+            say(f"the jobs go on; see how far they are with: rltrain compare {sweep}", err=True)
             return INTERRUPTED
     if all(row.phase == DELETED for row in shown.values()):
         raise JobDeletedError(f"all jobs of sweep {sweep} were deleted")
-    typer.echo(f"\n{table(rows([of_job(job, sweep, job.metadata.name) for job in jobs(client, sweep)]))}")
+    say(f"\n{table(rows([of_job(job, sweep, job.metadata.name) for job in jobs(client, sweep)]))}")
     return Exit.OK if all(row.phase == "Succeeded" for row in shown.values()) else Exit.FAILED
 
 
@@ -98,7 +98,7 @@ def delete(client: RLTrainingClient, sweep: str, *, wait: bool) -> None:
     for job in jobs(client, sweep):
         with suppress(JobNotFoundError):  # somebody else was faster
             client.delete(job.metadata.name, wait=wait)
-        typer.echo(f"{job.metadata.name}: deleted")
+        say(f"{job.metadata.name}: deleted")
 
 
 def check(*, generate_name: bool, follow: bool) -> None:

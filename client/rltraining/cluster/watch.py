@@ -7,13 +7,12 @@ import time
 from contextlib import closing
 from datetime import UTC, datetime
 
-import typer
-
 from rltraining.cluster.observer import ClusterObserver
 from rltraining.cluster.output import NOT_KEPT, keeps_its_output
 from rltraining.commands import INTERRUPTED, complain
 from rltraining.display import Display, choose
 from rltraining.errors import Exit
+from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.snapshot import Snapshot
 from rltraining.summary import block, failure, results
@@ -34,7 +33,7 @@ def watch(client: RLTrainingClient, name: str, *, plain: bool) -> int:
             last = _show(observer, display)
         except KeyboardInterrupt:
             display.close()
-            typer.echo(f"the job goes on; look again with: rltrain watch {name}", err=True)
+            say(f"the job goes on; look again with: rltrain watch {name}", err=True)
             return INTERRUPTED
     return tell_end(last)
 
@@ -61,7 +60,7 @@ def tell_end(last: Snapshot) -> int:
     if failed:
         complain(failure(status).rstrip())
     rows = [*results(last), *_places(last)]
-    typer.echo("\n".join(["", *block(f"{status.phase}: {last.title}", rows)]))
+    say("\n".join(["", *block(f"{status.phase}: {last.title}", rows)]))
     return Exit.FAILED if failed else Exit.OK
 
 

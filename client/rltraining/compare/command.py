@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from rltraining import workdir
 from rltraining.compare import picture
 from rltraining.compare.result import Result, of_folder, of_job
 from rltraining.compare.row import Row, rows
 from rltraining.compare.table import as_csv, as_json, table
 from rltraining.errors import ClientError, UsageError
+from rltraining.printable import say
 from rltraining.summary import shown
 
 if TYPE_CHECKING:
@@ -40,14 +39,14 @@ def compare(options: Options, client: Callable[[], RLTrainingClient]) -> None:
         picture.check_format(options.output)
     found = [result for name in dict.fromkeys(options.names) for result in _results(name, client)]
     compared = rows(found)
-    typer.echo(text(compared, options), nl=False)
+    say(text(compared, options), nl=False)
     if options.output is None:
         return
     try:
         drawn = picture.draw(compared, options.output)
     except OSError as error:
         raise UsageError(f"--output {options.output}: cannot be written: {error.strerror}") from None
-    typer.echo(shown(options.output) if drawn else "no run has a return yet: nothing was drawn", err=True)
+    say(shown(options.output) if drawn else "no run has a return yet: nothing was drawn", err=True)
 
 
 def text(compared: Sequence[Row], options: Options) -> str:

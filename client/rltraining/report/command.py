@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import typer
-
 from rltraining import workdir
 from rltraining.errors import ClientError, UsageError
+from rltraining.printable import say
 from rltraining.report import page, sources
 from rltraining.report.page import Video
 from rltraining.report.sources import Source
@@ -47,7 +46,7 @@ def report(options: Options, client: Callable[[], RLTrainingClient]) -> None:
         write_whole(path, text)
     except OSError as error:
         raise ClientError(f"{path}: cannot be written: {error.strerror}") from None
-    typer.echo(f"{path}: {short(len(text))}B")
+    say(f"{path}: {short(len(text))}B")
 
 
 def _source(target: str, client: Callable[[], RLTrainingClient]) -> tuple[Source, Path]:
@@ -85,7 +84,7 @@ def _film(source: Source) -> Video:
     except UntrustedPolicyError as error:
         film_it = f"rltrain evaluate {shlex.quote(source.policy)} --trust-code --video FILE.mp4"
         left_out = f"the policy is not filmed: {error.needs}, and a report runs no user code; {film_it} does"
-        typer.echo(f"note: {left_out}", err=True)
+        say(f"note: {left_out}", err=True)
         return Video(why_not=_sentence(left_out[0].upper() + left_out[1:]))
     except TrainerError as error:
         return Video(why_not=_sentence(explained(error)))

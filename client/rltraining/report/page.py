@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from rltraining.printable import printable
 from rltraining.report import facts
 from rltraining.report.configuration import lines
 from rltraining.report.figures import POINTS_MAX, sections
@@ -36,7 +37,7 @@ def render(source: Source, video: Video, now: datetime) -> str:
     job, status = source.job, source.job.status
     goal = job.spec.stop.mean_return
     first, _, trace = failure(status).rstrip().partition("\n") if status.phase == "Failed" else ("", "", "")
-    return (
+    return printable(
         _environment()
         .get_template("page.html")
         .render(

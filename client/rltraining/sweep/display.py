@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rltraining.plain import print_line
+from rltraining.printable import one_line
 from rltraining.sweep.board import OVER, WAITING, Board, Row
 from rltraining.units import clock, count, decimal
 from rltraining.view import PHASE_STYLES
@@ -57,7 +58,7 @@ class Lines:
         pass
 
     def _print(self, text: str) -> None:
-        print_line(text, self._out)
+        print_line(one_line(text), self._out)
 
 
 class Live:
@@ -108,11 +109,11 @@ def line(row: Row, elapsed: float) -> str:
 
 def render(board: Board, rows_max: int) -> Group:
     """The whole picture, with at most so many rows."""
-    head = Text(board.title, style="bold", no_wrap=True, overflow="ellipsis")
+    head = Text(one_line(board.title), style="bold", no_wrap=True, overflow="ellipsis")
     head.append(f"  {board.counts}  {clock(board.elapsed)}", style="not bold")
     parts: list[RenderableType] = [head, "", _table(board, rows_max)]
     if board.notice:
-        parts += ["", Text(board.notice, style="bold yellow")]
+        parts += ["", Text(one_line(board.notice), style="bold yellow")]
     return Group(*parts)
 
 
@@ -129,12 +130,12 @@ def _table(board: Board, rows_max: int) -> Table:
     for row in shown:
         waits = row.phase == WAITING
         table.add_row(
-            *(Text(row.point.get(name, "")) for name in names),
+            *(Text(one_line(row.point.get(name, ""))) for name in names),
             Text(row.phase, style=PHASE_STYLES.get(row.phase, "dim" if waits else "")),
             count(row.steps) if row.steps else "-",
             decimal(row.mean_return),
             "-" if row.seconds is None else clock(row.seconds),
-            Text(row.why),
+            Text(one_line(row.why)),
             style="dim" if waits else "",
         )
     if hidden := len(board.rows) - len(shown):
