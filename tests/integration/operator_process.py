@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -62,16 +63,33 @@ class Operator:
         await self.until(lambda: all(pod in self.server.objects for pod in pods))
 
     def phase(self, job: str) -> str:
-        found = self.server.objects[f"/apis/{API_VERSION}/namespaces/default/{PLURAL}/{job}"]
-        return str((found.get("status") or {}).get("phase"))
+        return str(self.status(job).get("phase"))
 
-    async def tell(self, pod: str, state: dict[str, Any], *, ready: bool) -> None:
-        """What a kubelet says of a pod: the state of its container, and whether it is ready."""
+    def status(self, job: str) -> dict[str, Any]:
+        return dict(self.job(job).get("status") or {})
+
+    def job(self, job: str) -> dict[str, Any]:
+        return dict(self.server.objects[f"/apis/{API_VERSION}/namespaces/default/{PLURAL}/{job}"])
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def peak_megabytes(self) -> int:
+        """The most memory that it has had, resident."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) >> 10
+
+    def descriptors(self) -> int:
+        return sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir())
+
+    async def tell(self, pod: str, state: dict[str, Any], *, ready: bool, address: str = "") -> None:
+        """What a kubelet says of a pod: the state of its container, whether it is ready, and its address."""
         path = f"/api/v1/namespaces/default/pods/{pod}"
         container = {"name": TRAINER_CONTAINER, "state": state, "ready": ready, "restartCount": 0}
         condition = {"type": "Ready", "status": "True" if ready else "False"}
         phase = "Failed" if "terminated" in state else "Running"
         status = {"phase": phase, "conditions": [condition], "containerStatuses": [container]}
+        status |= {"podIP": address} if address else {}
         await self.server.put(path, self.server.objects[path] | {"status": status})
 
     async def until(self, condition: Any) -> None:
@@ -90,11 +108,19 @@ class Operator:
 
 
 @asynccontextmanager
-async def operating(folder: Path) -> AsyncIterator[Operator]:
+async def operating(
+    folder: Path, *, limits: Mapping[int, int] | None = None, **settings: Any
+) -> AsyncIterator[Operator]:
+    """An operator that leads. `limits`: of its resources, by `resource.RLIMIT_*`; `settings`: added to its configuration."""
+
+    def limit() -> None:
+        for kind, most in (limits or {}).items():
+            resource.setrlimit(kind, (most, most))
+
     config, kubeconfig, log = (folder / name for name in ("config.yaml", "kubeconfig", "log"))
     with socket.create_server(("", 0)) as free:
         port = free.getsockname()[1]
-    config.write_text(json.dumps({"httpPort": port, "resyncSeconds": 1000}))
+    config.write_text(json.dumps({"httpPort": port, "resyncSeconds": 1000} | settings))
     async with FakeApiServer().serving() as server:
         server.write_kubeconfig(kubeconfig)
         with log.open("w") as file:
@@ -102,6 +128,7 @@ async def operating(folder: Path) -> AsyncIterator[Operator]:
                 *(sys.executable, "-c", PROGRAM, "--config", str(config)),
                 env={**os.environ, "KUBECONFIG": str(kubeconfig)},
                 stderr=file,
+                preexec_fn=limit,
             )
             try:
                 operator = Operator(server, process, log, port)
