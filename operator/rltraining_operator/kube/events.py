@@ -18,13 +18,14 @@ from typing import Any
 
 from rltraining_api.names import API_VERSION, KIND, MANAGED_BY
 
+from rltraining_operator.bounds import clip
 from rltraining_operator.cluster import Event, Key
 from rltraining_operator.errors import ClusterError, NotFoundError, UnavailableError
 from rltraining_operator.kube.api import Api
 from rltraining_operator.kube.paths import collection, item
 
-MESSAGE_MAX = 1024
-"""Characters of a message; the API server refuses longer ones."""
+MESSAGE_BYTES_MAX = 1024
+"""Of a message; the API server refuses longer ones."""
 REMEMBERED = 4096
 BURST, REFILL_SECONDS = 25, 300.0
 """Events of a job at once, and after how long there may be one more: client-go's own numbers. An event that repeats another
@@ -138,7 +139,7 @@ class EventWriter:
             },
             "type": event.type,
             "reason": event.reason,
-            "message": event.message[:MESSAGE_MAX],
+            "message": clip(event.message, MESSAGE_BYTES_MAX),
             "source": {"component": MANAGED_BY, "host": self._host},
             "reportingComponent": MANAGED_BY,
             "reportingInstance": self._host,

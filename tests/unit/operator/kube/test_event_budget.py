@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 
 import pytest
@@ -73,3 +74,14 @@ async def test_jobs_of_which_nothing_is_told_any_more_are_forgotten(monkeypatch:
         for number in range(100):
             events.write(Key("default", f"job-{number}"), f"uid-{number}", said(0))
         assert len(events._buckets) == 10
+
+
+async def test_of_a_long_message_beginning_and_end_are_written() -> None:
+    async with FakeApiServer().serving() as server:
+        written = Written(server)
+        text = "step raised KeyError\n" + "  File <string>\n" * 500 + "KeyError: 'left'"
+        written.events.write(DEMO, "uid", Event("Warning", "UserCodeError", text))
+        (message,) = await written.all()
+        assert message.startswith("step raised KeyError\n")
+        assert message.endswith("KeyError: 'left'")
+        assert len(json.dumps(message)) < 1024
