@@ -157,6 +157,7 @@ def test_the_trainer_reads_a_whole_job() -> None:
     world = make_world()
     world.settle()
     data = json.loads(world.others["ConfigMap", "demo-config"]["data"]["job.json"])
+    assert data["metadata"] == {"name": "demo", "namespace": "default", "uid": "job-uid"}
     resolved = parse_job(data)
     assert resolved.spec == world.parsed.spec
     assert data["spec"]["algorithm"]["impala"], "defaults are filled in"
