@@ -7,7 +7,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
+
+from rltraining_operator.local.log_size import LOG_BYTES_MAX
 
 from rltraining.printable import say
 from rltraining.summary import shown
@@ -21,7 +24,7 @@ def logging_to(path: Path) -> Iterator[None]:
     """What the engine says meanwhile, in this task and those that it starts, goes to a file: the terminal belongs to the
     view. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handler = LogFile(path)
+    handler = LogFile(path, maxBytes=LOG_BYTES_MAX // 2, backupCount=1)
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(lambda _: _current.get() == path)
     root, token = logging.getLogger(), _current.set(path)
@@ -35,8 +38,9 @@ def logging_to(path: Path) -> Iterator[None]:
         _current.reset(token)
 
 
-class LogFile(logging.FileHandler):
-    """Says once that it cannot be written: a full disk must not fill the terminal too."""
+class LogFile(RotatingFileHandler):
+    """Holds the newest lines, and beside it, in `.1`, those before them. Says once that it cannot be written: a full disk must
+    not fill the terminal too."""
 
     _told = False
 

@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import Mapping
 
-from rltraining_api.contract import ENV_HTTP_PORT, HTTP_PORT
+from rltraining_api.contract import ENV_HTTP_HOST, ENV_HTTP_PORT, HTTP_PORT
 
 HOST = "127.0.0.1"
 POD_URL = re.compile(rf"http://([a-z0-9-]+)\.[a-z0-9-]+:{HTTP_PORT}\b")
@@ -42,14 +42,14 @@ class Ports:
 
 
 def localize(env: Mapping[str, str], pod: str, ports: Ports) -> dict[str, str]:
-    """The environment of a pod with addresses of this host; RPC and learners among themselves stay on the
-    loopback interface."""
+    """The environment of a pod with addresses of this host. HTTP, RPC and learners among themselves stay on the loopback
+    interface."""
     local = {
         name: POD_URL.sub(lambda url: f"http://{HOST}:{ports.of(url[1])}", value)
         for name, value in env.items()
     }
     if ENV_HTTP_PORT in local:
-        local[ENV_HTTP_PORT] = str(ports.of(pod))
+        local |= {ENV_HTTP_PORT: str(ports.of(pod)), ENV_HTTP_HOST: HOST}
     if interface := LOOPBACK_INTERFACE.get(sys.platform):
         for variable in ("TP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
             local.setdefault(variable, interface)

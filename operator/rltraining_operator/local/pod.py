@@ -15,6 +15,7 @@ from typing import Any
 from rltraining_api.contract import TRAINER_CONTAINER, TerminationMessage
 
 from rltraining_operator.local.backoff import Backoff
+from rltraining_operator.local.log_size import watch_log
 from rltraining_operator.local.network import Ports, localize
 from rltraining_operator.local.runtime import Command, Exit, Process, Runtime, StartError
 from rltraining_operator.local.volumes import FILLED, MountError, Volumes
@@ -164,6 +165,7 @@ class LocalPod:
         probe = self._container.get("livenessProbe") or {}
         liveness = asyncio.create_task(watch_liveness(probe, self._ports.of(self.name)))
         ended = asyncio.create_task(process.wait())
+        size = asyncio.create_task(watch_log(self._log, self._on_log_cut))
         try:
             await asyncio.wait([ended, memory, liveness], return_when=asyncio.FIRST_COMPLETED)
             oom = memory.done() and not ended.done()
@@ -177,8 +179,11 @@ class LocalPod:
             if not ended.done():
                 process.send_signal(signal.SIGKILL)  # nobody watches it any more
             self.process = None
-            for task in (readiness, memory, liveness, ended):
+            for task in (readiness, memory, liveness, ended, size):
                 task.cancel()
+
+    def _on_log_cut(self) -> None:
+        self._log_start = 0  # all that is left is of the present incarnation, or near it
 
     def _terminated(self, end: Exit, oom: bool) -> dict[str, Any]:
         reason = "OOMKilled" if oom else "Error" if end.code else "Completed"

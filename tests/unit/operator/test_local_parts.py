@@ -15,6 +15,7 @@ import pytest
 from rltraining_operator.cluster import Event
 from rltraining_operator.local.backoff import Backoff
 from rltraining_operator.local.events import EVENTS_FILE, EventLog, read_events
+from rltraining_operator.local.log_size import LOG_BYTES_MAX, shorten
 from rltraining_operator.local.network import Ports, localize
 from rltraining_operator.local.pod import LocalPod, left_out
 from rltraining_operator.local.runtime import Command, Exit, Process, StartError
@@ -97,6 +98,7 @@ def test_addresses_become_local() -> None:
     first, second = ports.of("demo-learner-0"), ports.of("demo-learner-1")
     assert local["RLTRAINING_LEARNERS"] == f"http://127.0.0.1:{first},http://127.0.0.1:{second}"
     assert local["RLTRAINING_HTTP_PORT"] == str(ports.of("demo-sampler-0"))
+    assert local["RLTRAINING_HTTP_HOST"] == "127.0.0.1", "metrics are not for the whole network"
     assert local["RLTRAINING_REPLAYS"] == f"http://127.0.0.1:{ports.of('demo-replay-0')}"
     assert local["OTHER"] == env["OTHER"]
     ports.close()
@@ -291,6 +293,61 @@ async def test_a_process_that_hangs_is_killed_once_it_has_answered_before(tmp_pa
     ports.close()
     assert ends[0]["exitCode"] == 137
     assert "did not answer its liveness probe" in ends[0]["message"]
+
+
+def test_a_log_keeps_its_newest_lines_while_its_writer_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    with path.open("ab", buffering=0) as writer:
+        for number in range(1000):
+            writer.write(b"line %d\n" % number)
+        size = path.stat().st_size
+        assert shorten(path, most=size) == 0
+        cut = shorten(path, most=size - 1, kept=200)
+        writer.write(b"ValueError: the end\n")
+    first, *rest = path.read_text().splitlines()
+    assert first == f"... {cut} bytes before this line were left out: the log had become larger than 0 MiB"
+    assert rest == [
+        *(f"line {number}" for number in range(1000 - len(rest) + 1, 1000)),
+        "ValueError: the end",
+    ]
+    assert path.stat().st_size < 200 + 120
+    assert cut + sum(len(line) + 1 for line in rest[:-1]) == size
+    assert shorten(tmp_path / "nope") == 0
+
+
+async def test_the_log_of_a_process_that_runs_is_bounded_and_its_last_words_are_found(tmp_path: Path) -> None:
+    trainer = {"name": "trainer", "command": ["x"], "terminationMessagePolicy": "FallbackToLogsOnError"}
+    spec = {"containers": [trainer], "restartPolicy": "Never"}
+    log = tmp_path / "logs" / "demo-sampler-0.log"
+    log.parent.mkdir()
+    with log.open("wb") as file:
+        file.truncate(LOG_BYTES_MAX - 1)  # of earlier incarnations
+    runtime, ports, folder, process = StartsOnce(), Ports(), tmp_path / "pod", Hanging()
+    runtime._left = [process]
+    folder.mkdir()
+    ends: list[dict[str, Any]] = []
+    pod = LocalPod(
+        {"metadata": {"name": "demo-sampler-0"}, "spec": spec},
+        runtime=runtime,
+        volumes=Volumes({"spec": spec}, folder, tmp_path, lambda *_: None),
+        ports=ports,
+        workdir=tmp_path,
+        publish=lambda status: ends.extend(
+            filter(None, [status["containerStatuses"][0]["state"].get("terminated")])
+        ),
+    )
+    with log.open("ab", buffering=0) as output:
+        await asyncio.sleep(2)
+        output.write(b"a stranger's call\n" * 100)
+        await asyncio.sleep(2)
+        assert log.stat().st_size < 10_000
+        output.write(b"ValueError: the end\n")
+    process._ended.set_result(Exit(1, 0))
+    await asyncio.sleep(1)
+    await pod.stop(0)
+    ports.close()
+    assert log.read_bytes().startswith(b"... ")
+    assert ends[0]["message"].endswith("a stranger's call\nValueError: the end\n")
 
 
 def test_events_are_kept_in_a_file_too_and_one_that_cannot_be_written_is_no_trouble(tmp_path: Path) -> None:

@@ -35,6 +35,18 @@ def server(ready: threading.Event) -> Iterator[MemberServer]:
     server.stop()
 
 
+def test_a_server_of_one_address_is_not_reached_at_another() -> None:
+    server = MemberServer(0, "secret", ready=lambda: True, documents={}, host="127.0.0.1")
+    server.start()
+    try:
+        with closing(socket.create_connection(("127.0.0.1", server.port), timeout=5)):
+            pass
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.2", server.port), timeout=5)
+    finally:
+        server.stop()
+
+
 def get(port: int, path: str, authorization: str | None = None, method: str = "GET") -> int:
     """The status of the answer."""
     with closing(http.client.HTTPConnection("localhost", port, timeout=30)) as connection:

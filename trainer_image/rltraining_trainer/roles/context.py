@@ -32,6 +32,8 @@ class Context:
     """Base URLs of the pods that keep the replay; empty when samplers or the first learner do."""
     output: Path
     """Where tensorboard/ and progress.jsonl go, and what is in `storage` if the job names no other place."""
+    http_host: str = ""
+    """The address that the HTTP port is bound to; empty: all of this machine's."""
     stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -82,6 +84,7 @@ def read_context(environment: Mapping[str, str] | None = None) -> Context:
         learners=tuple(get(contract.ENV_LEARNERS).split(",")),
         replays=tuple(filter(None, variables.get(contract.ENV_REPLAYS, "").split(","))),
         output=Path(get(contract.ENV_OUTPUT_DIR)),
+        http_host=variables.get(contract.ENV_HTTP_HOST, ""),
     )
 
 

@@ -84,6 +84,7 @@ class Learner:
             ready=lambda: self._state != "Starting",
             documents={RENDEZVOUS_PATH: self._rendezvous, STATUS_PATH: lambda: self.report().to_dict()},
             metrics=scraped(context, "learner", self._numbers),
+            host=context.http_host,
         )
         self._state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
         self._batch: Any = None  # kept until there is an update, or all go back

@@ -37,7 +37,10 @@ def serve_sampler(
         }
 
     metrics = scraped(context, "sampler", read)
-    MemberServer(context.http_port, context.token, ready=ready, documents={}, metrics=metrics).start()
+    host = context.http_host
+    MemberServer(
+        context.http_port, context.token, ready=ready, documents={}, metrics=metrics, host=host
+    ).start()
 
 
 def stepped(counts: Sequence[Stepped]) -> Numbers:

@@ -96,6 +96,7 @@ def run_replay(context: Context) -> int:
             RENDEZVOUS_PATH: lambda: {"url": endpoint.url, "incarnation": endpoint.incarnation},
         },
         metrics=scraped(context, "replay", lambda: kept_numbers(kept.shard)),
+        host=context.http_host,
     )
     endpoint.start()
     http.start()

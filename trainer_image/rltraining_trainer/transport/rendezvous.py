@@ -50,10 +50,11 @@ class MemberServer:
         ready: Callable[[], bool],
         documents: Mapping[str, Document],
         metrics: Callable[[], bytes] = bytes,
+        host: str = "",
     ) -> None:
-        """Binds `port` on all interfaces (0: any free one). ``metrics``: in Prometheus' text format, made when it is asked for.
-        Raises OSError if the port is taken."""
-        self._server = _Server(port, _Routes(token, ready, documents, metrics))
+        """Binds `port` (0: any free one) of the address `host`, or of all interfaces. ``metrics``: in Prometheus' text format,
+        made when it is asked for. Raises OSError if the port is taken."""
+        self._server = _Server(host, port, _Routes(token, ready, documents, metrics))
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.1,), name="http", daemon=True
         )
@@ -162,13 +163,13 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, port: int, routes: _Routes) -> None:
+    def __init__(self, host: str, port: int, routes: _Routes) -> None:
         self.routes = routes
         self._open: dict[socket.socket, float] = {}  # in the order of their arrival
         self._lock = threading.Lock()
-        dual = socket.has_dualstack_ipv6()
+        dual = not host and socket.has_dualstack_ipv6()
         self.address_family = socket.AF_INET6 if dual else socket.AF_INET
-        super().__init__(("::" if dual else "0.0.0.0", port), _RequestHandler)  # noqa: S104
+        super().__init__((host or ("::" if dual else "0.0.0.0"), port), _RequestHandler)  # noqa: S104
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:

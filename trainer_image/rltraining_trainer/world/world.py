@@ -83,6 +83,7 @@ class World:
             ready=self._directory.attached.is_set,
             documents=documents,
             metrics=scraped(context, self.role, self._numbers),
+            host=context.http_host,
         )
 
     def members(self, role: Role) -> Members:
