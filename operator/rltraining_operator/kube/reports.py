@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from rltraining_api.contract import HTTP_PORT, LearnerReport
 
-from rltraining_operator.answers import BadReport, ask_learner
+from rltraining_operator.answers import BadReport
+from rltraining_operator.ask import ask_learner
 from rltraining_operator.cluster import Awaited, Key
 from rltraining_operator.observed import Pod
 

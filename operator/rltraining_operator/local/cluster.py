@@ -16,7 +16,8 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import ManifestError, parse_job, read_job
 from rltraining_api.names import KIND
 
-from rltraining_operator.answers import BadReport, ask_learner
+from rltraining_operator.answers import BadReport
+from rltraining_operator.ask import ask_learner
 from rltraining_operator.children import covers
 from rltraining_operator.cluster import Event, Key, Manifest, Ref
 from rltraining_operator.errors import NotFoundError, RejectedError, UnavailableError

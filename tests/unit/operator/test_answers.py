@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 from rltraining_api.contract import REPORT_BYTES_MAX, LearnerReport
-from rltraining_operator.answers import PROBLEM_MAX, BadReport, ask_learner, parse_report
+from rltraining_operator.answers import PROBLEM_MAX, BadReport, parse_report
+from rltraining_operator.ask import ask_learner
 
 MEGABYTE = 1 << 20
 BOMBS = {

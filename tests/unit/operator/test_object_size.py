@@ -136,17 +136,17 @@ def stored_text_bytes(text: str) -> int:
     return stored_bytes(text) - 2
 
 
-@pytest.mark.parametrize("uri", ["s3://" + "<" * 4000, "s3://" + "x" * 3000])
+@pytest.mark.parametrize("uri", ["s3://b/demo/" + "<" * 4000, "s3://b/demo/" + "x" * 3000])
 def test_a_uri_that_is_too_long_is_not_taken_over(uri: str) -> None:
-    world = make_world().up()
-    stored = {"uri": "s3://b/checkpoints/1", "step": 1, "time": "2026-01-01T00:00:00Z"}
+    world = make_world(checkpoint={"uri": "s3://b"}).up()
+    stored = {"uri": "s3://b/demo/checkpoints/1", "step": 1, "time": "2026-01-01T00:00:00Z"}
     for report in (
-        {"checkpoint": stored, "policyUri": "s3://b/policy"},
+        {"checkpoint": stored, "policyUri": "s3://b/demo/policy"},
         {"checkpoint": stored | {"uri": uri}, "policyUri": uri},
     ):
         said = parse_report(json.dumps({"state": "Training"} | report).encode())
         assert isinstance(said, LearnerReport)
         world.after(6).say(said).settle()
-    assert world.status.policy_uri == "s3://b/policy"
+    assert world.status.policy_uri == "s3://b/demo/policy"
     assert world.status.checkpoint is not None
     assert world.status.checkpoint.uri == stored["uri"]

@@ -1,0 +1,21 @@
+"""Asking a learner for its report."""
+
+from __future__ import annotations
+
+from rltraining_api.contract import STATUS_PATH, LearnerReport
+
+from rltraining_operator import http
+from rltraining_operator.answers import TOO_LONG, BadReport, parse_report
+
+
+async def ask_learner(
+    host: str, port: int, token: str, timeout_seconds: float
+) -> LearnerReport | BadReport | None:
+    """The report of the learner at this address; None if it does not answer in time, or not yet with a report."""
+    headers = {"Authorization": f"Bearer {token}"}
+    response = await http.get(host, port, STATUS_PATH, headers=headers, timeout_seconds=timeout_seconds)
+    if response is None or response.status != 200:
+        return None
+    if not response.complete:
+        return TOO_LONG
+    return parse_report(response.body)
