@@ -69,7 +69,7 @@ live: prepare ## real pods, where this may be root
 
 soak: $(READY) ## hours: mutations of the source, twenty times as many random cases and kills, an idle operator, each suite ten times
 	$(BIN)/python -m tests.mutation
-	RLTRAINING_SOAK=20 PYTEST_ADDOPTS=--timeout=2400 $(MAKE) --no-print-directory unit integration
+	RLTRAINING_SOAK=20 PYTEST_ADDOPTS=--timeout=2400 $(MAKE) --no-print-directory unit integration api
 	$(BIN)/python -m tests.repeat
 
 lint: $(READY) ## style and types
