@@ -30,6 +30,8 @@ ANNOTATION_POINT = f"{GROUP}/point"
 """On a job of a sweep: which values it has, as a JSON object of paths and values, without the seed."""
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY = "rltraining-operator"
+LABEL_APP_NAME = "app.kubernetes.io/name"
+"""On the operator's own pods, with the value MANAGED_BY."""
 
 SAMPLERS_MAX = 10_000
 LEARNERS_MAX = 64
@@ -38,6 +40,10 @@ MEMBERS_MAX = LEARNERS_MAX + REPLAYS_MAX + SAMPLERS_MAX
 """Pods of a job."""
 NAME_MAX = 63 - len(f"-sampler-{SAMPLERS_MAX - 1}")
 """A job's name is an RFC 1035 label, so short that its last sampler's is one too: both go into DNS."""
+
+
+RESERVED_PREFIX = f"{GROUP}/"
+"""Of labels and annotations that only the operator sets on pods and other children of a job."""
 
 
 def pod_name(job: str, role: Role, index: int) -> str:
@@ -55,8 +61,9 @@ def parse_pod_name(job: str, name: str) -> tuple[Role, int] | None:
 
 
 def service_name(job: str) -> str:
-    """The headless Service: a pod's address is `<pod>.<service>`."""
-    return job
+    """The headless Service: a pod's address is `<pod>.<service>`. With a suffix, since who may create jobs, but no
+    Services, must not be able to answer for another name of the namespace, as `postgres`."""
+    return f"{job}-rlt"
 
 
 def config_map_name(job: str) -> str:

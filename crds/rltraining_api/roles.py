@@ -10,7 +10,15 @@ from pydantic import Field, field_validator
 from rltraining_api import patterns
 from rltraining_api.base import ApiModel, refusal
 from rltraining_api.fields import FreeForm, ObjectName
-from rltraining_api.names import LEARNERS_MAX, REPLAYS_MAX, SAMPLERS_MAX
+from rltraining_api.names import (
+    LABEL_APP_NAME,
+    LABEL_MANAGED_BY,
+    LEARNERS_MAX,
+    MANAGED_BY,
+    REPLAYS_MAX,
+    RESERVED_PREFIX,
+    SAMPLERS_MAX,
+)
 
 Image = Annotated[str, Field(max_length=1024, pattern=patterns.IMAGE)]
 
@@ -30,7 +38,8 @@ class PodTemplate(ApiModel):
     is added."""
 
     metadata: FreeForm = Field(default_factory=dict)
-    """Labels and annotations to add to the pods."""
+    """Labels and annotations to add to the pods. Keys of rltraining.dev, app.kubernetes.io/managed-by and the operator's own
+    app.kubernetes.io/name are refused."""
     spec: FreeForm = Field(default_factory=dict)
     """A PodSpec; only what is to differ from the operator's needs to be here."""
 
@@ -59,11 +68,19 @@ class PodTemplate(ApiModel):
 
 
 def check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The labels and annotations of an object that is made from a template: text by text, as Kubernetes has them."""
+    """The labels and annotations of an object that is made from a template: text by text, as Kubernetes has them, and
+    none of those by which the operator and NetworkPolicies know objects."""
     for group in ("labels", "annotations"):
         texts = metadata.get(group, {})
         if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
             raise refusal(f"{group} must be an object of texts: put numbers and true or false in quotes")
+        for key in texts:
+            if key.startswith(RESERVED_PREFIX) or key == LABEL_MANAGED_BY:
+                raise refusal(f"{group}: {key} is set by the operator: use a key of another domain")
+    if metadata.get("labels", {}).get(LABEL_APP_NAME) == MANAGED_BY:
+        raise refusal(
+            f"labels: {LABEL_APP_NAME}: {MANAGED_BY} marks the operator's own pods: use another value"
+        )
     return metadata
 
 

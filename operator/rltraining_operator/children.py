@@ -83,14 +83,11 @@ def build_network_policy(job: RLTrainingJob, owner: Manifest, settings: Settings
         return None
     members = {"matchLabels": {LABEL_JOB_NAME: job.metadata.name}}
     askers = [peer for peer in (settings.operator_peer, settings.metrics_peer) if peer is not None]
-    spec = {
-        "podSelector": members,
-        "policyTypes": ["Ingress"],
-        "ingress": [
-            {"from": [{"podSelector": members}]},
-            {"from": [dict(peer) for peer in askers], "ports": [{"port": HTTP_PORT, "protocol": "TCP"}]},
-        ],
-    }
+    ingress: list[Manifest] = [{"from": [{"podSelector": members}]}]
+    if askers:  # a rule with nobody in `from` would admit everybody
+        http = {"port": HTTP_PORT, "protocol": "TCP"}
+        ingress.append({"from": [dict(peer) for peer in askers], "ports": [http]})
+    spec = {"podSelector": members, "policyTypes": ["Ingress"], "ingress": ingress}
     name = network_policy_name(job.metadata.name)
     return build_owned(job, owner, "NetworkPolicy", name, "networking.k8s.io/v1") | {"spec": spec}
 

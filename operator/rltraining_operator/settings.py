@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Peer = Mapping[str, Any]
 """A NetworkPolicyPeer: `namespaceSelector` and `podSelector`, as the API has them."""
-
-
-def _any_operator() -> Peer:
-    return {
-        "namespaceSelector": {},
-        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "rltraining-operator"}},
-    }
 
 
 @dataclass(frozen=True)
@@ -41,8 +34,9 @@ class Settings:
     sysctl that Kubernetes holds safe); a template's own sysctl of that name goes before it. None: the kernel's own."""
     network_policy: bool = True
     """Whether each job gets a NetworkPolicy: only its own pods reach its pods, but for HTTP (below)."""
-    operator_peer: Peer = field(default_factory=_any_operator)
-    """Who asks learners for their progress, over HTTP: the operator's own pods."""
+    operator_peer: Peer | None = None
+    """The operator's pods, which ask learners for their progress over HTTP. It names their namespace, since anybody can
+    make pods with their labels elsewhere. None: the operator runs outside the cluster's pods."""
     metrics_peer: Peer | None = None
     """Who may read the pods' metrics, over HTTP: Prometheus. None: nobody."""
     pod_disruption_budget: bool = True

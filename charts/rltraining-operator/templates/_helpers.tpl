@@ -13,7 +13,7 @@
 {{ .Values.serviceAccount.name | default (ternary (include "rltraining-operator.fullname" .) "default" .Values.serviceAccount.create) }}
 {{- end -}}
 
-{{- /* What selects the operator's pods; the NetworkPolicies of jobs admit them by the first of these. Never changes. */ -}}
+{{- /* What selects the operator's pods; the NetworkPolicies of jobs admit them by these, in the release's namespace. Never changes. */ -}}
 {{- define "rltraining-operator.selectorLabels" -}}
 app.kubernetes.io/name: rltraining-operator
 app.kubernetes.io/instance: {{ .Release.Name | quote }}

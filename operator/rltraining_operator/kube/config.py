@@ -57,6 +57,8 @@ class NetworkPolicyConfig(ApiModel):
     """The NetworkPolicy that each job gets."""
 
     enabled: bool = True
+    operator: dict[str, Any] | None = None
+    """A NetworkPolicyPeer: the operator's pods, by their namespace and their labels. None: it runs in no pod."""
     prometheus: dict[str, Any] | None = None
     """A NetworkPolicyPeer (`namespaceSelector`, `podSelector`): who may read the pods' metrics. None: nobody."""
 
@@ -104,6 +106,7 @@ class Config(ApiModel):
             progress_seconds=self.progress_seconds,
             rpc_ports=(int(first), int(last)) if first else None,
             network_policy=self.network_policy.enabled,
+            operator_peer=self.network_policy.operator,
             metrics_peer=self.network_policy.prometheus,
             pod_disruption_budget=self.pod_disruption_budget,
         )

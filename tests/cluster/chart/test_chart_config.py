@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from helm import APP_VERSION, EVERYTHING, NAMESPACE, RELEASE, Helm, Rendered
-from rltraining_operator.kube.config import Config, LeaderElectionConfig, LogConfig, load_config
+from rltraining_operator.kube.config import (
+    Config,
+    LeaderElectionConfig,
+    LogConfig,
+    NetworkPolicyConfig,
+    load_config,
+)
 
 
 def _load(rendered: Rendered, folder: Path) -> Config:
@@ -14,12 +20,26 @@ def _load(rendered: Rendered, folder: Path) -> Config:
     return load_config(path)
 
 
+OPERATOR = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+    "podSelector": {
+        "matchLabels": {
+            "app.kubernetes.io/name": "rltraining-operator",
+            "app.kubernetes.io/instance": RELEASE,
+            "app.kubernetes.io/component": "operator",
+        }
+    },
+}
+"""Who may ask a job's learners: pods of this release, in its namespace."""
+
+
 def test_the_values_defaults_are_the_operators_own(defaults: Rendered, tmp_path: Path) -> None:
     assert _load(defaults, tmp_path) == Config(
         trainer_image=f"rltraining-trainer:{APP_VERSION}",
         image_pull_policy="IfNotPresent",
         log=LogConfig(format="json"),
         leader_election=LeaderElectionConfig(lease_name=RELEASE, lease_namespace=NAMESPACE),
+        network_policy=NetworkPolicyConfig(operator=OPERATOR),
     )
 
 
@@ -66,7 +86,7 @@ def test_every_setting_can_be_said(helm: Helm, tmp_path: Path) -> None:
 
 
 def test_jobs_admit_the_operator_that_the_chart_installs(defaults: Rendered, tmp_path: Path) -> None:
-    """The NetworkPolicy of a job names the operator's pods by label."""
-    peer = _load(defaults, tmp_path).settings.operator_peer
-    labels = defaults.one("Deployment")["spec"]["template"]["metadata"]["labels"]
-    assert peer["podSelector"]["matchLabels"].items() <= labels.items()
+    """The NetworkPolicy of a job names the operator's pods by their namespace and by labels that only this release has."""
+    assert _load(defaults, tmp_path).settings.operator_peer == OPERATOR
+    pods = defaults.one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert OPERATOR["podSelector"]["matchLabels"].items() <= pods.items()

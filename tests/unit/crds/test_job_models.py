@@ -103,6 +103,17 @@ PROBLEMS = {
     "sampler: {template: {spec: {securityContext: null}}}": "securityContext must be an object",
     "sampler: {template: {metadata: {labels: null}}}": "labels must be an object of texts",
     "sampler: {template: {metadata: {annotations: {a: 1}}}}": "annotations must be an object of texts",
+    "sampler: {template: {metadata: {labels: {rltraining.dev/role: learner}}}}": (
+        "labels: rltraining.dev/role is set by the operator: use a key of another domain"
+    ),
+    "replay: {template: {metadata: {annotations: {rltraining.dev/x: y}}}}": "rltraining.dev/x is set by the operator",
+    "learner: {template: {metadata: {labels: {app.kubernetes.io/managed-by: me}}}}": "managed-by is set by the operator",
+    "sampler: {template: {metadata: {labels: {app.kubernetes.io/name: rltraining-operator}}}}": (
+        "labels: app.kubernetes.io/name: rltraining-operator marks the operator's own pods: use another value"
+    ),
+    "checkpoint: {volume: {claimTemplate: {metadata: {labels: {rltraining.dev/job-name: a}}, spec: {}}}}": (
+        "rltraining.dev/job-name is set by the operator"
+    ),
     "runPolicy: {schedulingPolicy: {}}": "found none: set one of kueue, volcano, coscheduling",
     "runPolicy: {schedulingPolicy: {kueue: {queueName: a}, volcano: {}}}": "found two: kueue and volcano",
     "runPolicy: {schedulingPolicy: {kueue: {}}}": "queueName",

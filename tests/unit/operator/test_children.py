@@ -37,11 +37,11 @@ def test_a_member_knows_who_it_is_and_where_the_learner_is() -> None:
         contract.ENV_POD_NAME: SAMPLER_1,
         contract.ENV_INDEX: "1",
         contract.ENV_HTTP_PORT: "8080",
-        contract.ENV_LEARNERS: "http://demo-learner-0.demo:8080",
+        contract.ENV_LEARNERS: "http://demo-learner-0.demo-rlt:8080",
         contract.ENV_REPLAYS: "",
     }
     spec = pod(SAMPLER_1)["spec"]
-    assert (spec["hostname"], spec["subdomain"]) == (SAMPLER_1, "demo")
+    assert (spec["hostname"], spec["subdomain"]) == (SAMPLER_1, "demo-rlt")
     assert spec["containers"][0]["command"] == ["rltraining-trainer", "sampler"]
 
 
@@ -89,7 +89,7 @@ def test_a_template_is_merged() -> None:
         restartPolicy="Never",
     )
     theirs["template"]["metadata"] = {
-        "labels": {"team": "a", "rltraining.dev/role": "x"},
+        "labels": {"team": "a"},
         "annotations": {"a": "b"},
     }
     made = pod(learner=theirs)

@@ -8,6 +8,10 @@ import pytest
 from operator_world import LEARNER, SAMPLER_0, World, dedicated, make_world, report, words
 from rltraining_operator.settings import Settings
 
+OPERATOR = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "rltraining-system"}},
+    "podSelector": {"matchLabels": {"app.kubernetes.io/instance": "rltraining-operator"}},
+}
 MEMBERS = {"matchLabels": {"rltraining.dev/job-name": "demo"}}
 PROMETHEUS = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
 RANGE = "net.ipv4.ip_local_port_range"
@@ -27,7 +31,9 @@ def learner(settings: Settings | None = None, **template: Any) -> dict[str, Any]
 
 
 def test_only_members_reach_members_but_for_http() -> None:
-    policy = settled(Settings(metrics_peer=PROMETHEUS)).others["NetworkPolicy", "demo"]
+    policy = settled(Settings(operator_peer=OPERATOR, metrics_peer=PROMETHEUS)).others[
+        "NetworkPolicy", "demo"
+    ]
     assert policy["apiVersion"] == "networking.k8s.io/v1"
     assert policy["spec"] == {
         "podSelector": MEMBERS,
@@ -35,13 +41,7 @@ def test_only_members_reach_members_but_for_http() -> None:
         "ingress": [
             {"from": [{"podSelector": MEMBERS}]},
             {
-                "from": [
-                    {
-                        "namespaceSelector": {},
-                        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "rltraining-operator"}},
-                    },
-                    PROMETHEUS,
-                ],
+                "from": [OPERATOR, PROMETHEUS],
                 "ports": [{"port": 8080, "protocol": "TCP"}],
             },
         ],
@@ -49,8 +49,19 @@ def test_only_members_reach_members_but_for_http() -> None:
 
 
 def test_without_a_peer_for_metrics_nobody_but_the_operator_may_ask() -> None:
-    rules = settled().others["NetworkPolicy", "demo"]["spec"]["ingress"]
+    rules = settled(Settings(operator_peer=OPERATOR)).others["NetworkPolicy", "demo"]["spec"]["ingress"]
     assert [len(rule["from"]) for rule in rules] == [1, 1]
+
+
+def test_with_no_peer_at_all_only_members_are_admitted() -> None:
+    """An operator that runs in no pod has no labels to go by, and an empty `from` would admit everybody."""
+    rules = settled().others["NetworkPolicy", "demo"]["spec"]["ingress"]
+    assert rules == [{"from": [{"podSelector": MEMBERS}]}]
+
+
+def test_a_job_cannot_make_a_service_of_any_name() -> None:
+    names = [name for kind, name in settled().others if kind == "Service"]
+    assert names == ["demo-rlt"], "a job called postgres must not answer for postgres"
 
 
 def test_a_policy_that_is_no_longer_wanted_is_taken_away() -> None:

@@ -47,20 +47,20 @@ def test_every_member_has_the_addresses_of_the_learners_and_replay_pods() -> Non
     assert list(world.pods) == [LEARNER, LEARNER_1, REPLAY_0, REPLAY_1, SAMPLER_0, SAMPLER_1]
     assert world.pods[REPLAY_1]["spec"]["containers"][0]["command"] == ["rltraining-trainer", "replay"]
     for name, role in ((ENV_LEARNERS, "learner"), (ENV_REPLAYS, "replay")):
-        addresses = f"http://demo-{role}-0.demo:8080,http://demo-{role}-1.demo:8080"
+        addresses = f"http://demo-{role}-0.demo-rlt:8080,http://demo-{role}-1.demo-rlt:8080"
         assert {variables(world, pod)[name] for pod in world.pods} == {addresses}
     assert variables(world, REPLAY_1)["RLTRAINING_INDEX"] == "1"
 
 
 def test_the_service_names_who_is_dialled_and_nobody_else() -> None:
     world = with_replays()
-    selector = world.others["Service", "demo"]["spec"]["selector"]
+    selector = world.others["Service", "demo-rlt"]["spec"]["selector"]
     named = [
         name for name, pod in world.pods.items() if selector.items() <= pod["metadata"]["labels"].items()
     ]
     assert named == [LEARNER, REPLAY_0, REPLAY_1]
     alone = make_world().up()
-    assert alone.others["Service", "demo"]["spec"]["selector"]["rltraining.dev/role"] == "learner"
+    assert alone.others["Service", "demo-rlt"]["spec"]["selector"]["rltraining.dev/role"] == "learner"
 
 
 @pytest.mark.parametrize("placement", ["Samplers", "Learner"])

@@ -85,7 +85,7 @@ async def test_a_job_gets_its_children_each_made_once_and_a_restarted_operator_m
             await until(lambda: any("/events/" in path for path in server.objects))
             await until(here.told)
             await asyncio.sleep(0.5)  # two resyncs
-        made = ("services/demo", "configmaps/demo-config", "secrets/demo-token")
+        made = ("services/demo-rlt", "configmaps/demo-config", "secrets/demo-token")
         assert all(f"{CORE}/{path}" in server.objects for path in made)
         assert server.objects[JOB]["status"]["phase"] == "Pending"
         assert server.asked("POST", "/pods") == 3
