@@ -71,9 +71,10 @@ def config_map_name(job: str) -> str:
     return f"{job}-config"
 
 
-def secret_name(job: str) -> str:
-    """Holds the job's token."""
-    return f"{job}-token"
+def secret_name(job: str, uid: str) -> str:
+    """Holds the job's token. With the beginning of the job's uid, so that a Secret of this name is this job's, not an
+    earlier one's: the operator cannot read Secrets to find out."""
+    return f"{job}-token-{uid[:8]}"
 
 
 def network_policy_name(job: str) -> str:

@@ -20,6 +20,9 @@ class BadReport:
 
 
 TOO_LONG = BadReport(f"it is longer than {REPORT_BYTES_MAX >> 10} KiB")
+REFUSED = BadReport(
+    "it refuses the token that the operator derives for this job: the job is older than the operator's key"
+)
 
 
 def parse_report(body: bytes) -> LearnerReport | BadReport:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from rltraining_api.contract import STATUS_PATH, LearnerReport
 
 from rltraining_operator import http
-from rltraining_operator.answers import TOO_LONG, BadReport, parse_report
+from rltraining_operator.answers import REFUSED, TOO_LONG, BadReport, parse_report
+
+UNAUTHORIZED = 401
 
 
 async def ask_learner(
@@ -14,6 +16,8 @@ async def ask_learner(
     """The report of the learner at this address; None if it does not answer in time, or not yet with a report."""
     headers = {"Authorization": f"Bearer {token}"}
     response = await http.get(host, port, STATUS_PATH, headers=headers, timeout_seconds=timeout_seconds)
+    if response is not None and response.status == UNAUTHORIZED:
+        return REFUSED
     if response is None or response.status != 200:
         return None
     if not response.complete:

@@ -57,8 +57,12 @@ def build_config_map(job: RLTrainingJob, owner: Manifest, uid: str) -> Manifest:
 
 def build_secret(job: RLTrainingJob, owner: Manifest, token: str) -> Manifest:
     """The job's token; made once, since running pods hold it."""
-    child = build_owned(job, owner, "Secret", secret_name(job.metadata.name))
-    return child | {"type": "Opaque", "data": {TOKEN_KEY: base64.b64encode(token.encode()).decode()}}
+    child = build_owned(job, owner, "Secret", secret_name(job.metadata.name, owner["uid"]))
+    return child | {
+        "type": "Opaque",
+        "immutable": True,
+        "data": {TOKEN_KEY: base64.b64encode(token.encode()).decode()},
+    }
 
 
 def build_claim(job: RLTrainingJob, owner: Manifest) -> Manifest | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +9,10 @@ from typing import Any
 from rltraining_api.contract import LearnerReport
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import ManifestError, read_job
-from rltraining_api.names import CONTROLLER_NAME, Role, parse_pod_name, secret_name
+from rltraining_api.names import CONTROLLER_NAME, Role, parse_pod_name
 from rltraining_api.status import Status
 
 from rltraining_operator.pod_view import Pod
-from rltraining_operator.pods import TOKEN_KEY
 from rltraining_operator.refusals import Refusal
 from rltraining_operator.stored_status import read_status
 
@@ -48,8 +45,8 @@ class Observed:
     pods: tuple[Pod, ...]
     others: tuple[Json, ...]
     """Children of the job that are no pods."""
-    entropy: str
-    """What a missing Secret is made of, in hexadecimal: the token it held before, else fresh randomness."""
+    token: str
+    """The job's token, which its Secret gives to its pods. The same at each pass."""
     report: LearnerReport | None = None
     """What the first learner says of itself, if it runs, was asked and has answered."""
     bad_report: str = ""
@@ -60,7 +57,7 @@ class Observed:
     """What the cluster has refused to make in this pass."""
 
     @classmethod
-    def of(cls, job: Json, children: Iterable[Json], entropy: str) -> Observed:
+    def of(cls, job: Json, children: Iterable[Json], token: str) -> Observed:
         """From the raw objects. Children of another owner, say of a deleted job of the same name, are not the job's."""
         metadata, invalid = job["metadata"], ""
         parsed: RLTrainingJob | None = None
@@ -87,7 +84,7 @@ class Observed:
             unreadable=unreadable,
             pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
             others=tuple(child for child in known if child["kind"] != "Pod"),
-            entropy=entropy,
+            token=token,
         )
 
     @property
@@ -107,16 +104,6 @@ class Observed:
     def first_learner(self) -> Pod | None:
         """The pod of the learner that speaks for the job: it reports, and writes checkpoints and policy."""
         return next((pod for pod in self.role("learner") if pod.index == 0), None)
-
-    @property
-    def token(self) -> str:
-        """The job's token; empty before its Secret is there."""
-        secret = self.child("Secret", secret_name(self.name))
-        encoded = ((secret or {}).get("data") or {}).get(TOKEN_KEY, "")
-        try:
-            return base64.b64decode(encoded).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            return ""
 
 
 def _is_member(child: Json, job: str) -> bool:

@@ -203,7 +203,7 @@ def _children(
         children.build_learner_budget(job, owner, settings) if _any_ready(observed, "learner") else None,
         gang.build_pod_group(job, owner),
     ]
-    once = [children.build_secret(job, owner, observed.entropy), children.build_claim(job, owner)]
+    once = [children.build_secret(job, owner, observed.token), children.build_claim(job, owner)]
     apply = [
         child for child in kept if child is not None and not children.covers(_found(observed, child), child)
     ]

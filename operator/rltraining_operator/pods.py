@@ -41,7 +41,7 @@ def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
     theirs = dict(template.spec)
     containers: list[Manifest] = theirs.pop("containers", [])
     trainer: Manifest = next((c for c in containers if c["name"] == contract.TRAINER_CONTAINER), {})
-    spec = _merge(_pod_spec(job, role, index, settings), theirs)
+    spec = _merge(_pod_spec(job, owner, role, index, settings), theirs)
     if spec.get("hostNetwork"):
         _leave_out_sysctl(spec)
     spec["containers"] = [
@@ -70,12 +70,12 @@ def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _pod_spec(job: RLTrainingJob, role: Role, index: int, settings: Settings) -> Manifest:
+def _pod_spec(job: RLTrainingJob, owner: Manifest, role: Role, index: int, settings: Settings) -> Manifest:
     """What a template may change."""
     name = job.metadata.name
     volumes: list[Manifest] = [
         {"name": "config", "configMap": {"name": config_map_name(name)}},
-        {"name": "token", "secret": {"secretName": secret_name(name), "defaultMode": 0o440}},
+        {"name": "token", "secret": {"secretName": secret_name(name, owner["uid"]), "defaultMode": 0o440}},
         {"name": OUTPUT_VOLUME} | _output(job, role, index),
         {"name": "tmp", "emptyDir": {}},
     ]

@@ -70,10 +70,10 @@ async def reconcile(cluster: Cluster, key: Key, clock: Clock, settings: Settings
 
 async def _with_report(cluster: Cluster, observed: Observed) -> Observed:
     """Ask the first learner, if it runs, how it goes."""
-    pod, token = observed.first_learner, observed.token
-    if pod is None or not pod.running or not token:
+    pod = observed.first_learner
+    if pod is None or not pod.running:
         return observed
-    answer = await cluster.learner_report(pod, token)
+    answer = await cluster.learner_report(pod, observed.token)
     if isinstance(answer, LearnerReport):
         return replace(observed, report=answer)
     if isinstance(answer, BadReport):

@@ -11,6 +11,7 @@ from rltraining_api.contract import HTTP_PORT
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import ROLES, claim_name, pod_name
 
+from rltraining_operator.answers import REFUSED
 from rltraining_operator.failures import KILLED_FROM_OUTSIDE, REASON, Death
 from rltraining_operator.ledger import Tally
 from rltraining_operator.members import silent_end
@@ -66,6 +67,8 @@ SILENT = frozenset({UNREACHABLE.reason, BAD_REPORT})
 def bad_report(problem: str) -> Trouble:
     """Of a learner whose answers are no reports."""
     sentence = f"the learner's report cannot be read, so its progress is not known: {problem}"
+    if problem == REFUSED.problem:
+        return Trouble(BAD_REPORT, f"{sentence}; suspend the job, delete its Secret, and resume it")
     return Trouble(
         BAD_REPORT, f"{sentence}; look for user code that answers on port {HTTP_PORT}, or another image"
     )

@@ -9,6 +9,11 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* Name of the Secret with the key from which the tokens of jobs are derived. */ -}}
+{{- define "rltraining-operator.keyName" -}}
+{{ include "rltraining-operator.fullname" . }}-key
+{{- end -}}
+
 {{- define "rltraining-operator.serviceAccountName" -}}
 {{ .Values.serviceAccount.name | default (ternary (include "rltraining-operator.fullname" .) "default" .Values.serviceAccount.create) }}
 {{- end -}}

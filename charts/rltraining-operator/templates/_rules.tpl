@@ -20,7 +20,7 @@ watchNamespaces. A test on a cluster shows that each verb is used and that none 
   verbs: [get, list, create, patch]
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, create] # the job's token
+  verbs: [create] # the job's token; none is read
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, create]
@@ -40,13 +40,17 @@ watchNamespaces. A test on a cluster shows that each verb is used and that none 
 {{- end }}
 {{- end -}}
 
-{{- /* What the operator may do in its own namespace: hold the Lease of the leader. */ -}}
-{{- define "rltraining-operator.leaderElectionRules" -}}
+{{- /* What the operator may do in its own namespace: hold the Lease of the leader, read its key and fill it in once. */ -}}
+{{- define "rltraining-operator.ownRules" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [create]
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   resourceNames: [{{ include "rltraining-operator.fullname" . | quote }}]
+  verbs: [get, update]
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [{{ include "rltraining-operator.keyName" . | quote }}]
   verbs: [get, update]
 {{- end -}}

@@ -27,6 +27,7 @@ from rltraining_operator.kube.metrics import Metrics, StateCollector
 from rltraining_operator.kube.paths import collection
 from rltraining_operator.kube.reports import Reports
 from rltraining_operator.kube.store import Store
+from rltraining_operator.kube.tokens import Tokens, load_key
 from rltraining_operator.kube.watch import Watch
 
 SPACING_SECONDS = 1.0
@@ -82,7 +83,7 @@ async def run_operator(config: Config) -> None:
     parts = [_part(stop, watch.run(), "watch of pods") for watch in watches]
     parts += [_part(stop, events.run(), "events"), _part(stop, health.run(), "health")]
     try:
-        await _first_of(_check_resource(api, namespaces), stop.wait())
+        await _first_of(_prepare(api, config, cluster), stop.wait())
         if not stop.is_set():
             parts.append(_part(stop, jobs.run(), "watch of jobs"))
             parts.append(_part(stop, _lead(config, lease, engine, metrics), "leader"))
@@ -158,6 +159,24 @@ def _serve(config: Config, health: Health, metrics: Metrics) -> HttpServer:
         raise StartError(f"port {config.http_port} (httpPort) cannot be served: {error.strerror}") from error
 
 
+async def _prepare(api: Api, config: Config, cluster: KubernetesCluster) -> None:
+    """What has to be there before the first pass. Raises `StartError`."""
+    await _check_resource(api, config.namespaces or ("",))
+    namespace = config.key_secret.namespace or _own_namespace()
+    give_up = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            key = await load_key(api, namespace, config.key_secret.name)
+        except ClusterError as error:
+            if not isinstance(error, UnavailableError) or time.monotonic() > give_up:
+                name = f"{namespace}/{config.key_secret.name}"
+                raise StartError(f"the operator's key, in Secret {name}, cannot be had: {error}") from error
+            await asyncio.sleep(START_PAUSE_SECONDS)
+        else:
+            cluster.tokens = Tokens(key)
+            return
+
+
 async def _check_resource(api: Api, namespaces: tuple[str, ...]) -> None:
     """kopf would wait in silence for a resource that is not there. A server that is away is waited for: a pod that ended
     now would be started later and later. One namespace in which jobs can be listed is enough."""
@@ -187,4 +206,8 @@ async def _cannot_list(api: Api, namespace: str) -> ClusterError | None:
 
 
 def _lease_namespace(config: Config) -> str:
-    return config.leader_election.lease_namespace or os.environ.get("POD_NAMESPACE") or "default"
+    return config.leader_election.lease_namespace or _own_namespace()
+
+
+def _own_namespace() -> str:
+    return os.environ.get("POD_NAMESPACE") or "default"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -28,12 +27,12 @@ from rltraining_operator.kube.metrics import Metrics
 from rltraining_operator.kube.paths import LISTED, UNLISTED, collection, item
 from rltraining_operator.kube.reports import Reports
 from rltraining_operator.kube.store import Store
+from rltraining_operator.kube.tokens import Tokens
 from rltraining_operator.observed import Observed, Pod
 
 FIELD_MANAGER = MANAGED_BY
 SELECTOR = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 """What the operator made, in lists and watches: filtered by the server."""
-ENTROPY_BYTES = 32
 LISTS_SECONDS = 2.0
 """How long a pass waits for the first lists of one namespace out of several."""
 NO_SUCH_KIND = "could not find the requested resource"
@@ -60,8 +59,10 @@ class KubernetesCluster:
         self._namespaces = tuple(namespaces) or ("",)
         self._versions: dict[Key, tuple[str, Any]] = {}
         """Of jobs in a pass: the resourceVersion and the status the pass decides by."""
-        self._tokens: dict[Key, tuple[str, str]] = {}
-        """The jobs' uids and tokens. A Secret that someone deletes is made again as it was: running pods hold its token."""
+        self.tokens: Tokens
+        """Set before the first pass, when the operator's key is loaded."""
+        self._doubted: set[Key] = set()
+        """Jobs with pods that do not come up: perhaps their Secret is gone."""
         self.pods_synced: dict[str, asyncio.Event] = {}
         """By namespace ("" is all). Passes wait for it: a pod that is not known yet would be made again."""
         self._listed = {namespace: asyncio.Event() for namespace in self._namespaces}
@@ -79,7 +80,7 @@ class KubernetesCluster:
                 errors.append(error)
         if len(errors) == len(self._namespaces):
             raise errors[0]
-        self._forget_unlisted()
+        self._doubt_unlisted()
         return list(self._store.jobs())
 
     async def observe(self, key: Key) -> Observed | None:
@@ -87,22 +88,24 @@ class KubernetesCluster:
         job = self._store.job(key)
         if job is None:
             self._versions.pop(key, None)
-            self._tokens.pop(key, None)
+            self._doubted.discard(key)
             return None
         self._versions[key] = job["metadata"]["resourceVersion"], job.get("status")
-        await self._find_secret(key, job)
-        uid, token = self._tokens.get(key, ("", ""))
-        known = token if uid == job["metadata"]["uid"] else ""
-        observed = Observed.of(job, self._store.children(key), known or secrets.token_hex(ENTROPY_BYTES))
-        if observed.token:
-            self._tokens[key] = observed.uid, observed.token
-        return observed
+        uid, children = job["metadata"]["uid"], self._store.children(key)
+        if key not in self._doubted and any(
+            child["kind"] == "Pod" and _is_owned(child, uid) for child in children
+        ):
+            children.append(_secret_of(key, uid))  # no pod is made before it, and Secrets cannot be read
+        return Observed.of(job, children, self.tokens.of(uid))
 
     async def learner_report(self, pod: Pod, token: str) -> LearnerReport | BadReport | Awaited | None:
         return self._reports.newest(pod, token)
 
     async def create(self, key: Key, child: Manifest) -> None:
         kind = child["kind"]
+        if kind == "Secret":
+            await self._create_secret(key, child)
+            return
         path = collection(kind, key.namespace, child["apiVersion"])
         try:
             made = await self._api.post(path, child, {"fieldManager": FIELD_MANAGER})
@@ -181,13 +184,12 @@ class KubernetesCluster:
         except TimeoutError:
             raise UnavailableError("what jobs have is not listed yet") from None
 
-    async def _find_secret(self, key: Key, job: Manifest) -> None:
-        """Secrets cannot be listed. That of a job which has begun is read once, by its name."""
-        name = secret_name(key.name)
-        begun = (job.get("status") or {}).get("startTime") is not None
-        if begun and self._store.child(key, "Secret", name) is None:
-            with suppress(NotFoundError):
-                self._store.put("Secret", await self._api.get(item("Secret", key.namespace, name)))
+    async def _create_secret(self, key: Key, child: Manifest) -> None:
+        """One of that name is this job's, since the job's uid is in it."""
+        with suppress(ConflictError):
+            await self._api.post(collection("Secret", key.namespace), child, {"fieldManager": FIELD_MANAGER})
+            self._metrics.created(child)
+        self._doubted.discard(key)
 
     async def _existing(self, key: Key, child: Manifest) -> dict[str, Any]:
         """An object of that name is there: fine, if it is this job's."""
@@ -196,8 +198,7 @@ class KubernetesCluster:
             found = await self._api.get(item(kind, key.namespace, name, child["apiVersion"]))
         except NotFoundError as error:
             raise ConflictError(f"{kind} {name} was there and is gone") from error
-        owner = child["metadata"]["ownerReferences"][0]["uid"]
-        if any(ref["uid"] == owner for ref in found["metadata"].get("ownerReferences") or ()):
+        if _is_owned(found, child["metadata"]["ownerReferences"][0]["uid"]):
             if kind == "Pod" and (found["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) != MANAGED_BY:
                 await self.delete(key, Ref(kind, name, found["metadata"]["uid"]))
                 self._store.forget(key, kind, name)  # no watch tells of its end
@@ -224,18 +225,29 @@ class KubernetesCluster:
         for lost in list(self._store.missing(kind, seen, version, namespace)):
             self._store.remove(kind, lost)
 
-    def _forget_unlisted(self) -> None:
+    def _doubt_unlisted(self) -> None:
         """Some children are not listed: Secrets must not be, and few clusters have PodGroups. Where a pod is not up, the
         lack of one may be why: they are found, or made, anew."""
         for key in self._store.jobs():
             children = self._store.children(key)
-            if not any(
-                child["kind"] == "Pod" and child["status"].get("phase") == "Pending" for child in children
-            ):
-                continue
-            for child in children:
+            pods = [Pod(child) for child in children if child["kind"] == "Pod"]
+            pending = [pod for pod in pods if pod.phase == "Pending"]
+            if any(pod.scheduled_at is not None for pod in pending):
+                self._doubted.add(key)  # a kubelet may wait for the Secret
+            for child in children if pending else ():
                 if child["kind"] in UNLISTED:
                     self._store.forget(key, child["kind"], child["metadata"]["name"])
+
+
+def _is_owned(child: Manifest, uid: str) -> bool:
+    return any(ref["uid"] == uid for ref in child["metadata"].get("ownerReferences") or ())
+
+
+def _secret_of(key: Key, uid: str) -> dict[str, Any]:
+    """What has to be known of a job's Secret: that it exists."""
+    owner = {"kind": KIND, "name": key.name, "uid": uid, "controller": True}
+    metadata = {"name": secret_name(key.name, uid), "namespace": key.namespace, "ownerReferences": [owner]}
+    return {"kind": "Secret", "metadata": metadata}
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,6 +63,14 @@ class NetworkPolicyConfig(ApiModel):
     """A NetworkPolicyPeer (`namespaceSelector`, `podSelector`): who may read the pods' metrics. None: nobody."""
 
 
+class KeySecretConfig(ApiModel):
+    """The Secret with the key from which the tokens of all jobs are derived."""
+
+    name: str = "rltraining-operator-key"
+    namespace: str = ""
+    """Empty: the operator's own namespace (environment variable POD_NAMESPACE), else `default`."""
+
+
 class Config(ApiModel):
     """All of it; the first block enters the plans, as `settings`."""
 
@@ -93,6 +101,7 @@ class Config(ApiModel):
     """Where /healthz, /readyz and /metrics are served."""
     log: LogConfig = Field(default_factory=LogConfig)
     leader_election: LeaderElectionConfig = Field(default_factory=LeaderElectionConfig)
+    key_secret: KeySecretConfig = Field(default_factory=KeySecretConfig)
 
     @property
     def settings(self) -> Settings:

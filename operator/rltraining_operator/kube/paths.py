@@ -20,8 +20,8 @@ _PLACES = {
 
 LISTED = ("Service", "ConfigMap", "PersistentVolumeClaim", "NetworkPolicy", "PodDisruptionBudget")
 """Children beside the pods that are listed at each resync."""
-UNLISTED = ("Secret", "PodGroup")
-"""And those that are not: the operator may read Secrets whose names it knows, and list none; few clusters have PodGroups."""
+UNLISTED = ("PodGroup",)
+"""Children in the store that are not, since few clusters have the kind. Secrets are neither listed nor read."""
 
 
 def api_version(kind: str) -> str:

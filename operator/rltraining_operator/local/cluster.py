@@ -61,6 +61,7 @@ class LocalCluster:
         self._runtime = runtime
         self._store = Store()
         self._ports = Ports()
+        self._token = secrets.token_hex(32)
         self._pods: dict[str, LocalPod] = {}
         self._deleting: dict[str, asyncio.Task[None]] = {}
         self._subscribers: list[Callable[[Key], None]] = []
@@ -170,7 +171,7 @@ class LocalCluster:
         raw = self._store.get(KIND, key.name)
         if raw is None:
             return None
-        return Observed.of(raw, self._store.of_kind(*CHILD_KINDS), secrets.token_hex(32))
+        return Observed.of(raw, self._store.of_kind(*CHILD_KINDS), self._token)
 
     async def learner_report(self, pod: Pod, token: str) -> LearnerReport | BadReport | None:
         return await ask_learner(HOST, self._ports.of(pod.name), token, ANSWER_SECONDS)

@@ -7,6 +7,7 @@ from pathlib import Path
 from helm import APP_VERSION, EVERYTHING, NAMESPACE, RELEASE, Helm, Rendered
 from rltraining_operator.kube.config import (
     Config,
+    KeySecretConfig,
     LeaderElectionConfig,
     LogConfig,
     NetworkPolicyConfig,
@@ -39,6 +40,7 @@ def test_the_values_defaults_are_the_operators_own(defaults: Rendered, tmp_path:
         image_pull_policy="IfNotPresent",
         log=LogConfig(format="json"),
         leader_election=LeaderElectionConfig(lease_name=RELEASE, lease_namespace=NAMESPACE),
+        key_secret=KeySecretConfig(name=f"{RELEASE}-key", namespace=NAMESPACE),
         network_policy=NetworkPolicyConfig(operator=OPERATOR),
     )
 

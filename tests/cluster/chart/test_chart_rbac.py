@@ -18,7 +18,7 @@ RULES = {
     ("", "pods"): "get list watch create delete",
     ("", "services"): "get list create patch",
     ("", "configmaps"): "get list create patch",
-    ("", "secrets"): "get create",
+    ("", "secrets"): "create",
     ("", "persistentvolumeclaims"): "get list create",
     ("", "events"): "create patch",
     ("networking.k8s.io", "networkpolicies"): "get list create patch delete",
@@ -66,17 +66,28 @@ def test_in_chosen_namespaces_it_has_roles_there_and_nothing_in_the_cluster(helm
         binding = rendered.one("RoleBinding", RELEASE, namespace)
         assert binding["roleRef"] == reference("Role")
         assert binding["subjects"][0]["namespace"] == NAMESPACE
-    assert len(rendered.all("Role")) == len(rendered.all("RoleBinding")) == 3, "the third is for the lease"
+    assert len(rendered.all("Role")) == len(rendered.all("RoleBinding")) == 3, "the third is for its own"
 
 
 @pytest.mark.parametrize("values", [{}, {"watchNamespaces": [NAMESPACE]}])
-def test_the_lease_is_its_own_and_in_the_namespace_of_the_release(helm: Helm, values: dict[str, Any]) -> None:
-    role = helm.render(values).one("Role", f"{RELEASE}-leader-election", NAMESPACE)
+def test_lease_and_key_are_its_own_and_in_the_namespace_of_the_release(
+    helm: Helm, values: dict[str, Any]
+) -> None:
+    role = helm.render(values).one("Role", f"{RELEASE}-own-namespace", NAMESPACE)
     leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    key = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [f"{RELEASE}-key"]}
     assert role["rules"] == [
         {**leases, "verbs": ["create"]},
         {**leases, "resourceNames": [RELEASE], "verbs": ["get", "update"]},
+        {**key, "verbs": ["get", "update"]},
     ]
+
+
+def test_the_key_is_not_in_the_release_and_survives_it(defaults: Rendered) -> None:
+    """helm keeps each release's manifest in a Secret that more people may read."""
+    secret = defaults.one("Secret", f"{RELEASE}-key", NAMESPACE)
+    assert not {"data", "stringData"} & secret.keys()
+    assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
 def test_nothing_is_a_wildcard_and_no_role_is_bound_to_more_than_the_operator(

@@ -17,6 +17,7 @@ from kubectl import Kubectl
 CRD = "customresourcedefinitions/rltrainingjobs.rltraining.dev"
 JOB = ROOT / "examples" / "cartpole-impala.yaml"
 SELECTOR = "app.kubernetes.io/name=rltraining-operator"
+KEY = "rl-rltraining-operator-key"
 
 
 class Releases:
@@ -98,11 +99,14 @@ def test_definition_and_jobs_stay_when_the_release_goes(releases: Releases, kube
     said = releases.uninstall("rl", "left")
     assert "kept due to the resource policy" in said
     assert kubectl.names("rltrainingjobs", "-n", "left") == {"cartpole"}
-    kinds = "deployments,services,configmaps,serviceaccounts,roles,rolebindings,secrets"
+    kinds = "deployments,services,configmaps,serviceaccounts,roles,rolebindings"
     assert kubectl.names(kinds, "-n", "left", "-l", SELECTOR) == set()
     assert kubectl.names("clusterroles,clusterrolebindings", "-l", SELECTOR) == set()
+    assert kubectl.names("secrets", "-n", "left", "-l", SELECTOR) == {KEY}, "jobs that run hold tokens of it"
 
+    kubectl.run("patch", "secret", KEY, "-n", "left", "--type=merge", '--patch={"data": {"key": "a2V5"}}')
     releases.install("rl", "left")  # the same release takes them up again
+    assert kubectl.run("get", "secret", KEY, "-n", "left", "-o", "jsonpath={.data.key}") == "a2V5"
     releases.install("rl", "left", {"crds": {"install": False}})
     releases.uninstall("rl", "left")
     with pytest.raises(HelmError, match=r"rltrainingjobs\.rltraining\.dev.*cannot be imported"):
@@ -144,8 +148,15 @@ def test_the_operator_may_not_look_around(releases: Releases, kubectl: Kubectl) 
     account = "system:serviceaccount:least:rl-rltraining-operator"
     _may(kubectl, account, "create", "pods", "default")
     _may(kubectl, account, "update", "coordination.k8s.io:leases=rl-rltraining-operator", "least")
+    _may(kubectl, account, "get", f"secrets={KEY}", "least")
+    for verb in ("get", "list", "patch", "update"):
+        assert not kubectl.may(account, verb, "secrets", "least"), f"the operator may {verb} secrets"
     for verb, resource in (
+        ("get", "secrets"),
         ("list", "secrets"),
+        ("watch", "secrets"),
+        ("patch", "secrets"),  # its answer would show them
+        ("update", "secrets"),
         ("delete", "secrets"),
         ("create", "pods/exec"),
         ("update", "rltraining.dev:rltrainingjobs"),

@@ -28,6 +28,7 @@ SPEC = {
     "sampler": {"replicas": 2},
     "stop": {"environmentSteps": 1000},
 }
+TOKEN = "ab" * 32
 LEARNER, SAMPLER_0, SAMPLER_1 = "demo-learner-0", "demo-sampler-0", "demo-sampler-1"
 
 
@@ -78,7 +79,7 @@ class World:
 
     def observe(self) -> Observed:
         job, raw = _as_told([self.job, [*self.pods.values(), *self.others.values()]])
-        observed = Observed.of(job, raw, "ab" * 32)
+        observed = Observed.of(job, raw, TOKEN)
         first = observed.first_learner
         if first is None or self.unreachable or self.awaited:
             return replace(observed, awaited=self.awaited)

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from rltraining_api.contract import REPORT_BYTES_MAX, LearnerReport
-from rltraining_operator.answers import PROBLEM_MAX, BadReport, parse_report
+from rltraining_operator.answers import PROBLEM_MAX, REFUSED, BadReport, parse_report
 from rltraining_operator.ask import ask_learner
 
 MEGABYTE = 1 << 20
@@ -40,13 +40,13 @@ def as_large_as_is_read(bomb: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def answering(body: bytes, *, endless: bool = False) -> AsyncIterator[int]:
+async def answering(body: bytes, *, status: str = "200 OK", endless: bool = False) -> AsyncIterator[int]:
     """A learner that answers this; returns its port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         try:
-            writer.write(b"HTTP/1.0 200 OK\r\n\r\n" + body)
+            writer.write(f"HTTP/1.0 {status}\r\n\r\n".encode() + body)
             await writer.drain()
             while endless:
                 writer.write(b"x" * 65_536)
@@ -65,6 +65,11 @@ async def test_a_megabyte_is_refused_before_it_is_read(kind: str) -> None:
     async with answering(BOMBS[kind]) as port:
         answer = await ask_learner("127.0.0.1", port, "token", 2.0)
     assert answer == BadReport("it is longer than 64 KiB")
+
+
+async def test_a_learner_with_the_token_of_another_key_is_said_to_refuse_ours() -> None:
+    async with answering(b"", status="401 Unauthorized") as port:
+        assert await ask_learner("127.0.0.1", port, "token", 2.0) == REFUSED
 
 
 async def test_an_answer_without_end_is_not_read_to_its_end() -> None:

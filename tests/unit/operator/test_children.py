@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
 import pytest
-from operator_world import LEARNER, SAMPLER_1, make_world
+from operator_world import LEARNER, SAMPLER_1, TOKEN, make_world
 from rltraining_api import contract
 from rltraining_api.manifest import parse_job
 from rltraining_operator.children import covers
@@ -163,10 +164,15 @@ def test_the_trainer_reads_a_whole_job() -> None:
     assert data["spec"]["algorithm"]["impala"], "defaults are filled in"
 
 
-def test_the_token_is_random_and_known_to_the_operator() -> None:
+def test_pods_get_the_token_from_the_secret_of_this_job_alone() -> None:
+    """Not from that of an earlier job of the same name, which may still be there."""
     world = make_world()
     world.settle()
-    assert world.observe().token == "ab" * 32
+    secret = world.others["Secret", "demo-token-job-uid"]
+    assert base64.b64decode(secret["data"]["token"]).decode() == TOKEN
+    assert secret["immutable"] is True
+    volumes = {volume["name"]: volume for volume in world.pods[SAMPLER_1]["spec"]["volumes"]}
+    assert volumes["token"]["secret"]["secretName"] == "demo-token-job-uid"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_a_first_pass_in_its_order() -> None:
         "apply NetworkPolicy",
         "apply Service",
         "apply ConfigMap",
-        "create Secret demo-token",
+        "create Secret demo-token-job-uid",
         f"create Pod {LEARNER}",
         f"create Pod {SAMPLER_0}",
         "create Pod demo-sampler-1",

@@ -51,13 +51,13 @@ def test_phases_on_the_way_up(world: World) -> None:
 
 def test_children_are_as_they_should_be_and_a_secret_is_never_replaced(world: World) -> None:
     world.up()
-    secret = world.others["Secret", "demo-token"]
+    secret = world.others["Secret", "demo-token-job-uid"]
     del world.others["ConfigMap", "demo-config"]
     world.others["NetworkPolicy", "demo"]["spec"]["podSelector"] = {}
     world.settle()
     assert ("ConfigMap", "demo-config") in world.others
     assert world.others["NetworkPolicy", "demo"]["spec"]["podSelector"]["matchLabels"]
-    assert world.others["Secret", "demo-token"] is secret
+    assert world.others["Secret", "demo-token-job-uid"] is secret
 
 
 def test_success(world: World) -> None:

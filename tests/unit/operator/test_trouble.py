@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from operator_world import LEARNER, SAMPLER_0, World, make_world, report, words
+from rltraining_operator.answers import REFUSED
 from rltraining_operator.errors import NameTakenError, RejectedError
 from rltraining_operator.refusals import Refusal, read_refusal
 from rltraining_operator.settings import STALL_SECONDS, START_SECONDS, UNREACHABLE_SECONDS
@@ -166,6 +167,15 @@ def test_a_learner_whose_answers_are_no_reports_is_said_to_misreport() -> None:
     world.bad_report = ""
     world.say(report(9)).settle()
     assert (world.condition("Progressing"), world.status.message) == (("True", "Training"), "")
+
+
+def test_a_job_that_is_older_than_the_operators_key_trains_on_and_says_what_to_do() -> None:
+    world = make_world().up()
+    world.bad_report = REFUSED.problem
+    world.after(UNREACHABLE_SECONDS).settle()
+    assert world.condition("Progressing") == ("Unknown", "LearnerReportInvalid")
+    assert world.status.message.endswith("; suspend the job, delete its Secret, and resume it")
+    assert world.counts == (0, 0)
 
 
 @pytest.mark.parametrize("away", [UNREACHABLE_SECONDS + 1, STALL_SECONDS + 1])

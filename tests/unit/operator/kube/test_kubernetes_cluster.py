@@ -21,6 +21,7 @@ from rltraining_operator.kube.events import EventWriter
 from rltraining_operator.kube.metrics import Metrics
 from rltraining_operator.kube.reports import Reports
 from rltraining_operator.kube.store import Store
+from rltraining_operator.kube.tokens import Tokens
 from rltraining_operator.kube.watch import Watch
 from rltraining_operator.observed import Observed
 
@@ -35,6 +36,12 @@ def job(name: str = "demo") -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": SPEC}
 
 
+def secret_of(server: FakeApiServer) -> dict[str, Any]:
+    """The one of the job."""
+    (found,) = (each for path, each in server.objects.items() if f"{CORE}/secrets/demo-token-" in path)
+    return found
+
+
 class Scene:
     """One server and one operator's insides, without kopf: the resync finds the jobs."""
 
@@ -43,6 +50,7 @@ class Scene:
         api = server.api(request_seconds=0.5)
         self.events = EventWriter(api, utc_now, "here")
         self.cluster = KubernetesCluster(api, self.store, self.events, Reports(), self.metrics)
+        self.cluster.tokens = Tokens(b"k" * 32)
         self.engine = Engine(self.cluster, workers=8, resync_seconds=0.2, meter=self.metrics)
         self.watch = Watch(api, self.store, self.engine.mark, kind="Pod", selector=SELECTOR)
         self.cluster.pods_synced = {"": self.watch.synced}
@@ -85,20 +93,21 @@ async def test_a_job_gets_its_children_each_made_once_and_a_restarted_operator_m
             await until(lambda: any("/events/" in path for path in server.objects))
             await until(here.told)
             await asyncio.sleep(0.5)  # two resyncs
-        made = ("services/demo-rlt", "configmaps/demo-config", "secrets/demo-token")
+        made = ("services/demo-rlt", "configmaps/demo-config")
         assert all(f"{CORE}/{path}" in server.objects for path in made)
+        assert secret_of(server)["data"]
         assert server.objects[JOB]["status"]["phase"] == "Pending"
         assert server.asked("POST", "/pods") == 3
         assert server.asked("PATCH", "/status") == 1, "a status that is as it should be is not written again"
         assert server.asked("GET", "/pods") == 1, "passes read nothing: one list at the start"
         server.requests.clear()
         async with after.working():
-            await until(lambda: after.store.child(KEY, "Secret", "demo-token"))
-            await asyncio.sleep(0.3)
+            await until(lambda: after.store.child(KEY, "Service", "demo-rlt"))
+            await asyncio.sleep(0.5)  # two resyncs
         assert [verb for verb, _ in server.requests if verb not in ("GET", "WATCH")] == [], (
             "nothing is written"
         )
-        assert server.asked("GET", "/secrets") == 1, "read by its name, once"
+        assert server.asked("GET", "/secrets") == 0, "it has no right to"
 
 
 FAULTS = {
@@ -124,14 +133,16 @@ async def test_heals_when(faults: list[Fault]) -> None:
 
 
 async def test_a_deleted_secret_is_made_again_with_the_token_that_pods_hold() -> None:
-    secret = f"{CORE}/secrets/demo-token"
     async with scene() as here, here.working():
         await until(here.told)
-        await here.server.put(PODS[0], here.server.objects[PODS[0]] | {"status": {"phase": "Pending"}})
-        token = here.server.objects[secret]["data"]
-        await here.server.drop(secret)
-        await until(lambda: secret in here.server.objects)
-        assert here.server.objects[secret]["data"] == token
+        secret = secret_of(here.server)
+        path = f"{CORE}/secrets/{secret['metadata']['name']}"
+        await here.server.drop(path)
+        scheduled = {"type": "PodScheduled", "status": "True"}  # and then a kubelet waits for the Secret
+        status = {"phase": "Pending", "conditions": [scheduled]}
+        await here.server.put(PODS[0], here.server.objects[PODS[0]] | {"status": status})
+        await until(lambda: path in here.server.objects)
+        assert here.server.objects[path]["data"] == secret["data"]
 
 
 async def test_a_resync_that_is_asked_for_comes_at_once() -> None:
@@ -217,6 +228,7 @@ async def test_a_namespace_that_is_gone_does_not_stop_the_others() -> None:
         here.server.faults.append(Fault("GET", "/namespaces/gone/", status=403, times=1000))
         parts = here.server.api(), here.store, here.events, Reports(), here.metrics
         cluster = KubernetesCluster(*parts, namespaces=("gone", "default"))
+        cluster.tokens = Tokens(b"k" * 32)
         assert await cluster.keys() == [KEY]
         assert await cluster.observe(KEY) is not None
         with pytest.raises(UnavailableError, match="not listed yet"):

@@ -96,13 +96,13 @@ def test_jobs_and_children_are_found_by_key() -> None:
     assert len(store.children(KEY)) == 1, "garbage collection takes the children; the watch will tell"
 
 
-def test_secrets_of_jobs_that_are_gone_are_not_kept() -> None:
+def test_pod_groups_of_jobs_that_are_gone_are_not_kept() -> None:
     """Nobody tells of their end: an operator that runs for months would keep them all."""
     store = Store()
     store.put(KIND, job(1))
-    secret = pod(2)
-    secret["metadata"]["name"] = "demo-token"
-    store.put("Secret", secret)
+    group = pod(2)
+    group["metadata"]["name"] = "demo"
+    store.put("PodGroup", group)
     store.put("Pod", pod(3))
     store.remove(KIND, job(4))
     assert [child["kind"] for child in store.children(KEY)] == ["Pod"]
