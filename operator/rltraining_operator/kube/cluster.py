@@ -12,6 +12,7 @@ from rltraining_api.contract import LearnerReport
 from rltraining_api.names import KIND, LABEL_MANAGED_BY, MANAGED_BY, secret_name
 
 from rltraining_operator.answers import BadReport
+from rltraining_operator.children import covers
 from rltraining_operator.cluster import Awaited, Event, Key, Manifest, Ref
 from rltraining_operator.errors import (
     ClusterError,
@@ -121,8 +122,15 @@ class KubernetesCluster:
 
     async def apply(self, key: Key, child: Manifest) -> None:
         kind, name = child["kind"], child["metadata"]["name"]
-        if self._store.child(key, kind, name) is None:
+        if kind in UNLISTED and self._store.child(key, kind, name) is None:
+            # Read first: an operator that has restarted, or doubts that it is there, writes nothing for it.
+            with suppress(NotFoundError):
+                self._store.put(kind, self._ours(child, await self._get(key, child)))
+        found = self._store.child(key, kind, name)
+        if found is None:
             await self.create(key, child)  # so that what belongs to someone else is never taken over
+            return
+        if covers(found, child):
             return
         path = item(kind, key.namespace, name, child["apiVersion"])
         try:
@@ -195,16 +203,23 @@ class KubernetesCluster:
         """An object of that name is there: fine, if it is this job's."""
         kind, name = child["kind"], child["metadata"]["name"]
         try:
-            found = await self._api.get(item(kind, key.namespace, name, child["apiVersion"]))
+            found = self._ours(child, await self._get(key, child))
         except NotFoundError as error:
             raise ConflictError(f"{kind} {name} was there and is gone") from error
+        if kind == "Pod" and (found["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) != MANAGED_BY:
+            await self.delete(key, Ref(kind, name, found["metadata"]["uid"]))
+            self._store.forget(key, kind, name)  # no watch tells of its end
+            raise NameTakenError(f"{kind} {name} has lost its labels and is replaced: nobody watches over it")
+        return found
+
+    async def _get(self, key: Key, child: Manifest) -> dict[str, Any]:
+        name = child["metadata"]["name"]
+        return await self._api.get(item(child["kind"], key.namespace, name, child["apiVersion"]))
+
+    def _ours(self, child: Manifest, found: dict[str, Any]) -> dict[str, Any]:
+        """What was found under the name of a child, if it is this job's. Raises `NameTakenError`."""
+        kind, name = child["kind"], child["metadata"]["name"]
         if _is_owned(found, child["metadata"]["ownerReferences"][0]["uid"]):
-            if kind == "Pod" and (found["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) != MANAGED_BY:
-                await self.delete(key, Ref(kind, name, found["metadata"]["uid"]))
-                self._store.forget(key, kind, name)  # no watch tells of its end
-                raise NameTakenError(
-                    f"{kind} {name} has lost its labels and is replaced: nobody watches over it"
-                )
             return found
         if found["metadata"].get("deletionTimestamp"):
             raise NameTakenError(f"{kind} {name} of an earlier job is still being deleted")

@@ -110,6 +110,20 @@ async def test_a_job_gets_its_children_each_made_once_and_a_restarted_operator_m
         assert server.asked("GET", "/secrets") == 0, "it has no right to"
 
 
+async def test_the_pod_group_of_a_job_that_waits_is_looked_at_and_not_written() -> None:
+    """Pods that a gang scheduler holds back may be Pending for days."""
+    gang = SPEC | {"runPolicy": {"schedulingPolicy": {"volcano": {"queue": "gpu"}}}}
+    async with scene() as here:
+        await here.server.put(JOB, job() | {"spec": gang})
+        async with here.working():
+            await until(here.told)
+        here.server.requests.clear()
+        again = Scene(here.server)
+        async with again.working():
+            await until(lambda: here.server.asked("GET", "/podgroups/demo") >= 3)  # of as many resyncs
+        assert [verb for verb, _ in here.server.requests if verb not in ("GET", "WATCH")] == []
+
+
 FAULTS = {
     "pods are refused for a while": [Fault("POST", "/pods", status=500, times=4)],
     "a pod is made but the answer is lost": [Fault("POST", "/pods", cut=True, times=2)],
