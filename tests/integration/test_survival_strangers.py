@@ -53,6 +53,9 @@ def test_strangers_are_refused_and_what_they_break_recovers(
         # Without the token nothing is answered, and no pickle is executed.
         document = await run.rendezvous()
         assert document is not None
+        for port in (run.port(LEARNER), int(document["url"].rpartition(":")[2])):
+            with pytest.raises(ConnectionRefusedError):  # a server of all interfaces would be reached here
+                await asyncio.open_connection("127.0.0.2", port)
         caller, refused, outcomes = await act(run, document["url"], trace)
         assert caller == "calling"
         assert refused.startswith("Refused: ")
