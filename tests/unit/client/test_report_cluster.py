@@ -113,7 +113,7 @@ def test_a_learner_does_not_choose_what_the_report_reads(
         "s3://bucket/jobs/cartpole/../../../other/policy",
         f"{tmp_path}/policy",
     ):
-        trained.status(policyUri=place)
+        trained.status(policyUri=place, curve=[])
         assert page_of().has(f"status.policyUri is {place}, which is not in {own}: it was not read.")
     assert asked == []
 
@@ -132,7 +132,7 @@ def test_the_policy_is_read_where_the_spec_says_that_it_is(
         ("s3a://bucket/jobs/", "s3://bucket/jobs/cartpole/policy"),
         ("abfss://jobs@account.dfs.core.windows.net/a", "abfs://jobs/a/cartpole/policy"),
     ):
-        trained.status(policyUri=written)
+        trained.status(policyUri=written, curve=[])
         stores(trained, store)
         assert page_of().has("there is no policy")
         assert opened.pop() == f"{store.rstrip('/')}/cartpole/policy"
@@ -145,7 +145,7 @@ def test_a_store_that_other_machines_do_not_reach_is_not_read(
     """Whoever made the job chose it, who need not be the one who reports."""
     stores(trained, store)
     for written in (f"{store}/cartpole/policy", store):
-        trained.status(policyUri=written)
+        trained.status(policyUri=written, curve=[])
         page = page_of()
         assert page.has("which cannot be reached from here") or page.has("it was not read")
     assert asked == []

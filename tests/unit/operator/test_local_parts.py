@@ -280,10 +280,10 @@ async def test_a_process_that_hangs_is_killed_once_it_has_answered_before(tmp_pa
             filter(None, [status["containerStatuses"][0]["state"].get("terminated")])
         ),
     )
-    await asyncio.sleep(600)
+    await asyncio.sleep(60)
     assert not ends, "it takes its time to start"
     async with await asyncio.start_server(answer, "127.0.0.1", ports.of("demo-sampler-0")):
-        await asyncio.sleep(600)
+        await asyncio.sleep(60)
         assert not ends
         hangs = True
         await asyncio.sleep(25)

@@ -16,8 +16,8 @@ from rltraining_operator.bounds import OBJECT_BYTES_MAX
 from soak import SOAK
 from test_object_size import hostile_report, size
 
-REPORTS = 5_000 * SOAK
-PASSES = 100 * SOAK
+REPORTS = 5_000 * SOAK if SOAK > 1 else 1_000
+PASSES = 100 * SOAK if SOAK > 1 else 30
 """Of them, those that go through passes of the job."""
 SECONDS_MAX = 0.5
 """Of the processor, for one: most take microseconds."""
