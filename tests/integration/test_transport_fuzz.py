@@ -146,6 +146,7 @@ def test_bytes_that_are_no_messages_end_a_member_at_most_in_order(
             if learner.ended(0.02):
                 assert learner.wait() == ExitCode.FOREIGN_BYTES
                 ends += 1
+                learner.close()
                 learner = start("learner", port)
             with contextlib.suppress(PeerLost):
                 peer = endpoint.dial(discover(base_url, TOKEN)["url"])

@@ -66,6 +66,9 @@ class Member:
         return self._ended
 
     def close(self) -> None:
+        """Ends it. May be called twice."""
+        if self._said.closed:
+            return
         if self._ended is None:
             self.kill()
             self.wait()
