@@ -32,7 +32,7 @@ help: ## show this help
 
 setup: $(READY) ## make the virtual environment (.venv) with everything in it
 
-$(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml) trainer_image/hatch_build.py $(KERNEL) $(wildcard $(GATE)/*)
+$(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml) trainer_image/hatch_build.py $(KERNEL) trainer_image/rltraining_trainer/transport/frame_guard.c $(wildcard $(GATE)/*)
 	@echo "setting up $(VENV) (the first time downloads torch: about 3 GB)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say which with: make PYTHON=python3.12")'
 	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q -c constraints.txt uv; }

@@ -1,8 +1,8 @@
 """Compiles the C and C++ of the package beside its source, where there is a compiler: `cc` and `c++`, or what CC and CXX say.
 
-Without the replay's sum tree the package does the same more slowly. The gate of the RPC port is part of wheels only, and only
-if torch is installed where they are built (`uv build --no-build-isolation`). Elsewhere
-`python -m rltraining_trainer.transport.gate` compiles it.
+Without the replay's sum tree the package does the same more slowly. Without the frame guard, eight bytes of a stranger on the
+RPC port take gigabytes of memory. The gate of the RPC port is part of wheels only, and only if torch is installed where they
+are built (`uv build --no-build-isolation`). Elsewhere `python -m rltraining_trainer.transport.gate` compiles it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = "rltraining_trainer/dataflow/replay"
+SUM_TREE = "rltraining_trainer/dataflow/replay/sum_tree.c"
+FRAME_GUARD = "rltraining_trainer/transport/frame_guard.c"  # for Linux
 GATE = "rltraining_trainer/transport/gate"
-OPTIONS = ["-O2", "-shared", "-fPIC", "-ffp-contract=off"]
-"""The last keeps sums and products apart, as numpy computes them."""
+OPTIONS = ["-O2", "-shared", "-fPIC", "-ffp-contract=off", "-fexceptions"]
+"""-ffp-contract keeps sums and products apart, as numpy computes them; exceptions of C++ pass through the frame guard."""
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
     """For wheels and for editable installs."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        self._compile_sum_tree(build_data)
+        for source in (SUM_TREE, FRAME_GUARD) if sys.platform == "linux" else (SUM_TREE,):
+            self._compile(source, build_data)
         if version == "standard" and importlib.util.find_spec("torch") is not None:
             self._compile_gate(build_data)
 
@@ -44,9 +46,10 @@ class CustomBuildHook(BuildHookInterface[Any]):
         build_data["infer_tag"], build_data["tag"] = True, None
         build_data["artifacts"].append(f"{GATE}/_gate.*.so")
 
-    def _compile_sum_tree(self, build_data: dict[str, Any]) -> None:
-        source = Path(self.root, FOLDER, "sum_tree.c")
-        library = source.with_name("libsum_tree.so")
+    def _compile(self, name: str, build_data: dict[str, Any]) -> None:
+        """Compiles a source into a library beside it, which Python loads with ctypes."""
+        source = Path(self.root, name)
+        library = source.with_name(f"lib{source.stem}.so")
         library.unlink(missing_ok=True)
         compiler = shlex.split(os.environ.get("CC", "cc"))
         if not compiler or not shutil.which(compiler[0]):
@@ -57,6 +60,6 @@ class CustomBuildHook(BuildHookInterface[Any]):
             self.app.display_warning(f"left out {library.name}: {shlex.join(command)}: {done.stderr}")
             return
         build_data["pure_python"] = False
-        # Any Python of this platform: it is loaded with ctypes.
+        # Any Python of this platform.
         build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["artifacts"].append(f"{FOLDER}/{library.name}")
+        build_data["artifacts"].append(str(library.relative_to(self.root)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import rltraining_trainer  # noqa: F401 - before torch, as in a pod
+
+# isort: split
 import group_members
 import replay_members
 import transport_members

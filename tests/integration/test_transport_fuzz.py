@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,6 @@ MESSAGES = 5_000 * SOAK
 STREAM_SECONDS = 600.0 if SOAK > 1 else 2.0
 AT_ONCE = 50
 """Calls under way at the same time."""
-ANNOUNCED = 2**28, 2**46
-"""A first word in this range has TensorPipe allocate so many bytes, which docs/operations/security.md tells of. Here it
-would only take the machine's memory."""
 LONG_BINPUT = b"r"
 """Has the unpickler allocate as much as four bytes of it say: whoever has the token may."""
 
@@ -59,18 +57,24 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    """This process as a mere caller."""
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    endpoint = Endpoint("test", TOKEN)
+    endpoint.start()
+    yield endpoint
+    endpoint.stop()
+
+
 def resident(pid: int) -> int:
     """Bytes of memory that a process has."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_mutated_calls_execute_nothing_and_take_no_memory(
-    start: Start, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path
+    start: Start, endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
-    endpoint = Endpoint("test", TOKEN)
-    endpoint.start()
-    request.addfinalizer(endpoint.stop)
     learner, trace, rng = start("learner", 0), tmp_path / "executed", random.Random(7)
     peer = find(endpoint, f"http://127.0.0.1:{learner.hear()}")
     keys = torch_rpc.Keys(TOKEN)
@@ -109,13 +113,7 @@ def test_mutated_calls_execute_nothing_and_take_no_memory(
     assert after < 1.1 * before
 
 
-def test_bytes_that_are_no_messages_end_a_member_at_most_in_order(
-    start: Start, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
-    endpoint = Endpoint("test", TOKEN)
-    endpoint.start()
-    request.addfinalizer(endpoint.stop)
+def test_bytes_that_are_no_messages_end_a_member_at_most_in_order(start: Start, endpoint: Endpoint) -> None:
     learner, rng = start("learner", 0), random.Random(11)
     port = int(learner.hear())
     base_url = f"http://127.0.0.1:{port}"
@@ -130,12 +128,9 @@ def test_bytes_that_are_no_messages_end_a_member_at_most_in_order(
     sent, ends, longest, until = 0, 0, 0.0, time.monotonic() + STREAM_SECONDS
     url = find(endpoint, base_url).url
     while time.monotonic() < until:
-        content = mutated(rng.choice(streams), rng)
-        if ANNOUNCED[0] <= int.from_bytes(content[:8], "little") < ANNOUNCED[1]:
-            continue
         # Attack.
         with socket.create_connection(address(url)) as stranger:
-            stranger.sendall(content)
+            stranger.sendall(mutated(rng.choice(streams), rng))
             stranger.settimeout(0.1)
             with contextlib.suppress(OSError):
                 stranger.recv(1)
@@ -155,6 +150,19 @@ def test_bytes_that_are_no_messages_end_a_member_at_most_in_order(
         longest = max(longest, time.monotonic() - began)
     print(f"{sent} streams, {ends} ends; nobody could call for {longest:.2f} s at most")
     assert sent > 1
+
+
+@pytest.mark.parametrize("length", [2**23, 2**30, 2**34, 2**40])
+def test_the_length_of_a_frame_takes_no_memory(start: Start, endpoint: Endpoint, length: int) -> None:
+    learner = start("learner", 0)
+    peer = find(endpoint, f"http://127.0.0.1:{learner.hear()}")
+    before = resident(learner.pid)
+    with socket.create_connection(address(peer.url)) as stranger:
+        stranger.sendall(length.to_bytes(8, "little"))
+        # It ends in order, before it has taken any memory.
+        while not learner.ended(0.005):
+            assert resident(learner.pid) < before + 2**22
+    assert learner.wait() == ExitCode.FOREIGN_BYTES
 
 
 def test_a_crash_elsewhere_ends_a_member_by_its_signal(start: Start) -> None:
