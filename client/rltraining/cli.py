@@ -231,13 +231,13 @@ def evaluate(
     ] = None,
     trust_code: Annotated[bool, TRUST_CODE] = False,
 ) -> None:
-    """Play episodes with a trained policy and tell their returns.
+    """Play episodes with a trained policy and report their returns.
 
-    The folder of a policy holds all that is needed: no cluster, no learner, no manifest.
+    The folder of a policy is enough: no cluster, learner or manifest is needed.
 
-    If the environment or the network is user code, that code runs only with --trust-code, which is for policies whose
-    maker you trust as you trust yourself. Packages that are installed need no flag. User code is found beside the
-    manifest while the policy lies in its run's folder; otherwise put it on PYTHONPATH.
+    If the environment or the network is user code, that code runs only with --trust-code. Use the flag only for
+    policies from a source that you trust. Installed packages need no flag. User code is found beside the manifest as
+    long as the policy is in its run's folder; otherwise put it on PYTHONPATH.
 
     Examples:
 

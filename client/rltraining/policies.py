@@ -19,7 +19,7 @@ USER_CODE = (
 
 
 class UntrustedPolicyError(UsageError):
-    """A policy needs user code that nobody has trusted."""
+    """A policy needs user code, and the caller has not trusted it."""
 
     def __init__(self, error: UntrustedCode) -> None:
         super().__init__(str(error))

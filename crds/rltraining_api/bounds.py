@@ -1,5 +1,5 @@
-"""How large a manifest may be. A few hundred bytes of YAML can stand for gigabytes, and whoever checks manifests of others,
-as CI does, must not fall over them."""
+"""Bounds the size of a manifest. A few hundred bytes of YAML can expand to gigabytes, and a program that checks
+untrusted manifests, such as CI, must survive them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 from rltraining_api.introspect import dotted
 
 BYTES_MAX = 2**20
-"""Of a file: about what etcd stores as one object."""
+"""Size of a file: about the largest object that etcd stores."""
 DEPTH_MAX = 64
-"""Lists and objects within each other; a pod template has about a dozen."""
+"""Levels of nested lists and objects; a pod template has about a dozen."""
 VALUES_MAX = 100_000
-"""Values of a job, with what aliases stand for written out."""
+"""Values of a job, after alias expansion."""
 ALIASED_MAX = 10_000
-"""Values that the aliases of a document stand for together. API servers have had such a bound since CVE-2019-11253."""
+"""Values that all aliases of a document expand to. API servers have had such a bound since CVE-2019-11253."""
 PROBLEMS_MAX = 20
-"""Sentences about one job; the rest are counted."""
+"""Problems reported for one job; the rest are counted."""
 SENTENCE_MAX = 500
-"""Characters of one of them."""
+"""Characters of one reported problem."""
 PATH_MAX = 100
 
 TOO_LARGE = f"is larger than {BYTES_MAX // 2**20} MiB, which is what an API server stores: leave out what is not needed"
@@ -26,11 +26,11 @@ TOO_DEEP = f"lists and objects are nested more than {DEPTH_MAX} levels deep"
 
 
 class _Place(NamedTuple):
-    """A value and where it is."""
+    """A value and its location."""
 
     value: Any
     depth: int
-    """Of lists and objects around it."""
+    """Number of enclosing lists and objects."""
     key: str | int = ""
     parent: _Place | None = None
 
@@ -47,7 +47,8 @@ class _Place(NamedTuple):
 
 
 def beyond_bounds(data: Any) -> str | None:
-    """What is too large or too deep about a manifest's data, as a sentence; None for what is neither, or holds itself."""
+    """Describes why a manifest's data is too large or too deep. Returns None if it is neither, or if it contains
+    itself."""
     to_do, count = [_Place(data, 0)], 0
     while to_do:
         place = to_do.pop()
@@ -67,5 +68,5 @@ def beyond_bounds(data: Any) -> str | None:
 
 
 def shortened(text: str, length: int) -> str:
-    """Text of at most this many characters."""
+    """Truncates text to at most `length` characters."""
     return text if len(text) <= length else f"{text[: length - 3]}..."

@@ -1,7 +1,7 @@
-"""What the operator and the trainer promise each other: names, paths, exit codes and reports.
+"""Defines the interface between the operator and the trainer: names, paths, exit codes and reports.
 
 The operator writes a pod's environment and files, and reads its exit code, its termination message and, over
-HTTP, the learner's report. Neither side imports the other; both import this.
+HTTP, the learner's report. Neither side imports the other; both import this module.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from rltraining_api.curve import CURVE_POINTS_MAX, Curve
 from rltraining_api.status import CheckpointStatus, Progress, ReplayStatus, StoredUri
 
 TRAINER_CONTAINER = "trainer"
-"""The container that is ours in every pod; a template's container of this name is merged with it."""
+"""The name of the project's own container in every pod; a template's container of this name is merged with it."""
 
 HTTP_PORT = 8080
-"""Health, rendezvous and status of every member are served here (never RPC)."""
+"""Every member serves health, rendezvous and status on this port (never RPC)."""
 
 # Environment of a member. A local cluster rewrites values that are paths or `http://<pod>.<service>:<port>`.
 ENV_JOB_FILE = "RLTRAINING_JOB_FILE"
@@ -28,11 +28,11 @@ ENV_JOB_FILE = "RLTRAINING_JOB_FILE"
 ENV_TOKEN_FILE = "RLTRAINING_TOKEN_FILE"  # noqa: S105
 """Path of the job's token: one line, presented with every RPC and as HTTP bearer token."""
 ENV_OUTPUT_DIR = "RLTRAINING_OUTPUT_DIR"
-"""Where checkpoints/, tensorboard/ and policy/ go when no `checkpoint.uri` says otherwise."""
+"""Folder for checkpoints/, tensorboard/ and policy/ if `checkpoint.uri` is not set."""
 ENV_CODE_DIR = "RLTRAINING_CODE_DIR"
 ENV_MANIFEST_DIR = "RLTRAINING_MANIFEST_DIR"
-"""Where the user's modules lie, those of `spec.code` and, in a local run, those beside the manifest: the last places where
-modules are looked for, so that none hides one of Python's or torch's own."""
+"""Folders of the user's modules: those of `spec.code` and, in a local run, those beside the manifest. They are searched
+last, so that no user module hides one of Python's or torch's own."""
 ENV_TERMINATION_LOG = "RLTRAINING_TERMINATION_LOG"
 """Path to which a dying process writes its TerminationMessage."""
 ENV_POD_NAME = "RLTRAINING_POD_NAME"
@@ -40,52 +40,53 @@ ENV_INDEX = "RLTRAINING_INDEX"
 """This member's index within its role, from 0."""
 ENV_HTTP_PORT = "RLTRAINING_HTTP_PORT"
 ENV_HTTP_HOST = "RLTRAINING_HTTP_HOST"
-"""The address that the port is bound to; all of the pod's where it is not set, as in a cluster."""
+"""The address that the port is bound to. If it is not set, as in a cluster, the port is bound to all addresses of the
+pod."""
 ENV_LEARNERS = "RLTRAINING_LEARNERS"
 """Base URLs of all learners, comma-separated: `http://cartpole-learner-0.cartpole:8080`."""
 ENV_REPLAYS = "RLTRAINING_REPLAYS"
-"""Base URLs of all replay pods, as those of the learners; empty when the job has none."""
+"""Base URLs of all replay pods, in the same form; empty if the job has none."""
 
 HEALTH_PATH = "/healthz"
-"""200 as soon as the process serves."""
+"""Returns 200 as soon as the process serves HTTP."""
 READY_PATH = "/readyz"
-"""200 when it does its work: a learner or replay pod that can be dialled, a sampler attached to a
+"""Returns 200 when the member is operational: a learner or replay pod can be dialled, a sampler is attached to a
 learner."""
 RENDEZVOUS_PATH = "/v1/rendezvous"
-"""Learner and replay pod, bearer token: how to reach its RPC endpoint."""
+"""Returns the address of the RPC endpoint. Served by learners and replay pods, with the bearer token."""
 STATUS_PATH = "/v1/status"
-"""Learner, bearer token: its LearnerReport."""
+"""Returns the LearnerReport. Served by learners, with the bearer token."""
 METRICS_PATH = "/metrics"
-"""Of every member, for Prometheus: numbers, open to whoever reaches the port."""
+"""Returns metrics for Prometheus. Served by every member, to every client that reaches the port."""
 
 
 class ExitCode(IntEnum):
-    """How a member ends. 64 to 78 are permanent: restarting cannot help, the job fails with the message."""
+    """The exit codes of a member. 64 to 78 are permanent: a restart cannot help, and the job fails with the message."""
 
     DONE = 0
     ERROR = 1
-    """Anything unforeseen: restarted, and counted against `backoffLimit`."""
+    """Any unexpected error. The member is restarted, which counts against `backoffLimit`."""
     FOREIGN_BYTES = 40
-    """Strangers' bytes on the RPC port ended the process: restarted, and counted as a disruption."""
+    """Foreign bytes on the RPC port ended the process. The member is restarted, which counts as a disruption."""
     BAD_CONFIGURATION = 64
     """The job cannot run as configured: unknown environment, a network that does not fit the observation."""
     USER_CODE = 65
-    """User code could not be imported, or raised."""
+    """User code could not be imported, or raised an exception."""
     DIVERGED = 66
     """NaN or infinity in the loss."""
     STORAGE_REFUSED = 67
-    """Storage would not take what a finished run leaves."""
+    """The results of a finished run could not be stored."""
 
 
 PERMANENT_EXIT_CODES = range(64, 79)
 
 
 REPORT_BYTES_MAX = 64 << 10
-"""Bytes of a LearnerReport as JSON; the operator reads no more of an answer and refuses a longer one."""
+"""Bytes of a LearnerReport as JSON. The operator stops reading an answer at this length and rejects a longer one."""
 REPORTED_TEXT_MAX = 512
-"""Characters of each text of a LearnerReport."""
+"""Characters of each text in a LearnerReport."""
 REPORTED_CONDITIONS_MAX, REPORTED_WARNINGS_MAX = 4, 8
-"""Items of a LearnerReport."""
+"""Conditions and warnings in a LearnerReport."""
 TERMINATION_MESSAGE_BYTES_MAX = 4096
 """Bytes of a termination message that Kubernetes keeps."""
 _HEAD = 200
@@ -93,31 +94,31 @@ _GAP = " ... "
 
 
 def shortened(text: str) -> str:
-    """Returns `text`, or its beginning and its end if it is longer than REPORTED_TEXT_MAX: an error's first words say what
-    failed, and the end of a traceback says why."""
+    """Returns `text`, or its beginning and its end if it is longer than REPORTED_TEXT_MAX. An error begins with what
+    failed, and a traceback ends with the cause."""
     if len(text) <= REPORTED_TEXT_MAX:
         return text
     return text[:_HEAD] + _GAP + text[-(REPORTED_TEXT_MAX - _HEAD - len(_GAP)) :]
 
 
 def _first(most: int) -> BeforeValidator:
-    """Leaves out the items after the first `most`, unread: each could be an error to describe."""
+    """Drops the items after the first `most` before validation, since each of them could add an error."""
     return BeforeValidator(lambda value: value[:most] if isinstance(value, list | tuple) else value)
 
 
 def _not_too_many_points(value: Any) -> Any:
-    """Refuses a long list as a whole, before each of its items is an error."""
+    """Rejects a long list as a whole, so that not each of its items adds an error."""
     if isinstance(value, list | tuple) and len(value) > CURVE_POINTS_MAX:
         raise refusal(f"at most {CURVE_POINTS_MAX} points are allowed, found {len(value)}")
     return value
 
 
 ReportedText = Annotated[str, AfterValidator(shortened)]
-"""Cut by whoever makes the report and again by whoever reads it: a long text costs its middle, not the whole report."""
+"""Text that the learner shortens, and the operator again: a long text loses its middle, and the report stays valid."""
 
 
 class Warning(ApiModel):
-    """Something a user should know that does not stop the run. Becomes an Event, once."""
+    """A problem that does not stop the run. The operator writes one Event for it."""
 
     reason: ReportedText
     """CamelCase, for machines: `CheckpointSkipped`."""
@@ -126,7 +127,7 @@ class Warning(ApiModel):
 
 
 class ReportedCondition(ApiModel):
-    """A condition only the trainer can know; the operator lifts it into the job's status."""
+    """A condition that only the trainer can observe; the operator copies it into the job's status."""
 
     type: ReportedText
     status: Literal["True", "False", "Unknown"]
@@ -135,10 +136,10 @@ class ReportedCondition(ApiModel):
 
 
 class LearnerReport(ApiModel):
-    """What a learner says of itself: at `GET /v1/status` and, at last, in its termination message.
+    """The status of a learner, sent at `GET /v1/status` and finally in its termination message.
 
-    Everything in it has bounds, since user code runs in the learner: texts are cut, and conditions and warnings
-    beyond their number are left out. With all that is allowed it is shorter than REPORT_BYTES_MAX.
+    All its parts are bounded, since user code runs in the learner: texts are cut, and excess conditions and warnings
+    are dropped. With every part at its bound it is shorter than REPORT_BYTES_MAX.
     """
 
     state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
@@ -146,24 +147,24 @@ class LearnerReport(ApiModel):
     incarnation: ReportedText = ""
     progress: Progress = Field(default_factory=Progress)
     curve: Annotated[Curve, BeforeValidator(_not_too_many_points)] = ()
-    """In a termination message, thinned to what there is room for."""
+    """In a termination message, reduced to the points that fit."""
     replay: ReplayStatus | None = None
-    """Of an algorithm that learns from a replay memory."""
+    """Set for an algorithm that learns from a replay memory."""
     checkpoint: CheckpointStatus | None = None
     policy_uri: StoredUri | None = None
-    """Where the final policy lies, once written."""
+    """Where the final policy is stored, once written."""
     stop_reason: ReportedText | None = None
-    """One sentence: which `stop` rule ended the run."""
+    """One sentence that names the `stop` rule that ended the run."""
     conditions: Annotated[tuple[ReportedCondition, ...], _first(REPORTED_CONDITIONS_MAX)] = ()
     warnings: Annotated[tuple[Warning, ...], _first(REPORTED_WARNINGS_MAX)] = ()
     time: datetime | None = None
 
 
 class TerminationMessage(ApiModel):
-    """The last words of a process (at most TERMINATION_MESSAGE_BYTES_MAX as JSON)."""
+    """The termination message of a process (at most TERMINATION_MESSAGE_BYTES_MAX as JSON)."""
 
     reason: str
     """CamelCase: `Completed`, `UserCodeError`, `BadConfiguration`, `Diverged`, `Error`."""
     message: str
-    """One sentence, then, for user code, the end of its traceback."""
+    """One sentence, followed by the end of the traceback if user code failed."""
     report: LearnerReport | None = None

@@ -61,8 +61,8 @@ def parse_pod_name(job: str, name: str) -> tuple[Role, int] | None:
 
 
 def service_name(job: str) -> str:
-    """The headless Service: a pod's address is `<pod>.<service>`. With a suffix, since who may create jobs, but no
-    Services, must not be able to answer for another name of the namespace, as `postgres`."""
+    """Returns the name of the headless Service: a pod's address is `<pod>.<service>`. The suffix prevents users who may
+    create jobs, but no Services, from taking over another name in the namespace, such as `postgres`."""
     return f"{job}-rlt"
 
 

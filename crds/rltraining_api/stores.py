@@ -1,48 +1,51 @@
-"""Where a job writes, by its spec, and whether a URI that its learner reports is there."""
+"""Derives from a job's spec where the job writes, and checks whether a URI that its learner reports is in that
+place."""
 
 from __future__ import annotations
 
 from rltraining_api.job import RLTrainingJob
 
 _SAME = {"s3a": "s3", "gcs": "gs", "az": "abfs", "abfss": "abfs"}
-"""Schemes with the name that fsspec gives back for them."""
+"""Aliases of schemes, with the name that fsspec returns for each."""
 OBJECT_STORES = ("s3", "gs", "abfs", "oss")
-"""Schemes of stores that are reached from everywhere, and that name nothing on the machine that reads."""
+"""Schemes of stores that every machine can reach, and that cannot refer to resources of the reading machine."""
 IN_THE_POD = "file://"
 
 
 def store_of(job: RLTrainingJob) -> str:
-    """The folder, as a URI, below which the learner writes; without `checkpoint.uri` it is in the learner's pod."""
+    """Returns the URI of the folder below which the learner writes; without `checkpoint.uri` it is in the learner's
+    pod."""
     uri = job.spec.checkpoint.uri
     return f"{uri.rstrip('/')}/{job.metadata.name}" if uri else IN_THE_POD
 
 
 def policy_of(job: RLTrainingJob) -> str | None:
-    """Where the policy is read from other machines, by the spec alone: what the status says was written by a pod. None
-    where the job's store is not one that other machines reach."""
+    """Returns the URI of the policy for readers on other machines, or None if they cannot reach the job's store. It is
+    derived from the spec alone, because the URI in the status comes from a pod."""
     store = store_of(job)
     return f"{store}/policy" if scheme_of(store) in OBJECT_STORES else None
 
 
 def is_below(uri: str, store: str) -> bool:
-    """Whether a URI is within a store, whichever of its names the scheme has. URIs in URIs (`::`) and `..` never are."""
+    """Checks whether a URI is within a store, under any alias of the scheme. Chained URIs (`::`) and `..` never are."""
     found, wanted = _parts(uri), _parts(store)
     if not found or not wanted or found[0] != wanted[0]:
         return False
     if found[: len(wanted)] == wanted:
         return True
-    # Drivers of other stores, such as hdfs and sftp, leave the host out of what they give back.
+    # Drivers of other stores, such as hdfs and sftp, omit the host from the URIs that they return.
     return found[0] not in (*OBJECT_STORES, "file") and found[1 : len(wanted) - 1] == wanted[2:]
 
 
 def scheme_of(uri: str) -> str:
-    """The scheme, by the name that fsspec gives back."""
+    """Returns the scheme under the name that fsspec uses."""
     scheme = uri.partition("://")[0]
     return _SAME.get(scheme, scheme)
 
 
 def _parts(uri: str) -> tuple[str, ...]:
-    """Scheme, bucket or host, and the folders; empty of a URI that could mean something else to its driver."""
+    """Splits a URI into scheme, bucket or host, and folders. Returns () if its driver could interpret it
+    differently."""
     _, separator, rest = uri.partition("://")
     scheme, names = scheme_of(uri), [name for name in rest.split("/") if name]
     is_clear = scheme == "file" or (uri.isprintable() and set("?#\\% ").isdisjoint(rest))

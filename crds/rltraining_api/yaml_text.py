@@ -1,4 +1,4 @@
-"""Reading YAML as Kubernetes does: JSON types only, `1e-3` is a number, a key stands once, aliases and nesting have bounds."""
+"""Reads YAML as Kubernetes does: JSON types only, `1e-3` is a number, unique keys, bounded aliases and nesting."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import yaml
 from rltraining_api.bounds import ALIASED_MAX, BYTES_MAX, DEPTH_MAX, TOO_DEEP, TOO_LARGE
 
 NUMBER_MAX = 400
-"""Characters of a number; those of base 60 take time that grows with the square of their length."""
+"""Characters of a number. Parsing a number of base 60 takes time quadratic in its length."""
 
 
 class YamlError(ValueError):
-    """Text that is not YAML, or YAML that is not JSON: one sentence with line and column."""
+    """The text is not YAML, or the YAML is not JSON. The message is one sentence with line and column."""
 
 
 class _Extent(NamedTuple):
-    """What an anchor stands for."""
+    """The size of an anchored value."""
 
     values: int
     height: int
@@ -27,7 +27,7 @@ class _Extent(NamedTuple):
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with the differences named above."""
+    """PyYAML's safe loader with the differences listed in the module's docstring."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -45,13 +45,13 @@ class _Loader(yaml.SafeLoader):
         return super().compose_document()
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Count what is composed, an alias as often as it is used: each is one object, but JSON writes it out each time."""
+        """Composes a node and counts its values, those of an alias at each use, because JSON repeats them."""
         event: yaml.NodeEvent = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             node = super().compose_node(parent, index)
             extent = self._anchors.get(
                 str(event.anchor), _Extent(1, 0)
-            )  # one that is not complete holds itself
+            )  # an anchor that is still incomplete contains itself
             self._values += extent.values
             self._aliased += extent.values
             self._go_down_to(self._depth + extent.height, event)
@@ -78,7 +78,7 @@ class _Loader(yaml.SafeLoader):
             raise YamlError(f"{_place(event.start_mark)}: {TOO_DEEP}")
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """PyYAML's own constructors raise whatever comes to them for a text that does not fit its tag, as `!!bool maybe`."""
+        """Constructs a value. Raises YamlError for a text that does not fit its tag, such as `!!bool maybe`."""
         try:
             return super().construct_object(node, deep)
         except YamlError:
@@ -101,7 +101,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _number(loader: _Loader, node: yaml.ScalarNode) -> float | int:
-    """A float; whole ones become integers, as they do on their way through an API server."""
+    """Constructs a float. Integral values become integers, as in an API server."""
     text = str(node.value).lower()
     value = float(text.replace(".inf", "inf").replace(".nan", "nan"))
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
@@ -131,15 +131,15 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _integer)
 
 
 def documents(text: str) -> list[Any]:
-    """All documents of a text that are not empty, as JSON values.
+    """Returns the non-empty documents of a text as JSON values.
 
-    Raises YamlError, also where they are too large, too deep, or their aliases stand for too much.
+    Raises YamlError, also if they are too large, are too deep, or have aliases that expand to too many values.
     """
     return [document for document in _load(text) if document is not None]
 
 
 def value(text: str) -> Any:
-    """One value, typed as in a manifest: `1e-3` is a number, `true` a boolean, `[64, 64]` a list.
+    """Parses one value, typed as in a manifest: `1e-3` is a number, `true` a boolean, `[64, 64]` a list.
 
     Raises YamlError.
     """

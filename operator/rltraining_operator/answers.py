@@ -1,4 +1,4 @@
-"""Reading what a learner answers. User code runs in its process: nothing of it is trusted. Pure."""
+"""Parses the answers of learners. They are untrusted, because user code runs in a learner's process. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pydantic import ValidationError
 from rltraining_api.contract import REPORT_BYTES_MAX, LearnerReport
 
 PROBLEM_MAX = 200
-"""Characters that describe what is wrong with an answer, however much is."""
+"""Characters of the description of an invalid answer, for any number of errors."""
 
 
 @dataclass(frozen=True)
 class BadReport:
-    """An answer that is no report."""
+    """An answer that is not a valid report."""
 
     problem: str
-    """What is wrong with it, in one short line: it goes into logs and into the job's status."""
+    """One short line that describes the problem, for logs and the job's status."""
 
 
 TOO_LONG = BadReport(f"it is longer than {REPORT_BYTES_MAX >> 10} KiB")
@@ -26,8 +26,8 @@ REFUSED = BadReport(
 
 
 def parse_report(body: bytes) -> LearnerReport | BadReport:
-    """Validates the JSON of a report. Takes milliseconds at most: the length of `body` is bounded, and so is what is said
-    about it."""
+    """Validates the JSON of a report. This takes milliseconds at most, since the length of `body` and of the error
+    message is bounded."""
     if len(body) > REPORT_BYTES_MAX:
         return TOO_LONG
     try:

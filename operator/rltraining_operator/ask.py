@@ -1,4 +1,4 @@
-"""Asking a learner for its report."""
+"""Requests the report of a learner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNAUTHORIZED = 401
 async def ask_learner(
     host: str, port: int, token: str, timeout_seconds: float
 ) -> LearnerReport | BadReport | None:
-    """The report of the learner at this address; None if it does not answer in time, or not yet with a report."""
+    """Returns the report of the learner at this address, or None if it does not answer in time or has no report yet."""
     headers = {"Authorization": f"Bearer {token}"}
     response = await http.get(host, port, STATUS_PATH, headers=headers, timeout_seconds=timeout_seconds)
     if response is not None and response.status == UNAUTHORIZED:

@@ -1,9 +1,9 @@
-"""How much room of a job's object its parts may take, in bytes of JSON as the API server stores them.
+"""Bounds the parts of a job's object, in bytes of JSON as the API server stores them.
 
-Pods choose many of the words in a status: reports, termination messages, names of files in tracebacks. The status is written
-anew every few seconds, and etcd holds all of it for all jobs. With everything at its bound these parts take about 45 KiB:
-conditions 18, the curve 11, warnings 5, URIs 5. What grows beyond is counted by the operator itself: about 100 bytes in the
-ledger for each pod with a restart, and the ranges of the members' indices.
+Much of a status is text that pods choose: reports, termination messages, names of files in tracebacks. The operator
+rewrites the status every few seconds, and etcd stores it for all jobs. With every part at its bound these parts take
+about 45 KiB: conditions 18, the curve 11, warnings 5, URIs 5. Only the operator's own counters grow further: about 100
+bytes in the ledger for each restarted pod, and the ranges of the members' indices.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import re
 from collections.abc import Iterable
 
 OBJECT_BYTES_MAX = 64 << 10
-"""What a job's object stays below whatever its pods report, with a spec of some kilobytes and 250 restarted pods."""
+"""Bound of a job's object, whatever its pods report, with a spec of a few kilobytes and 250 restarted pods."""
 MESSAGE_BYTES_MAX = 1024
-"""Of `status.message`, and of a condition's message where nothing else is said."""
+"""Size of `status.message`, and of a condition's message unless CONDITION_BYTES_MAX sets another."""
 CONDITION_BYTES_MAX = {
     "FailureTarget": 4096,  # the end of the job with the traceback of user code: all that Kubernetes keeps of it
     "Failed": 4096,
     "ReplicaFailure": 2048,  # admission webhooks are wordy
 }
 REPORTED_BYTES_MAX = 640
-"""Of a warning, and of the message of a condition that a learner reports."""
+"""Size of a warning, and of the message of a condition that a learner reports."""
 URI_BYTES_MAX = 2560
-"""Of a URI that a learner reports: a `checkpoint.uri` and what is added to it. A longer one is not taken over."""
+"""Size of a URI that a learner reports: a `checkpoint.uri` and a path below it. A longer URI is dropped."""
 
 _GAP = " ... "
 _ESCAPED = re.compile(r'[\x00-\x1f"\\<>&\u2028\u2029]')
 
 
 def json_bytes(text: str) -> int:
-    """Bytes of `text` in JSON as Go writes it, without quotes: `<`, `>` and `&` take six."""
+    """Returns the bytes of `text` in JSON as Go writes it, without quotes: `<`, `>` and `&` take six."""
     return len(text.encode(errors="replace")) + sum(map(_extra, _ESCAPED.findall(text)))
 
 
 def clip(text: str, most: int) -> str:
-    """Returns `text`, or as much of its beginning (a third) and of its end as `most` bytes of JSON hold: an error begins with
-    what failed, and a traceback ends with why."""
+    """Returns `text`, or as much of its beginning (a third) and its end as fits into `most` bytes of JSON. An error
+    begins with what failed, and a traceback ends with the cause."""
     if len(text) > 2 * most:
         text = text[:most] + text[-most:]
     if json_bytes(text) <= most:
@@ -48,7 +48,7 @@ def clip(text: str, most: int) -> str:
 
 
 def _fitting(characters: Iterable[str], room: int) -> int:
-    """How many of the first characters have room."""
+    """Returns how many of the first characters fit into `room` bytes."""
     count = 0
     for character in characters:
         room -= json_bytes(character)
@@ -59,7 +59,7 @@ def _fitting(characters: Iterable[str], room: int) -> int:
 
 
 def _extra(character: str) -> int:
-    """Bytes that escaping adds."""
+    """Returns the number of bytes that escaping adds."""
     if character in '"\\\n\r\t':
         return 1
     return 3 if character in "\u2028\u2029" else 5

@@ -67,8 +67,8 @@ def _source(target: str, client: Callable[[], RLTrainingClient]) -> tuple[Source
 
 
 def _film(source: Source) -> Video:
-    """Play the policy; whatever keeps it from being filmed is said in the page. User code is never run for it: a report may
-    be of a run that somebody else has made."""
+    """Records an episode of the policy, or the reason why this is impossible, which the page shows. Never runs user
+    code, since the run may come from someone else."""
     if source.policy is None:
         return Video(why_not=source.no_policy)
     from rltraining_trainer.errors import TrainerError
