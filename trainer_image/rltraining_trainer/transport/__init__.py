@@ -1,4 +1,4 @@
-"""Processes that talk: torch RPC behind a small interface (`Endpoint`), and HTTP to find each other
+"""Communication between processes: torch RPC behind a small interface (`Endpoint`), and HTTP for discovery
 (`MemberServer`).
 """
 

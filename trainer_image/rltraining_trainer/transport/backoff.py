@@ -1,4 +1,4 @@
-"""When to try again: soon at first, then ever later, and never all at the same moment."""
+"""Delays retries: the first one is soon, later ones are less frequent, and jitter spreads the processes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Backoff:
         self._bound = _FIRST
 
     def delay(self) -> float:
-        """Seconds to wait before the next try; each call counts as a failure."""
+        """Returns the seconds to wait before the next attempt. Each call counts as a failure."""
         bound = min(self._cap, self._bound)
         self._bound = min(self._cap, 2 * self._bound)
         return self._rng.uniform(_SOONEST, bound)
 
     def wait(self, stopping: threading.Event) -> bool:
-        """Sleep for the next delay. True as soon as `stopping` is set: give up."""
+        """Sleeps for the next delay. Returns True as soon as `stopping` is set: give up."""
         return stopping.wait(self.delay())
 
     def reset(self) -> None:
-        """It worked: start again with the shortest delay."""
+        """Resets the delay to the shortest one, after a success."""
         self._bound = _FIRST

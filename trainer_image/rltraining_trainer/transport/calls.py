@@ -1,4 +1,4 @@
-"""A question under way (`Call`), and an answer that is owed (`Parked`)."""
+"""A pending call (`Call`), and a deferred answer (`Parked`)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from rltraining_trainer.transport.payload import Payload
 from rltraining_trainer.transport.waiting import Latch
 
 Answer: TypeAlias = "tuple[str, Payload]"
-"""What goes back over the wire: OK and the payload, or one of the others and a text."""
+"""The answer on the wire: OK and the payload, or another status and a text."""
 OK, REFUSED, ERROR, LOST = "ok", "refused", "error", "lost"
 REFUSAL = "refused: the token is wrong"
 """The error of torch RPC that a caller without the token gets."""
 
 _ERRORS = {REFUSED: Refused, ERROR: RemoteError, LOST: PeerLost}
 _GRACE = 1.0
-"""Seconds beyond a call's own time-out: torch's timer needs a free RPC thread to ring, ours does not."""
+"""Seconds added to a call's own time-out: torch's timer needs a free RPC thread to fire, this one does not."""
 
 
 class Parked:
-    """An answer that comes later: a handler returns it at once, and no thread waits meanwhile.
+    """A deferred answer. A handler returns it immediately, and no thread blocks until the answer is given.
 
-    Any thread may give the answer, also before the handler has returned. The first one counts; what comes
-    later, or after the caller is gone, is ignored.
+    Any thread may give the answer, also before the handler has returned. The first answer counts; later answers, and
+    answers to a caller that is gone, are ignored.
     """
 
     def __init__(self) -> None:
@@ -34,15 +34,15 @@ class Parked:
         self._deliver: Callable[[Answer], None] | None = None
 
     def resolve(self, payload: Payload) -> None:
-        """Answer with `payload`."""
+        """Answers with `payload`."""
         self.settle((OK, payload))
 
     def fail(self, text: str) -> None:
-        """Let the caller's `result` raise RemoteError with `text`."""
+        """Makes the caller's `result` raise RemoteError with `text`."""
         self.settle((ERROR, text))
 
     def settle(self, answer: Answer) -> None:
-        """For the endpoint: give any answer."""
+        """Gives any answer. For the endpoint only."""
         with self._lock:
             if self._answer is not None:
                 return
@@ -52,7 +52,7 @@ class Parked:
             deliver(answer)
 
     def attach(self, deliver: Callable[[Answer], None]) -> None:
-        """For the endpoint: what to do with the answer, which may be there already."""
+        """Sets the callback for the answer, which may have been given already. For the endpoint only."""
         with self._lock:
             self._deliver = deliver
             answer = self._answer
@@ -61,7 +61,7 @@ class Parked:
 
 
 class Call:
-    """One call to a peer, under way or done."""
+    """One call to a peer, pending or done."""
 
     def __init__(self, url: str, timeout: float) -> None:
         self._url = url
@@ -70,20 +70,20 @@ class Call:
         self._answer: Answer | None = None
 
     def done(self) -> bool:
-        """Whether `result` would return, or raise, at once."""
+        """Returns whether `result` would return or raise without blocking."""
         return self._answer is not None
 
     @property
     def lost(self) -> bool:
-        """There will be no answer: the connection broke, or it did not come in time."""
+        """Whether the call failed without an answer: the connection broke, or the call timed out."""
         return self._answer is not None and self._answer[0] == LOST
 
     def result(self, stopping: threading.Event | None = None, timeout: float | None = None) -> Payload:
-        """Wait for the answer. Signal handlers run meanwhile, also in the main thread.
+        """Waits for the answer. Signal handlers run meanwhile, also in the main thread.
 
         Raises:
             PeerLost: the connection broke, or there was no answer within `timeout` seconds (default: the
-                call's own). Refused: the peer does not accept our token. RemoteError: the peer's handler
+                call's own). Refused: the peer does not accept this token. RemoteError: the peer's handler
                 raised. Stopped: `stopping` was set.
         """
         if not self._latch.wait(self._timeout + _GRACE if timeout is None else timeout, stopping):
@@ -95,8 +95,8 @@ class Call:
         raise _ERRORS[status](f"{self._url}: {payload}")
 
     def finish(self, future: Any) -> None:
-        """For the endpoint: torch's future is done. Runs on an RPC thread, so that the agent may be gone
-        afterwards.
+        """Takes the answer from torch's completed future. Runs on an RPC thread, so that the agent may be gone
+        afterwards. For the endpoint only.
         """
         try:
             self.settle(_checked(future.value()))
@@ -105,7 +105,7 @@ class Call:
             self.settle((REFUSED, "the token is wrong") if REFUSAL in text else (LOST, _tidy(text)))
 
     def settle(self, answer: Answer) -> None:
-        """For the endpoint: the answer, once."""
+        """Sets the answer, once. For the endpoint only."""
         self._answer = answer
         self._latch.set()
 
@@ -117,5 +117,5 @@ def _checked(answer: Any) -> Answer:
 
 
 def _tidy(text: str) -> str:
-    """The first sentence of torch's message, without where in its source it comes from."""
+    """Returns the first line of torch's message, without the location in torch's source."""
     return text.split("\n", 1)[0].split(" (this error originated", 1)[0]

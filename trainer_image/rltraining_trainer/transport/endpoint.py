@@ -1,11 +1,11 @@
-"""A process' place in the job's network: it answers calls (`services`), and it calls others (`dial`).
+"""Connects a process to the other members of a job: an endpoint answers calls (`services`) and calls peers (`dial`).
 
     learner                                          sampler
     Endpoint(name, token, {"push": handler},         Endpoint(name, token).start()
              on_url=publish).start()                 peer = endpoint.dial(discover(...)["url"])
                                                      peer.call("push", payload).result(stopping)
 
-The callee needs to know nothing of its callers, so the death of one concerns nobody else. A caller that gets
+The callee keeps no state about its callers, so the death of a caller affects no other process. A caller that gets
 PeerLost stops and starts its own endpoint (1 ms, and torch frees the broken connection), discovers, and dials
 again.
 """
@@ -30,30 +30,29 @@ from rltraining_trainer.transport.payload import Payload, Unreadable
 from rltraining_trainer.transport.torch_rpc import Agent, Worker, require_guarded, require_reachable
 
 Handler: TypeAlias = "Callable[[str, Payload], Payload | Parked]"
-"""From the sender's name and the payload to the answer. Runs on an RPC thread: keep it short, park what must
-wait.
+"""Maps the sender's name and the payload to the answer. Runs on an RPC thread: keep it short, and return `Parked` if
+the answer has to wait.
 
-The payload's tensors belong to the handler. What it raises reaches the caller as RemoteError.
+The handler owns the payload's tensors. Its exceptions reach the caller as RemoteError.
 """
 
 _WATCH_PERIOD = 0.25
 _SETTLE_TIME = 1.0
 _REFUSALS_PERIOD = 10.0
-"""Seconds in which refused calls are logged once."""
+"""Seconds between two log lines about refused calls."""
 
 _log = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """This process' endpoint. At most one is started at a time in a process; it can be started again after a
+    """This process' endpoint. A process has at most one started endpoint at a time; it can be started again after a
     stop.
 
-    With services it keeps itself reachable: TensorPipe closes its listener for ever when anything else than
-    TensorPipe connects to it, or a caller dies while connecting. A watchdog sees that within 0.25 s, starts anew
-    on another port and hands the new URL to `on_url`; callers get PeerLost and dial again. So it does when it has
-    dialled as often as torch can: a learner dials each shard that comes, for weeks. Worse bytes (random
-    ones, an HTTP request) end the process within C++, with ExitCode.FOREIGN_BYTES: that is healed by whoever restarts
-    the process.
+    An endpoint with services keeps itself reachable. TensorPipe closes its listener permanently when any other program
+    connects to it, or when a caller dies while connecting. A watchdog detects that within 0.25 s, restarts the endpoint
+    on another port and passes the new URL to `on_url`; callers get PeerLost and dial again. The watchdog does the same
+    when torch allows no more dials: a learner dials each new shard, for weeks. Other foreign bytes (random ones, an
+    HTTP request) end the process within C++, with ExitCode.FOREIGN_BYTES, and the process has to be restarted.
     """
 
     def __init__(
@@ -69,20 +68,20 @@ class Endpoint:
     ) -> None:
         """
         Args:
-            name: what callees see as the sender; the pod's name.
-            token: the job's secret. Sent with every call, demanded of every caller.
-            services: the handlers by name; none makes it a mere caller.
+            name: the sender's name that callees see; the pod's name.
+            token: the job's secret. Every call carries a key derived from it, and every caller must have it.
+            services: the handlers by name; without any the endpoint only calls.
             threads: RPC threads, which run handlers and complete calls.
-            timeout: seconds after which a call that says nothing else is given up.
-            on_url: called with the URL at the start, and from the watchdog's thread with each later one.
-            direct: tensors go from memory to memory between two endpoints that both say so and are processes of one user in
-                one PID namespace: megabytes are 1.6 times as fast, a few kilobytes slower by a fifth. All others, those of
-                two pods for instance, use the network, and where the kernel restricts ptrace this lets others of the same
-                user read the process.
+            timeout: default time-out of a call in seconds.
+            on_url: called with the URL at the start, and from the watchdog's thread with each later URL.
+            direct: copies tensors from memory to memory between two endpoints that both set it and are processes of one
+                user in one PID namespace. This is 1.6 times as fast for megabytes, and slower by a fifth for a few
+                kilobytes. All other endpoints, such as those of two pods, use the network. Where the kernel restricts
+                ptrace, this lets other processes of the same user read the process.
         """
         self.name = name
         self.incarnation = secrets.token_hex(8)
-        """Tells this process start from others of the same name."""
+        """Distinguishes this start of the process from others of the same name."""
         self.timeout = timeout
         self._token = token
         self._services = dict(services or {})
@@ -92,50 +91,48 @@ class Endpoint:
         self._agent: Agent | None = None
         self._gate = threading.Lock()  # held while the agent is started or stopped
         self._quit = threading.Event()
-        self._lost = threading.Event()  # a call was, since memory was given back
+        self._lost = threading.Event()  # a call was lost since memory was last returned to the system
         self._debts = _Debts()
         self._refused, self._refused_logged = 0, float("-inf")
 
     @property
     def serves(self) -> bool:
-        """Whether it answers calls, or is a mere caller."""
+        """Whether the endpoint answers calls, or only calls."""
         return bool(self._services)
 
     @property
     def url(self) -> str:
-        """Where others can dial it; empty while stopped."""
+        """The URL at which peers can dial this endpoint; empty while stopped."""
         agent = self._agent
         return agent.url if agent else ""
 
     def start(self) -> None:
-        """Begin to answer, and to be able to call.
+        """Starts to answer and enables calls.
 
         Raises:
-            UnsupportedTorch: not the torch this was proven with.
-            Unreachable: it has services, but no address that others can reach.
-            Unguarded: others can reach it, and the gate is not compiled.
+            UnsupportedTorch: the installed torch is not the tested version.
+            Unreachable: the endpoint has services, but no address that other machines can reach.
+            Unguarded: other machines can reach the endpoint, and the gate is not compiled.
         """
         with self._gate:
             if self._agent is not None:
                 raise TransportError(f"endpoint {self.name} is started already")
             self._quit = threading.Event()
             self._open()
-        atexit.register(
-            self.stop
-        )  # without it the interpreter's exit aborts now and then, which is a failed pod
+        atexit.register(self.stop)  # without it the interpreter sometimes aborts at exit, and the pod fails
         if self._services:
             self._on_url(self.url)
             threading.Thread(target=self._watch, args=(self._quit,), name="rpc-watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """End all connections. Calls under way, here and at callers, raise PeerLost. May be called twice."""
+        """Closes all connections. Pending calls, here and at callers, raise PeerLost. May be called twice."""
         self._quit.set()
         with self._gate:
             self._close()
         atexit.unregister(self.stop)
 
     def dial(self, url: str) -> Peer:
-        """The peer at `url`. Returns at once and proves nothing: the first call connects."""
+        """Returns the peer at `url`, without connecting: the first call connects."""
         agent = self._agent
         if agent is None:
             raise PeerLost(f"endpoint {self.name} is not started")
@@ -174,7 +171,7 @@ class Endpoint:
                 _log.exception("the RPC endpoint could not be opened again; trying on")
 
     def _heal(self, quit_: threading.Event) -> bool:
-        """Whether there is a new URL."""
+        """Reopens a closed or exhausted endpoint. Returns whether there is a new URL."""
         with self._gate:
             agent = self._agent
             if quit_.is_set() or (agent is not None and agent.listening() and not agent.exhausted):
@@ -196,7 +193,7 @@ class Endpoint:
             self._refused, self._refused_logged = refused, now
 
     def _answer(self, request: Any) -> Future:
-        """Every call to this process comes through here, on an RPC thread."""
+        """Answers every call to this process, on an RPC thread."""
         future: Future = Future()
         answer = self._handle(request)
         if isinstance(answer, Parked):
@@ -225,7 +222,7 @@ class Endpoint:
 
 
 class Peer:
-    """One incarnation of another process. After PeerLost it is of no more use: discover and dial again."""
+    """One incarnation of another process. After PeerLost it cannot be used any more: discover and dial again."""
 
     def __init__(
         self,
@@ -244,11 +241,10 @@ class Peer:
         self._worker = worker
 
     def call(self, service: str, payload: Payload, *, timeout: float | None = None) -> Call:
-        """Send and return at once. The payload's tensors are not copied: leave them alone until the call is
-        done.
+        """Sends a call and returns immediately. The payload's tensors are not copied: do not modify them until the call
+        is done.
 
-        Errors of the connection are raised by the call's `result`; TypeError here if `payload` cannot be
-        sent.
+        The call's `result` raises errors of the connection. Raises TypeError if `payload` cannot be sent.
         """
         seconds = self._timeout if timeout is None else timeout
         call = Call(self.url, seconds)
@@ -267,9 +263,8 @@ class Peer:
 
 
 class _Debts:
-    """The answers that are parked. All must be given before the agent ends, because torch then frees what
-    they use.
-    """
+    """The parked answers. All must be sent before the agent stops, because torch then frees the memory that they
+    use."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -285,9 +280,8 @@ class _Debts:
             parked.settle(closed)
 
     def settle_all(self, answer: Answer) -> None:
-        """Give this answer to all that wait, now and until `reopen`, and wait for those who are just giving
-        theirs.
-        """
+        """Settles all parked answers with `answer`, now and until `reopen`, and waits for answers that are being
+        sent."""
         with self._changed:
             self._closed = answer
             owed = list(self._owed)
@@ -310,8 +304,8 @@ class _Debts:
 
 
 def _give_memory_back() -> None:
-    """To the system, what is free. torch keeps a little of each broken connection for ever, and between those pieces lies
-    what was on its way, megabytes for each peer that dies, which glibc does not use again."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's own
+    """Returns free memory to the system. torch never frees a small part of each broken connection. These parts fragment
+    the heap, so glibc does not reuse the freed buffers between them, which are megabytes for each dead peer."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # exists in glibc only
     if trim is not None:
         trim(0)

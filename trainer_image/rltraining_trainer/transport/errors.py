@@ -1,22 +1,22 @@
-"""What can go wrong between two processes. Everything a caller may have to handle is a ``TransportError``."""
+"""Errors of the communication between two processes. Every error that a caller may handle is a ``TransportError``."""
 
 from __future__ import annotations
 
 
 class TransportError(Exception):
-    """Base of all errors of this room."""
+    """Base class of all errors of this package."""
 
 
 class PeerLost(TransportError):
-    """The other side cannot be reached, or went away, or is silent for too long: discover and dial again."""
+    """The peer cannot be reached, has disconnected, or did not answer in time: discover and dial again."""
 
 
 class Refused(TransportError):
-    """The other side does not accept this caller: the token is wrong. Dialling again cannot help."""
+    """The peer does not accept this caller: the token is wrong. Dialling again cannot help."""
 
 
 class RemoteError(TransportError):
-    """The other side's handler raised, or could not read the request; the text says what."""
+    """The peer's handler raised, or could not read the request. The text describes the error."""
 
 
 class Stopped(TransportError):
@@ -24,7 +24,7 @@ class Stopped(TransportError):
 
 
 class UnsupportedTorch(TransportError):
-    """The installed torch is not the one this transport was proven with."""
+    """The installed torch is not the version that this transport was tested with."""
 
 
 class Unreachable(TransportError):

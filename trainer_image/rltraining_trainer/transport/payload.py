@@ -1,9 +1,8 @@
-"""What travels: plain values and tensors, and nothing that has a name.
+"""Packs plain values and tensors for RPC, and no classes or functions.
 
-torch RPC ships a Python call as a pickle plus a table of tensors, and executing a pickle is executing code.
-Here neither side ever looks up a name: tensors are persistent ids (places in the table), everything else is a
-plain value, and ``find_class`` always refuses. So a pickle of ``os.system`` is an unreadable message and
-nothing more.
+torch RPC sends a Python call as a pickle plus a table of tensors, and unpickling can execute code.
+Here neither side ever looks up a name: tensors are persistent ids (positions in the table), everything else is a
+plain value, and ``find_class`` always raises. So a pickle of ``os.system`` is just an unreadable message.
 """
 
 from __future__ import annotations
@@ -15,23 +14,22 @@ from typing import Any, NoReturn, TypeAlias
 from torch import Tensor
 
 Payload: TypeAlias = "Tensor | str | int | float | bool | list[Any] | tuple[Any, ...] | dict[str, Any] | None"
-"""Tensors on the CPU, and plain values around them. Never numpy (``torch.from_numpy`` it) and never bytes: 7
-times slower.
-"""
+"""Tensors on the CPU, in plain values. No numpy arrays (use ``torch.from_numpy``) and no bytes: they are 7 times
+slower."""
 
 _PLAIN = frozenset({str, int, float, bool, type(None), list, tuple, dict})
 _PROTOCOL = 5
 
 
 class Unreadable(ValueError):
-    """A message that holds something other than a payload."""
+    """A message contains something other than a payload."""
 
 
 def pack(value: Payload) -> tuple[bytes, list[Tensor]]:
-    """Split `value` into a pickle and the tensors in it, which are not copied.
+    """Splits `value` into a pickle and its tensors, which are not copied.
 
     Raises:
-        TypeError: `value` holds something that is not a payload.
+        TypeError: `value` contains something that is not a payload.
     """
     buffer = io.BytesIO()
     packer = _Packer(buffer)
@@ -40,16 +38,16 @@ def pack(value: Payload) -> tuple[bytes, list[Tensor]]:
 
 
 def unpack(data: bytes, tensors: list[Tensor]) -> Any:
-    """The inverse of `pack`.
+    """Inverts `pack`.
 
     Raises:
-        Unreadable: the message names a class or function, or is no pickle at all.
+        Unreadable: the message names a class or function, or is not a pickle.
     """
     try:
         return _Unpacker(data, tensors).load()
     except Unreadable:
         raise
-    except Exception as error:  # whatever a stranger's bytes make the unpickler raise
+    except Exception as error:  # foreign bytes can make the unpickler raise anything
         raise Unreadable(f"the message cannot be read: {type(error).__name__}: {error}") from error
 
 

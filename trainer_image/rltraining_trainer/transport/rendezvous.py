@@ -1,7 +1,7 @@
-"""HTTP on a member's fixed port: probes for the kubelet, numbers for Prometheus, and documents for those who know the job's
-token.
+"""Serves HTTP on a member's fixed port: probes for the kubelet, metrics for Prometheus, and documents for clients with
+the job's token.
 
-RPC ports move (see endpoint.py) and must not be probed; this port is known in advance and takes anything.
+RPC ports change (see endpoint.py) and must not be probed. This port is known in advance and survives any request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rltraining_trainer.transport.errors import PeerLost, Refused
 from rltraining_trainer.transport.waiting import Latch
 
 Document = Callable[[], "Mapping[str, Any] | None"]
-"""What a path holds now, as JSON; None while there is nothing yet (503)."""
+"""Returns the current document of a path as JSON, or None while there is none yet (503)."""
 
 _MOST_CONNECTIONS = 64
 _CONNECTION_SECONDS = 5.0
@@ -37,9 +37,9 @@ _log = logging.getLogger(__name__)
 class MemberServer:
     """Serves a member's HTTP port from daemon threads, from `start` to `stop`.
 
-    HEALTH_PATH: 200. READY_PATH: 200 or 503. METRICS_PATH: 200. The documents: 200, 401 without the bearer token, 503 while
-        there is none. 500 if making an answer raised. Slow and silent clients are cut off after 5 s, and earlier
-        when others want their place.
+    HEALTH_PATH: 200. READY_PATH: 200 or 503. METRICS_PATH: 200. The documents: 200, 401 without the bearer token, 503
+        while there is none. 500 if making an answer raised. Slow and silent clients are disconnected after 5 s, and
+        earlier if there are too many connections.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class MemberServer:
         metrics: Callable[[], bytes] = bytes,
         host: str = "",
     ) -> None:
-        """Binds `port` (0: any free one) of the address `host`, or of all interfaces. ``metrics``: in Prometheus' text format,
-        made when it is asked for. Raises OSError if the port is taken."""
+        """Binds `port` (0: any free one) of the address `host`, or of all interfaces. ``metrics``: renders Prometheus'
+        text format, at each request. Raises OSError if the port is taken."""
         self._server = _Server(host, port, _Routes(token, ready, documents, metrics))
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.1,), name="http", daemon=True
@@ -67,7 +67,7 @@ class MemberServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Close the port. May be called twice, and without a start."""
+        """Closes the port. May be called twice, and without a start."""
         if self._thread.is_alive():
             self._server.shutdown()
         self._server.server_close()
@@ -76,12 +76,12 @@ class MemberServer:
 def discover(
     base_url: str, token: str, timeout: float = 2.0, stopping: threading.Event | None = None
 ) -> dict[str, Any]:
-    """The learner's rendezvous document: ``{"url", "incarnation", "modelVersion"}``.
+    """Fetches the learner's rendezvous document: ``{"url", "incarnation", "modelVersion"}``.
 
-    Asks from a thread of its own, because looking up a name can take longer than any time-out.
+    The request runs in a separate thread, because a name lookup can take longer than any time-out.
 
     Raises:
-        PeerLost: nobody there, not ready yet, or no answer within `timeout` seconds.
+        PeerLost: not reachable, not ready yet, or no answer within `timeout` seconds.
         Refused: the token is wrong.
         Stopped: `stopping` was set.
     """
@@ -130,7 +130,8 @@ def _document(base_url: str, status: int, body: bytes) -> dict[str, Any]:
 
 
 class _Routes:
-    """From a path and the presented credentials to a status and a body: JSON, or bytes for Prometheus. Knows no sockets."""
+    """Maps a path and the presented credentials to a status and a body: JSON, or bytes for Prometheus. Uses no
+    sockets."""
 
     def __init__(
         self,
@@ -176,7 +177,7 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         socketserver.TCPServer.server_bind(
             self
-        )  # HTTPServer's would look up our name, which can take seconds
+        )  # HTTPServer's would look up this host's name, which can take seconds
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
@@ -191,18 +192,18 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Ten times a second, from serve_forever."""
+        """Disconnects clients that are too slow. Called ten times a second by serve_forever."""
         oldest = time.monotonic() - _CONNECTION_SECONDS
         with self._lock:
             late = [connection for connection, since in self._open.items() if since < oldest]
         _cut(late)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no event; anything else is a bug of ours, logged where it happened."""
+        """Ignores the error: a disconnected client is normal, and other errors are logged where they occur."""
 
 
 def _cut(connections: list[socket.socket]) -> None:
-    """The threads that serve them read an end of file, and close them."""
+    """Shuts connections down. The threads that serve them read an end of file and close them."""
     for connection in connections:
         try:
             connection.shutdown(socket.SHUT_RDWR)
@@ -239,4 +240,4 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Probes and polls come every second: no log."""
+        """Logs nothing, since probes and polls arrive every second."""

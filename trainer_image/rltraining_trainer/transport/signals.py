@@ -1,4 +1,4 @@
-"""Asking a process to stop, such that it can always hear."""
+"""Handles stop signals without deadlocks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 
 
 def on_stop_signal(action: Callable[[], None]) -> None:
-    """Run `action`, typically an event's ``set``, once, when SIGTERM or SIGINT arrives.
+    """Runs `action`, typically an event's ``set``, once, when SIGTERM or SIGINT arrives.
 
-    Not in a signal handler, which runs in the main thread: if that is just inside the event's own ``wait``,
-    ``set`` waits for ever for a lock that its own thread holds. A thread hears of the signal through a pipe
-    instead, also while the main thread is busy in C. To be called once, from the main thread.
+    The action does not run in a signal handler, because handlers run in the main thread: if that thread is inside the
+    event's ``wait``, ``set`` deadlocks on a lock that its own thread holds. Instead, a separate thread receives the
+    signal through a pipe, even while the main thread is busy in C. Must be called once, from the main thread.
     """
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)

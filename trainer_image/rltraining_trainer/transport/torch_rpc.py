@@ -1,19 +1,20 @@
-"""The only file that knows torch.distributed.rpc: one agent per process, alone in its group.
+"""Wraps torch.distributed.rpc, which no other file uses: one agent per process, alone in its group.
 
-torch's own group membership does not survive a ``kill -9``, so no process joins a group with others. Each
-starts an agent with a group of one; a server publishes the agent's URL; a caller adds that URL to its own
+torch's own group membership does not survive a ``kill -9``, so no process joins a group with others. Each process
+starts an agent with a group of one; a server publishes its agent's URL; a caller adds that URL to its own
 agent under a fresh name and id. This uses private names of torch, hence the pinned version and
 `require_supported_torch`.
 
-Only ``uv`` + ``basic`` are switched on, and ``cma`` for those who ask: the default's shared-memory reactor
-spins, a whole core per idle process.
+Only ``uv`` + ``basic`` are enabled, and ``cma`` on request: the default's shared-memory reactor busy-waits and uses a
+full core per idle process.
 
-The port speaks torch's protocol to anybody, so three things keep strangers out. Every message begins with a key made
-from the job's token, which is compared before anything else of it is read. The compiled gate (gate.cpp) refuses all other
-types of messages, TorchScript builtins (``aten::…``) among them, which torch would serve. What comes before messages cannot
-be guarded: one stray TCP connection closes the listener (see `Agent.listening`), and foreign bytes end the process inside
-TensorPipe, which the gate turns into ExitCode.FOREIGN_BYTES. So a NetworkPolicy has to keep strangers from the port, and
-no probe may ever point at it.
+torch serves every client that reaches the port, so three mechanisms keep strangers out. First, every message begins
+with a key derived from the job's token, which is compared before the rest of the message is read. Second, the compiled
+gate (gate.cpp) rejects all other message types that torch would serve, such as TorchScript builtins (``aten::…``).
+Neither protects the connection before the first message: one stray TCP connection closes the listener (see
+`Agent.listening`), and foreign bytes end the process inside TensorPipe, which the gate turns into
+ExitCode.FOREIGN_BYTES. Therefore, third, a NetworkPolicy has to keep strangers away from the port, and no probe may
+ever point at it.
 """
 
 from __future__ import annotations
@@ -66,11 +67,11 @@ _MOST_DIALS = 2**15 - 2  # ids are int16 and never used twice in an agent's life
 Worker: TypeAlias = Any
 """torch's handle of a peer: a WorkerInfo."""
 Answer: TypeAlias = Callable[[Any], Future]
-"""From a request, or the `Unreadable` that came instead, to the future of what goes back. Never raises."""
+"""Maps a request, or the `Unreadable` received instead of one, to the future of the answer. Never raises."""
 
 
 def require_supported_torch() -> None:
-    """Raises `UnsupportedTorch` unless this is a torch whose private names are the ones used here."""
+    """Raises `UnsupportedTorch` unless the installed torch has the private names that this module uses."""
     version = torch.__version__
     if version.split("+")[0].rsplit(".", 1)[0] != SUPPORTED_TORCH:
         raise UnsupportedTorch(
@@ -88,10 +89,10 @@ class Agent:
     """This process' torch RPC agent, from `start` to `stop`. At most one at a time in a process."""
 
     def __init__(self, answer: Answer, token: str, *, threads: int, timeout: float, direct: bool) -> None:
-        """Starts listening. `timeout` (seconds) holds for calls that give none; `threads` run the answers; `direct`: see
-        Endpoint."""
+        """Starts listening. `timeout`: default time-out of calls in seconds; `threads`: number of threads that run the
+        answers; `direct`: see Endpoint."""
         require_supported_torch()
-        # torch would not start a second agent, and wait five minutes for its address.
+        # torch would not start a second agent, and would wait five minutes for its address.
         if rpc.api._is_current_rpc_agent_set():
             raise TransportError("this process has an endpoint already: stop it before you start another one")
         self._keys = Keys(token)
@@ -105,8 +106,7 @@ class Agent:
         )
         self._store = dist.HashStore()
         dist_autograd._init(0)
-        # The 1 makes it a static group, whose membership map is locked (in a dynamic one it is not: torch
-        # 2.13).
+        # The 1 makes the group static. Only a static group locks its membership map (torch 2.13).
         self._gate = gate.load()
         if self._gate is None:
             self._agent = rpc.TensorPipeAgent(self._store, _NAME, 0, 1, options, {}, [])
@@ -117,15 +117,15 @@ class Agent:
         self.url: str = self._store.get(f"addrs/{_NAME}").decode()
         self._ids = itertools.count(1)
         self.exhausted = False
-        """It can dial nobody any more."""
+        """Whether this agent has used up its ids and cannot dial any more."""
         self._lock = threading.Lock()
         self._stopped = False
         self._listener = _find_listener(_port(self.url))
 
     def dial(self, url: str) -> Worker:
-        """Make `url` callable. Connects with the first call, so it costs and proves nothing."""
+        """Makes `url` callable. The first call connects, so this is cheap and does not check that the peer exists."""
         with self._lock:
-            number = next(self._ids)  # fresh each time: torch keeps a broken pipe under its id for ever
+            number = next(self._ids)  # fresh each time: torch never drops a broken pipe from its id
             if number > _MOST_DIALS:
                 self.exhausted = True
                 raise PeerLost(f"this endpoint has dialled {_MOST_DIALS} times: stop and start it")
@@ -135,30 +135,29 @@ class Agent:
         return peer
 
     def send(self, peer: Worker, request: Payload, timeout: float) -> Any:
-        """torch's future of the answer. Raises PeerLost when this agent was stopped."""
+        """Sends a request and returns torch's future of the answer. Raises PeerLost if this agent was stopped."""
         data, tensors = pack(request)
         data = self._keys.call + data
-        with self._lock:  # torch would send with the process' next agent, whose ids begin anew
+        with self._lock:  # torch would send with the process' next agent, whose ids restart
             if self._stopped:
                 raise PeerLost("this endpoint was started anew since it dialled: dial again")
             return rpc.api._invoke_rpc_python_udf(peer, data, tensors, timeout, True)
 
     def listening(self) -> bool:
-        """False once TensorPipe has closed the listener, which one TCP connection that says nothing brings
-        about.
+        """Returns False once TensorPipe has closed the listener, as a single silent TCP connection makes it do.
 
-        The process lives on, open connections too, but nobody can dial it again.
+        The process and its open connections continue, but no peer can dial it again.
         """
         return _listens(self._listener, _port(self.url))
 
     def refused_calls(self) -> int:
-        """How many calls this process has refused so far because they lacked the key."""
+        """Returns how many calls without the key this process has refused so far."""
         return self._keys.refused + (self._gate.refused_calls() if self._gate is not None else 0)
 
     def stop(self) -> None:
-        """Ends all connections and waits for running answers. Calls under way fail on both sides.
+        """Closes all connections and waits for running answers. Pending calls fail on both sides.
 
-        The futures of all answers must be done before: torch keeps a bare pointer to the agent in them.
+        The futures of all answers must be done earlier, since torch keeps a raw pointer to the agent in them.
         """
         with self._lock:
             self._stopped = True
@@ -166,7 +165,7 @@ class Agent:
 
 
 def require_reachable(url: str) -> None:
-    """Raises `Unreachable` if `url` is this machine's loopback and nobody asked for that."""
+    """Raises `Unreachable` if `url` is a loopback address, unless TP_SOCKET_IFNAME requests it."""
     host = _host(url)
     if _is_loopback(host) and os.environ.get("TP_SOCKET_IFNAME") != "lo":
         raise Unreachable(
@@ -185,7 +184,7 @@ def require_guarded(url: str) -> None:
 
 
 def unguarded() -> str | None:
-    """A sentence for users if this process has no compiled gate."""
+    """Returns a warning for users if this process has no compiled gate, otherwise None."""
     if gate.load() is not None:
         return None
     return (
@@ -195,17 +194,18 @@ def unguarded() -> str | None:
 
 
 class Keys:
-    """What calls and answers begin with, made from the token; from neither can the token be found, or the other key."""
+    """The prefixes of calls and of answers, derived from the token. Neither reveals the token or the other key."""
 
     def __init__(self, token: str) -> None:
         self.call, self.answer = (
             hmac.digest(token.encode(), use, hashlib.sha256) for use in (b"call", b"answer")
         )
         self.refused = 0
-        """Messages without a key."""
+        """Number of messages without a key."""
 
     def cut(self, data: bytes) -> bytes:
-        """What follows the key. Raises PermissionError, which torch answers with, if there is none."""
+        """Strips the key from a message. Raises PermissionError, which torch sends to the caller, if there is no
+        key."""
         key = data[: len(self.call)]
         if hmac.compare_digest(key, self.call) or hmac.compare_digest(key, self.answer):
             return data[len(self.call) :]
@@ -214,7 +214,7 @@ class Keys:
 
 
 def _speak_payloads(answer: Answer, keys: Keys) -> None:
-    """Replace torch's codec and call: C++ looks these three up by name when an agent starts."""
+    """Replaces torch's codec and its function call. C++ looks these three up by name when an agent starts."""
 
     def deserialize(data: bytes, tensors: list[Tensor]) -> Any:
         content = keys.cut(data)
@@ -226,7 +226,7 @@ def _speak_payloads(answer: Answer, keys: Keys) -> None:
     def serialize(value: Any) -> tuple[bytes, list[Tensor]]:
         try:
             data, tensors = pack(value)
-        except TypeError as error:  # a handler's answer, or a stranger's call in a mode that is not ours
+        except TypeError as error:  # a handler's answer, or a stranger's call in another mode of torch RPC
             data, tensors = pack(("error", str(error)))
         return keys.answer + data, tensors
 
@@ -248,7 +248,7 @@ def _port(url: str) -> int:
 
 
 def _find_listener(port: int) -> int:
-    """The file descriptor of this process that listens on `port`; -1 if there is none."""
+    """Returns the file descriptor of this process that listens on `port`, or -1 if there is none."""
     descriptors = (int(entry.name) for entry in Path("/dev/fd").iterdir())
     return next((fd for fd in descriptors if _listens(fd, port)), -1)
 
@@ -266,4 +266,4 @@ def _listens(descriptor: int, port: int) -> bool:
     except (OSError, IndexError):
         return False
     finally:
-        borrowed.detach()  # it is TensorPipe's to close
+        borrowed.detach()  # TensorPipe owns the descriptor

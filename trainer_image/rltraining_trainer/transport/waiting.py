@@ -1,4 +1,4 @@
-"""Waiting for what another thread brings, while signals and a request to stop are answered at once."""
+"""Waits for another thread, while signals and a request to stop take effect immediately."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from rltraining_trainer.transport.errors import Stopped
 
 _GLANCE = 0.05
-"""Seconds between two looks at `stopping`. What is waited for needs no looking: it wakes the waiter."""
+"""Seconds between two checks of `stopping`. The latch itself is not polled: it wakes the waiter."""
 
 
 class Latch:
-    """Set once, for ever. A bare lock inside: unlike an Event's condition it cannot deadlock with a signal
+    """A flag that is set once. It uses a bare lock, which, unlike an Event's condition, cannot deadlock with a signal
     handler.
     """
 
@@ -21,11 +21,11 @@ class Latch:
         self._lock.acquire()
 
     def set(self) -> None:
-        """To be called once."""
+        """Sets the latch. Must be called only once."""
         self._lock.release()
 
     def wait(self, timeout: float, stopping: threading.Event | None = None) -> bool:
-        """Whether it is set within `timeout` seconds. Raises `Stopped` as soon as `stopping` is set."""
+        """Returns whether the latch is set within `timeout` seconds. Raises `Stopped` as soon as `stopping` is set."""
         deadline = time.monotonic() + timeout
         while True:
             left = max(0.0, deadline - time.monotonic())

@@ -1,4 +1,4 @@
-"""The compiled gate of the RPC port, gate.cpp, where there is one.
+"""Loads the compiled gate of the RPC port, gate.cpp, if there is one.
 
 python -m rltraining_trainer.transport.gate             # compiles it for this user, into the cache folder
 python -m rltraining_trainer.transport.gate --package   # compiles it for an image, beside the source
@@ -23,14 +23,14 @@ FOREIGN_BYTES = TerminationMessage(
     message="bytes that are not torch RPC's reached the RPC port and ended the process: "
     "a port scanner, or a probe or scrape of the wrong port; a NetworkPolicy keeps strangers away",
 )
-"""What the process leaves as its termination message when TensorPipe ends it."""
+"""The termination message of a process that TensorPipe ends."""
 
 _LOG = logging.getLogger(__name__)
 
 
 @functools.cache
 def load() -> ModuleType | None:
-    """The compiled gate: the one beside its source, or the one in the cache. None if there is neither."""
+    """Returns the compiled gate beside its source, or the one in the cache. Returns None if there is neither."""
     for path in (SOURCE.with_name(FILE), cached()):
         if not path.exists():
             continue
@@ -48,7 +48,7 @@ def end_in_order(gate: ModuleType) -> None:
 
 
 def cached() -> Path:
-    """The gate's path in this user's cache folder; another source or another torch has another path."""
+    """Returns the gate's path in this user's cache folder. It is unique to the source and the version of torch."""
     digest = hashlib.sha256(f"{torch.__version__} {SOURCE.read_text()}".encode()).hexdigest()[:16]
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache, "rltraining", digest, FILE)

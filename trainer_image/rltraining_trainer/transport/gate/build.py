@@ -1,6 +1,6 @@
-"""Compiles gate.cpp for the installed torch, with nothing but torch and a C++ compiler: c++, or what CXX says.
+"""Compiles gate.cpp for the installed torch. It needs only torch and a C++ compiler: `c++`, or the value of CXX.
 
-It takes about 15 seconds. As a program it leaves the compiled gate beside the source.
+It takes about 15 seconds. As a program it writes the compiled gate beside the source.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ LIBRARIES = ["-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"]
 
 
 class NotCompiledError(Exception):
-    """The gate cannot be compiled; says why."""
+    """The gate cannot be compiled. The message has the reason."""
 
 
 def compile_gate(path: Path) -> None:
-    """Compiles the gate into ``path``. Raises NotCompiledError if there is no C++ compiler, or if it fails."""
+    """Compiles the gate to ``path``. Raises NotCompiledError if there is no C++ compiler, or if the compiler fails."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if not compiler or not shutil.which(compiler[0]):
         raise NotCompiledError(f"there is no C++ compiler {shlex.join(compiler)!r}: install g++, or set CXX")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    # Compile into a folder of its own: two processes may do so at once, and each file has to appear whole.
+    # Compile in a temporary folder: two processes may compile at the same time, and the file has to appear atomically.
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         compiled = Path(folder, FILE)
         command = [*compiler, *OPTIONS, *_headers(), str(SOURCE), *_libraries(), "-o", str(compiled)]
