@@ -1,8 +1,9 @@
-"""Compiles the C and C++ of the package beside its source, where there is a compiler: `cc` and `c++`, or what CC and CXX say.
+"""Compiles the package's C and C++ code beside its source, if there is a compiler: `cc` and `c++`, or the values of CC
+and CXX.
 
-Without the replay's sum tree the package does the same more slowly. Without the frame guard, eight bytes of a stranger on the
-RPC port take gigabytes of memory. The gate of the RPC port is part of wheels only, and only if torch is installed where they
-are built (`uv build --no-build-isolation`). Elsewhere `python -m rltraining_trainer.transport.gate` compiles it.
+Without the compiled sum tree the replay memory is slower. Without the frame guard, eight foreign bytes on the RPC port
+can allocate gigabytes of memory. Only wheels contain the gate of the RPC port, and only if torch is installed where
+they are built (`uv build --no-build-isolation`). Otherwise `python -m rltraining_trainer.transport.gate` compiles it.
 """
 
 from __future__ import annotations

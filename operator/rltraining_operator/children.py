@@ -88,7 +88,7 @@ def build_network_policy(job: RLTrainingJob, owner: Manifest, settings: Settings
     members = {"matchLabels": {LABEL_JOB_NAME: job.metadata.name}}
     askers = [peer for peer in (settings.operator_peer, settings.metrics_peer) if peer is not None]
     ingress: list[Manifest] = [{"from": [{"podSelector": members}]}]
-    if askers:  # a rule with nobody in `from` would admit everybody
+    if askers:  # an empty `from` would admit all peers
         http = {"port": HTTP_PORT, "protocol": "TCP"}
         ingress.append({"from": [dict(peer) for peer in askers], "ports": [http]})
     spec = {"podSelector": members, "policyTypes": ["Ingress"], "ingress": ingress}

@@ -74,7 +74,7 @@ class Death:
 
     @classmethod
     def of_restart(cls, pod: Pod, container: str) -> Death:
-        """An end that only the number of restarts tells of."""
+        """Creates the record of a failure that is known only from the restart count."""
         note = "it was restarted, and how it had ended is not recorded"
         return cls(pod.name, container, None, "", "", pod.disrupted, _conditions(pod), note)
 

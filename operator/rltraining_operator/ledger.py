@@ -96,8 +96,8 @@ def _new_ends(pod: Pod, entry: LedgerEntry, silent: Death | None) -> Iterable[tu
 
 
 def _death_of_containers(pod: Pod) -> Death | None:
-    """The latest bad end of a container that is known, else one that is known by a restart alone, as after a while without
-    an operator. None when all that ended have ended well, as sidecars do."""
+    """Returns the latest known failure of a container, or one known only from a restart, as after a time without an
+    operator. Returns None if all ended containers have succeeded, as sidecars do."""
     if (end := pod.newest_death) is not None:
         return Death.of_container(pod, end)
     container = pod.unexplained_restart

@@ -44,21 +44,21 @@ class Observed:
     """What of the status could not be read, in a sentence; it is written anew."""
     pods: tuple[Pod, ...]
     others: tuple[Json, ...]
-    """Children of the job that are no pods."""
+    """Children of the job other than pods."""
     token: str
     """The job's token, which its Secret gives to its pods. The same at each pass."""
     report: LearnerReport | None = None
-    """What the first learner says of itself, if it runs, was asked and has answered."""
+    """The first learner's report, if the learner runs and has answered."""
     bad_report: str = ""
-    """What is wrong with what it has answered, if that was no report."""
+    """The problem with the learner's answer, if it was not a valid report."""
     awaited: bool = False
-    """Whether it was asked for the first time, or the first time in a while, and it is not known yet if it answers."""
+    """Whether the first request, or the first in a while, is still without an answer."""
     refusal: Refusal | None = None
-    """What the cluster has refused to make in this pass."""
+    """The object that the cluster has rejected in this pass."""
 
     @classmethod
     def of(cls, job: Json, children: Iterable[Json], token: str) -> Observed:
-        """From the raw objects. Children of another owner, say of a deleted job of the same name, are not the job's."""
+        """Parses the raw objects. Ignores children of other owners, such as a deleted job of the same name."""
         metadata, invalid = job["metadata"], ""
         parsed: RLTrainingJob | None = None
         try:

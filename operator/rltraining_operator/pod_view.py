@@ -88,9 +88,9 @@ class Container:
 
     @property
     def unexplained_restart(self) -> bool:
-        """Whether it was restarted and nothing tells why. A kubelet keeps one ended container: the good end of the next
-        one removes the bad end before it. And where restarts are for failures only, as here, one after exit code 0
-        means that the kubelet itself ended the container, as after a failed liveness probe."""
+        """Whether the container was restarted without a recorded cause. A kubelet keeps only the last ended container,
+        so a success replaces the failure before it. With restarts on failure only, as here, a restart after exit code 0
+        means that the kubelet ended the container, as after a failed liveness probe."""
         last = self.last_terminated
         return self.restarts > 0 and (last is None or last.exit_code == 0)
 

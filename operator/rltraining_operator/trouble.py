@@ -61,11 +61,11 @@ UNREACHABLE = Trouble(
 
 BAD_REPORT = "LearnerReportInvalid"
 SILENT = frozenset({UNREACHABLE.reason, BAD_REPORT})
-"""Reasons for which nothing is known of a learner that is ready."""
+"""Reasons with which the state of a ready learner is unknown."""
 
 
 def bad_report(problem: str) -> Trouble:
-    """Of a learner whose answers are no reports."""
+    """Describes a learner whose answers are not valid reports."""
     sentence = f"the learner's report cannot be read, so its progress is not known: {problem}"
     if problem == REFUSED.problem:
         return Trouble(BAD_REPORT, f"{sentence}; suspend the job, delete its Secret, and resume it")
@@ -77,8 +77,8 @@ def bad_report(problem: str) -> Trouble:
 def find_trouble(
     job: RLTrainingJob, observed: Observed, tally: Tally, refusal: Refusal | None, now: datetime
 ) -> Trouble:
-    """What keeps the first member from being ready: real trouble before mere waiting, learners first and
-    samplers last."""
+    """Returns the cause why the first unready member is not ready. Problems precede waiting, learners precede
+    samplers."""
     refused = Trouble(refusal.reason, refusal.sentence) if refusal else None
     pods = {pod.name: pod for pod in observed.pods}
     names = [pod_name(observed.name, role, i) for role in ROLES for i in range(job.spec.replicas(role))]
@@ -98,7 +98,7 @@ def find_trouble(
 
 
 def slow_at(pod: Pod) -> datetime | None:
-    """When a pod that has a node and no container yet is said to be slow; None: it has begun, or has no node."""
+    """Returns when a pod without containers counts as slow, or None if it has started or has no node."""
     begun = any(not _is_being_made(container.waiting) for container in pod.containers)
     if pod.scheduled_at is None or begun or not pod.active or pod.deleting:
         return None

@@ -83,7 +83,7 @@ class Operator:
         return sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir())
 
     async def tell(self, pod: str, state: dict[str, Any], *, ready: bool, address: str = "") -> None:
-        """What a kubelet says of a pod: the state of its container, whether it is ready, and its address."""
+        """Reports a pod's status as a kubelet does: the state of its container, its readiness, and its address."""
         path = f"/api/v1/namespaces/default/pods/{pod}"
         container = {"name": TRAINER_CONTAINER, "state": state, "ready": ready, "restartCount": 0}
         condition = {"type": "Ready", "status": "True" if ready else "False"}

@@ -1,4 +1,5 @@
-"""A real operator process, with the chart's limits, against pods and strangers that mean harm: it goes on serving others."""
+"""A real operator process, with the chart's limits, keeps serving other jobs while malicious pods and clients attack
+it."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ class Learner:
 
 
 async def run_job(operator: Operator, name: str, address: str) -> None:
-    """A job whose learner is at this address."""
+    """Submits a job whose learner has this address."""
     await operator.submit(name)
     await operator.tell(f"{name}-learner-0", RUNNING, ready=True, address=address)
     await operator.tell(f"{name}-sampler-0", RUNNING, ready=True)
@@ -141,7 +142,7 @@ def test_learners_that_answer_a_megabyte_do_not_keep_the_operator_from_other_job
 def test_what_a_learner_says_anew_each_time_neither_fills_its_object_nor_etcd_with_events(
     tmp_path: Path, addresses: Iterator[str]
 ) -> None:
-    """Within what is read of a report."""
+    """All of it is within the length of a report that the operator reads."""
     numbers = count()
 
     def body() -> bytes:

@@ -25,9 +25,9 @@ from transport_processes import HANG_SECONDS, Start
 MESSAGES = 5_000 * SOAK
 STREAM_SECONDS = 600.0 if SOAK > 1 else 2.0
 AT_ONCE = 50
-"""Calls under way at the same time."""
+"""Concurrent calls."""
 LONG_BINPUT = b"r"
-"""Has the unpickler allocate as much as four bytes of it say: whoever has the token may."""
+"""Makes the unpickler allocate the size that its four bytes announce. Only clients with the token can send it."""
 
 
 class Touch:
@@ -41,7 +41,7 @@ class Touch:
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
-    """The content with a few bytes changed, left out, doubled or added."""
+    """Returns the content with a few bytes changed, removed, doubled or added."""
     changed = bytearray(content)
     for _ in range(rng.randint(0, 6)):
         i = rng.randrange(len(changed) + 1)
@@ -59,7 +59,7 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    """This process as a mere caller."""
+    """An endpoint of this process that only calls."""
     monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
     endpoint = Endpoint("test", TOKEN)
     endpoint.start()
@@ -68,7 +68,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process has."""
+    """Returns a process's resident memory in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
@@ -166,6 +166,6 @@ def test_the_length_of_a_frame_takes_no_memory(start: Start, endpoint: Endpoint,
 
 
 def test_a_crash_elsewhere_ends_a_member_by_its_signal(start: Start) -> None:
-    """Also after the endpoint was opened anew, as after each lost connection."""
+    """This holds also after the endpoint was reopened, as after each lost connection."""
     crasher = start("crasher")
     assert crasher.wait() == -signal.SIGABRT

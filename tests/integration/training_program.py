@@ -43,7 +43,8 @@ gym.register("PacedCartPole-v1", entry_point=Paced, max_episode_steps=500)
 
 
 def main(argv: list[str]) -> int:
-    """Runs `learner`, `sampler`, or `stranger URL TRACE SECRET SAID`. The stranger writes to a file, since torch logs too."""
+    """Runs `learner`, `sampler`, or `stranger URL TRACE SECRET SAID`. The stranger's output goes to a file, because
+    torch logs to the terminal."""
     if argv[0] != "stranger":
         record.LAST_WRITES_SECONDS = float(os.environ.get(LAST_WRITES, record.LAST_WRITES_SECONDS))
         learner.FAREWELL = float(os.environ.get(FAREWELL, learner.FAREWELL))

@@ -134,13 +134,14 @@ def sampler(say: Say, base_url: str, name: str) -> None:
 
 
 HASH_BOMB = b"\x80\x05}(t" + b"2\x86" * 64 + b"Ns."
-"""A dictionary whose key takes for ever to hash: 64 tuples, each of which holds the one before twice."""
+"""A dictionary whose key takes exponential time to hash: 64 nested tuples, each with two references to the previous
+one."""
 MEMO_BOMB = b"\x80\x05Nr" + struct.pack("<I", 200_000_000) + b"."
-"""A pickle of 8 bytes that has the unpickler allocate 1.6 GB."""
+"""A pickle of 8 bytes that makes the unpickler allocate 1.6 GB."""
 
 
 def stranger(say: Say, url: str, trace: str, secret: str) -> None:
-    """Attacks `url` with torch's own RPC and without the token; says a JSON list of what it got.
+    """Attacks `url` with torch's own RPC and without the token. Prints the results as a JSON list.
 
     `trace`: a file to create. `secret`: a file to read.
     """

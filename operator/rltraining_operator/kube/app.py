@@ -160,7 +160,7 @@ def _serve(config: Config, health: Health, metrics: Metrics) -> HttpServer:
 
 
 async def _prepare(api: Api, config: Config, cluster: KubernetesCluster) -> None:
-    """What has to be there before the first pass. Raises `StartError`."""
+    """Prepares everything that the first pass needs. Raises `StartError`."""
     await _check_resource(api, config.namespaces or ("",))
     namespace = config.key_secret.namespace or _own_namespace()
     give_up = time.monotonic() + START_SECONDS

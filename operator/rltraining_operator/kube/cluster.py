@@ -63,7 +63,7 @@ class KubernetesCluster:
         self.tokens: Tokens
         """Set before the first pass, when the operator's key is loaded."""
         self._doubted: set[Key] = set()
-        """Jobs with pods that do not come up: perhaps their Secret is gone."""
+        """Jobs with pods that do not start, perhaps because their Secret was deleted."""
         self.pods_synced: dict[str, asyncio.Event] = {}
         """By namespace ("" is all). Passes wait for it: a pod that is not known yet would be made again."""
         self._listed = {namespace: asyncio.Event() for namespace in self._namespaces}
@@ -208,7 +208,7 @@ class KubernetesCluster:
             raise ConflictError(f"{kind} {name} was there and is gone") from error
         if kind == "Pod" and (found["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) != MANAGED_BY:
             await self.delete(key, Ref(kind, name, found["metadata"]["uid"]))
-            self._store.forget(key, kind, name)  # no watch tells of its end
+            self._store.forget(key, kind, name)  # no watch reports its deletion
             raise NameTakenError(f"{kind} {name} has lost its labels and is replaced: nobody watches over it")
         return found
 
@@ -217,7 +217,7 @@ class KubernetesCluster:
         return await self._api.get(item(child["kind"], key.namespace, name, child["apiVersion"]))
 
     def _ours(self, child: Manifest, found: dict[str, Any]) -> dict[str, Any]:
-        """What was found under the name of a child, if it is this job's. Raises `NameTakenError`."""
+        """Returns the object with a child's name if this job owns it. Raises `NameTakenError` otherwise."""
         kind, name = child["kind"], child["metadata"]["name"]
         if _is_owned(found, child["metadata"]["ownerReferences"][0]["uid"]):
             return found
@@ -259,7 +259,7 @@ def _is_owned(child: Manifest, uid: str) -> bool:
 
 
 def _secret_of(key: Key, uid: str) -> dict[str, Any]:
-    """What has to be known of a job's Secret: that it exists."""
+    """Returns a job's Secret without data, which records that the Secret exists."""
     owner = {"kind": KIND, "name": key.name, "uid": uid, "controller": True}
     metadata = {"name": secret_name(key.name, uid), "namespace": key.namespace, "ownerReferences": [owner]}
     return {"kind": "Secret", "metadata": metadata}

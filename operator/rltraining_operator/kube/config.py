@@ -34,7 +34,7 @@ class LeaderElectionConfig(ApiModel):
     enabled: bool = True
     lease_name: str = "rltraining-operator"
     lease_namespace: str = ""
-    """Empty: the operator's own namespace (environment variable POD_NAMESPACE), else `default`."""
+    """If empty, the operator's own namespace (environment variable POD_NAMESPACE), or `default` without one."""
     lease_seconds: Positive = 10.0
     """A lease that was not renewed for so long may be taken."""
     renew_seconds: Positive = 7.0
@@ -68,7 +68,7 @@ class KeySecretConfig(ApiModel):
 
     name: str = "rltraining-operator-key"
     namespace: str = ""
-    """Empty: the operator's own namespace (environment variable POD_NAMESPACE), else `default`."""
+    """If empty, the operator's own namespace (environment variable POD_NAMESPACE), or `default` without one."""
 
 
 class Config(ApiModel):

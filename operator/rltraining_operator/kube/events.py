@@ -1,7 +1,7 @@
-"""Kubernetes Events: the job's story, as `kubectl describe` shows it. Written in the background; equal ones are counted.
+"""Writes the Kubernetes Events of jobs, which `kubectl describe` shows, in the background. Repeated events are counted.
 
-A job has so many and no more, as client-go's EventCorrelator limits those of an object: what it does again and again, or lets
-its pods report, must not fill etcd.
+The number of events per job is limited, as in client-go's EventCorrelator, so that neither a job's own loops nor the
+reports of its pods fill etcd.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from rltraining_operator.kube.api import Api
 from rltraining_operator.kube.paths import collection, item
 
 MESSAGE_BYTES_MAX = 1024
-"""Of a message; the API server refuses longer ones."""
+"""Size of a message; the API server rejects longer ones."""
 REMEMBERED = 4096
 BURST, REFILL_SECONDS = 25, 300.0
-"""Events of a job at once, and after how long there may be one more: client-go's own numbers. An event that repeats another
-counts, too."""
+"""The size of a burst of a job's events, and the seconds until one more is allowed: client-go's defaults. Repeated
+events count, too."""
 RESERVED = 10
-"""Of these, those that are not for what learners report: pods that talk leave room for how they end."""
+"""Events of a burst that learners' reports cannot use, so that there is always room for the events of a job's end."""
 QUEUE_MAX = 10_000
 ATTEMPTS = 3
 _Line = tuple[Key, str, Event]
@@ -65,8 +65,8 @@ class EventWriter:
         """Of the jobs that had events lately, by uid."""
 
     def write(self, key: Key, uid: str, event: Event) -> None:
-        """Add a line to the job's story, if it may still have one. With ten thousand unwritten ones, say an API server long
-        gone, it is only logged."""
+        """Queues an event, if the job's limit allows it. If ten thousand events are queued, for example because the API
+        server has been down for long, the event is only logged."""
         if not self._may_write(uid, event):
             log.debug("%s: one event too many: %s: %s", key, event.reason, event.message)
             return
@@ -86,7 +86,7 @@ class EventWriter:
         return bucket.take(now, RESERVED if event.reported else 0)
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Writes queued events until cancelled."""
         while True:
             line = await self._queue.get()
             for attempt in range(ATTEMPTS):
@@ -101,7 +101,7 @@ class EventWriter:
                     break
 
     async def drain(self, seconds: float) -> None:
-        """At the end: write what waits, as far as there is time."""
+        """Writes the queued events before the end, for at most `seconds`."""
         with suppress(TimeoutError, ClusterError):
             async with asyncio.timeout(seconds):
                 while not self._queue.empty():

@@ -1,7 +1,8 @@
-"""The operator's HTTP port: GET and nothing else, from clients that may be anybody.
+"""Serves the operator's HTTP port: GET only, for untrusted clients.
 
-At most CONNECTIONS_MAX connections are open at a time, each for at most CONNECTION_SECONDS. When more come the oldest is
-closed: a kubelet's request arrives with its connection and is answered at once, so it is those that send nothing that grow old.
+At most CONNECTIONS_MAX connections are open at a time, each for at most CONNECTION_SECONDS. Beyond that the oldest
+connection is closed. A kubelet sends its request with the connection and is answered immediately, so the oldest
+connections are those of idle clients.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ CONNECTIONS_MAX = 64
 CONNECTION_SECONDS = 5.0
 HEAD_BYTES_MAX = 8 << 10
 BACKLOG = 1024
-"""Connections that the kernel holds until they are accepted: without room for them a probe's is lost among others'."""
+"""Connections that the kernel queues until they are accepted. A short queue would drop probes during a flood."""
 _PAUSE_SECONDS = 0.1
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Unavailable"}
 
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
-    """What a path holds now."""
+    """The current content of a path."""
 
     status: int
     body: bytes
@@ -33,12 +34,12 @@ class Answer(NamedTuple):
 
 
 class HttpServer:
-    """Serves `routes`, from a path to what makes its answer, in this event loop. Raises `OSError` when the port is taken."""
+    """Serves `routes`, a map from paths to handlers, in this event loop. Raises `OSError` if the port is taken."""
 
     def __init__(self, port: int, routes: Mapping[str, Callable[[], Answer]]) -> None:
         self._routes = dict(routes)
         self._open: dict[asyncio.Task[None], None] = {}
-        """In the order of their arrival."""
+        """Open connections, in order of arrival."""
         dual = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if dual else socket.AF_INET
         self._socket = socket.create_server(("", port), family=family, backlog=BACKLOG, dualstack_ipv6=dual)
@@ -46,7 +47,7 @@ class HttpServer:
         self._accepting = asyncio.create_task(self._accept(), name="http")
 
     async def close(self) -> None:
-        """Close the port and every connection."""
+        """Closes the port and every connection."""
         tasks = [self._accepting, *self._open]
         for task in tasks:
             task.cancel()
@@ -54,7 +55,7 @@ class HttpServer:
         self._socket.close()
 
     async def _accept(self) -> None:
-        """Accepts one connection at a time, so that each is looked at before many others can displace it."""
+        """Accepts one connection at a time, so that each is read before many others can displace it."""
         loop = asyncio.get_running_loop()
         while True:
             try:

@@ -44,22 +44,22 @@ class _Learner:
 
     @property
     def age(self) -> float:
-        """Seconds since the question was over."""
+        """Seconds since the request ended."""
         return time.monotonic() - self.heard
 
     @property
     def old(self) -> bool:
-        """Whether what it said tells nothing of now. That it misreports holds until it is asked again."""
+        """Whether the answer is out of date. An invalid report stays current until the next request."""
         return self.age > OLD_SECONDS and not self.bad
 
     @property
     def back_off(self) -> float:
-        """Seconds from the end of one question to the next, at least."""
+        """The minimum number of seconds from the end of one request to the next."""
         first, longest = BACK_OFF_SECONDS
         return min(first * 2.0 ** min(self.bad - 1, 16), longest) if self.bad else 0.0
 
     def take(self, answer: LearnerReport | BadReport | None) -> bool:
-        """Keeps an answer. Returns whether it is news."""
+        """Stores an answer. Returns whether it differs from the previous one."""
         news = answer != self.report
         self.report = answer
         self.bad = self.bad + 1 if isinstance(answer, BadReport) else 0

@@ -169,5 +169,5 @@ def _slim(kind: str, found: Json) -> Json:
             "status": {name: status[name] for name in _POD_STATUS if name in status},
         }
     found["metadata"].pop("managedFields", None)
-    # Items of a list have neither. Without them no child would equal what is wanted, and each pass would patch all.
+    # Items of a list lack both fields. Without them no child equals its desired state, and each pass patches all.
     return {"apiVersion": api_version(kind), "kind": kind} | found

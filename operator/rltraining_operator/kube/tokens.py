@@ -1,4 +1,4 @@
-"""The tokens of jobs, derived from one key of the operator's: so it needs no right to read the Secrets of namespaces."""
+"""Derives the tokens of jobs from the operator's key, so that it needs no right to read Secrets in their namespaces."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ KEY_BYTES = 32
 KEY = "key"
 """Key of the Secret's data."""
 PURPOSE = b"rltraining.dev/job-token:"
-"""Before the uid, so that nothing else that may be derived from the key is a token."""
+"""Prefix of the uid, so that no other value derived from the key can be a token."""
 ATTEMPTS = 5
-"""How often an operator begins anew when others write the Secret at the same time."""
+"""Attempts to write the Secret if others write it at the same time."""
 
 
 class Tokens:

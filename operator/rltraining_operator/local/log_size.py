@@ -1,4 +1,4 @@
-"""How large the log of a process may become: a process that a stranger pesters writes kilobytes a call."""
+"""Bounds the size of a process's log: a stranger's calls can make a process log kilobytes each."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 LOG_BYTES_MAX = 64 << 20
 KEPT_BYTES = 16 << 20
-"""Of a log that has become too large: the newest lines, which hold the traceback if there is one."""
+"""Size of the newest lines that are kept of a log above the bound. They hold the traceback if there is one."""
 PERIOD_SECONDS = 1.0
 LEFT_OUT = "... {} bytes before this line were left out: the log had become larger than {} MiB\n"
 
 
 async def watch_log(path: Path, on_cut: Callable[[], None]) -> None:
-    """Keep a log bounded while its process runs, but for what is written within a second."""
+    """Keeps a log below its bound while its process runs, except for the output of one second."""
     while True:
         await asyncio.sleep(PERIOD_SECONDS)
         if shorten(path):
@@ -23,10 +23,11 @@ async def watch_log(path: Path, on_cut: Callable[[], None]) -> None:
 
 
 def shorten(path: Path, most: int = LOG_BYTES_MAX, kept: int = KEPT_BYTES) -> int:
-    """Cut the oldest lines of a log that is larger than `most` bytes. Returns how many bytes were cut.
+    """Cuts the oldest lines of a log that is larger than `most` bytes. Returns how many bytes were cut.
 
-    Whoever writes the log has it open in append mode, so the file is cut in place: its newest lines are read, it is
-    emptied, and they are written again. What is written between the last read and the emptying, some microseconds, is lost.
+    The writing process has the log open in append mode, so the file is cut in place: its newest lines are read, the
+    file is truncated, and the lines are written again. Output between the last read and the truncation, a few
+    microseconds, is lost.
     """
     try:
         with path.open("r+b") as file:

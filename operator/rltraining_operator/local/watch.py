@@ -1,4 +1,4 @@
-"""What is watched while a process runs: whether it answers its probes, and how much memory it has."""
+"""Watches a running process: its answers to probes, and its memory."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ OPERATOR = {
         }
     },
 }
-"""Who may ask a job's learners: pods of this release, in its namespace."""
+"""The peers that may query a job's learners: pods of this release, in its namespace."""
 
 
 def test_the_values_defaults_are_the_operators_own(defaults: Rendered, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def pwned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def unpack(policy: Path, folder: Path, manifest: str, **needs: str) -> Path:
-    """A tarball of a run whose policy needs user code, unpacked into the folder: `evil/`."""
+    """Packs a run whose policy needs user code into a tarball, and unpacks it into the folder as `evil/`."""
     made = folder / "made" / "evil"
     (made / "policy").mkdir(parents=True)
     for file in policy.iterdir():

@@ -82,7 +82,7 @@ def test_the_page_names_what_could_not_be_read(trained: FakeApi) -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is opened as a policy."""
+    """The URIs that are opened as a policy."""
     opened: list[str] = []
     monkeypatch.setattr(Policy, "load", lambda uri, **_: opened.append(uri) or pytest.fail(f"{uri} was read"))
     return opened
@@ -102,7 +102,7 @@ def stores(api: FakeApi, uri: str | None) -> None:
 def test_a_learner_does_not_choose_what_the_report_reads(
     trained: FakeApi, policy: Path, tmp_path: Path, store: str | None, asked: list[str]
 ) -> None:
-    """As the status holds it: an operator that was older, or that somebody else made, took it over unchecked."""
+    """The status can contain any URI: an older operator, or one from another source, may have copied it unchecked."""
     shutil.copytree(policy, tmp_path / "policy")
     stores(trained, store)
     own = "the job's checkpoint store s3://bucket/jobs/cartpole" if store else "the learner's pod"
@@ -142,7 +142,7 @@ def test_the_policy_is_read_where_the_spec_says_that_it_is(
 def test_a_store_that_other_machines_do_not_reach_is_not_read(
     trained: FakeApi, store: str, asked: list[str]
 ) -> None:
-    """Whoever made the job chose it, who need not be the one who reports."""
+    """The author of the job chose the store, and may be someone else than the user of `rltrain report`."""
     stores(trained, store)
     for written in (f"{store}/cartpole/policy", store):
         trained.status(policyUri=written, curve=[])

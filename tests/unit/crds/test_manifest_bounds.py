@@ -25,7 +25,7 @@ spec:
   stop: {environmentSteps: 1000}
 """
 SECONDS = 2.0
-"""Of a core, which is a hundred times what is needed."""
+"""CPU time, a hundred times what is needed."""
 
 
 def job(kwargs: str) -> str:

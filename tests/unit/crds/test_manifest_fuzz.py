@@ -122,7 +122,7 @@ def override(rng: random.Random) -> str:
 
 
 def outcome(read: Callable[[], object]) -> str:
-    """`job`, `sentences`, or what else came out of it."""
+    """Returns `job`, `sentences`, or a description of any other result."""
     try:
         read()
     except ManifestError as error:

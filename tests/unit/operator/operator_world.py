@@ -60,11 +60,11 @@ class World:
     unreachable: bool = False
     """Whether no learner answers the operator."""
     bad_report: str = ""
-    """What is wrong with what the learner answers, if that is no report."""
+    """The problem with the learner's answer, if it is not a valid report."""
     awaited: bool = False
-    """Whether the operator has just begun, and waits for the learner's first answer."""
+    """Whether the operator has just started and has no answer of the learner yet."""
     refuses: Callable[[dict[str, Any]], Refusal | None] = lambda child: None
-    """What the cluster will not make, and why."""
+    """Returns why the cluster rejects a child, or None if it accepts the child."""
     refused: list[Refusal] = field(default_factory=list)
     """In the last step."""
     writes: int = 0

@@ -1,4 +1,4 @@
-"""Whatever a learner answers, the operator reads little of it, in no time, and says little about it."""
+"""For any answer of a learner, the operator reads little, takes little time, and logs little."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BOMBS = {
 
 
 def as_large_as_is_read(bomb: bytes) -> bytes:
-    """The same thing within what is read: a list or a text that is shorter, and whole."""
+    """Returns the bomb cut to the length that is read, as a shorter list or text that is still valid."""
     middle = bomb[64 : REPORT_BYTES_MAX - 64]
     for end in (bomb[-20:], b"]}", b'"}]}'):
         for cut in range(8):

@@ -54,7 +54,7 @@ def test_without_a_peer_for_metrics_nobody_but_the_operator_may_ask() -> None:
 
 
 def test_with_no_peer_at_all_only_members_are_admitted() -> None:
-    """An operator that runs in no pod has no labels to go by, and an empty `from` would admit everybody."""
+    """An operator outside a pod has no labels to select, and an empty `from` would admit all peers."""
     rules = settled().others["NetworkPolicy", "demo"]["spec"]["ingress"]
     assert rules == [{"from": [{"podSelector": MEMBERS}]}]
 

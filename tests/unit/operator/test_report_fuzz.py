@@ -18,9 +18,9 @@ from test_object_size import hostile_report, size
 
 REPORTS = 5_000 * SOAK if SOAK > 1 else 1_000
 PASSES = 100 * SOAK if SOAK > 1 else 30
-"""Of them, those that go through passes of the job."""
+"""Reports that also go through reconcile passes."""
 SECONDS_MAX = 0.5
-"""Of the processor, for one: most take microseconds."""
+"""CPU time for one report: most take microseconds."""
 SEEDS = [
     json.dumps(hostile_report(unit, 0, state).to_dict(), ensure_ascii=ascii_only).encode()
     for unit in ("a", "<", '"', "語")

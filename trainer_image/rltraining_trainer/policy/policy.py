@@ -59,11 +59,11 @@ class Policy:
 
     @classmethod
     def load(cls, uri: str, *, trust_code: bool = False) -> Policy:
-        """The policy in a directory: a path or any fsspec URI.
+        """Loads the policy in a directory: a path or any fsspec URI.
 
-        Code of the user's that the policy needs must be importable, and runs only with ``trust_code``: a policy from somebody
-        else names modules that its folder may have brought along. Modules of installed packages need no trust. Weights are
-        read without executing code. Raises BadConfiguration (UntrustedCode among them) or UserCodeError.
+        User code that the policy needs must be importable, and runs only with ``trust_code``: a policy from someone
+        else may name modules that are part of its folder. Modules of installed packages need no trust. Weights are read
+        without executing code. Raises BadConfiguration (including UntrustedCode) or UserCodeError.
         """
         storage = open_storage(uri)
         try:

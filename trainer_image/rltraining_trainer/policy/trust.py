@@ -1,4 +1,5 @@
-"""Whose code a policy names: that of an installed package, or code that may have come with the policy."""
+"""Checks whether the code that a policy names is in an installed package, or may be part of the policy's own
+archive."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from rltraining_trainer.errors import BadConfiguration
 
 
 class UntrustedCode(BadConfiguration):
-    """A policy needs user code, and its caller has not said that this code is trusted."""
+    """A policy needs user code that the caller has not trusted."""
 
     def __init__(self, policy: str, part: str, module: str) -> None:
         self.needs = f"its {part} is code of the module {module!r}, which belongs to no installed package"
@@ -25,7 +26,7 @@ def check_code(policy: str, part: str, reference: str | None) -> None:
     """Raises UntrustedCode unless ``reference`` (``module:name``, or a name alone) is code of an installed package.
 
     Only the interpreter's site-packages count as installed. The current folder, the folder of the policy and PYTHONPATH may
-    all be what an archive was unpacked to, and a module of the standard library is no network and no environment.
+    all hold an unpacked archive, and the standard library contains no networks or environments.
     """
     module, separator, _ = (reference or "").rpartition(":")
     if separator and not _is_installed(module):
@@ -33,7 +34,7 @@ def check_code(policy: str, part: str, reference: str | None) -> None:
 
 
 def _is_installed(module: str) -> bool:
-    """Whether an import would find the module's package, of which nothing is executed here, in site-packages alone."""
+    """Returns whether an import would find the module's package only in site-packages. Does not execute the package."""
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):

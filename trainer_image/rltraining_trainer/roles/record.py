@@ -175,8 +175,9 @@ class RunRecord:
         return self.progress.report(self._flow.algorithm.updates, self._models.version, time.monotonic())
 
     def report(self, own: LearnerReport, trouble: str) -> LearnerReport:
-        """``own``, which says who reports, with what the record knows; ``trouble``: why the learners do not stay together."""
-        return LearnerReport(  # not a copy of `own`: what is said here is cut to the bounds of a report
+        """Completes ``own``, the reporter's identity, with the record's state. ``trouble``: why the learners do not
+        stay together."""
+        return LearnerReport(  # validated, unlike a copy of `own`: this cuts texts to the bounds of a report
             state=own.state,
             incarnation=own.incarnation,
             time=own.time,
@@ -200,7 +201,7 @@ class RunRecord:
         return ()
 
     def _all_warnings(self, trouble: str) -> Iterator[Warning]:
-        """What is wrong now goes first: a report has room for few."""
+        """Yields current problems first, since a report has room for few."""
         if (sentence := unguarded()) is not None:
             yield Warning(reason="RpcUnguarded", message=sentence)
         if self._metrics.failure:

@@ -321,7 +321,7 @@ def _within(path: str, collection: str) -> bool:
 
 
 def _without_type(found: Json) -> Json:
-    """An item of a list: apiVersion and kind are those of the list."""
+    """Returns an item of a list, without apiVersion and kind, which only the list has."""
     return {name: value for name, value in found.items() if name not in ("apiVersion", "kind")}
 
 

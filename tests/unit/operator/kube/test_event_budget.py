@@ -22,7 +22,7 @@ def said(number: int) -> Event:
 
 
 class Written:
-    """An EventWriter at work, and what it has written."""
+    """A running EventWriter and the events that it has written."""
 
     def __init__(self, server: FakeApiServer) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""When learners are asked for reports, and how long their answers are used."""
+"""When the operator requests reports from learners, and how long it uses their answers."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ async def test_a_learner_is_awaited_until_it_has_failed_to_answer_once(learner: 
 async def test_a_learner_that_misreports_is_asked_less_and_less_often_until_it_reports(
     learner: Learner, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Passes come more often than it is asked, say because the pods of the job come and go."""
+    """Passes are more frequent than requests, for example because pods of the job start and end."""
     lie = learner.steps = BadReport("340000 errors, the first: conditions.0.type: Field required")
 
     async def passes(count: int) -> int:
-        """One every ten seconds; how often it is asked meanwhile."""
+        """Runs a pass every ten seconds. Returns the number of requests in that time."""
         before = learner.asked
         for _ in range(count):
             assert learner.newest in (lie, 7, "awaited")

@@ -1,4 +1,4 @@
-"""The operator's key and the tokens that come of it."""
+"""The operator's key and the tokens derived from it."""
 
 from __future__ import annotations
 
