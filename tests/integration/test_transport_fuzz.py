@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mutated import mutated
 from rltraining_api.contract import ExitCode
 from rltraining_trainer.transport import Endpoint, PeerLost, discover, torch_rpc
 from rltraining_trainer.transport.payload import pack
@@ -38,23 +39,6 @@ class Touch:
 
     def __reduce__(self) -> object:
         return os.system, (f"touch {self.path}",)
-
-
-def mutated(content: bytes, rng: random.Random) -> bytes:
-    """Returns the content with a few bytes changed, removed, doubled or added."""
-    changed = bytearray(content)
-    for _ in range(rng.randint(0, 6)):
-        i = rng.randrange(len(changed) + 1)
-        match rng.randrange(4):
-            case 0:
-                changed[i : i + 1] = rng.randbytes(1)
-            case 1:
-                del changed[i : i + rng.randint(1, 8)]
-            case 2:
-                changed[i:i] = changed[i : i + 8]
-            case 3:
-                changed[i:i] = rng.randbytes(rng.randint(1, 8))
-    return bytes(changed)
 
 
 @pytest.fixture
@@ -143,6 +127,8 @@ def test_bytes_that_are_no_messages_end_a_member_at_most_in_order(start: Start, 
                 ends += 1
                 learner.close()
                 learner = start("learner", port)
+                endpoint.stop()  # which frees what the lost connection held
+                endpoint.start()
             with contextlib.suppress(PeerLost):
                 peer = endpoint.dial(discover(base_url, TOKEN)["url"])
                 peer.call("echo", None, timeout=1.0).result()
