@@ -1,7 +1,7 @@
-"""Counting ends exactly: each bad end of a pod or container once, none lost, across passes and operator restarts.
+"""Counts failures exactly: each failure of a pod or container once, none lost, across passes and operator restarts.
 
-What is counted already stands in the status: per pod with which something has happened a `LedgerEntry`, and per role
-the `indices` of the pods that are there, by whose absence a vanished pod is known.
+The status records what has been counted: a `LedgerEntry` for each restarted, failed or disrupted pod, and for each role
+the `indices` of the existing pods, from which a vanished pod is detected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rltraining_operator.observed import Observed, Pod
 
 @dataclass(frozen=True)
 class Count:
-    """`times` ends of one pod that nobody has counted yet, all judged by the latest of them."""
+    """`times` uncounted failures of one pod, all classified by the latest of them."""
 
     role: Role
     death: Death

@@ -41,7 +41,7 @@ class Observed:
     status: Status
     """The status as it is."""
     unreadable: str
-    """What of the status could not be read, in a sentence; it is written anew."""
+    """One sentence about the parts of the status that could not be read; they are rebuilt."""
     pods: tuple[Pod, ...]
     others: tuple[Json, ...]
     """Children of the job other than pods."""
@@ -107,7 +107,7 @@ class Observed:
 
 
 def _is_member(child: Json, job: str) -> bool:
-    """Whether it is a pod of ours: somebody may make others and give them to the job."""
+    """Returns whether the child is a member's pod: users can create other pods that the job owns."""
     return child["kind"] == "Pod" and parse_pod_name(job, child["metadata"]["name"]) is not None
 
 

@@ -139,7 +139,7 @@ class Pod:
 
     @cached_property
     def delete_by(self) -> datetime | None:
-        """When it is to be gone (its grace included), if somebody deleted it."""
+        """When a deleted pod has to be gone, grace period included; None if it was not deleted."""
         return parse_time(self.raw["metadata"].get("deletionTimestamp"))
 
     @property

@@ -31,7 +31,7 @@ EVENTFUL = frozenset({UNSCHEDULABLE, CLAIM_UNBOUND, GATED, IMAGE, CONFIG, START,
 """Reasons that become an event when they turn up; ends of containers and refusals have events of their own."""
 
 ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing", "CrashLoopBackOff")
-"""Reasons to wait that are no trouble, or of which the last end tells more."""
+"""Reasons to wait that are normal, or that the last failure explains better."""
 WAITS = {
     "ErrImagePull": IMAGE,
     "ImagePullBackOff": IMAGE,
@@ -42,7 +42,7 @@ WAITS = {
     "SignatureValidationFailed": IMAGE,
     "CreateContainerConfigError": CONFIG,
 }
-"""What a kubelet says of a container that waits, in our words; anything else is a start that failed."""
+"""Maps a kubelet's reasons of a waiting container to the operator's reasons; any other reason is a failed start."""
 
 
 @dataclass(frozen=True)

@@ -53,13 +53,13 @@ class Source:
     story: tuple[Happening, ...]
     """Oldest first."""
     policy: str | None = None
-    """Folder or URI of the policy, if there is one that can be had from here."""
+    """Folder or URI of the policy, if it can be read from here."""
     no_policy: str = ""
-    """Else why not, in a sentence."""
+    """Otherwise the reason why not, as a sentence."""
     phase: str = ""
-    """The job's, or what has become of a run that nobody keeps any more."""
+    """The job's phase, or the last state of a run without a supervising process."""
     missing: tuple[str, ...] = ()
-    """What cannot be told, a sentence each."""
+    """One sentence for each part that is not available."""
 
 
 def of_folder(folder: Path) -> Source:

@@ -241,8 +241,9 @@ class KubernetesCluster:
             self._store.remove(kind, lost)
 
     def _doubt_unlisted(self) -> None:
-        """Some children are not listed: Secrets must not be, and few clusters have PodGroups. Where a pod is not up, the
-        lack of one may be why: they are found, or made, anew."""
+        """Drops unlisted children of jobs with unready pods from the cache, so that they are looked up, or created,
+        again. Secrets may not be listed, and few clusters have PodGroups; a missing one may keep the pods from
+        starting."""
         for key in self._store.jobs():
             children = self._store.children(key)
             pods = [Pod(child) for child in children if child["kind"] == "Pod"]

@@ -18,12 +18,12 @@ from rltraining_operator.observed import Pod
 ANSWER_SECONDS = 2.0
 """A learner that takes longer does not answer."""
 FRESH_SECONDS = 1.0
-"""An answer of this age is not asked for again: the pass that it brings about uses it."""
+"""Up to this age an answer is not requested again: the pass that it triggers uses it."""
 OLD_SECONDS = 30.0
-"""An answer of this age tells nothing of now: this operator did not lead, or stood still."""
+"""From this age on an answer is out of date: this operator was not the leader, or was paused."""
 BACK_OFF_SECONDS = (20.0, 320.0)
-"""How long a learner is not asked after an answer that is no report, and after many in a row: each doubles it. A good
-answer, and a silence, end the row."""
+"""The pause after a first invalid report, and the longest pause: each further invalid report doubles it. A valid
+report, or no answer, resets it."""
 PARALLEL = 128
 FORGET_SECONDS = 600.0
 
@@ -101,7 +101,7 @@ class Reports:
             self.mark(Key(metadata["namespace"], metadata["ownerReferences"][0]["name"]))
 
     def _forget(self) -> None:
-        """Pods that nobody asked for lately are gone."""
+        """Drops the answers of pods that no pass has requested lately: these pods are gone."""
         old = time.monotonic() - FORGET_SECONDS
         for uid in [
             uid for uid, learner in self._learners.items() if learner.heard < old and not learner.asking

@@ -1,7 +1,7 @@
-"""All jobs and their children as the API server showed them last, so that a pass reads nothing.
+"""Caches all jobs and their children as the API server returned them last, so that a pass sends no reads.
 
-What a watch tells and what the operator's own writes answer go into the same maps; the newer resourceVersion stays.
-A pass therefore sees what the passes before it have done, even when the watch lags behind. Belongs to one event loop.
+Events of a watch and answers to the operator's own writes update the same maps; the newer resourceVersion wins.
+A pass therefore sees the writes of previous passes, even when the watch lags behind. Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Store:
         return key
 
     def forget(self, key: Key, kind: str, name: str) -> None:
-        """Whether it still exists is to be found out anew."""
+        """Drops a child from the cache, so that the next pass checks whether it still exists."""
         self._drop(kind, key, name)
 
     def missing(

@@ -25,7 +25,7 @@ spec:
   stop: {environmentSteps: 1000}
 """
 SECONDS = 2.0
-"""CPU time, a hundred times what is needed."""
+"""CPU seconds, a hundred times the usual need."""
 
 
 def job(kwargs: str) -> str:

@@ -20,7 +20,7 @@ REPORTS = 5_000 * SOAK if SOAK > 1 else 1_000
 PASSES = 100 * SOAK if SOAK > 1 else 30
 """Reports that also go through reconcile passes."""
 SECONDS_MAX = 0.5
-"""CPU time for one report: most take microseconds."""
+"""CPU seconds for one report: most take microseconds."""
 SEEDS = [
     json.dumps(hostile_report(unit, 0, state).to_dict(), ensure_ascii=ascii_only).encode()
     for unit in ("a", "<", '"', "語")

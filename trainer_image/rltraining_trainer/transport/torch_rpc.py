@@ -61,7 +61,7 @@ _PRIVATE_NAMES = (
     (dist_autograd, "_init"),
 )
 _NAME = "self"
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # without it, cma fails rather than stands back
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # without it, cma raises instead of being unavailable
 _MOST_DIALS = 2**15 - 2  # ids are int16 and never used twice in an agent's life
 
 Worker: TypeAlias = Any
