@@ -1,4 +1,4 @@
-"""Random changes of bytes, for tests that send them where strangers can."""
+"""Mutates bytes at random, for fuzz tests of ports that strangers can reach."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
-    """The content with a few bytes changed, left out, doubled or added."""
+    """Returns the content with a few bytes changed, removed, doubled or added."""
     changed = bytearray(content)
     for _ in range(rng.randint(0, 6)):
         i = rng.randrange(len(changed) + 1)

@@ -1,4 +1,5 @@
-"""Mutated requests at the HTTP ports of members and of the operator: no document without the token, and no lasting harm."""
+"""Mutated requests at the HTTP ports of members and the operator get no document without the token and do no lasting
+harm."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def operator() -> Iterator[int]:
 
 
 def ask(port: int, request: bytes) -> bytes:
-    """Sends a request, of which no more will come, and returns the answer."""
+    """Sends a request, closes the sending side, and returns the answer."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         answer = b""
         with contextlib.suppress(ConnectionError):
@@ -73,7 +74,7 @@ def ask(port: int, request: bytes) -> bytes:
 
 
 def resident() -> int:
-    """Bytes of memory that this process has."""
+    """Returns the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
