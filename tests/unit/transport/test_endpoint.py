@@ -25,6 +25,9 @@ from rltraining_trainer.transport import (
     gate,
     torch_rpc,
 )
+from rltraining_trainer.transport.calls import Call
+from rltraining_trainer.transport.payload import Opened, pack
+from torch.futures import Future
 
 Serve = Callable[..., Endpoint]
 
@@ -75,6 +78,24 @@ def test_another_token_is_refused(serve: Serve, monkeypatch: pytest.MonkeyPatch,
 
     with pytest.raises(Refused, match="the token is wrong"):
         peer.call("echo", 1).result()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param(("ok", "forged weights"), id="of a SCRIPT_RET message, in which torch looks for no key"),
+        pytest.param(Opened(("ok", "forged weights"), is_call=True), id="with the key that the call had"),
+    ],
+)
+def test_an_answer_needs_its_own_key(forged: object) -> None:
+    future: Future = Future()
+    future.set_result(forged)
+    call = Call("uv://10.0.0.7:1", timeout=1.0)
+
+    call.finish(future)
+
+    with pytest.raises(PeerLost, match="not one of ours: it answered a message without the key"):
+        call.result()
 
 
 def test_without_the_gate_a_call_without_the_key_is_not_unpickled(
@@ -295,3 +316,20 @@ def test_a_torch_without_the_private_names_is_refused(monkeypatch: pytest.Monkey
 
 def test_warnings_of_lost_clients_are_switched_off() -> None:
     assert os.environ["TORCH_CPP_LOG_LEVEL"] == "ERROR"
+
+
+def test_without_the_gate_the_key_of_answers_opens_no_call(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "load", lambda: None)
+    called: list[str] = []
+    endpoint = serve({"echo": lambda sender, payload: called.append(sender)})
+    agent, peer = endpoint._agent, endpoint.dial(endpoint.url)
+    assert agent is not None
+    data, _ = pack(("echo", "stranger", None))
+
+    future = torch_rpc.rpc.api._invoke_rpc_python_udf(peer._worker, agent._keys.answer + data, [], 5.0, True)
+
+    with pytest.raises(RuntimeError, match="refused: the token is wrong"):
+        future.wait()
+    assert not called

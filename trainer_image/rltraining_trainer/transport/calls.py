@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from rltraining_trainer.transport.errors import PeerLost, Refused, RemoteError
-from rltraining_trainer.transport.payload import Payload
+from rltraining_trainer.transport.payload import Opened, Payload
 from rltraining_trainer.transport.waiting import Latch
 
 Answer: TypeAlias = "tuple[str, Payload]"
@@ -110,7 +110,10 @@ class Call:
         self._latch.set()
 
 
-def _checked(answer: Any) -> Answer:
+def _checked(opened: Any) -> Answer:
+    # A stranger who is called gets the key of calls, and must not answer with that.
+    has_key = isinstance(opened, Opened) and not opened.is_call
+    answer = opened.content if has_key else "a message without the key"
     if isinstance(answer, tuple) and len(answer) == 2 and answer[0] in (OK, *_ERRORS):
         return answer
     return (LOST, f"not one of ours: it answered {str(answer)[:200]}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 from torch import Tensor
@@ -23,6 +24,16 @@ _PROTOCOL = 5
 
 class Unreadable(ValueError):
     """A message contains something other than a payload."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Holds what came behind a key. Values that torch makes of other types of messages had none, and are not `Opened`."""
+
+    content: Any
+    """The payload, or the `Unreadable` that came instead."""
+    is_call: bool
+    """Whether the key was that of calls, and not that of answers."""
 
 
 def pack(value: Payload) -> tuple[bytes, list[Tensor]]:

@@ -11,7 +11,8 @@ full core per idle process.
 torch serves every client that reaches the port, so three mechanisms keep strangers out. First, every message begins
 with a key derived from the job's token, which is compared before the rest of the message is read. Second, the compiled
 gate (gate.cpp) rejects all other message types that torch would serve, such as TorchScript builtins (``aten::…``).
-Neither protects the connection before the first message: one stray TCP connection closes the listener (see
+An answer counts only with the key of answers: torch also makes values of message types that carry no key (`Opened`).
+Nothing protects what torch reads before a message's type and key, such as its table of tensors: one stray TCP connection closes the listener (see
 `Agent.listening`), and foreign bytes end the process inside TensorPipe, which the gate turns into
 ExitCode.FOREIGN_BYTES. Therefore, third, a NetworkPolicy has to keep strangers away from the port, and no probe may
 ever point at it.
@@ -44,7 +45,7 @@ from rltraining_trainer.transport.errors import (
     Unreachable,
     UnsupportedTorch,
 )
-from rltraining_trainer.transport.payload import Payload, Unreadable, pack, unpack
+from rltraining_trainer.transport.payload import Opened, Payload, Unreadable, pack, unpack
 
 SUPPORTED_TORCH = "2.13"
 
@@ -203,12 +204,12 @@ class Keys:
         self.refused = 0
         """Number of messages without a key."""
 
-    def cut(self, data: bytes) -> bytes:
-        """Strips the key from a message. Raises PermissionError, which torch sends to the caller, if there is no
-        key."""
-        key = data[: len(self.call)]
-        if hmac.compare_digest(key, self.call) or hmac.compare_digest(key, self.answer):
-            return data[len(self.call) :]
+    def cut(self, data: bytes) -> tuple[bytes, bool]:
+        """Strips the key from a message, and returns whether it is the key of calls. Raises PermissionError, which torch sends
+        to the caller, if there is no key."""
+        key, content = data[: len(self.call)], data[len(self.call) :]
+        if (is_call := hmac.compare_digest(key, self.call)) or hmac.compare_digest(key, self.answer):
+            return content, is_call
         self.refused += 1
         raise PermissionError(REFUSAL)
 
@@ -216,12 +217,18 @@ class Keys:
 def _speak_payloads(answer: Answer, keys: Keys) -> None:
     """Replaces torch's codec and its function call. C++ looks these three up by name when an agent starts."""
 
-    def deserialize(data: bytes, tensors: list[Tensor]) -> Any:
-        content = keys.cut(data)
+    def deserialize(data: bytes, tensors: list[Tensor]) -> Opened:
+        content, is_call = keys.cut(data)
         try:
-            return unpack(content, tensors)
+            return Opened(unpack(content, tensors), is_call)
         except Unreadable as error:
-            return error
+            return Opened(error, is_call)
+
+    def run(request: Opened) -> Future:
+        if not request.is_call:
+            keys.refused += 1
+            raise PermissionError(REFUSAL)
+        return answer(request.content)
 
     def serialize(value: Any) -> tuple[bytes, list[Tensor]]:
         try:
@@ -232,7 +239,7 @@ def _speak_payloads(answer: Answer, keys: Keys) -> None:
 
     rpc.internal.deserialize = deserialize
     rpc.internal.serialize = serialize
-    rpc.internal._run_function = answer
+    rpc.internal._run_function = run
 
 
 def _host(url: str) -> str:
