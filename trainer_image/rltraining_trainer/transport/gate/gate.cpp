@@ -10,9 +10,14 @@
 
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <utility>
 #include <fcntl.h>
+#include <semaphore.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 using namespace torch::distributed::rpc;
@@ -67,6 +72,7 @@ std::shared_ptr<TensorPipeAgent> make_agent(
 // Foreign bytes on the port end the process within TensorPipe, in the one thread that reads from connections. The exit code
 // and the termination message tell such an end from a crash of the user's code.
 
+const char* const READER = "TP_UV_loop";  // TensorPipe's name of that thread
 char crash_path[4096];
 char crash_message[1024];
 int crash_exit_code;
@@ -75,7 +81,7 @@ struct sigaction earlier_handlers[NSIG];
 void on_crash(int signal, siginfo_t* info, void* context) {
   char thread[16] = "";
   prctl(PR_GET_NAME, thread);
-  if (std::strcmp(thread, "TP_UV_loop") == 0) {
+  if (std::strcmp(thread, READER) == 0) {
     const size_t length = std::strlen(crash_message);
     for (int file : {open(crash_path, O_WRONLY | O_CREAT | O_TRUNC, 0644), STDERR_FILENO})
       if (file >= 0 && write(file, crash_message, length) < 0)
@@ -102,6 +108,41 @@ void on_foreign_bytes(const std::string& path, const std::string& message, int e
     sigaction(signal, &action, &earlier_handlers[signal]);
 }
 
+// A deeply nested table of tensors overflows the reader's stack, where the handler above then cannot run. It needs a stack of its
+// own, which only the thread itself can give itself: so a signal makes the reader do that.
+
+alignas(64) char crash_stack[64 * 1024];
+sem_t reader_is_ready;
+
+// The kernel takes the stack from here when the handler returns; it would undo a call of sigaltstack().
+void use_crash_stack(int, siginfo_t*, void* context) {
+  static_cast<ucontext_t*>(context)->uc_stack = {crash_stack, 0, sizeof crash_stack};
+  sem_post(&reader_is_ready);
+}
+
+// Call it for each agent, once the agent listens: each has a reader of its own.
+void survive_deep_tables() {
+  pybind11::gil_scoped_release no_gil;
+  struct sigaction action = {}, earlier;
+  action.sa_sigaction = use_crash_stack;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  sem_init(&reader_is_ready, 0, 0);
+  sigaction(SIGURG, &action, &earlier);  // ignored by default, so that one more harms nobody
+  std::error_code no_proc;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", no_proc)) {
+    std::string name;
+    std::getline(std::ifstream(thread.path() / "comm"), name);
+    if (name != READER || syscall(SYS_tgkill, getpid(), std::stoi(thread.path().filename()), SIGURG) != 0)
+      continue;
+    timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    while (sem_timedwait(&reader_is_ready, &until) != 0 && errno == EINTR)
+      continue;
+  }
+  sigaction(SIGURG, &earlier, nullptr);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_gate, module) {
@@ -109,4 +150,5 @@ PYBIND11_MODULE(_gate, module) {
   module.def("make_agent", &make_agent);
   module.def("refused_calls", [] { return refused_calls.load(); });
   module.def("on_foreign_bytes", &on_foreign_bytes);
+  module.def("survive_deep_tables", &survive_deep_tables);
 }
