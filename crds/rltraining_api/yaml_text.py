@@ -161,6 +161,13 @@ def _load(text: str) -> Iterator[Any]:
         ) from None
     except yaml.MarkedYAMLError as error:
         raise YamlError(_sentence(error, text)) from None
+    except YamlError:
+        raise
+    except (
+        ValueError,
+        OverflowError,
+    ):  # from PyYAML's scanner, which does not check what it passes to chr() and int()
+        raise YamlError("holds an escape that is no character, or a number that cannot be read") from None
     except RecursionError:
         raise YamlError("lists or objects within each other go too deep") from None
 

@@ -104,6 +104,13 @@ def test_a_bomb_is_one_sentence(text: str, sentence: str) -> None:
         assert "\n" not in told
 
 
+@pytest.mark.parametrize("text", ['a: "\\U00110000"', 'a: "\\UFFFFFFFF"', f"%YAML 1.{'1' * 5000}\n---\na: 1"])
+def test_what_the_scanner_cannot_convert_is_one_sentence(text: str) -> None:
+    sentence = refusal_of(lambda: yaml_text.documents(text))
+
+    assert sentence == "holds an escape that is no character, or a number that cannot be read"
+
+
 def test_aliases_and_nesting_within_reason_are_read() -> None:
     text = job("\n      reward: &r {goal: [1, 2]}\n      other: *r\n      third: {<<: *r, more: 1}")
     kwargs = load_manifest(text).spec.environment.kwargs
