@@ -29,6 +29,8 @@ def policy_of(job: RLTrainingJob) -> str | None:
 def is_below(uri: str, store: str) -> bool:
     """Checks whether a URI is within a store, under any alias of the scheme. Chained URIs (`::`) and `..` never are."""
     found, wanted = _parts(uri), _parts(store)
+    if _account(uri) not in ("", _account(store)):  # drivers may leave it out, but name no other
+        return False
     if not found or not wanted or found[0] != wanted[0]:
         return False
     if found[: len(wanted)] == wanted:
@@ -41,6 +43,13 @@ def scheme_of(uri: str) -> str:
     """Returns the scheme under the name that fsspec uses."""
     scheme = uri.partition("://")[0]
     return _SAME.get(scheme, scheme)
+
+
+def _account(uri: str) -> str:
+    """`account.dfs.core.windows.net` of `abfss://container@account.dfs.core.windows.net/path`."""
+    if scheme_of(uri) == "file":
+        return ""
+    return uri.partition("://")[2].partition("/")[0].partition("@")[2]
 
 
 def _parts(uri: str) -> tuple[str, ...]:

@@ -42,3 +42,11 @@ def test_below(uri: str, store: str) -> None:
 )
 def test_elsewhere(uri: str, store: str) -> None:
     assert not is_below(uri, store)
+
+
+def test_another_account_s_container_of_the_same_name_is_another_store() -> None:
+    store = "abfss://runs@ours.dfs.core.windows.net/job"
+
+    assert is_below("abfs://runs@ours.dfs.core.windows.net/job/policy", store)
+    assert is_below("abfs://runs/job/policy", store)
+    assert not is_below("abfs://runs@theirs.dfs.core.windows.net/job/policy", store)
