@@ -15,7 +15,7 @@ from soak import SOAK
 settings.register_profile(
     "untimed",
     settings(),
-    max_examples=60 * SOAK,
+    max_examples=40 * SOAK,
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],

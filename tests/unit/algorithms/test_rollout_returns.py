@@ -50,7 +50,7 @@ def test_frozen_advantages(dtype: torch.dtype, tolerance: float) -> None:
     assert found.squeeze(1).tolist() == pytest.approx(case["result"], abs=tolerance)
 
 
-@settings(max_examples=60 * SOAK)
+@settings(max_examples=40 * SOAK)
 @given(
     length=st.integers(1, 8),
     batch=st.integers(1, 4),

@@ -75,7 +75,7 @@ def definition(
     return targets[:-1], advantages
 
 
-@settings(max_examples=60 * SOAK)
+@settings(max_examples=40 * SOAK)
 @given(
     length=st.integers(1, 8),
     batch=st.integers(1, 4),

@@ -14,7 +14,7 @@ from rltraining_api.manifest import ManifestError, apply_overrides, load_manifes
 
 from tests.soak import SOAK
 
-CASES = 5_000 * SOAK if SOAK > 1 else 500
+CASES = 5_000 * SOAK if SOAK > 1 else 200
 """`make soak` tries 100,000."""
 SECONDS_MAX = 2.0
 """Of a core, for one of them."""

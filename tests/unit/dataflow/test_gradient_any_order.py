@@ -281,4 +281,4 @@ class InStepInAnyOrder(AnyOrder):
 
 TestQueue = QueueInAnyOrder.TestCase
 TestInStep = InStepInAnyOrder.TestCase
-TestQueue.settings = TestInStep.settings = settings(max_examples=60 * SOAK, stateful_step_count=30)
+TestQueue.settings = TestInStep.settings = settings(max_examples=40 * SOAK, stateful_step_count=30)

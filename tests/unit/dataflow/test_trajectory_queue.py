@@ -145,4 +145,4 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=60 * SOAK, stateful_step_count=25)
+TestAnyOrder.settings = settings(max_examples=40 * SOAK, stateful_step_count=25)

@@ -189,15 +189,15 @@ def test_max_episode_steps_truncates_a_game() -> None:
 
 
 def test_returns_are_those_of_whole_games_though_lives_and_clipped_rewards_are_learnt_from() -> None:
-    stepper = games("SpaceInvaders", lifeLossEndsEpisode=True, max_episode_steps=400)
+    stepper = games("SpaceInvaders", lifeLossEndsEpisode=True, max_episode_steps=330)
     spaces = stepper.environments.single_observation_space, stepper.environments.single_action_space
     network, distribution = build_actor_critic(Network(mlp=Mlp(hidden_sizes=(8,))), *spaces)
-    collector = UnrollCollector(network, distribution, stepper, 410, DISCOUNT, 1.0, 1.0, seed=0)
+    collector = UnrollCollector(network, distribution, stepper, 340, DISCOUNT, 1.0, 1.0, seed=0)
     torch.manual_seed(0)
     unroll = collector.collect()
     ended, valid, first = (unroll[name].numpy() for name in ("ended", "valid", "first"))
 
-    again = play(games("SpaceInvaders", max_episode_steps=400), unroll["action"].numpy())
+    again = play(games("SpaceInvaders", max_episode_steps=330), unroll["action"].numpy())
     rewards, over, really = (
         np.stack([getattr(step, name) for step in again]) for name in ("reward", "over", "valid")
     )

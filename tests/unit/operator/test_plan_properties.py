@@ -265,7 +265,7 @@ class Life(RuleBasedStateMachine):
 
 
 Life.TestCase.settings = settings(
-    max_examples=60 * SOAK,
+    max_examples=30 * SOAK,
     stateful_step_count=40,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
