@@ -10,7 +10,7 @@ import pytest
 from operator_world import LEARNER, SAMPLER_1, TOKEN, make_world
 from rltraining_api import contract
 from rltraining_api.manifest import parse_job
-from rltraining_operator.children import covers
+from rltraining_operator.children import build_config_map, covers
 
 
 def pod(name: str = LEARNER, **spec: Any) -> dict[str, Any]:
@@ -158,10 +158,21 @@ def test_the_trainer_reads_a_whole_job() -> None:
     world = make_world()
     world.settle()
     data = json.loads(world.others["ConfigMap", "demo-config"]["data"]["job.json"])
-    assert data["metadata"] == {"name": "demo", "namespace": "default", "uid": "job-uid"}
     resolved = parse_job(data)
     assert resolved.spec == world.parsed.spec
     assert data["spec"]["algorithm"]["impala"], "defaults are filled in"
+
+
+@pytest.mark.parametrize(("namespace", "read"), [("team", "team"), (None, "default")])
+def test_the_trainer_reads_whose_job_it_is(namespace: str | None, read: str) -> None:
+    job = make_world().parsed
+    job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"namespace": namespace})})
+    child = build_config_map(job, {}, "job-uid")
+    assert json.loads(child["data"]["job.json"])["metadata"] == {
+        "name": "demo",
+        "namespace": read,
+        "uid": "job-uid",
+    }
 
 
 def test_pods_get_the_token_from_the_secret_of_this_job_alone() -> None:
