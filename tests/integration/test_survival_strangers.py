@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import raw_call
 from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH
 from rltraining_operator.local import backoff
 from rltraining_operator.local.network import HOST
@@ -59,7 +60,7 @@ def test_strangers_are_refused_and_what_they_break_recovers(
         caller, refused, outcomes = await act(run, document["url"], trace)
         assert caller == "calling"
         assert refused.startswith("Refused: ")
-        assert len(json.loads(outcomes)) == 12
+        assert len(json.loads(outcomes)) == 13
         for outcome in json.loads(outcomes):
             assert outcome.startswith("raised"), outcome
             assert "refused: the token is wrong" in outcome
@@ -97,7 +98,15 @@ async def act(run: Run, url: str, trace: Path) -> list[str]:
     log = run.cluster.workdir / "logs" / "stranger.log"
     said = run.cluster.workdir / "said"
     secret = run.cluster.workdir / ".pods" / LEARNER / "token" / "token"
-    argv = ["rltraining-trainer", "stranger", url, str(trace), str(secret), str(said)]
+    argv = [
+        "rltraining-trainer",
+        "stranger",
+        url,
+        str(trace),
+        str(secret),
+        str(raw_call.compiled()),
+        str(said),
+    ]
     process = await run.runtime.start(Command(argv, {"TP_SOCKET_IFNAME": "lo"}, Path.cwd(), log, "stranger"))
     try:
         async with asyncio.timeout(SECONDS):

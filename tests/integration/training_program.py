@@ -43,18 +43,18 @@ gym.register("PacedCartPole-v1", entry_point=Paced, max_episode_steps=500)
 
 
 def main(argv: list[str]) -> int:
-    """Runs `learner`, `sampler`, or `stranger URL TRACE SECRET SAID`. The stranger's output goes to a file, because
+    """Runs `learner`, `sampler`, or `stranger URL TRACE SECRET RAW SAID`. The stranger's output goes to a file, because
     torch logs to the terminal."""
     if argv[0] != "stranger":
         record.LAST_WRITES_SECONDS = float(os.environ.get(LAST_WRITES, record.LAST_WRITES_SECONDS))
         learner.FAREWELL = float(os.environ.get(FAREWELL, learner.FAREWELL))
         return trainer.main(argv)
-    url, trace, secret, said = argv[1:]
+    url, trace, secret, raw, said = argv[1:]
     with Path(said).open("w") as file:
 
         def say(line: str) -> None:
             print(line, file=file, flush=True)
 
         transport_members.caller(say, url, "another token")
-        transport_members.stranger(say, url, trace, secret)
+        transport_members.stranger(say, url, trace, secret, raw)
     return 0

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import raw_call
 import torch
 from rltraining_api.contract import RENDEZVOUS_PATH
 from rltraining_trainer.transport import (
@@ -166,11 +167,13 @@ def table_sender(say: Say, url: str, tensors: int) -> None:
     os._exit(0)
 
 
-def stranger(say: Say, url: str, trace: str, secret: str) -> None:
+def stranger(say: Say, url: str, trace: str, secret: str, raw: str) -> None:
     """Attacks `url` with torch's own RPC and without the token. Prints the results as a JSON list.
 
-    `trace`: a file to create. `secret`: a file to read.
+    `trace`: a file to create. `secret`: a file to read. `raw`: the compiled `raw_call`.
     """
+    save = "aten::save(t item, str filename) -> ()"
+    call_operator = raw_call.load(raw).call_operator
     victim = plain_torch(url)
 
     def builtin(name: str, *arguments: Any) -> object:
@@ -191,6 +194,7 @@ def stranger(say: Say, url: str, trace: str, secret: str) -> None:
         lambda: rpc.remote(victim, os.system, (touch,)).to_here(),
         lambda: builtin("aten::neg", torch.ones(2)),
         lambda: builtin("aten::from_file", secret, False, Path(secret).stat().st_size // 4),
+        lambda: call_operator(victim.id, victim.name, save, ["a line", trace]),
         lambda: call(HASH_BOMB),
         lambda: call(MEMO_BOMB),
         lambda: call(bytes(32) + HASH_BOMB),

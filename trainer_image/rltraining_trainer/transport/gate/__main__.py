@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from rltraining_trainer.transport.gate import cached
-from rltraining_trainer.transport.gate.build import FILE, SOURCE, NotCompiledError, compile_gate
+from rltraining_trainer.transport.gate.build import FILE, SOURCE, NotCompiledError, compile_gate, import_from
 
 
 def main(arguments: list[str]) -> int:
@@ -17,6 +17,7 @@ def main(arguments: list[str]) -> int:
     try:
         if arguments or not path.exists():
             compile_gate(path)
+            import_from(path)
     except NotCompiledError as error:
         print(f"the gate of the RPC port is not compiled: {error}", file=sys.stderr)
         return 1

@@ -29,7 +29,7 @@ class NotCompiledError(Exception):
     """The gate cannot be compiled. The message has the reason."""
 
 
-def compile_gate(path: Path) -> None:
+def compile_gate(path: Path, source: Path = SOURCE) -> None:
     """Compiles the gate to ``path``. Raises NotCompiledError if there is no C++ compiler, or if the compiler fails."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if not compiler or not shutil.which(compiler[0]):
@@ -39,18 +39,17 @@ def compile_gate(path: Path) -> None:
     # Compile in a temporary folder: two processes may compile at the same time, and the file has to appear atomically.
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         compiled = Path(folder, FILE)
-        command = [*compiler, *OPTIONS, *_headers(), str(SOURCE), *_libraries(), "-o", str(compiled)]
+        command = [*compiler, *OPTIONS, *_headers(), str(source), *_libraries(), "-o", str(compiled)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
             raise NotCompiledError(f"{shlex.join(command)} failed:\n{done.stderr[-4000:]}")
-        import_from(compiled)
         compiled.replace(path)
 
 
-def import_from(path: Path) -> ModuleType:
+def import_from(path: Path, name: str = NAME) -> ModuleType:
     """Imports a compiled gate. Raises ImportError if it was compiled for another torch."""
-    loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
-    spec = importlib.util.spec_from_file_location(NAME, path, loader=loader)
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
@@ -70,4 +69,6 @@ def _libraries() -> list[str]:
 
 
 if __name__ == "__main__":
-    compile_gate(SOURCE.with_name(FILE))
+    gate = SOURCE.with_name(FILE)
+    compile_gate(gate)
+    import_from(gate)
