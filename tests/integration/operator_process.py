@@ -102,9 +102,12 @@ class Operator:
     async def end(self) -> int:
         """SIGTERM. Returns the exit code, once the lease was given back and the process has ended, inside the grace period."""
         self.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(GRACE_SECONDS):
-            await until(lambda: not self.leads(), GRACE_SECONDS)
-            return await self.process.wait()
+        try:
+            async with asyncio.timeout(GRACE_SECONDS):
+                await until(lambda: not self.leads(), GRACE_SECONDS)
+                return await self.process.wait()
+        except TimeoutError:
+            pytest.fail(f"it does not end in order; the lease is {self.lease()}; its log:\n{self.log()}")
 
 
 @asynccontextmanager

@@ -21,6 +21,8 @@ from rltraining_operator.kube.paths import collection, item
 
 Json = dict[str, Any]
 
+RELEASE_PAUSE_SECONDS = 0.1
+
 log = logging.getLogger(__name__)
 
 
@@ -104,13 +106,26 @@ class Lease:
         """Let a standby begin at once. Without an answer it begins when the lease has run out."""
         if self._seen is None or self._seen.holder != self._identity:
             return
-        spec = self._lease["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}
         try:
-            async with asyncio.timeout(self._config.retry_seconds):
-                await self._api.put(self._path, self._lease | {"spec": spec})
-            log.info("the lease is released")
+            async with asyncio.timeout(self._config.renew_seconds):
+                while not await self._released():  # noqa: ASYNC110 - nothing signals that another writer is done
+                    await asyncio.sleep(RELEASE_PAUSE_SECONDS)
         except (ClusterError, TimeoutError) as error:
             log.warning("the lease could not be released: %s", error)
+
+    async def _released(self) -> bool:
+        """Releases the lease if this replica still holds it. Returns False if it has changed meanwhile."""
+        # Read it first: the server may have carried out a renewal whose answer this replica did not wait for.
+        await self._look()
+        if self._seen is None or self._seen.holder != self._identity:
+            return True
+        spec = self._lease["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}
+        try:
+            await self._api.put(self._path, self._lease | {"spec": spec})
+        except ConflictError:
+            return False
+        log.info("the lease is released")
+        return True
 
     async def _held(self) -> bool:
         """Look at the lease and take or renew it if that is allowed; whether this replica holds it now."""

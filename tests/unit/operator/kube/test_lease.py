@@ -87,6 +87,18 @@ async def test_one_that_is_asked_to_end_hands_over_at_the_next_look() -> None:
         assert time.monotonic() - released <= CONFIG.retry_seconds + 1.0
 
 
+async def test_a_renewal_that_is_under_way_does_not_keep_the_lease_from_being_released() -> None:
+    async with replicas() as (server, first, _, record):
+        renewal = Fault("PUT", PATH, cut=True)  # it takes place, and the answer is lost
+        server.faults.append(renewal)
+        await until(lambda: renewal.times == 0)
+        await first.kill()
+        await first.lease.release()
+        released = time.monotonic()
+        await until(lambda: record[-1] == "second begins")
+        assert time.monotonic() - released <= CONFIG.retry_seconds + 1.0
+
+
 @pytest.mark.parametrize(
     "fault",
     [Fault("PUT", PATH, status=500), Fault("PUT", PATH, seconds=50.0), Fault("GET", PATH, seconds=50.0)],
