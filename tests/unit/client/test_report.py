@@ -110,7 +110,7 @@ def test_a_finished_run_is_told_in_one_page_that_needs_nothing_else(run: WriteRu
 
 def test_what_a_run_has_named_itself_is_text(run: WriteRun) -> None:
     folder = run(
-        [row(i, **{f"loss/{HOSTILE}": 1.0, "loss/$x_{": 2.0}) for i in range(3)],
+        [point(i, **{f"loss/{HOSTILE}": 1.0, "loss/$x_{": 2.0}) for i in range(3)],
         phase="Failed",
         **END,
         message=HOSTILE,
@@ -138,8 +138,8 @@ def test_a_run_that_failed_before_anything_was_measured_says_why(run: WriteRun) 
 
 def test_figures_that_are_no_numbers_or_do_not_add_up_are_not_hidden(run: WriteRun) -> None:
     rows = [point(0, policyLag="?"), point(1, meanReturn=None), point(2, meanReturn=float("nan"))]
-    last = {name: value for name, value in row(3).items() if name != "policyLag"}
-    page = page_of(run([*rows, last | {"unrolls/dropped": 5}], **END))
+    unrolls = {name: value for name, value in row(3).items() if name.startswith("unrolls/")}
+    page = page_of(run([*rows, point(3) | unrolls | {"unrolls/dropped": 5}], **END))
     assert page.has("Over environment steps: from 0 to 3, lowest 0, highest 3, 2 points.")
     assert "Policy lag, in versions" not in page.titles
     assert page.has("9 pushed = 6 used + 5 dropped + 3 queueddoes not add up: 14 are accounted for")

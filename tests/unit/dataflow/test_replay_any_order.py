@@ -133,4 +133,4 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=40 * SOAK, stateful_step_count=40)
+TestAnyOrder.settings = settings(max_examples=25 * SOAK, stateful_step_count=40)

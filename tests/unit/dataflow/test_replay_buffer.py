@@ -145,7 +145,7 @@ class AnyOperations(RuleBasedStateMachine):
 
 
 TestAnyOperations = AnyOperations.TestCase
-TestAnyOperations.settings = settings(max_examples=40 * SOAK, stateful_step_count=25)
+TestAnyOperations.settings = settings(max_examples=25 * SOAK, stateful_step_count=25)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0])

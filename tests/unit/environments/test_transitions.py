@@ -120,7 +120,7 @@ def by_environment(blocks: list[Block]) -> dict[int, list[Row]]:
     return found
 
 
-@settings(max_examples=40 * SOAK)
+@settings(max_examples=25 * SOAK)
 @given(
     make=st.sampled_from([synchronous, HandWritten]),
     mode=st.sampled_from(MODES),

@@ -63,7 +63,7 @@ def size(world: World) -> int:
     return stored_bytes(world.job)
 
 
-@settings(max_examples=12 * SOAK)  # each has dozens of passes
+@settings(max_examples=6 * SOAK)  # each has dozens of passes
 @given(
     unit=st.sampled_from(HOSTILE),
     rounds=st.integers(1, 3),

@@ -16,8 +16,8 @@ from rltraining_operator.bounds import OBJECT_BYTES_MAX
 from soak import SOAK
 from test_object_size import hostile_report, size
 
-REPORTS = 5_000 * SOAK if SOAK > 1 else 1_000
-PASSES = 100 * SOAK if SOAK > 1 else 30
+REPORTS = 5_000 * SOAK if SOAK > 1 else 500
+PASSES = 100 * SOAK if SOAK > 1 else 20
 """Reports that also go through reconcile passes."""
 SECONDS_MAX = 0.5
 """CPU seconds for one report: most take microseconds."""

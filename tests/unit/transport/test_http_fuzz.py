@@ -19,7 +19,7 @@ from rltraining_operator.kube.http_server import Answer, HttpServer
 from rltraining_trainer.transport import MemberServer
 from soak import SOAK
 
-REQUESTS = 5_000 * SOAK if SOAK > 1 else 300
+REQUESTS = 5_000 * SOAK if SOAK > 1 else 100
 TOKEN, DOCUMENT = "the token", "what only members may read"
 CORPUS = [
     f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {word}\r\n\r\n".encode()
