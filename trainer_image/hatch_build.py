@@ -43,8 +43,9 @@ class CustomBuildHook(BuildHookInterface[Any]):
             self.app.display_warning(f"left out the gate of the RPC port: {done.stderr}")
             return
         build_data["pure_python"] = False
-        # This Python of this platform: torch's bindings are.
-        build_data["infer_tag"], build_data["tag"] = True, None
+        # This Python alone, since the gate uses its C API.
+        python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+        build_data["tag"] = f"{python}-{python}-{_platform()}"
         build_data["artifacts"].append(f"{GATE}/_gate.*.so")
 
     def _compile(self, name: str, build_data: dict[str, Any]) -> None:
@@ -62,5 +63,9 @@ class CustomBuildHook(BuildHookInterface[Any]):
             return
         build_data["pure_python"] = False
         # Any Python of this platform.
-        build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["tag"] = f"py3-none-{_platform()}"
         build_data["artifacts"].append(str(library.relative_to(self.root)))
+
+
+def _platform() -> str:
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
