@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from rltraining_api import patterns
-from rltraining_api.algorithms import Algorithm
+from rltraining_api.algorithms import A2c, A3c, Algorithm, GradientsAt, Ppo
 from rltraining_api.base import ApiModel, Rule, any_of, refusal
 from rltraining_api.environment import Environment
 from rltraining_api.introspect import child_model, field_at, may_be_absent
@@ -65,6 +65,10 @@ MINIBATCHES_HOLD_STEPS = (
 )
 MINIBATCHES_HOLD_ENVIRONMENTS = (
     "ppo.minibatches must be at most environment.numEnvs with network.lstm: sequences are not cut"
+)
+LEARNER_GRADIENTS_NEED_ONE = (
+    "gradients Learner needs learner.replicas 1: use gradients Samplers, with which each learner holds a slice of the "
+    "parameters"
 )
 NO_LSTM = (
     f"network.lstm does not go with {any_of(WITH_REPLAY)}: replayed transitions carry no recurrent state"
@@ -132,7 +136,12 @@ class JobSpec(ApiModel):
     def all_rules(cls) -> tuple[Rule, ...]:
         """Immutability, that a learning rate which falls has an end to fall to, and what goes with which algorithm."""
         changes = (_unchanged(path) for path in IMMUTABLE)
-        return (*changes, *map(_has_an_end, _scheduled_algorithms()), *cls.cel_rules)
+        return (
+            *changes,
+            *map(_has_an_end, _algorithms_with("learning_rate_schedule")),
+            *map(_has_one_learner, _algorithms_with("gradients")),
+            *cls.cel_rules,
+        )
 
     def replicas(self, role: Role) -> int:
         """How many pods of a role the job asks for."""
@@ -155,6 +164,14 @@ class JobSpec(ApiModel):
                 return self.sampler.template
 
     @property
+    def gradients_at(self) -> GradientsAt | None:
+        """Where a3c, a2c and ppo compute gradients; None with any other algorithm."""
+        settings = self.algorithm.parameters
+        if not isinstance(settings, A3c | A2c | Ppo):
+            return None
+        return settings.gradients or ("Learner" if self.learner.replicas == 1 else "Samplers")
+
+    @property
     def _has_replay_pods(self) -> bool:
         replay = getattr(self.algorithm.parameters, "replay", None)
         return replay is not None and replay.placement == "Dedicated"
@@ -164,6 +181,12 @@ class JobSpec(ApiModel):
         linear = getattr(self.algorithm.parameters, "learning_rate_schedule", None) == "Linear"
         if linear and self.stop.environment_steps is None:
             raise refusal(SCHEDULE_NEEDS_STEPS)
+        return self
+
+    @model_validator(mode="after")
+    def _gradients_at_one_learner(self) -> Self:
+        if self.gradients_at == "Learner" and self.learner.replicas > 1:
+            raise refusal(f"{LEARNER_GRADIENTS_NEED_ONE}, got {self.learner.replicas} learners")
         return self
 
     @model_validator(mode="after")
@@ -197,17 +220,25 @@ def _unchanged(path: str) -> Rule:
     return Rule(rule, f"{path} is immutable: delete the job and create it anew to change it")
 
 
-def _scheduled_algorithms() -> list[str]:
-    """Keys of the algorithms that have a learning-rate schedule."""
+def _algorithms_with(setting: str) -> list[str]:
+    """Keys of the algorithms that have this setting."""
     fields = Algorithm.model_fields
     models = {fields[name].alias or name: child_model(fields[name].annotation) for name in Algorithm.choices}
-    return [key for key, model in models.items() if model and "learning_rate_schedule" in model.model_fields]
+    return [key for key, model in models.items() if model and setting in model.model_fields]
 
 
 def _has_an_end(algorithm: str) -> Rule:
     absent = f"!has(self.algorithm.{algorithm})"
     constant = f"self.algorithm.{algorithm}.learningRateSchedule != 'Linear'"
     return Rule(f"{absent} || {constant} || has(self.stop.environmentSteps)", SCHEDULE_NEEDS_STEPS)
+
+
+def _has_one_learner(algorithm: str) -> Rule:
+    path = f"self.algorithm.{algorithm}"
+    unset = f"!has({path}) || !has({path}.gradients)"
+    return Rule(
+        f"{unset} || {path}.gradients != 'Learner' || self.learner.replicas == 1", LEARNER_GRADIENTS_NEED_ONE
+    )
 
 
 class RLTrainingJob(ApiModel):

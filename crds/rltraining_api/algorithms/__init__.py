@@ -8,7 +8,7 @@ from pydantic import Field
 
 from rltraining_api.algorithms.apex import DdpgApex, DqnApex
 from rltraining_api.algorithms.entry_point import UserAlgorithm
-from rltraining_api.algorithms.gradients import A2c, A3c, Aggregate, Ppo
+from rltraining_api.algorithms.gradients import A2c, A3c, Aggregate, GradientsAt, Ppo
 from rltraining_api.algorithms.impala import Impala
 from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp, Sgd
 from rltraining_api.base import OneOf
@@ -22,6 +22,7 @@ __all__ = [
     "AlgorithmName",
     "DdpgApex",
     "DqnApex",
+    "GradientsAt",
     "Impala",
     "Optimizer",
     "Parameters",
@@ -50,11 +51,11 @@ class Algorithm(OneOf):
     noun: ClassVar[str] = "algorithm"
 
     a3c: A3c | None = Field(default=None, alias="a3c")
-    """A3C: samplers send gradients, each applied as it comes."""
+    """A3C: gradients of each sampler, applied as they come."""
     a2c: A2c | None = Field(default=None, alias="a2c")
-    """A2C: samplers send gradients, applied together."""
+    """A2C: one gradient of all samplers' rollouts."""
     ppo: Ppo | None = None
-    """PPO: clipped policy steps, gradients applied together (DPPO)."""
+    """PPO: clipped policy steps on the rollouts of all samplers."""
     dqn_apex: DqnApex | None = None
     """Ape-X DQN: Q-learning from distributed prioritized replay; discrete actions."""
     ddpg_apex: DdpgApex | None = None

@@ -1,4 +1,4 @@
-"""The algorithms whose samplers send gradients: A3C, A2C, PPO."""
+"""A3C, A2C and PPO: gradients are computed by the samplers or by the learner."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ N_STEP_IS_LAMBDA_1 = (
 PPO_IS_SYNC = (
     "ppo needs aggregate.mode Sync: its samplers go through the minibatches of their rollouts together"
 )
+
+
+GradientsAt = Literal["Samplers", "Learner"]
 
 
 class Aggregate(ApiModel):
@@ -97,6 +100,10 @@ class ActorCritic(ApiModel):
 
     aggregate: Aggregate = Field(default_factory=Aggregate)
     """How gradients of samplers become updates (A2C, DPPO: the mean of one of each sampler)."""
+    gradients: GradientsAt | None = None
+    """Where gradients are computed. Samplers: each sampler sends one for each minibatch of its rollout. Learner: samplers
+    send their rollouts, and the learner computes all updates of these, on its GPU if it has one. Without: Learner
+    if there is one learner, else Samplers (A2C and PPO in openai/baselines: Learner; DPPO: Samplers)."""
     discount: Fraction = 0.99
     """γ (.99 in all three)."""
     learning_rate_schedule: LearningRateSchedule = "Constant"
@@ -138,6 +145,9 @@ class A3c(NStepActorCritic):
 
     aggregate: A3cAggregate = Field(default_factory=A3cAggregate)
     """How gradients of samplers become updates (paper: each as it comes)."""
+    gradients: GradientsAt = "Samplers"
+    """Where gradients are computed. Samplers: each sampler sends one for each rollout. Learner: samplers send their
+    rollouts, and the learner computes the gradients, on its GPU if it has one (A3C: Samplers)."""
     rollout_length: Count = 5
     """t_max: steps of each environment per gradient (paper: 5)."""
     learning_rate: LearningRate = 7e-4

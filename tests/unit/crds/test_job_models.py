@@ -80,6 +80,10 @@ PROBLEMS = {
     "algorithm: {impala: {learningRateSchedule: Linear}}, stop: {seconds: 9}": (
         "learningRateSchedule Linear needs stop.environmentSteps"
     ),
+    "algorithm: {ppo: {gradients: Learner}}, learner: {replicas: 2}": (
+        "gradients Learner needs learner.replicas 1: use gradients Samplers, with which each learner holds a slice of the "
+        "parameters, got 2 learners"
+    ),
     "network: {lstm: {}}": "exactly one network is needed, found none",
     "algorithm: {dqnApex: {}}, replay: {replicas: 2}": "replay is for dqnApex or ddpgApex with",
     "algorithm: {ddpgApex: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
