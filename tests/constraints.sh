@@ -6,7 +6,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for room in crds operator trainer_image client; do
   mkdir "$work/$room"
-  sed -E '/^  "rltraining-(api|operator|trainer)",/d; s/"rltraining-trainer\[[a-z]+\]"//' "$room/pyproject.toml" > "$work/$room/pyproject.toml"
+  sed -E '/^  "rltraining-(api|operator|trainer)",/d; s/"rltraining-trainer\[[a-z0-9]+\]"//' "$room/pyproject.toml" > "$work/$room/pyproject.toml"
 done
 echo "# Every version this project is built, tested and shipped with. Renew with: make constraints"
 echo "uv" | cat - tests/requirements.txt > "$work/requirements.in"

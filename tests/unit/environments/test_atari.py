@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import ale_py
@@ -15,7 +14,6 @@ from rltraining_api.network import Mlp, Network
 from rltraining_trainer.algorithms.transitions import Acted, TransitionCollector
 from rltraining_trainer.algorithms.unrolls import UnrollCollector
 from rltraining_trainer.environments import EpisodeTracker, Step, Stepper, make_environments
-from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import build_actor_critic
 
 B, DISCOUNT = 2, 0.9
@@ -262,13 +260,3 @@ def test_a_game_is_shown_in_colours_as_it_is_played() -> None:
                 means = (shown @ LUMINANCE).reshape(42, 5, 4, 40).mean((1, 3))
                 assert np.abs(means - observed[-1].reshape(42, 2, 4, 21).mean((1, 3))).max() < 4
     assert resets > 0
-
-
-def test_a_game_without_its_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ale_py.vector_env", None)
-    monkeypatch.delitem(sys.modules, "rltraining_trainer.environments.atari", raising=False)
-    with pytest.raises(
-        BadConfiguration,
-        match=r"spec\.environment\.id: 'ALE/Pong-v5' needs .* the extra rltraining-trainer\[atari\]",
-    ):
-        make_environments(Environment(id="ALE/Pong-v5"), 2)

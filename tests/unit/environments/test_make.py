@@ -234,3 +234,36 @@ def test_a_module_that_is_not_there_is_named() -> None:
         "ModuleNotFoundError: No module named 'no_such_module_of_mine'"
     )
     assert "Traceback" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("id", "package", "extra"),
+    [
+        ("ALE/Pong-v5", "ale_py", "atari"),
+        ("LunarLander-v3", "Box2D", "box2d"),
+        ("HalfCheetah-v5", "mujoco", "mujoco"),
+        ("MiniGrid-Empty-5x5-v0", "minigrid", "minigrid"),
+        ("minigrid:MiniGrid-Empty-5x5-v0", "minigrid", "minigrid"),
+    ],
+)
+def test_the_extra_of_a_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, id: str, package: str, extra: str
+) -> None:
+    importers = ("rltraining_trainer.environments.atari", "gymnasium.envs.box2d", "gymnasium.envs.mujoco")
+    for module in list(sys.modules):
+        if module.startswith((package, *importers)):
+            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    for name in [name for name in gym.registry if name.startswith(("ALE/", "MiniGrid-", "BabyAI-"))]:
+        monkeypatch.delitem(gym.registry, name)
+
+    assert str(refusal(Environment(id=id))) == (
+        f"spec.environment.id: {id!r} needs the package {package}, which is not installed: it comes with the extra "
+        f"rltraining-trainer[{extra}]"
+    )
+
+
+def test_ids_of_minigrid_need_no_module() -> None:
+    environments = make_environments(Environment(id="MiniGrid-Empty-5x5-v0"), 2)
+    assert environments.single_action_space == gym.spaces.Discrete(7)
+    environments.close()

@@ -11,6 +11,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from rltraining_api.environment import Environment
 
+from rltraining_trainer.environments.extras import missing_extra, register_extra
 from rltraining_trainer.environments.single import SingleEnvironment
 from rltraining_trainer.errors import BadConfiguration, UserCodeError, text_of, user_code, user_code_error
 
@@ -31,15 +32,6 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
         UserCodeError: its module or its constructor raised.
     """
     atari = spec.preprocessing
-    if atari is not None:
-        try:  # here: a tenth of a second that only games cost
-            from rltraining_trainer.environments.atari import AtariGames
-        except ModuleNotFoundError as error:
-            raise BadConfiguration(
-                f"spec.environment.id: {spec.id!r} needs the package ale_py, which is not installed: it comes with the "
-                "extra rltraining-trainer[atari]"
-            ) from error
-
     id = _import_and_strip_module(spec.id)
     try:
         registered = gym.spec(id)
@@ -53,6 +45,9 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
     vectorised = registered.vector_entry_point is not None and not registered.additional_wrappers
     try:
         if atari is not None:
+            # Imported here: a tenth of a second that only games cost.
+            from rltraining_trainer.environments.atari import AtariGames
+
             return AtariGames(registered.kwargs["game"], num_envs, atari, **options)
         if vectorised:
             batch = gym.make_vec(id, num_envs=num_envs, vectorization_mode="vector_entry_point", **options)
@@ -67,7 +62,7 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
             **options,
         )
     except gym.error.DependencyNotInstalled as error:
-        raise BadConfiguration(
+        raise missing_extra(spec.id, error) or BadConfiguration(
             f"spec.environment.id: {spec.id!r} needs a package: {_sentence(error)}"
         ) from error
     except BaseException as error:
@@ -76,7 +71,9 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
             raise BadConfiguration(
                 f"spec.environment.kwargs: {spec.id!r} does not take them: {_sentence(error)}"
             ) from error
-        raise user_code_error(f"making environment {spec.id!r}", error) from error
+        raise missing_extra(spec.id, error) or user_code_error(
+            f"making environment {spec.id!r}", error
+        ) from error
 
 
 def make_spaces(spec: Environment) -> tuple[Space, Space]:
@@ -113,10 +110,15 @@ def _single_like(batch: VectorEnv, id: str, options: dict[str, Any]) -> VectorEn
 def _import_and_strip_module(id: str) -> str:
     """``module:Id`` imports ``module``, which registers ``Id``; a plain id stays as it is."""
     module, separator, name = id.rpartition(":")
-    if not separator:
-        return id
-    with user_code(f"spec.environment.id: importing module {module!r}"):
+    try:
+        if not separator:
+            register_extra(id)
+            return id
         importlib.import_module(module)
+    except BaseException as error:
+        raise missing_extra(id, error) or user_code_error(
+            f"spec.environment.id: importing module {module!r}", error
+        ) from error
     if name not in gym.registry:
         raise UserCodeError(
             f"spec.environment.id: module {module!r} was imported but registers no environment {name!r}; "
