@@ -60,6 +60,17 @@ _INSTEAD_OF_KWARGS = {
 """By keyword of ALE's constructors: the field that says it here."""
 
 
+class Normalize(ApiModel):
+    """Running normalisation, shared by all samplers and kept with checkpoints and policies."""
+
+    observations: bool = False
+    """Bring each number of an observation to mean 0 and variance 1, and clip it to ±10. Images and discrete observations are
+    left as they are (Stable-Baselines3, VecNormalize)."""
+    rewards: bool = False
+    """Divide rewards by the standard deviation of discounted returns for learning, and clip them to ±10; returns are reported
+    as they are. For a3c, a2c, ppo and impala (Stable-Baselines3, VecNormalize)."""
+
+
 class Environment(ApiModel):
     """What is trained on: a gymnasium environment, from a package in the image or from user code."""
 
@@ -72,6 +83,8 @@ class Environment(ApiModel):
     """Environments that one sampler steps together."""
     max_episode_steps: Count | None = None
     """Truncate episodes here, instead of where the environment's registration says."""
+    normalize: Normalize | None = None
+    """Running normalisation of observations and rewards; without, none."""
     atari: Atari | None = None
     """Preprocessing of a game of the Arcade Learning Environment; without, as published."""
 

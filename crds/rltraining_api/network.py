@@ -60,6 +60,9 @@ class Network(OneOf):
     """User code, `module:factory`: a function that makes the network."""
     lstm: Lstm | None = None
     """A recurrent core on top of the network."""
+    value_network: Literal["Separate", "Shared"] | None = None
+    """Whether a3c, a2c, ppo and impala have a second network for the value, or one for both with two heads. Without: Separate
+    for mlp, Shared for images, networks of your own and with an LSTM (baselines, Stable-Baselines3: the same)."""
 
     @classmethod
     def default(cls) -> Self:

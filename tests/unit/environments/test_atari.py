@@ -213,6 +213,8 @@ def test_returns_are_those_of_whole_games_though_lives_and_clipped_rewards_are_l
 class Still:
     """An actor that fires, and thinks that all is worth 1."""
 
+    normalizer = None
+
     def place(self, environments: range, total: int) -> None:
         pass
 

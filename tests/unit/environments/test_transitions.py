@@ -32,6 +32,8 @@ REWARD_CLIP, REWARD_SCALE = 1.3, 0.5
 class Thinker:
     """Takes action 1 + step % 2 at observation (episode, step), and has an opinion of everything."""
 
+    normalizer = None
+
     def __init__(self) -> None:
         self.asked = 0
         """Observations that were valued apart."""

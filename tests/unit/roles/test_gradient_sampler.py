@@ -11,6 +11,7 @@ import pytest
 import torch
 from rltraining_api.algorithms import A2c, Aggregate
 from rltraining_trainer.algorithms.rollout_gradients import Gradient
+from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.roles import gradient_sampler
 from rltraining_trainer.roles.gradient_sampler import Holders, answer_timeout, send_at_once, send_in_step
 
@@ -96,7 +97,7 @@ def make_gradient() -> Gradient:
 
 
 def exchange(holders: Holders) -> bool:
-    return holders.exchange(make_gradient(), 7, torch.ones(2))
+    return holders.exchange(make_gradient(), 7, torch.ones(2), NO_MOMENTS)
 
 
 def test_each_holder_gets_its_slice_of_one_place_and_the_first_the_returns(
@@ -199,7 +200,11 @@ class Gradients:
         return make_gradient()
 
 
-ROLLOUT: Any = {"valid": torch.tensor([True, False, True]), "episode_return": torch.ones(1)}
+ROLLOUT: Any = {
+    "valid": torch.tensor([True, False, True]),
+    "episode_return": torch.ones(1),
+    "moments": NO_MOMENTS,
+}
 
 
 def send(

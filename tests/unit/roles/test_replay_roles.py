@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 from rltraining_api.algorithms.replay import Replay
 from rltraining_trainer.algorithms.transitions import Block
+from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.dataflow.replay import Column, ReplayStats
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.roles.followers import Drawers
@@ -36,6 +37,7 @@ def block(steps: int, *returns: float, episodes: int) -> Block:
         pending=0,
         episodes=episodes,
         episode_return=torch.tensor(returns),
+        moments=NO_MOMENTS,
         episode_length=torch.zeros(len(returns)),
     )
 

@@ -10,7 +10,7 @@ from rltraining_api.algorithms import A2c, A3c
 from torch import Tensor
 
 from rltraining_trainer.algorithms.divergence import diverged
-from rltraining_trainer.algorithms.optimizers import clip_by_norm
+from rltraining_trainer.algorithms.optimizers import clip_runs
 from rltraining_trainer.algorithms.returns import generalized_advantages, moments, n_step_returns, normalize
 from rltraining_trainer.algorithms.rollout_gradients import TERMS, Gradient
 from rltraining_trainer.algorithms.unrolls import Unroll
@@ -92,7 +92,7 @@ class AdvantageActorCritic:
         mean = settings.loss_reduction == "Mean"
         if mean:
             gradient.div_(max(1.0, steps))
-        norm = clip_by_norm(gradient, self._clip)
+        norm = clip_runs(gradient, self._clip, self._network.clip_sizes)
         *sums, gradient_norm = torch.stack((loss, policy_loss, squares, total_entropy, norm)).tolist()
         terms = dict(zip(TERMS, (figure / max(1.0, steps) for figure in sums), strict=True))
         terms["baseline_loss"] *= 0.5

@@ -76,6 +76,15 @@ class ApexLearner(ABC, Generic[N]):
             )
         )
 
+    def merge_moments(self, moments: Sequence[Tensor], reduce: Reduce = alone) -> None:
+        """Merges moments of observations, each ``[U, 1 + 2·d]``, into the statistics of the network, if it keeps any. All
+        learners must do this at once; ``reduce`` sums over them."""
+        statistics, target = self.network.normalizer, self._target.normalizer
+        if statistics is None or target is None:
+            return
+        statistics.merge([row for part in moments for row in part], reduce)
+        target.load_state_dict(statistics.state_dict())
+
     def step(
         self,
         batch: Transitions | None,

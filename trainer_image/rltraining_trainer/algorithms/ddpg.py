@@ -23,6 +23,7 @@ class DdpgActor:
         self._network, self._actions, self._settings = network, actions, settings
         self._noise = GaussianNoise() if settings.noise == "Gaussian" else OrnsteinUhlenbeckNoise()
         self._scale = torch.zeros(0, 1)
+        self.normalizer = network.normalizer
 
     def place(self, environments: range, total: int) -> None:
         settings = self._settings

@@ -20,6 +20,7 @@ class DqnActor:
     def __init__(self, network: QNetwork, actions: GreedyActions, settings: DqnApex) -> None:
         self._network, self._actions, self._settings = network, actions, settings
         self._epsilon = torch.zeros(0)
+        self.normalizer = network.normalizer
 
     def place(self, environments: range, total: int) -> None:
         settings = self._settings

@@ -5,6 +5,8 @@ M holders (parameter servers, Dean et al. 2012, "Large scale distributed deep ne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
-from rltraining_trainer.networks import PolicyNetwork
+from rltraining_trainer.networks import ActorCritic
 
 
 class ParameterHolder:
@@ -29,7 +31,7 @@ class ParameterHolder:
 
     def __init__(
         self,
-        network: PolicyNetwork,
+        network: ActorCritic,
         settings: A3c | A2c | Ppo,
         total_steps: int | None,
         device: torch.device | str = "cpu",
@@ -46,6 +48,7 @@ class ParameterHolder:
         self._slice = slice(index * size // count, (index + 1) * size // count)
         self.parameters = self._flat.detach()[self._slice]
         """``[n]``, a view of the flat vector."""
+        self._runs = _within(self._slice, network.clip_sizes)
         self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel(), torch.device(device))
         # Asynchronous gradients are clipped where they are made.
         self._clip = settings.gradient_clip if settings.aggregate.mode == "Sync" else None
@@ -65,18 +68,28 @@ class ParameterHolder:
         Raises:
             Diverged: the gradient is NaN or infinite; everything is as it was before.
         """
-        norm = torch.linalg.vector_norm(gradient)
+        # Each run is clipped by its own norm, over all slices.
+        runs = [gradient[run] for run in self._runs]
+        norms = torch.stack([torch.linalg.vector_norm(run) for run in runs])
         if self._count > 1 and self._clip is not None:
             assert reduce is not None, "several holders clip together"
-            square = norm.double().square().view(1)
-            reduce(square, 0.0)
-            norm = square[0].sqrt().float()
-        clip_by_norm(gradient, self._clip, norm)
+            squares = norms.double().square()
+            reduce(squares, 0.0)
+            norms = squares.sqrt().float()
+        for run, run_norm in zip(runs, norms, strict=True):
+            clip_by_norm(run, self._clip, run_norm)
+        norm = torch.linalg.vector_norm(norms)
         if not torch.isfinite(norm):
             raise diverged(f"update {self.updates}", {"gradient_norm": norm}, None, self.settings)
         self.environment_steps += steps
         self._optimizer.step(self.parameters, gradient, self.learning_rate(self.environment_steps))
         self.updates += 1
+
+    def merge_moments(self, moments: Sequence[Tensor]) -> None:
+        """Merges moments of observations and returns, each ``[U, 1 + 2·d]``, into the statistics of the network, if it keeps
+        any. Each holder has seen all of them, and publishes its slice of the statistics."""
+        if self.network.normalizer is not None:
+            self.network.normalizer.merge([row for part in moments for row in part])
 
     def learning_rate(self, environment_steps: int) -> float:
         """The optimizer's step size after so many environment steps."""
@@ -131,3 +144,10 @@ class ParameterHolder:
             "updates": self.updates,
             "environment_steps": self.environment_steps,
         }
+
+
+def _within(part: slice, sizes: Sequence[int]) -> list[slice]:
+    """Of consecutive runs of these sizes: where they are within ``part``, counted from its start; empty if they are not."""
+    ends = [0, *accumulate(sizes)]
+    bounds = [min(max(end, part.start), part.stop) - part.start for end in ends]
+    return [slice(*pair) for pair in pairwise(bounds)]

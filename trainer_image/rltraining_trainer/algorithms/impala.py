@@ -15,7 +15,7 @@ from rltraining_api.algorithms import Impala
 from torch import Tensor
 
 from rltraining_trainer.algorithms.divergence import diverged
-from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
+from rltraining_trainer.algorithms.optimizers import clip_runs, make_optimizer
 from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.returns import moments, normalize
 from rltraining_trainer.algorithms.unrolls import Unroll, concatenate, move
@@ -44,6 +44,7 @@ class ImpalaLearner:
         self.network, self.distribution, self.settings = network.to(device), distribution, settings
         self._device = torch.device(device)
         self.parameters = flatten_parameters(network)
+        self._clip_sizes = network.clip_sizes
         self.updates = 0
         self.environment_steps = 0
         """Steps that all learners together have learnt from."""
@@ -83,12 +84,15 @@ class ImpalaLearner:
             if self.settings.loss_reduction == "Mean":
                 gradient.div_(total)
                 terms = {name: term / max(1.0, steps) for name, term in terms.items()}
-            terms["gradient_norm"] = clip_by_norm(gradient, self.settings.gradient_clip)
+            terms["gradient_norm"] = clip_runs(gradient, self.settings.gradient_clip, self._clip_sizes)
             if not math.isfinite(terms.get("loss", 0.0) + terms["gradient_norm"]):
                 raise diverged(f"update {self.updates}", terms, batch, self.settings)
             rate = self.learning_rate(self.environment_steps)
             self._optimizer.step(self.parameters.detach(), gradient, rate)
             self.updates += 1
+        # Statistics change after the updates: they are learnt from with those that acted, as far as may be.
+        if self.network.normalizer is not None:
+            self.network.normalizer.merge(batch["moments"] if batch is not None else (), reduce)
         return terms
 
     def learning_rate(self, environment_steps: int) -> float:

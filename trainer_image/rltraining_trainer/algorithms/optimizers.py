@@ -8,6 +8,7 @@ bit trivial. ``torch.optim`` is the oracle in the tests; it is not used here bec
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -137,3 +138,10 @@ def clip_by_norm(gradient: Tensor, limit: float | None, norm: Tensor | None = No
     if limit is not None:
         gradient.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
     return norm
+
+
+def clip_runs(gradient: Tensor, limit: float | None, sizes: Sequence[int]) -> Tensor:
+    """``clip_by_norm`` of each run of ``gradient``, of these sizes; returns the norm that the whole gradient had, ``[]``."""
+    if len(sizes) == 1 or limit is None:
+        return clip_by_norm(gradient, limit)
+    return torch.linalg.vector_norm(torch.stack([clip_by_norm(run, limit) for run in gradient.split(sizes)]))

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from rltraining_trainer.algorithms.n_step import n_step_transitions
+from rltraining_trainer.dataflow.moments import NO_MOMENTS, moments_of
 from rltraining_trainer.environments import EpisodeTracker, Stepper
 from rltraining_trainer.errors import Diverged
+from rltraining_trainer.networks.normalizer import Normalizer
 
 PRIORITY_EPSILON = 1e-6
 """Added to |δ|, so that what is predicted well is drawn now and then."""
@@ -45,6 +47,9 @@ class Acted(NamedTuple):
 
 class Actor(Protocol):
     """Acts in B environments, and explores in each to another degree."""
+
+    normalizer: Normalizer | None
+    """The running statistics of its network, if that keeps some."""
 
     def place(self, environments: range, total: int) -> None:
         """These are the B environments, by their numbers among ``total``; told before the first action, and when it changes."""
@@ -80,6 +85,8 @@ class Block:
     """``[E]`` undiscounted returns of those that ended in environments of the greedier half of all."""
     episode_length: Tensor
     """``[E]`` their lengths in steps."""
+    moments: Tensor
+    """``[1, 1 + 2·d]`` float64, ``moments_of`` the observations that were acted on, if they are normalised; else ``[0, 0]``."""
 
 
 class _Rows(NamedTuple):
@@ -164,7 +171,14 @@ class TransitionCollector:
             episodes=int(over.sum()),
             episode_return=torch.from_numpy(returns),
             episode_length=torch.from_numpy(lengths),
+            moments=self._moments(new.observation),
         )
+
+    def _moments(self, observation: np.ndarray) -> Tensor:
+        """Of observations ``[T, B, ...]``."""
+        if self.actor.normalizer is None:
+            return NO_MOMENTS
+        return moments_of(torch.from_numpy(observation).flatten(0, 1).flatten(1)).unsqueeze(0)
 
     def _steps(self) -> tuple[_Rows, np.ndarray, np.ndarray]:
         """The next T rows; the rewards ``[T, B]`` as the environments gave them; ``[T, B]`` where episodes ended."""

@@ -10,8 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rltraining_trainer.dataflow.moments import NO_MOMENTS, moments_of
 from rltraining_trainer.environments import EpisodeTracker, Stepper
 from rltraining_trainer.networks import ActorCritic, Distribution
+from rltraining_trainer.networks.normalizer import CLIP
 
 
 class Unroll(TypedDict):
@@ -38,13 +40,16 @@ class Unroll(TypedDict):
     """``[K]`` undiscounted returns of the episodes that ended within the unroll."""
     episode_length: Tensor
     """``[K]`` their lengths in steps."""
+    moments: Tensor
+    """``[U, 1 + 2·d]`` float64, of each of the U unrolls: ``moments_of`` observations and discounted returns, which the learner
+    merges into the network's ``normalizer``. ``[0, 0]`` of a network without one."""
 
 
 def concatenate(unrolls: Sequence[Unroll]) -> Unroll:
     """Unrolls of one T side by side: B is the sum of theirs."""
     if len(unrolls) == 1:
         return unrolls[0]
-    along = {"episode_return": 0, "episode_length": 0}
+    along = {"episode_return": 0, "episode_length": 0, "moments": 0}
     columns = {
         name: torch.cat([unroll[name] for unroll in unrolls], along.get(name, 1))  # type: ignore[literal-required]
         for name in unrolls[0]
@@ -69,7 +74,8 @@ class UnrollCollector:
     Attributes:
         discount: γ, for the value of truncated episodes whose last observation is not in the unroll.
         reward_clip: rewards are learnt from as if within ±``reward_clip`` (None: as they are),
-        reward_scale: then multiplied by this. Here, not in the learner: values, which may be added, are of that scale.
+        reward_scale: then normalised if the network normalises rewards, and multiplied by this. Here, not in the learner:
+            values, which may be added, are of that scale.
     """
 
     network: ActorCritic
@@ -87,6 +93,7 @@ class UnrollCollector:
         self._first = np.ones(self._batch, bool)
         self._state = self.network.initial_state(self._batch)
         self._episodes = EpisodeTracker(self._batch)
+        self._discounted_return = np.zeros(self._batch)
 
     @torch.no_grad()
     def collect(self) -> Unroll:
@@ -126,6 +133,7 @@ class UnrollCollector:
         returns, lengths = self._episodes.add(rewards, over, valid)
         if self.reward_clip is not None:
             rewards = rewards.clip(-self.reward_clip, self.reward_clip)
+        rewards, moments = self._normalize(observations, rewards, terminated | truncated, valid)
         action, policy = torch.stack(actions), torch.stack(policies)
         return Unroll(
             observation=torch.from_numpy(observations),
@@ -140,4 +148,32 @@ class UnrollCollector:
             state=initial_state,
             episode_return=torch.from_numpy(returns),
             episode_length=torch.from_numpy(lengths),
+            moments=moments,
         )
+
+    def _normalize(
+        self, observations: np.ndarray, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray
+    ) -> tuple[np.ndarray, Tensor]:
+        """(rewards ``[T, B]`` by the statistics that the network has now, and the moments of this unroll)."""
+        normalizer = self.network.normalizer
+        if normalizer is None:
+            return rewards, NO_MOMENTS
+        columns = []
+        if normalizer.shape is not None:
+            columns.append(observations[:-1].reshape(rewards.size, -1))
+        if normalizer.rewards:
+            columns.append(self._discounted_returns(rewards, ended, valid).reshape(-1, 1))
+            rewards = (rewards * np.float32(normalizer.reward_scale)).clip(-CLIP, CLIP)
+        return rewards, moments_of(torch.from_numpy(np.concatenate(columns, 1, dtype=np.float64))).unsqueeze(
+            0
+        )
+
+    def _discounted_returns(self, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        """Σ γ^k r over the episode so far, ``[T, B]``: what rewards are measured by."""
+        running, returns = self._discounted_return, np.empty(rewards.shape)
+        for t in range(len(rewards)):
+            running = np.where(valid[t], self.discount * running + rewards[t], running)
+            returns[t] = running
+            running = np.where(ended[t], 0.0, running)
+        self._discounted_return = running
+        return returns

@@ -2,10 +2,12 @@
 
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
 from rltraining_trainer.dataflow.model_server import WANTS_NONE, ModelServer, ModelState
+from rltraining_trainer.dataflow.moments import NO_MOMENTS
 from rltraining_trainer.dataflow.trajectories import Trajectory, TrajectoryServer
 from rltraining_trainer.dataflow.trajectory_queue import QueueState, Source, TrajectoryQueue
 
 __all__ = [
+    "NO_MOMENTS",
     "WANTS_NONE",
     "ModelServer",
     "ModelState",

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.model_server import WANTS_NONE, ModelServer
+from rltraining_trainer.dataflow.moments import NO_MOMENTS, moments_field
 from rltraining_trainer.transport import Handler, Parked, Payload
 
 HOLD_SECONDS = 1.0
@@ -38,6 +39,8 @@ class Report(NamedTuple):
     """Episodes that ended."""
     returns: Tensor
     """``[K]`` of those that count and have ended since the last report."""
+    moments: Tensor
+    """``[U, 1 + 2·d]`` float64, ``moments_of`` the observations since the last report; empty without normalisation."""
     shard: dict[str, Any] | None
     """If the sender keeps a shard: ``ReplayShard.describe`` and the ``url`` where it is served."""
 
@@ -51,6 +54,8 @@ class News(NamedTuple):
     lag: int | None
     late: bool
     """It goes back to before this learner began."""
+    moments: Tensor
+    """``[U, 1 + 2·d]``, see ``Report``."""
 
 
 class _Counted(NamedTuple):
@@ -92,7 +97,7 @@ class Lived:
             self.news = False
             returns, self._returns = torch.cat([torch.zeros(0), *self._returns]), []
             counts = {"steps": self._steps, "episodes": self._episodes, "returns": returns}
-        return {"version": WANTS_NONE, "shard": None, **counts}
+        return {"version": WANTS_NONE, "shard": None, "moments": NO_MOMENTS, **counts}
 
 
 class SamplerReports:
@@ -225,6 +230,7 @@ class SamplerReports:
                 report.episodes - known.episodes,
                 None if report.version == WANTS_NONE else self._models.version - report.version,
                 late,
+                report.moments,
             )
         )
 
@@ -258,5 +264,6 @@ def _read(payload: Payload) -> Report:
         field(payload, "steps", int),
         field(payload, "episodes", int),
         field(payload, "returns", torch.Tensor),
+        moments_field(payload),
         None if shard is None else field(payload, "shard", dict),
     )

@@ -1,4 +1,4 @@
-"""Policy and value on a shared torso, with an optional LSTM between torso and heads."""
+"""Policy and value, each with its own torso or on a shared one, with an optional LSTM between torso and heads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rltraining_trainer.networks.half_precision import HalfPrecisionTorso, half_precision_torso
+from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.plain import plain_function
 from rltraining_trainer.networks.policy_network import PolicyNetwork, State
 from rltraining_trainer.networks.torsos import orthogonal
@@ -22,20 +23,32 @@ class ActorCritic(PolicyNetwork):
         policy_size: how many numbers the policy head puts out (see ``Distribution.parameter_size``).
         gaussian: the second half of the policy's parameters are log standard deviations that depend on no observation.
         lstm_size: hidden units of the LSTM, 0 for none.
+        value_torso: as ``torso``, for the value alone; None: both heads are on ``torso``. There is none with an LSTM.
+        normalizer: what normalises observations in the torsos, and rewards.
     """
 
     def __init__(
-        self, torso: nn.Module, features: int, policy_size: int, *, gaussian: bool, lstm_size: int
+        self,
+        torso: nn.Module,
+        features: int,
+        policy_size: int,
+        *,
+        gaussian: bool,
+        lstm_size: int,
+        value_torso: nn.Module | None = None,
+        normalizer: Normalizer | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(normalizer)
+        # The policy's parameters are the first part of the flat vector, the value's own ones the rest.
         self.torso = torso
         self.lstm = nn.LSTMCell(features, lstm_size) if lstm_size else None
         inputs = lstm_size or features
         outputs = policy_size // 2 if gaussian else policy_size
         # A nearly uniform first policy, and values that begin near zero.
         self.policy_head = orthogonal(nn.Linear(inputs, outputs), 0.01)
-        self.value_head = orthogonal(nn.Linear(inputs, 1), 1.0)
         self.log_std = nn.Parameter(torch.zeros(outputs)) if gaussian else None
+        self.value_torso = value_torso
+        self.value_head = orthogonal(nn.Linear(inputs, 1), 1.0)
         self._half: HalfPrecisionTorso | None = None
 
     def initial_state(self, batch: int) -> State:
@@ -62,18 +75,37 @@ class ActorCritic(PolicyNetwork):
 
     def value(self, observation: Tensor, state: State) -> Tensor:
         """Values ``[B]`` of observations that go on from ``state``."""
-        features, _ = self._step(observation, state, None)
+        if self.value_torso is not None:
+            features = self.value_torso(observation)
+        else:
+            features, _ = self._step(observation, state, None)
         return self.value_head(features).squeeze(-1)
 
     def unroll(self, observation: Tensor, state: State, first: Tensor) -> tuple[Tensor, Tensor]:
         """(policy parameters ``[T, B, P]``, values ``[T, B]``) of observations ``[T, B, ...]`` that go on from ``state``;
         ``first`` ``[T, B]`` bool says where an episode begins."""
         length, batch = observation.shape[:2]
-        features = self.torso(observation.flatten(0, 1))
+        rows = observation.flatten(0, 1)
+        features = self.torso(rows)
         if self.lstm is not None:
             features = self._unroll_lstm(features.unflatten(0, (length, batch)), state, first).flatten(0, 1)
-        parameters, value = self._policy_parameters(features), self.value_head(features)
+        value_features = features if self.value_torso is None else self.value_torso(rows)
+        parameters, value = self._policy_parameters(features), self.value_head(value_features)
         return parameters.view(length, batch, -1), value.view(length, batch)
+
+    @property
+    def clip_sizes(self) -> tuple[int, ...]:
+        """Sizes of the runs of the flat parameter vector whose gradients are clipped each by its own norm, in order.
+
+        Policy and value are two runs where they share nothing: a large value loss then leaves the policy's gradient as it is.
+        """
+        size = sum(parameter.numel() for parameter in self.parameters())
+        if self.value_torso is None:
+            return (size,)
+        shared = {id(parameter) for parameter in self.torso.parameters()}
+        own = [*self.value_torso.parameters(), *self.value_head.parameters()]
+        value_size = sum(parameter.numel() for parameter in own if id(parameter) not in shared)
+        return (size - value_size, value_size)
 
     def _step(self, observation: Tensor, state: State, first: Tensor | None) -> tuple[Tensor, State]:
         features = self.torso(observation)

@@ -10,6 +10,7 @@ from textwrap import shorten
 import numpy as np
 import torch
 from gymnasium import spaces
+from rltraining_api.environment import Normalize
 from rltraining_api.network import Network
 from torch import Tensor, nn
 
@@ -18,32 +19,51 @@ from rltraining_trainer.networks.actions import DeterministicActions, GreedyActi
 from rltraining_trainer.networks.actor_critic import ActorCritic
 from rltraining_trainer.networks.deterministic import DeterministicActorCritic
 from rltraining_trainer.networks.distributions import Categorical, DiagonalGaussian, Distribution
+from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.q_network import QNetwork
 from rltraining_trainer.networks.torsos import ACTIVATIONS, AsFloat, ImpalaCnn, Mlp, NatureCnn, OneHot, Pixels
 from rltraining_trainer.networks.user_torso import UserTorso
 
 
 def build_actor_critic(
-    network: Network, observation_space: spaces.Space, action_space: spaces.Space
+    network: Network,
+    observation_space: spaces.Space,
+    action_space: spaces.Space,
+    *,
+    normalize: Normalize | None = None,
 ) -> tuple[ActorCritic, Distribution]:
     """The actor-critic network of ``spec.network`` for these spaces, and the distribution of its actions.
+
+    Args:
+        normalize: ``spec.environment.normalize``; None: neither observations nor rewards.
 
     Raises:
         BadConfiguration: the network does not fit the observations, or a space is not supported.
         UserCodeError: ``network.entryPoint`` cannot be imported, or raised.
     """
     distribution = _distribution(action_space)
-    torso, features = _torso(network, observation_space)
-    lstm_size = network.lstm.hidden_size if network.lstm else 0
-    gaussian = isinstance(distribution, DiagonalGaussian)
+    normalizer = _normalizer(normalize, observation_space)
+    torso, features = _torso(network, observation_space, normalizer)
+    separate = _has_value_network(network)
     actor_critic = ActorCritic(
-        torso, features, distribution.parameter_size, gaussian=gaussian, lstm_size=lstm_size
+        torso,
+        features,
+        distribution.parameter_size,
+        gaussian=isinstance(distribution, DiagonalGaussian),
+        lstm_size=network.lstm.hidden_size if network.lstm else 0,
+        value_torso=_torso(network, observation_space, normalizer)[0] if separate else None,
+        normalizer=normalizer,
     )
     return actor_critic, distribution
 
 
 def build_q_network(
-    network: Network, observation_space: spaces.Space, action_space: spaces.Space, *, dueling: bool
+    network: Network,
+    observation_space: spaces.Space,
+    action_space: spaces.Space,
+    *,
+    dueling: bool,
+    normalize: Normalize | None = None,
 ) -> tuple[QNetwork, GreedyActions]:
     """The network of dqnApex for these spaces, and how its values become actions. Raises as ``build_actor_critic``."""
     _distribution(action_space)  # which refuses what no algorithm takes
@@ -53,12 +73,19 @@ def build_q_network(
             f"{_shown(action_space)}; use ddpgApex, ppo or impala"
         )
     _check_not_recurrent(network, "dqnApex")
-    torso, features = _torso(network, observation_space)
-    return QNetwork(torso, features, int(action_space.n), dueling=dueling), GreedyActions(action_space)
+    _check_rewards_are_raw(normalize, "dqnApex")
+    normalizer = _normalizer(normalize, observation_space)
+    torso, features = _torso(network, observation_space, normalizer)
+    q_network = QNetwork(torso, features, int(action_space.n), dueling=dueling, normalizer=normalizer)
+    return q_network, GreedyActions(action_space)
 
 
 def build_deterministic(
-    network: Network, observation_space: spaces.Space, action_space: spaces.Space
+    network: Network,
+    observation_space: spaces.Space,
+    action_space: spaces.Space,
+    *,
+    normalize: Normalize | None = None,
 ) -> tuple[DeterministicActorCritic, DeterministicActions]:
     """The actor and critic of ddpgApex for these spaces, and how the actor's output becomes actions.
 
@@ -77,18 +104,26 @@ def build_deterministic(
             f"{_shown(action_space)}; give its action space finite bounds, or use ppo or impala"
         )
     _check_not_recurrent(network, "ddpgApex")
-    actor_torso, actor_features = _torso(network, observation_space)
+    _check_rewards_are_raw(normalize, "ddpgApex")
+    normalizer = _normalizer(normalize, observation_space)
+    actor_torso, actor_features = _torso(network, observation_space, normalizer)
     if network.mlp is not None:
         hidden_sizes, activation = network.mlp.hidden_sizes, ACTIVATIONS[network.mlp.activation]
-        critic_torso = _mlp(observation_space, (), activation)  # which only flattens
+        critic_torso = _mlp(observation_space, (), activation, normalizer)  # which only flattens
         known = _features(critic_torso, observation_space, network)
     else:
-        critic_torso, known = _torso(network, observation_space)
+        critic_torso, known = _torso(network, observation_space, normalizer)
         hidden_sizes, activation = (known,), nn.ReLU
     dimensions = math.prod(action_space.shape)
     critic_body = Mlp((known + dimensions,), hidden_sizes, activation)
     actor_critic = DeterministicActorCritic(
-        actor_torso, actor_features, dimensions, critic_torso, critic_body, hidden_sizes[-1]
+        actor_torso,
+        actor_features,
+        dimensions,
+        critic_torso,
+        critic_body,
+        hidden_sizes[-1],
+        normalizer=normalizer,
     )
     return actor_critic, DeterministicActions(action_space)
 
@@ -99,6 +134,39 @@ def _check_not_recurrent(network: Network, algorithm: str) -> None:
             f"spec.network.lstm: {algorithm} learns from single transitions, which have no recurrent state; "
             "leave lstm out, or use ppo, a3c, a2c or impala"
         )
+
+
+def _check_rewards_are_raw(normalize: Normalize | None, algorithm: str) -> None:
+    if normalize is not None and normalize.rewards:
+        raise BadConfiguration(
+            f"spec.environment.normalize.rewards: {algorithm} would mix rewards of different scales in its replay; "
+            "leave it out, and set rewardScale or rewardClip of the algorithm instead"
+        )
+
+
+def _normalizer(normalize: Normalize | None, space: spaces.Space) -> Normalizer | None:
+    """The running statistics that ``spec.environment.normalize`` asks for, or None if there are none to keep.
+
+    Images and discrete observations are scaled by their type: they need no statistics.
+    """
+    if normalize is None:
+        return None
+    is_vector = isinstance(space, spaces.Box) and not (space.dtype == np.uint8 and len(space.shape) > 1)
+    shape = space.shape if normalize.observations and is_vector else None
+    if shape is None and not normalize.rewards:
+        return None
+    return Normalizer(shape, rewards=normalize.rewards)
+
+
+def _has_value_network(network: Network) -> bool:
+    """Whether the value has a network apart from the policy's."""
+    if network.value_network == "Separate" and network.lstm is not None:
+        raise BadConfiguration(
+            "spec.network.valueNetwork: with an LSTM, policy and value share the network; set Shared, or leave lstm out"
+        )
+    if network.value_network is not None:
+        return network.value_network == "Separate"
+    return network.mlp is not None and network.lstm is None
 
 
 def _distribution(space: spaces.Space) -> Distribution:
@@ -112,24 +180,35 @@ def _distribution(space: spaces.Space) -> Distribution:
     )
 
 
-def _torso(network: Network, space: spaces.Space) -> tuple[nn.Module, int]:
+def _torso(network: Network, space: spaces.Space, normalizer: Normalizer | None) -> tuple[nn.Module, int]:
     """(observations to features, how many)."""
     if network.entry_point is not None:
         torso = _user_torso(network.entry_point, space)
-        return UserTorso(torso, network.entry_point), _features(torso, space, network)
+        features = _features(torso, space, network)
+        torso = UserTorso(torso, network.entry_point)
+        if normalizer is not None and normalizer.shape is not None:
+            torso = nn.Sequential(normalizer, torso)
+        return torso, features
     if network.mlp is not None:
-        torso = _mlp(space, network.mlp.hidden_sizes, ACTIVATIONS[network.mlp.activation])
+        torso = _mlp(space, network.mlp.hidden_sizes, ACTIVATIONS[network.mlp.activation], normalizer)
     else:
         torso = _cnn(network, space)
     return torso, _features(torso, space, network)
 
 
-def _mlp(space: spaces.Space, hidden_sizes: Sequence[int], activation: type[nn.Module]) -> nn.Module:
+def _mlp(
+    space: spaces.Space,
+    hidden_sizes: Sequence[int],
+    activation: type[nn.Module],
+    normalizer: Normalizer | None,
+) -> nn.Module:
     if isinstance(space, spaces.Discrete):
         n = int(space.n)
         return nn.Sequential(OneHot(n, int(space.start)), Mlp((n,), hidden_sizes, activation))
     if isinstance(space, spaces.Box):
         mlp = Mlp(space.shape, hidden_sizes, activation)
+        if normalizer is not None and normalizer.shape is not None:
+            return nn.Sequential(normalizer, mlp)
         return mlp if space.dtype == np.float32 else nn.Sequential(AsFloat(), mlp)
     raise BadConfiguration(
         f"spec.network.mlp: observations of {_shown(space)} are not supported; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.policy_network import PolicyNetwork, State
 from rltraining_trainer.networks.torsos import orthogonal
 
@@ -17,6 +18,7 @@ class DeterministicActorCritic(PolicyNetwork):
         dimensions: d, of an action.
         critic_torso: observations ``[N, ...]`` to what the critic knows of them, ``[N, F]``; ``critic_body`` takes that and
             the action, ``[N, F + d]``, to features ``[N, critic_features]``.
+        normalizer: what normalises observations in both torsos.
     """
 
     def __init__(
@@ -27,8 +29,9 @@ class DeterministicActorCritic(PolicyNetwork):
         critic_torso: nn.Module,
         critic_body: nn.Module,
         critic_features: int,
+        normalizer: Normalizer | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(normalizer)
         # The actor comes first: its parameters are the first part of the flat vector, the critic's the rest.
         actor_head = orthogonal(nn.Linear(actor_features, dimensions), 0.01)
         self.actor = nn.Sequential(actor_torso, actor_head, nn.Tanh())

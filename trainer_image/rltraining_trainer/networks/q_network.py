@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.policy_network import PolicyNetwork, State
 from rltraining_trainer.networks.torsos import orthogonal
 
@@ -18,10 +19,19 @@ class QNetwork(PolicyNetwork):
         actions: n.
         dueling: Q(s, a) = V(s) + A(s, a) − mean over a' of A(s, a') (Wang et al. 2016, arXiv 1511.06581, equation 9). Both
             streams are one layer on the torso's features.
+        normalizer: what normalises observations in the torso.
     """
 
-    def __init__(self, torso: nn.Module, features: int, actions: int, *, dueling: bool) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        torso: nn.Module,
+        features: int,
+        actions: int,
+        *,
+        dueling: bool,
+        normalizer: Normalizer | None = None,
+    ) -> None:
+        super().__init__(normalizer)
         self.torso = torso
         self.head = orthogonal(nn.Linear(features, actions + dueling), 0.01)
         # V and A come out of one layer and are brought together by one product: the fewest operations.

@@ -137,12 +137,13 @@ class Policy:
     def _build(self) -> tuple[PolicyNetwork, Actions]:
         """The network that the policy's algorithm trains, and what becomes of its output."""
         described = self.description
+        normalize = described.environment.normalize
         made_for = described.network, self.observation_space, self.action_space
         if described.algorithm == "dqnApex":
-            return build_q_network(*made_for, dueling=described.dueling)
+            return build_q_network(*made_for, dueling=described.dueling, normalize=normalize)
         if described.algorithm == "ddpgApex":
-            return build_deterministic(*made_for)
-        return build_actor_critic(*made_for)
+            return build_deterministic(*made_for, normalize=normalize)
+        return build_actor_critic(*made_for, normalize=normalize)
 
     def _choose(self, parameters: Tensor, deterministic: bool) -> Tensor:
         if deterministic:

@@ -61,7 +61,7 @@ class GradientFlow:
         endpoint: Callable[[], Endpoint],
     ) -> None:
         spec = context.job.spec
-        network, _ = build_actor_critic(spec.network, *of)
+        network, _ = build_actor_critic(spec.network, *of, normalize=spec.environment.normalize)
         self._holders, self._index = len(context.learners), context.index
         self.algorithm = ParameterHolder(
             network, settings, spec.stop.environment_steps, device, self._index, self._holders
@@ -71,6 +71,7 @@ class GradientFlow:
         self._gradients = self._make_source()
         self._server = GradientServer(self._gradients, models, self.algorithm.parameters.numel())
         self._experiences: list[Experience] = []
+        self._moments: list[torch.Tensor] = []  # of observations, which are not merged yet
         self._epoch, self._complete = "", False
         self._held_since: float | None = None  # this holder is ready, and waits for another one
 
@@ -236,11 +237,16 @@ class GradientFlow:
                 Experience(push.steps, push.returns, push.returns.numel(), version - push.version)
                 for push in pushes
             ]
+        self._moments += [push.moments for push in pushes]
         terms = _mean_terms(pushes)
         target_kl = getattr(self._settings, "target_kl", None)
         if target_kl is not None and terms["kl"] > _KL_LIMIT * target_kl:
             assert isinstance(self._gradients, GradientsInStep)
             self._gradients.end_iteration()
+        # The epochs of a rollout see the statistics that its sampler acted with.
+        if self._gradients.begins_rollout:
+            self.algorithm.merge_moments(self._moments)
+            self._moments = []
         return terms
 
     def _go_on(self, published: int, until: float) -> Mapping[str, float]:

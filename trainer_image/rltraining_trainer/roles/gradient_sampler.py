@@ -15,7 +15,7 @@ from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
 from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
 from rltraining_trainer.algorithms.rollout_gradients import Gradient, RolloutGradients
 from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
-from rltraining_trainer.dataflow import flatten_parameters
+from rltraining_trainer.dataflow import NO_MOMENTS, flatten_parameters
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
@@ -35,7 +35,7 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
     """Act, compute gradients and send them, until the first holder says that the run is done."""
     spec = context.job.spec
     of = environments.single_observation_space, environments.single_action_space
-    network, distribution = build_actor_critic(spec.network, *of)
+    network, distribution = build_actor_critic(spec.network, *of, normalize=spec.environment.normalize)
     parameters = flatten_parameters(network)
     if isinstance(settings, Ppo):
         gradients: RolloutGradients = ProximalPolicyOptimization(network, distribution, settings, parameters)
@@ -85,7 +85,8 @@ def send_at_once(unroll: Unroll, gradients: RolloutGradients, holders: Holders) 
     statistics = gradients.begin(unroll)
     if statistics is not None:
         gradients.share(statistics)
-    holders.exchange(gradients.gradient(0), int(unroll["valid"].sum()), unroll["episode_return"])
+    steps = int(unroll["valid"].sum())
+    holders.exchange(gradients.gradient(0), steps, unroll["episode_return"], unroll["moments"])
 
 
 def send_in_step(unroll: Unroll, gradients: RolloutGradients, holders: Holders) -> None:
@@ -94,11 +95,15 @@ def send_in_step(unroll: Unroll, gradients: RolloutGradients, holders: Holders) 
     statistics = gradients.begin(unroll)
     if statistics is not None:
         gradients.share(holders.add_up(statistics))
-    steps, returns = int(unroll["valid"].sum()), unroll["episode_return"]
+    steps, returns, moments = int(unroll["valid"].sum()), unroll["episode_return"], unroll["moments"]
     while not holders.done and holders.place[:2] == (epoch, iteration):
         position = holders.place[2]
-        if holders.exchange(gradients.gradient(position), steps, returns):
-            steps, returns = 0, _NO_RETURNS  # counted once, with the first gradient that is used
+        if holders.exchange(gradients.gradient(position), steps, returns, moments):
+            steps, returns, moments = (
+                0,
+                _NO_RETURNS,
+                NO_MOMENTS,
+            )  # counted once, with the first gradient that is used
 
 
 class Holders:
@@ -145,9 +150,9 @@ class Holders:
         self._at_all(LearnerLink.attach)
         self._come_together()
 
-    def exchange(self, gradient: Gradient, steps: int, returns: Tensor) -> bool:
-        """Send a gradient, with the environment steps and the returns ``[K]`` of episodes that are behind it, and get newer
-        parameters. Whether it was used."""
+    def exchange(self, gradient: Gradient, steps: int, returns: Tensor, moments: Tensor) -> bool:
+        """Send a gradient, with the environment steps, the returns ``[K]`` of episodes and the moments ``[U, 1 + 2·d]`` of
+        observations that are behind it, and get newer parameters. Whether it was used."""
         place: Any = self.place
         for link, cut in zip(self.links, self._cuts, strict=True):
             link.send(
@@ -157,6 +162,7 @@ class Holders:
                 steps=steps,
                 returns=returns if link is self.links[0] else _NO_RETURNS,
                 terms=gradient.terms,
+                moments=moments,
             )
         for link in self.links:
             link.settle()

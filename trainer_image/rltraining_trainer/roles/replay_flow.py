@@ -79,6 +79,7 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
         here = self._first and settings.replay.placement == "Learner"
         self._kept = KeptShard(context, settings.replay, of, 1) if here else None
         self._failures: dict[str, str | None] = {}  # by who keeps the shard: why it could not be saved
+        self._moments: list[Tensor] = []  # of observations, which are not merged yet
         self._others = Drawers(self._replay.shards)
         self._follower = Follower(
             context, endpoint, "shards", lambda: draws(self._replay.stats()), self._replay.set_shards
@@ -108,6 +109,8 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
         return batch.largest_weight
 
     def learn(self, batch: ReplayBatch | None, normalizer: float, reduce: Reduce) -> dict[str, Tensor]:
+        moments, self._moments = self._moments, []
+        self.algorithm.merge_moments(moments, reduce)
         if batch is None:
             return self.algorithm.step(None, None, normalizer, reduce)[1]
         try:
@@ -131,7 +134,9 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
         self._replay.set_share(rank, size)
 
     def experiences(self) -> list[Experience]:
-        return [Experience(*news) for news in self._reports.take()]
+        news = self._reports.take()
+        self._moments += [one.moments for one in news]
+        return [Experience(*one[:5]) for one in news]
 
     def metrics(self) -> dict[str, float | None]:
         stats = self._others.total(self._replay.stats())
@@ -197,12 +202,14 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
             "replay": self._replay.get_state(),
             "reports": self._reports.get_state(),
             "others": self._others.get_state(),
+            "moments": list(self._moments),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
         self._replay.set_state(state["replay"])
         self._reports.set_state(state["reports"])
         self._others.set_state(state["others"])
+        self._moments = list(state["moments"])
 
     def _let_go_on(self) -> None:
         """Those who wait and may insert more."""
@@ -224,16 +231,17 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
 
 def make_actor(settings: Settings, context: Context, of: Spaces) -> tuple[Actor, Tensor]:
     """What acts in a sampler, and the flat parameters with which it does."""
-    network = context.job.spec.network
+    network, normalize = context.job.spec.network, context.job.spec.environment.normalize
     if isinstance(settings, DqnApex):
-        q_network, greedy = build_q_network(network, *of, dueling=settings.dueling)
+        q_network, greedy = build_q_network(network, *of, dueling=settings.dueling, normalize=normalize)
         return DqnActor(q_network, greedy, settings), flatten_parameters(q_network)
-    actor_critic, actions = build_deterministic(network, *of)
+    actor_critic, actions = build_deterministic(network, *of, normalize=normalize)
     return DdpgActor(actor_critic, actions, settings), flatten_parameters(actor_critic)
 
 
 def _make_learner(settings: Settings, context: Context, of: Spaces, device: torch.device) -> ApexLearner[Any]:
-    network = context.job.spec.network
+    network, normalize = context.job.spec.network, context.job.spec.environment.normalize
     if isinstance(settings, DqnApex):
-        return DqnLearner(build_q_network(network, *of, dueling=settings.dueling)[0], settings, device)
-    return DdpgLearner(build_deterministic(network, *of)[0], settings, device)
+        q_network, _ = build_q_network(network, *of, dueling=settings.dueling, normalize=normalize)
+        return DqnLearner(q_network, settings, device)
+    return DdpgLearner(build_deterministic(network, *of, normalize=normalize)[0], settings, device)

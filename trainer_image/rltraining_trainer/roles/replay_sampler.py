@@ -10,6 +10,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rltraining_trainer.algorithms.transitions import Block, TransitionCollector
+from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import REPORT_SECONDS, LearnerLink, Link, is_large
@@ -144,6 +145,7 @@ class News:
         self._reported = now
         self._steps = self._episodes = 0
         self._returns: list[torch.Tensor] = []
+        self._moments: list[torch.Tensor] = []
 
     def add(self, block: Block, length: int) -> None:
         """A block of ``length`` steps of each environment."""
@@ -151,6 +153,8 @@ class News:
         self._steps += block.steps
         self._episodes += block.episodes
         self._returns.append(block.episode_return)
+        if block.moments.numel():
+            self._moments.append(block.moments)
 
     def due(self, now: float) -> bool:
         """Parameters are to be looked for, or the learner may begin to doubt that this sampler lives."""
@@ -160,8 +164,9 @@ class News:
         """The report."""
         self._since, self._reported = 0, now
         returns = torch.cat(self._returns) if self._returns else torch.zeros(0)
-        self._returns = []
-        return {"steps": self._steps, "episodes": self._episodes, "returns": returns}
+        moments = torch.cat(self._moments) if self._moments else NO_MOMENTS
+        self._returns, self._moments = [], []
+        return {"steps": self._steps, "episodes": self._episodes, "returns": returns, "moments": moments}
 
 
 def _columns(block: Block) -> dict[str, torch.Tensor]:

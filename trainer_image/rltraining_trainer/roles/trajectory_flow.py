@@ -50,7 +50,7 @@ class TrajectoryFlow(WholeState[ImpalaLearner]):
         endpoint: Callable[[], Endpoint],
     ) -> None:
         spec = context.job.spec
-        network, distribution = build_actor_critic(spec.network, *of)
+        network, distribution = build_actor_critic(spec.network, *of, normalize=spec.environment.normalize)
         self.algorithm = ImpalaLearner(network, distribution, settings, spec.stop.environment_steps, device)
         self._settings, self._models = settings, models
         self._large = is_large(of[0])
@@ -108,7 +108,7 @@ class TrajectoryFlow(WholeState[ImpalaLearner]):
 
     def experiences(self) -> list[Experience]:
         experiences, self._experiences = self._experiences, []
-        return experiences + [Experience(*news) for news in self._reports.take()]
+        return experiences + [Experience(*news[:5]) for news in self._reports.take()]
 
     def metrics(self) -> dict[str, float | None]:
         queue = self._queue.counts()
@@ -146,7 +146,7 @@ def sample_trajectories(context: Context, settings: Impala, environments: Vector
     """The sampler's side: collect unrolls and push them, until the learner says that the run is done."""
     spec = context.job.spec
     of = environments.single_observation_space, environments.single_action_space
-    network, distribution = build_actor_critic(spec.network, *of)
+    network, distribution = build_actor_critic(spec.network, *of, normalize=spec.environment.normalize)
     endpoint = Endpoint(context.pod, context.token, threads=2, direct=is_large(of[0]))
     learner = LearnerLink(
         context, context.own_learner, endpoint, "push", flatten_parameters(network), alone=True

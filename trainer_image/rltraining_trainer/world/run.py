@@ -284,7 +284,7 @@ class _OwnFlow:
 
     def experiences(self) -> list[Experience]:
         lived, self.lived = self.lived, []
-        return lived + [Experience(*news) for news in self.reports.take()]
+        return lived + [Experience(*news[:5]) for news in self.reports.take()]
 
     @property
     def shares_whole(self) -> bool:

@@ -146,7 +146,7 @@ class World:
 
         Raises BadConfiguration if they do not fit the environment.
         """
-        return build_actor_critic(self.spec.network, *self.spaces)
+        return build_actor_critic(self.spec.network, *self.spaces, normalize=self.spec.environment.normalize)
 
     @property
     def group(self) -> LearnerGroup | Alone:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypedDict
 
 from torch import Tensor
 
+from rltraining_trainer.dataflow.moments import NO_MOMENTS
 from rltraining_trainer.dataflow.trajectory_queue import Source
 
 Answer = Callable[[bool], None]
@@ -46,6 +47,8 @@ class GradientPush:
     """``[K]`` undiscounted returns of the episodes that ended in them."""
     terms: dict[str, float]
     """Of the loss, for the curves."""
+    moments: Tensor = NO_MOMENTS
+    """``[U, 1 + 2·d]`` float64, of the observations of its rollout, once per rollout; empty without normalisation."""
 
 
 class GradientCounts(NamedTuple):
@@ -169,6 +172,11 @@ class GradientSource(ABC):
         assert counts.pushed == counts.applied + counts.dropped + counts.queued, (
             f"they do not add up: {counts}"
         )
+
+    @property
+    def begins_rollout(self) -> bool:
+        """Whether the gradients after those that were just taken are of new rollouts."""
+        return True
 
     @property
     def _hands_out(self) -> bool:

@@ -152,6 +152,10 @@ class GradientsInStep(GradientSource):
         super().release()
 
     @property
+    def begins_rollout(self) -> bool:
+        return self._next.position == 0
+
+    @property
     def _hands_out(self) -> bool:
         return super()._hands_out and not self._busy
 

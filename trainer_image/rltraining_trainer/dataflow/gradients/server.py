@@ -17,6 +17,7 @@ from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.gradients.accounts import GradientPush, GradientSource, Place
 from rltraining_trainer.dataflow.gradients.in_step import GradientsInStep
 from rltraining_trainer.dataflow.model_server import ModelServer
+from rltraining_trainer.dataflow.moments import moments_field
 from rltraining_trainer.dataflow.trajectory_queue import Source
 from rltraining_trainer.transport import Handler, Parked, Payload
 
@@ -28,7 +29,8 @@ class GradientServer:
     """Answers the services "push", "pull" and, for samplers that learn in step, "sum".
 
     push: ``{"incarnation": str, "sequence": int, "version": int, "place": (epoch, iteration, position), "gradient": Tensor
-        [n], "weight": float, "steps": int, "returns": Tensor [K], "terms": {str: float}}``; pull: ``{"version": int}``,
+        [n], "weight": float, "steps": int, "returns": Tensor [K], "terms": {str: float}, "moments": Tensor
+        [U, 1 + 2·d]}``; pull: ``{"version": int}``,
         and the "place" of the rollout that is to go on, if there is one. Both are answered with ``{"version": int,
         "parameters": Tensor [n] | None, "done": bool, "place": (...), "used": bool}``: parameters only when the sampler's
         version is not the current one; used: the gradient was.
@@ -63,6 +65,7 @@ class GradientServer:
             steps=_at_least_0(payload, "steps", int),
             returns=_vector(payload, "returns", torch.float32),
             terms=_terms(payload),
+            moments=moments_field(payload),
         )
         parked = Parked()
         self._gradients.push(push, lambda used: parked.resolve(self._answer(version, used)))

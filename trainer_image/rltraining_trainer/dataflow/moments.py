@@ -1,0 +1,35 @@
+"""Moments of observations and returns: what samplers send of them, for the running normalisation in the network."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rltraining_trainer.dataflow.fields import field
+from rltraining_trainer.transport import Payload
+
+NO_MOMENTS = torch.empty(0, 0, dtype=torch.float64)
+"""What is sent where nothing is normalised."""
+
+
+def moments_of(values: Tensor) -> Tensor:
+    """Count, mean and sum of squared deviations, ``[1 + 2·d]`` float64, of ``values`` ``[N, d]`` with N ≥ 1."""
+    values = values.double()
+    mean = values.mean(0)
+    return torch.cat((values.new_tensor([len(values)]), mean, (values - mean).square().sum(0)))
+
+
+def moments_field(payload: Payload) -> Tensor:
+    """The optional field "moments" of a message, ``[U, 1 + 2·d]`` float64.
+
+    Raises:
+        TypeError: it is no such tensor.
+    """
+    if not isinstance(payload, dict) or "moments" not in payload:
+        return NO_MOMENTS
+    moments = field(payload, "moments", Tensor)
+    if moments.dim() != 2 or moments.dtype != torch.float64:
+        raise TypeError(
+            f"the field moments must be a matrix (float64), not {list(moments.shape)} ({moments.dtype})"
+        )
+    return moments
