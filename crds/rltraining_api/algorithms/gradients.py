@@ -156,8 +156,8 @@ class A3c(NStepActorCritic):
     """The shared optimizer (paper: rmsprop with shared statistics, alpha .99; its author: epsilon .1)."""
     gradient_clip: Positive | None = 40.0
     """Largest global norm of the gradient; null turns clipping off (40 is usual, the paper is silent)."""
-    baseline_cost: NotNegative = 0.5
-    """Weight of the value loss (its author: .5)."""
+    baseline_cost: NotNegative = 0.25
+    """Weight of the value loss (R − V)², a squared error without a factor of ½ (its author: .5 of ½(R − V)²)."""
     loss_reduction: LossReduction = "Sum"
     """How losses of all steps of a rollout become one: Sum or Mean. With Mean the same learning rate makes steps smaller by
     the number of steps in the rollout (paper: Sum, gradients are accumulated over the rollout)."""
@@ -178,7 +178,7 @@ class A2c(NStepActorCritic):
     gradient_clip: Positive | None = 0.5
     """Largest global norm of the gradient; null turns clipping off (baselines: .5)."""
     baseline_cost: NotNegative = 0.5
-    """Weight of the value loss (baselines: .5)."""
+    """Weight of the value loss (R − V)², a squared error without a factor of ½ (baselines: .5)."""
     loss_reduction: LossReduction = "Mean"
     """How losses of all steps of a rollout become one: Sum or Mean. With Mean the same learning rate makes steps smaller by
     the number of steps in the rollout (baselines: Mean)."""
@@ -206,7 +206,7 @@ class Ppo(ActorCritic):
     """Largest global norm of the gradient; null turns clipping off (openai/baselines ppo2: .5, the paper is
     silent)."""
     baseline_cost: NotNegative = 1.0
-    """Weight of the value loss (paper, table 5: 1)."""
+    """Weight of the value loss (R − V)², a squared error without a factor of ½ (paper, equation 9 and table 5: 1)."""
     gae_lambda: Fraction = 0.95
     """λ of generalised advantage estimation (paper: .95)."""
     clip_range: Positive = 0.1

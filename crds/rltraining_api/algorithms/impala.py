@@ -47,8 +47,8 @@ class Impala(ApiModel):
     """Largest global norm of the gradient; null turns clipping off (paper: 40)."""
     entropy_cost: NotNegative = 0.01
     """Weight of the entropy bonus (paper: .01 for Atari)."""
-    baseline_cost: NotNegative = 0.5
-    """Weight of the value loss (paper: .5)."""
+    baseline_cost: NotNegative = 0.25
+    """Weight of the value loss (v − V)², a squared error without a factor of ½ (paper: .5 of ½(v − V)²)."""
     rho_clip: Positive = 1.0
     """Clip of the importance weights ρ in the value target; must be at least cClip (paper: 1, section 5.2)."""
     c_clip: Positive = 1.0

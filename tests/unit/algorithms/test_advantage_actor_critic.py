@@ -59,7 +59,7 @@ def loss_of(
         advantages = standardized(advantages, valid)
     terms = {
         "policy_loss": -(log_prob * advantages)[valid].sum(),
-        "baseline_loss": 0.5 * ((returns - values[:-1]) ** 2)[valid].sum(),
+        "baseline_loss": ((returns - values[:-1]) ** 2)[valid].sum(),
         "entropy": entropy[valid].sum(),
     }
     costs = {"policy_loss": 1.0, "baseline_loss": settings.baseline_cost, "entropy": -settings.entropy_cost}
@@ -132,8 +132,9 @@ def test_an_asynchronous_gradient_is_clipped_by_its_own_norm() -> None:
 
     clipped = gradient_of(A3c(gradient_clip=0.5), made, unroll)
     left = gradient_of(A3c(gradient_clip=0.5, aggregate=A3cAggregate(mode="Sync", count=None)), made, unroll)
+    asynchronous = Aggregate(mode="Async", count=1)
     also_clipped = gradient_of(
-        A2c(gradient_clip=0.5, loss_reduction="Sum", aggregate=Aggregate(mode="Async", count=1)), made, unroll
+        A2c(gradient_clip=0.5, baseline_cost=0.25, loss_reduction="Sum", aggregate=asynchronous), made, unroll
     )
 
     for run, whole_run in zip(

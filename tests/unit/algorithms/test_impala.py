@@ -77,7 +77,7 @@ def loss_of(learner: ImpalaLearner, batch: Unroll) -> tuple[dict[str, Tensor], T
     weight = 1 / valid.sum().item() if settings.loss_reduction == "Mean" else 1.0
     terms = {
         "policy_loss": -weight * (log_prob * advantages)[valid].sum(),
-        "baseline_loss": weight * 0.5 * ((targets - values[:-1]) ** 2)[valid].sum(),
+        "baseline_loss": weight * ((targets - values[:-1]) ** 2)[valid].sum(),
         "entropy": weight * entropy[valid].sum(),
     }
     costs = {"policy_loss": 1.0, "baseline_loss": settings.baseline_cost, "entropy": -settings.entropy_cost}

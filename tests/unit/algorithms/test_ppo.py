@@ -60,7 +60,7 @@ def terms_of(
     )
     terms = {
         "policy_loss": -surrogate.mean(),
-        "baseline_loss": 0.5 * ((returns - values[:-1][valid]) ** 2).mean(),
+        "baseline_loss": ((returns - values[:-1][valid]) ** 2).mean(),
         "entropy": entropy[valid].mean(),
         "kl": (ratio - 1 - ratio.log()).mean(),
         "clip_fraction": ((ratio < 1 - epsilon) | (ratio > 1 + epsilon)).double().mean(),
@@ -109,7 +109,7 @@ def test_advantages_and_returns_are_those_of_the_first_parameters() -> None:
     for name in ("policy_loss", "kl"):
         assert [term[name] for term in terms] == pytest.approx([terms[0][name]] * 3, rel=1e-5), name
     losses = [term["baseline_loss"] for term in terms]
-    assert losses[1] + losses[2] == pytest.approx(2 * losses[0] + 2.0**2, rel=1e-5), "a parabola"
+    assert losses[1] + losses[2] == pytest.approx(2 * (losses[0] + 2.0**2), rel=1e-5), "a parabola"
 
 
 @pytest.mark.parametrize("lstm", [False, True], ids=["mlp", "lstm"])

@@ -75,7 +75,7 @@ class AdvantageActorCritic:
         self._rollout = self._rollout._replace(advantages=advantages)
 
     def gradient(self, position: int = 0) -> Gradient:
-        """Of policy gradient + baseline_cost · ½(R − V)² − entropy_cost · H(π), summed or averaged over valid steps."""
+        """Of policy gradient + baseline_cost · (R − V)² − entropy_cost · H(π), summed or averaged over valid steps."""
         settings, gradient = self._settings, self._gradient
         unroll, log_prob, entropy, values, returns, advantages = self._rollout
         weight = unroll["valid"].float()
@@ -84,7 +84,7 @@ class AdvantageActorCritic:
         policy_loss = log_prob.flatten().dot((advantages * -weight).flatten())
         squares = error.dot(error)
         total_entropy = entropy.flatten().dot(weight.flatten())
-        loss = policy_loss.add(squares, alpha=0.5 * settings.baseline_cost)
+        loss = policy_loss.add(squares, alpha=settings.baseline_cost)
         loss = loss.sub(total_entropy, alpha=settings.entropy_cost)
         gradient.zero_()
         loss.backward()
@@ -95,7 +95,6 @@ class AdvantageActorCritic:
         norm = clip_runs(gradient, self._clip, self._network.clip_sizes)
         *sums, gradient_norm = torch.stack((loss, policy_loss, squares, total_entropy, norm)).tolist()
         terms = dict(zip(TERMS, (figure / max(1.0, steps) for figure in sums), strict=True))
-        terms["baseline_loss"] *= 0.5
         terms["gradient_norm"] = gradient_norm
         if not math.isfinite(terms["loss"] + gradient_norm):
             raise diverged(f"rollout {self._rollouts} of this sampler", terms, unroll, settings)

@@ -119,7 +119,7 @@ class ImpalaLearner:
         self.environment_steps = state["environment_steps"]
 
     def _loss(self, batch: Unroll) -> dict[str, Tensor]:
-        """Policy gradient with v-trace advantages + baseline_cost · ½(v − V)² − entropy_cost · H(π), over valid steps."""
+        """Policy gradient with v-trace advantages + baseline_cost · (v − V)² − entropy_cost · H(π), over valid steps."""
         settings = self.settings
         policies, values = self.network.unroll(batch["observation"], batch["state"], batch["first"])
         log_prob, entropy = self.distribution.log_prob_and_entropy(policies[:-1], batch["action"])
@@ -140,7 +140,7 @@ class ImpalaLearner:
         if settings.advantage_normalization:
             advantages = normalize(advantages, moments(advantages, batch["valid"]))
         policy_loss = -(log_prob * advantages * weight).sum()
-        baseline_loss = 0.5 * ((targets - values[:-1]).square() * weight).sum()
+        baseline_loss = ((targets - values[:-1]).square() * weight).sum()
         mean_entropy = (entropy * weight).sum()
         loss = policy_loss + settings.baseline_cost * baseline_loss - settings.entropy_cost * mean_entropy
         return {

@@ -98,7 +98,7 @@ class ProximalPolicyOptimization:
         self._figures[1] = normalize(self._figures[1], totals)
 
     def gradient(self, position: int) -> Gradient:
-        """Of the clipped objective (equations 7 and 9): −min(ρ A, clip(ρ, 1 ± ε) A) + baseline_cost · ½(R − V)²
+        """Of the clipped objective (equations 7 and 9): −min(ρ A, clip(ρ, 1 ± ε) A) + baseline_cost · (R − V)²
         − entropy_cost · H(π), averaged over the steps of a minibatch.
 
         Its terms have also kl, an estimate of KL(acted, present) = E[(ρ − 1) − log ρ] (Schulman 2020, "Approximating KL
@@ -116,7 +116,7 @@ class ProximalPolicyOptimization:
         policy_loss = -torch.minimum(ratio * part.advantages, clipped * part.advantages).mean()
         squares = (part.returns - part.values).square().mean()
         mean_entropy = entropy.mean()
-        loss = policy_loss.add(squares, alpha=0.5 * settings.baseline_cost)
+        loss = policy_loss.add(squares, alpha=settings.baseline_cost)
         loss = loss.sub(mean_entropy, alpha=settings.entropy_cost)
         loss.backward()
         far = ratio.detach() - 1.0
@@ -125,7 +125,6 @@ class ProximalPolicyOptimization:
         figures = (loss, policy_loss, squares, mean_entropy, kl, clip_fraction)
         norm = clip_by_norm(gradient, None)
         terms = dict(zip(_TERMS, torch.stack((*figures, norm)).tolist(), strict=True))
-        terms["baseline_loss"] *= 0.5
         if not math.isfinite(terms["loss"] + terms["gradient_norm"]):
             raise diverged(f"rollout {self._rollouts} of this sampler", terms, self._unroll, settings)
         return Gradient(gradient, float(len(part.action)), terms)
