@@ -72,7 +72,8 @@ def test_learner_0_goes_on_alone(group: LearnerGroup) -> None:
     group.form(threading.Event())
 
     assert (group.rank, group.size, group.generation) == (0, 1, 1)
-    assert group.begin(2.5, done=False) == Round(2.5, done=False)
+    round_ = group.begin(2.5, done=False, total_steps=10**10 + 1)
+    assert round_ == Round(2.5, done=False, total_steps=10**10 + 1)
     assert group.sum(gradient, 7.0) == 7.0
     assert gradient.tolist() == [0, 1, 2]
     assert threading.active_count() == threads

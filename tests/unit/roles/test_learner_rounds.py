@@ -40,7 +40,16 @@ class Rounds:
     def form(self, stopping: Any) -> None:
         """There is one."""
 
-    def begin(self, normalizer: float, done: bool, *, update: bool, hold: bool, checkpoint: bool) -> Round:
+    def begin(
+        self,
+        normalizer: float,
+        done: bool,
+        *,
+        update: bool,
+        hold: bool,
+        checkpoint: bool,
+        total_steps: int | None,
+    ) -> Round:
         self.ready.append(update)
         self.asked.append({"done": done, "hold": hold, "checkpoint": checkpoint})
         round_ = next(self._rounds)
@@ -55,8 +64,8 @@ class Rounds:
         """All are here."""
 
 
-def make_learner(tmp_path: Path, index: int, job: dict[str, Any] = JOB) -> Learner:
-    """One of two; closed."""
+def make_learner(tmp_path: Path, index: int, job: dict[str, Any] = JOB, learners: int = 2) -> Learner:
+    """One of them; closed."""
     (tmp_path / "job.json").write_text(json.dumps(job))
     context = Context(
         job=read_job(tmp_path / "job.json"),
@@ -65,7 +74,7 @@ def make_learner(tmp_path: Path, index: int, job: dict[str, Any] = JOB) -> Learn
         pod=f"pole-learner-{index}",
         index=index,
         http_port=0,
-        learners=("http://a:1", "http://b:2"),
+        learners=("http://a:1", "http://b:2")[:learners],
         replays=(),
         output=tmp_path,
     )
@@ -102,6 +111,44 @@ def test_a_learner_waits_with_its_batch_until_the_first_one_may_draw(
 
     assert learnt(learner, monkeypatch, wait, wait, go, wait, go) == [1, 2]
     assert not any(learner._group.ready), "that is not this learner's to say"  # type: ignore[union-attr]
+
+
+def test_a_schedule_follows_a_stop_rule_that_is_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the end that the job began with, all steps after it would be made at rate 0."""
+
+    def job(steps: int) -> dict[str, Any]:
+        impala = {"learningRate": 0.002, "learningRateSchedule": "Linear"}
+        spec = {
+            **JOB["spec"],
+            "algorithm": {"impala": impala},
+            "learner": {},
+            "stop": {"environmentSteps": steps},
+        }  # type: ignore[dict-item]
+        return {**JOB, "spec": spec}
+
+    learner = make_learner(tmp_path, 0, job(1000), learners=1)
+    monkeypatch.setattr(learner._flow, "next_batch", lambda timeout: None)
+    learner._update(leaving=False)
+    rates = [learner._flow.algorithm.learning_rate(1000)]
+
+    (tmp_path / "job.json").write_text(json.dumps(job(4000)))
+    learner._live.look(1e9)
+    learner._update(leaving=False)
+    rates.append(learner._flow.algorithm.learning_rate(1000))
+
+    assert rates == pytest.approx([0.0, 0.0015])
+
+
+def test_every_learner_takes_the_end_of_schedules_from_the_first(
+    learner: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Learners that update in step must make the same step, also before each has read a change of the job."""
+    monkeypatch.setattr(learner, "_group", Rounds(Round(1.0, done=False, update=False, total_steps=70)))
+    learner._update(leaving=False)
+
+    assert learner._flow.algorithm.total_steps == 70
 
 
 def test_a_batch_outlives_its_group(learner: Learner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,7 @@ class ApexLearner(ABC, Generic[N]):
         self._target_parameters = flatten_parameters(self._target).detach()
         self.parameters = flatten_parameters(network)
         self.updates = 0
+        self.total_steps: int | None = None  # no setting of Ape-X has a schedule
         self._clip = settings.gradient_clip
         self._period, self._rate = settings.target_update_period, settings.target_update_rate
         sizes = [part.size for part in parts]

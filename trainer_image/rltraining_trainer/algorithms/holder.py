@@ -16,6 +16,7 @@ from torch import Tensor
 from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
 from rltraining_trainer.algorithms.reduce import Reduce
+from rltraining_trainer.algorithms.schedules import scheduled
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
 from rltraining_trainer.networks import ActorCritic
 
@@ -42,7 +43,9 @@ class ParameterHolder:
         self.updates = 0
         self.environment_steps = 0
         """Steps that the gradients came from."""
-        self._total_steps, self._count = total_steps, count
+        self.total_steps = total_steps
+        """Environment steps at which a linear learning-rate schedule reaches 0; follows ``spec.stop`` while the job runs."""
+        self._count = count
         self._flat = flatten_parameters(network)
         size = self._flat.numel()
         self._slice = slice(index * size // count, (index + 1) * size // count)
@@ -93,10 +96,10 @@ class ParameterHolder:
 
     def learning_rate(self, environment_steps: int) -> float:
         """The optimizer's step size after so many environment steps."""
-        rate = self.settings.learning_rate
-        if self.settings.learning_rate_schedule == "Linear" and self._total_steps:
-            rate *= max(0.0, 1.0 - environment_steps / self._total_steps)
-        return rate
+        settings = self.settings
+        return scheduled(
+            settings.learning_rate, settings.learning_rate_schedule, environment_steps, self.total_steps
+        )
 
     def collect(self, reduce: Reduce) -> None:
         """Bring together what all holders have, in each of them: ``get_state`` then returns it, and ``network`` has all

@@ -18,6 +18,7 @@ from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.optimizers import clip_runs, make_optimizer
 from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.returns import moments, normalize
+from rltraining_trainer.algorithms.schedules import scheduled
 from rltraining_trainer.algorithms.unrolls import Unroll, concatenate, move
 from rltraining_trainer.algorithms.vtrace import vtrace
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
@@ -48,7 +49,8 @@ class ImpalaLearner:
         self.updates = 0
         self.environment_steps = 0
         """Steps that all learners together have learnt from."""
-        self._total_steps = total_steps
+        self.total_steps = total_steps
+        """Environment steps at which a linear learning-rate schedule reaches 0; follows ``spec.stop`` while the job runs."""
         self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel(), self._device)
 
     def step(
@@ -97,10 +99,10 @@ class ImpalaLearner:
 
     def learning_rate(self, environment_steps: int) -> float:
         """The optimizer's step size after so many environment steps."""
-        rate = self.settings.learning_rate
-        if self.settings.learning_rate_schedule == "Linear" and self._total_steps:
-            rate *= max(0.0, 1.0 - environment_steps / self._total_steps)
-        return rate
+        settings = self.settings
+        return scheduled(
+            settings.learning_rate, settings.learning_rate_schedule, environment_steps, self.total_steps
+        )
 
     def get_state(self) -> dict[str, Any]:
         """Everything that ``set_state`` needs to go on exactly here: nothing in an update is random."""

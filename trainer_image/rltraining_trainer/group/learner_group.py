@@ -77,6 +77,8 @@ class Round(NamedTuple):
     """Whether there is to be an update: a learner had what that takes, and none held it back."""
     checkpoint: bool = False
     """Whether a checkpoint is to be taken: a learner wants one."""
+    total_steps: int | None = None
+    """Environment steps at which schedules end, by learner 0."""
 
 
 class Alone:
@@ -99,8 +101,9 @@ class Alone:
         update: bool = True,
         hold: bool = False,
         checkpoint: bool = False,
+        total_steps: int | None = None,
     ) -> Round:
-        return Round(normalizer, done, update and not hold, checkpoint)
+        return Round(normalizer, done, update and not hold, checkpoint, total_steps)
 
     def sum(self, gradient: Tensor, count: float) -> float:
         return count
@@ -204,6 +207,7 @@ class LearnerGroup:
         update: bool = True,
         hold: bool = False,
         checkpoint: bool = False,
+        total_steps: int | None = None,
     ) -> Round:
         """Begin a round, which all learners do together.
 
@@ -213,15 +217,18 @@ class LearnerGroup:
             update: whether this learner has what an update of all takes; one is enough.
             hold: whether all are to wait for this learner with the update.
             checkpoint: whether this learner wants one of all.
+            total_steps: environment steps at which schedules end. Only learner 0 says so: the others, which may not have
+                read a change of the job yet, must take the same step as it.
 
         Raises:
             GroupChanged: a learner was lost, or one wants to come in.
         """
         if self._done:
-            return Round(normalizer, done=True, update=False)
+            return Round(normalizer, done=True, update=False, total_steps=total_steps)
         join = self._lobby is not None and self._lobby.occupied
-        own = [normalizer, float(done), float(join), float(update), float(hold), float(checkpoint)]
-        largest, last, changing, updates, held, saves = self._together(
+        flags = [float(flag) for flag in (done, join, update, hold, checkpoint)]
+        own = [normalizer, float(total_steps or 0), *flags]
+        largest, total, last, changing, updates, held, saves = self._together(
             lambda collectives: collectives.maximum(own), alone=own
         )
         if last:
@@ -235,7 +242,7 @@ class LearnerGroup:
             self._fruitless = 0  # they are together, and wait for data
         update = bool(updates) and not held
         self._begun += update
-        return Round(largest, bool(last), update, bool(saves))
+        return Round(largest, bool(last), update, bool(saves), int(total) or None)
 
     def sum(self, gradient: Tensor, count: float) -> float:
         """Sum the flat `gradient` [N] over all learners, in place.

@@ -31,6 +31,8 @@ class Algorithm(Recordable, Protocol):
 
     parameters: Tensor
     """All that samplers need of this learner, ``[N]``."""
+    total_steps: int | None
+    """Environment steps at which schedules end: ``spec.stop.environmentSteps`` as it is now."""
 
     @property
     def network(self) -> PolicyNetwork: ...

@@ -73,7 +73,7 @@ class Learner:
         torch.manual_seed(spec.seed)
         self._spaces = make_spaces(spec.environment)
         self._models = ModelServer()
-        live = LiveSpec(context.job_file, spec)
+        self._live = live = LiveSpec(context.job_file, spec)
         self._flow = self._make_flow(live)
         self._group = self._make_group() if len(context.learners) > 1 else Alone()
         services = {**self._flow.services, **self._group.services}
@@ -234,7 +234,9 @@ class Learner:
             update=self._flow.allows_update(batch),
             hold=over or self._flow.holds(batch),
             checkpoint=checkpoint,
+            total_steps=self._live.stop.environment_steps if record is not None else None,
         )
+        self._flow.algorithm.total_steps = round_.total_steps
         if round_.checkpoint:
             self._flow.collect(self._group.sum)
             self._group.barrier()  # who leaves now closes what others may still be reading from
