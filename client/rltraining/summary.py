@@ -144,7 +144,8 @@ def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None, again: Aga
         ]
     policy = shown(folder / "policy") if (folder / "policy").exists() else snapshot.status.policy_uri
     spec = snapshot.job.spec
-    trust = " --trust-code" if ":" in spec.environment.id or spec.network.entry_point else ""
+    own_code = any(":" in reference for reference in spec.environment.code_references)
+    trust = " --trust-code" if own_code or spec.network.entry_point else ""
     return [
         *([f"Evaluate:     rltrain evaluate {shlex.quote(policy)}{trust}"] if policy else []),
         f"Look closer:  tensorboard --logdir {here}",

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from rltraining_api import patterns
 from rltraining_api.base import ApiModel, Rule, refusal
-from rltraining_api.fields import Count, Fraction, FreeForm
+from rltraining_api.fields import ATOMIC_LIST, Count, EntryPoint, Fraction, FreeForm
 
 EnvironmentId = Annotated[str, Field(max_length=253, pattern=patterns.ENVIRONMENT_ID)]
 
@@ -71,6 +71,38 @@ class Normalize(ApiModel):
     as they are. For a3c, a2c, ppo and impala (Stable-Baselines3, VecNormalize)."""
 
 
+WRAPPERS_MAX = 16
+ONE_WRAPPER = "exactly one of name and entryPoint is needed"
+NO_WRAPPERS_FOR_GAMES = (
+    "wrappers are not for games of the Arcade Learning Environment, which are preprocessed in batches: "
+    "set atari instead"
+)
+
+
+class Wrapper(ApiModel):
+    """A wrapper around each single environment: one of gymnasium's, or user code."""
+
+    name: Annotated[str, Field(max_length=253, pattern=patterns.CLASS_NAME)] | None = None
+    """A class of `gymnasium.wrappers`, such as `FrameStackObservation`."""
+    entry_point: EntryPoint | None = None
+    """User code, `module:Class`: a `gymnasium.Wrapper`, called with the environment and `kwargs`."""
+    kwargs: FreeForm = Field(default_factory=dict)
+    """Keyword arguments for the wrapper's constructor, after the environment."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (Rule("has(self.name) != has(self.entryPoint)", ONE_WRAPPER),)
+
+    @property
+    def title(self) -> str:
+        """Which wrapper it is."""
+        return self.name or str(self.entry_point)
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.name is None) == (self.entry_point is None):
+            raise refusal(ONE_WRAPPER)
+        return self
+
+
 class Environment(ApiModel):
     """What is trained on: a gymnasium environment, from a package in the image or from user code."""
 
@@ -85,12 +117,28 @@ class Environment(ApiModel):
     """Truncate episodes here, instead of where the environment's registration says."""
     normalize: Normalize | None = None
     """Running normalisation of observations and rewards; without, none."""
+    wrappers: Annotated[
+        tuple[Wrapper, ...], Field(max_length=WRAPPERS_MAX, json_schema_extra=ATOMIC_LIST)
+    ] = ()
+    """Wrappers around each single environment, the innermost first."""
     atari: Atari | None = None
     """Preprocessing of a game of the Arcade Learning Environment; without, as published."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(f"!has(self.atari) || self.id.matches('{patterns.ATARI_ID}')", ATARI_NEEDS_A_GAME),
+        Rule(
+            f"!has(self.wrappers) || self.wrappers.size() == 0 || !self.id.matches('{patterns.ATARI_ID}')",
+            NO_WRAPPERS_FOR_GAMES,
+        ),
     )
+
+    @property
+    def code_references(self) -> tuple[str, ...]:
+        """What names code to import: the id and the wrappers' entry points, each `module:name` or without a module."""
+        return (
+            self.id,
+            *(wrapper.entry_point for wrapper in self.wrappers if wrapper.entry_point is not None),
+        )
 
     @property
     def preprocessing(self) -> Atari | None:
@@ -103,6 +151,8 @@ class Environment(ApiModel):
             if self.atari is not None:
                 raise refusal(f"{ATARI_NEEDS_A_GAME}, got {self.id}")
             return self
+        if self.wrappers:
+            raise refusal(NO_WRAPPERS_FOR_GAMES)
         for keyword in self.kwargs:
             if keyword in _INSTEAD_OF_KWARGS:
                 field = _INSTEAD_OF_KWARGS[keyword]

@@ -11,6 +11,7 @@ OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 URI = r"^[a-z][a-z0-9+.-]*://[^\x00-\x20\x7f]+$"
 MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 ENTRY_POINT = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_.]*$"
+CLASS_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 ENVIRONMENT_ID = r"^([A-Za-z_][A-Za-z0-9_.]*:)?([A-Za-z0-9_][A-Za-z0-9_-]*/)?[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 ATARI_ID = r"^ALE/[A-Za-z0-9]+-v5$"
 IMAGE = r"^[!-~]+$"
@@ -23,6 +24,7 @@ MEANINGS = {
     URI: "must be a URI such as s3://bucket/path or file:///path",
     MODULE: "must be the name of a Python module, such as package.module",
     ENTRY_POINT: "must be module:name",
+    CLASS_NAME: "must be the name of a class",
     ENVIRONMENT_ID: "must be a gymnasium id such as CartPole-v1, or module:Id",
     IMAGE: "must be an image reference: ASCII characters, no spaces",
     MANAGED_BY: "must be domain/path, as in rltraining.dev/operator",

@@ -101,6 +101,10 @@ def _code_hint(job: RLTrainingJob) -> str:
     own = spec.algorithm.entry_point
     modules = {
         "environment.id": spec.environment.id.rpartition(":")[0],
+        **{
+            f"environment.wrappers[{i}].entryPoint": (wrapper.entry_point or "").partition(":")[0]
+            for i, wrapper in enumerate(spec.environment.wrappers)
+        },
         "network.entryPoint": (spec.network.entry_point or "").partition(":")[0],
         "algorithm.entryPoint.module": own.module if own else "",
     }

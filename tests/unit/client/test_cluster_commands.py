@@ -38,6 +38,9 @@ def test_submit_warns_of_code_that_would_be_missing(file: Path) -> None:
     assert result.exit_code == 0
     note = "note: environment.id names the module my_module: send the files along with --code"
     assert note in result.stderr
+    wrappers = 'environment.wrappers=[{"entryPoint": "wraps:Mine"}]'
+    result = rltrain("submit", file, "--set", wrappers, "--name", "first")
+    assert "environment.wrappers[0].entryPoint names the module wraps: " in result.stderr
     changes = ('algorithm={"entryPoint": {"module": "mine"}}', 'network={"entryPoint": "nets:torso"}')
     result = rltrain("submit", file, "--set", changes[0], "--set", changes[1], "--name", "second")
     assert "names the module nets and algorithm.entryPoint.module names the module mine: " in result.stderr

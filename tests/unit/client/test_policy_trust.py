@@ -52,6 +52,8 @@ def unpack(policy: Path, folder: Path, manifest: str, **needs: str) -> Path:
     described = json.loads((policy / "policy.json").read_text())
     if "environment" in needs:
         described["environment"]["id"] = needs["environment"]
+    if "wrapper" in needs:
+        described["environment"]["wrappers"] = [{"entryPoint": needs["wrapper"]}]
     if "network" in needs:
         described["network"] = {"entryPoint": needs["network"]}
     (made / "policy" / "policy.json").write_text(json.dumps(described))
@@ -71,7 +73,11 @@ def unpack(policy: Path, folder: Path, manifest: str, **needs: str) -> Path:
     return folder / "evil"
 
 
-@pytest.mark.parametrize("needs", [{"environment": ENVIRONMENT}, {"network": NETWORK}], ids=["env", "net"])
+@pytest.mark.parametrize(
+    "needs",
+    [{"environment": ENVIRONMENT}, {"network": NETWORK}, {"wrapper": NETWORK}],
+    ids=["env", "net", "wrapper"],
+)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_runs_the_code_of_a_strangers_folder(
     command: str, needs: dict[str, str], policy: Path, tmp_path: Path, manifest: str, pwned: Path
@@ -79,7 +85,7 @@ def test_no_command_runs_the_code_of_a_strangers_folder(
     unpack(policy, tmp_path, manifest, **needs)
     result = rltrain(*COMMANDS[command])
     assert not pwned.exists(), "the payload ran"
-    needed = command == "report" or not (command == "export" and "environment" in needs)
+    needed = command != "export" or "network" in needs
     if not needed:
         assert result.exit_code == 0, "exporting needs no environment"
         return

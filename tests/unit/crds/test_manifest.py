@@ -133,7 +133,20 @@ PROBLEMS = {
     ),
     ("replicas: 2", "1: 2"): "line 7, column 13: a key must be text: put it in quotes",
     ("replicas: 2", "replicas: \x01"): "line 7: holds a character that YAML forbids (#x0001)",
+    ("v1}", "v1, wrappers: [{kwargs: {n: 1}}]}"): (
+        "spec.environment.wrappers[0]: exactly one of name and entryPoint is needed"
+    ),
+    ("v1}", "v1, wrappers: [{name: ClipReward}, {entryPoint: Mine}]}"): (
+        'spec.environment.wrappers[1].entryPoint: must be module:name, got "Mine"'
+    ),
+    ("CartPole-v1}", "ALE/Pong-v5, wrappers: [{name: ClipReward}]}"): (
+        "spec.environment: wrappers are not for games of the Arcade Learning Environment, which are preprocessed in "
+        "batches: set atari instead"
+    ),
     # Not JSON
+    ("v1}", "v1, wrappers: [{name: A, kwargs: {n: 1e400}}]}"): (
+        "spec.environment.wrappers[0].kwargs.n: must be a finite number"
+    ),
     ("v1}", "v1, kwargs: {n: [0, 1e400]}}"): "spec.environment.kwargs.n[1]: must be a finite number",
     ("v1}", 'v1, kwargs: {n: ["\\ud800"]}}'): (
         "spec.environment.kwargs.n[0]: must be Unicode text, got '\\ud800'"

@@ -13,7 +13,15 @@ from rltraining_api.environment import Environment
 
 from rltraining_trainer.environments.extras import missing_extra, register_extra
 from rltraining_trainer.environments.single import SingleEnvironment
-from rltraining_trainer.errors import BadConfiguration, UserCodeError, text_of, user_code, user_code_error
+from rltraining_trainer.environments.wrappers import load_wrappers
+from rltraining_trainer.errors import (
+    BadConfiguration,
+    TrainerError,
+    UserCodeError,
+    text_of,
+    user_code,
+    user_code_error,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,12 +32,13 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
     Uses the environment's own ``vector_entry_point`` where it has one (the whole batch is then one computation), else
     gymnasium's ``SyncVectorEnv``. A single environment is no batch: it is made by its ``entry_point`` (``SingleEnvironment``),
     unless what that makes has other spaces than the ``vector_entry_point``'s, or takes other keywords. Games of the Arcade
-    Learning Environment are ``AtariGames``.
+    Learning Environment are ``AtariGames``. ``spec.wrappers`` are around each single environment, which then is always made by
+    the ``entry_point``.
     ``kwargs`` (such as ``render_mode``) come on top of ``spec.kwargs``.
 
     Raises:
-        BadConfiguration: no environment of that id.
-        UserCodeError: its module or its constructor raised.
+        BadConfiguration: no environment of that id, or a wrapper that does not fit it.
+        UserCodeError: its module, its constructor or a wrapper of the user's raised.
     """
     atari = spec.preprocessing
     id = _import_and_strip_module(spec.id)
@@ -39,10 +48,17 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
         raise BadConfiguration(
             f"spec.environment.id: there is no environment {spec.id!r}: {_sentence(error)}"
         ) from error
+    wrappers = load_wrappers(spec.wrappers)
+    if wrappers and registered.entry_point is None:
+        raise BadConfiguration(
+            f"spec.environment.wrappers: they are around single environments, but {spec.id!r} has a vector_entry_point only; "
+            "wrap it there, or register an entry_point too"
+        )
     options = {**spec.kwargs, **kwargs}
     if spec.max_episode_steps is not None:
         options["max_episode_steps"] = spec.max_episode_steps
-    vectorised = registered.vector_entry_point is not None and not registered.additional_wrappers
+    wrapped = bool(wrappers or registered.additional_wrappers)
+    vectorised = registered.vector_entry_point is not None and not wrapped
     try:
         if atari is not None:
             # Imported here: a tenth of a second that only games cost.
@@ -53,11 +69,15 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
             batch = gym.make_vec(id, num_envs=num_envs, vectorization_mode="vector_entry_point", **options)
             return batch if num_envs > 1 else _single_like(batch, id, options) or batch
         if num_envs == 1:
-            return SingleEnvironment(gym.make(id, **options))
+            environment = gym.make(id, **options)
+            for wrap in wrappers:
+                environment = wrap(environment)
+            return SingleEnvironment(environment)
         return gym.make_vec(
             id,
             num_envs=num_envs,
             vectorization_mode="sync",
+            wrappers=wrappers,  # type: ignore[arg-type]
             vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
             **options,
         )
@@ -65,6 +85,8 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
         raise missing_extra(spec.id, error) or BadConfiguration(
             f"spec.environment.id: {spec.id!r} needs a package: {_sentence(error)}"
         ) from error
+    except TrainerError:
+        raise
     except BaseException as error:
         # A keyword too many, or one too few.
         if isinstance(error, TypeError) and "argument" in text_of(error):

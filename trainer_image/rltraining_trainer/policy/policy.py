@@ -92,8 +92,11 @@ class Policy:
             ) from error
 
     def check_environment(self) -> None:
-        """Raises UntrustedCode where the environment is code that is not trusted."""
-        self._check_code("environment", self.description.environment.id)
+        """Raises UntrustedCode where the environment, or a wrapper around it, is code that is not trusted."""
+        environment = self.description.environment
+        self._check_code("environment", environment.id)
+        for wrapper in environment.wrappers:
+            self._check_code("wrapper", wrapper.entry_point)
 
     def reset(self) -> None:
         """Forget the past: all that follows are new episodes."""
