@@ -19,7 +19,12 @@ from typing import Any
 import torch
 from rltraining_trainer.algorithms.optimizers import Sgd
 from rltraining_trainer.dataflow import ModelServer
-from rltraining_trainer.dataflow.gradients import GradientQueue, GradientServer, reduce_gradients
+from rltraining_trainer.dataflow.gradients import (
+    GradientQueue,
+    GradientReader,
+    GradientServer,
+    reduce_gradients,
+)
 from rltraining_trainer.roles.main import keep_memory
 from rltraining_trainer.transport import Endpoint
 
@@ -62,7 +67,7 @@ class _Holder:
         self._parameters = torch.zeros(size)
         self._optimizer = Sgd(size, torch.device("cpu"), momentum=0.0)
         self._gradients = GradientQueue(lambda: 1, 1.0, lambda: self.models.version)
-        self.server = GradientServer(self._gradients, self.models, size)
+        self.server = GradientServer(self._gradients, self.models, GradientReader(size))
         self.endpoint = Endpoint("learner", TOKEN, self.server.services, direct=size * 4 >= 1 << 20)
         self._done = False
         self._thread = threading.Thread(target=self._run)

@@ -38,8 +38,9 @@ GRADIENTS: dict[str, dict[str, Any]] = {
     "a3c": {"rolloutLength": 16},
     "a2c": {"rolloutLength": 16},
     "ppo": {"rolloutLength": 16, "epochs": 2, "minibatches": 2},
+    "ppoAtSamplers": {"rolloutLength": 16, "epochs": 2, "minibatches": 2, "gradients": "Samplers"},
 }
-"""Small settings of the algorithms whose samplers send gradients."""
+"""Small settings of the algorithms whose gradients are computed by the samplers (a3c, ppoAtSamplers) or the learner."""
 
 
 def job_of(algorithm: str, **spec: Any) -> RLTrainingJob:
@@ -49,10 +50,14 @@ def job_of(algorithm: str, **spec: Any) -> RLTrainingJob:
     return replay_job(**spec) if algorithm == "dqnApex" else gradient_job(algorithm, **spec)
 
 
-def gradient_job(algorithm: str, *, aggregate: dict[str, Any] | None = None, **spec: Any) -> RLTrainingJob:
-    """A small job of an algorithm of GRADIENTS with two samplers."""
-    settings = GRADIENTS[algorithm] | ({} if aggregate is None else {"aggregate": aggregate})
-    return small_job(**({"algorithm": {algorithm: settings}, "sampler": {"replicas": 2}} | spec))
+def gradient_job(
+    algorithm: str, *, aggregate: dict[str, Any] | None = None, gradients: str | None = None, **spec: Any
+) -> RLTrainingJob:
+    """A small job of an algorithm of GRADIENTS, with these settings replaced, with two samplers."""
+    changes = {"aggregate": aggregate, "gradients": gradients}
+    settings = GRADIENTS[algorithm] | {name: value for name, value in changes.items() if value is not None}
+    name = algorithm.removesuffix("AtSamplers")
+    return small_job(**({"algorithm": {name: settings}, "sampler": {"replicas": 2}} | spec))
 
 
 def small_job(**spec: Any) -> RLTrainingJob:

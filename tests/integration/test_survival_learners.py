@@ -16,7 +16,7 @@ IDLE_SECONDS = 0.6
 """Time that a learner must have waited for data: more than two of its waits."""
 
 
-@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "dqnApex"])
+@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "ppoAtSamplers", "dqnApex"])
 def test_a_killed_learner_continues_from_its_checkpoint_with_the_samplers_that_it_had(
     train: Train, algorithm: str
 ) -> None:
@@ -31,7 +31,9 @@ def test_a_killed_learner_continues_from_its_checkpoint_with_the_samplers_that_i
         assert fresh["updates"] > 0
         await eventually(lambda: run.point["updates"] > before["updates"])
         run.check_never_falls("environmentSteps", "updates", "episodes")
-        if algorithm in ("a3c", "ppo"):
+        if algorithm == "ppo":
+            run.check_never_falls("unrolls/pushed", "unrolls/used")
+        if algorithm in ("a3c", "ppoAtSamplers"):
             run.check_never_falls("gradients/pushed", "gradients/applied")
         if algorithm == "a3c":
             check_one_gradient_an_update(run)

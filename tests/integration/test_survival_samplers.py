@@ -21,7 +21,7 @@ AGGREGATE = {
 }
 
 
-@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "dqnApex"])
+@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "ppoAtSamplers", "dqnApex"])
 def test_killed_samplers_hold_nobody_up_and_come_back(train: Train, algorithm: str) -> None:
     async def scenario(run: Run) -> None:
         await run.until_learning()
@@ -55,24 +55,27 @@ def test_killed_samplers_hold_nobody_up_and_come_back(train: Train, algorithm: s
         assert (status.sampler.restarts, status.learner.restarts) == (KILLS, 0)
         assert (status.failures, status.disruptions) == (0, KILLS)
 
-    aggregate = {"aggregate": {"deadlineSeconds": 0.3}} if algorithm == "ppo" else {}
+    aggregate = {"aggregate": {"deadlineSeconds": 0.3}} if algorithm.startswith("ppo") else {}
     train(job_of(algorithm, **aggregate), scenario)
 
 
-@pytest.mark.parametrize("mode", AGGREGATE)
-def test_a_sampler_that_is_held_up_holds_nobody_up(train: Train, mode: str) -> None:
-    """The sampler's gradient arrives too late and is counted as stale."""
+@pytest.mark.parametrize(
+    ("mode", "gradients"), [("Async", "Samplers"), ("Sync", "Samplers"), ("Sync", "Learner")]
+)
+def test_a_sampler_that_is_held_up_holds_nobody_up(train: Train, mode: str, gradients: str) -> None:
+    """The sampler's gradient or rollout arrives too late and is counted as stale."""
+    stale = f"{'unrolls' if gradients == 'Learner' else 'gradients'}/stale"
 
     async def scenario(run: Run) -> None:
         await run.until_learning()
         await run.hold(SAMPLER)
-        stale = run.point["gradients/stale"]
+        before = run.point[stale]
         await run.until_updates(25)
         run.release(SAMPLER)
-        await eventually(lambda: run.point["gradients/stale"] > stale)
+        await eventually(lambda: run.point[stale] > before)
         await run.finish()
 
-    train(gradient_job("a3c", aggregate=AGGREGATE[mode]), scenario)
+    train(gradient_job("a3c", aggregate=AGGREGATE[mode], gradients=gradients), scenario)
 
 
 def test_a_shard_that_is_frozen_is_left_out_and_comes_back(train: Train) -> None:

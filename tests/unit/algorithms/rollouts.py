@@ -15,6 +15,7 @@ from rltraining_api.network import Lstm, Mlp, Network
 from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
 from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
 from rltraining_trainer.algorithms.unrolls import Unroll
+from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.dataflow.flat import flatten_parameters
 from rltraining_trainer.networks import ActorCritic, Distribution, build_actor_critic
 from torch import Tensor
@@ -68,6 +69,7 @@ def make_unroll(
         valid=~some(0.2, T),
         first=first,
         state=state,
+        moments=NO_MOMENTS,
         episode_return=normal(3),
         episode_length=torch.arange(3),
     )
@@ -109,10 +111,10 @@ def environments_of(unroll: Unroll, environments: slice) -> Unroll:
     columns: dict[str, Any] = {
         name: column[:, environments].clone()
         for name, column in unroll.items()
-        if isinstance(column, Tensor) and column.dim() > 1
+        if isinstance(column, Tensor) and column.dim() > 1 and name != "moments"
     }
     state = tuple(part[environments] for part in unroll["state"])
-    episodes = {name: unroll[name] for name in ("episode_return", "episode_length")}  # type: ignore[literal-required]
+    episodes = {name: unroll[name] for name in ("moments", "episode_return", "episode_length")}  # type: ignore[literal-required]
     return Unroll(**columns, **episodes, state=state)
 
 

@@ -1,4 +1,4 @@
-"""Samplers and a parameter holder: several samplers learn as one with all environments."""
+"""Samplers and a parameter holder learn as one sampler with all environments, and as a learner with all rollouts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from gymnasium import spaces
 from rltraining_api.algorithms import A2c, A3c, Adam, Optimizer, Ppo, Sgd
 from rltraining_trainer.algorithms.holder import ParameterHolder
+from rltraining_trainer.algorithms.rollout_learner import RolloutLearner
 from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
 from rollouts import CONTINUOUS, DISCRETE, Made, environments_of, gradients_of, make_network, make_unroll
@@ -67,10 +68,15 @@ def test_samplers_learn_together_as_one_with_all_their_environments(
     shares = (slice(0, 2), slice(2, 3), slice(3, 6))
 
     one, losses = train(settings, [[unroll] for unroll in unrolls], make)
-    several, their_losses = train(
-        settings, [[environments_of(unroll, share) for share in shares] for unroll in unrolls], make
-    )
+    rounds = [[environments_of(unroll, share) for share in shares] for unroll in unrolls]
+    several, their_losses = train(settings, rounds, make)
+    learner = RolloutLearner(*make(), settings, None)
+    mean_losses = [learner.step(rollouts)["loss"] for rollouts in rounds]
 
-    assert torch.allclose(several, one, rtol=1e-5, atol=1e-5)
+    for parameters in (several, learner.parameters):
+        assert torch.allclose(parameters, one, rtol=1e-5, atol=1e-5)
     assert their_losses == pytest.approx(losses, rel=1e-4, abs=1e-4)
+    assert mean_losses == pytest.approx(
+        torch.tensor(losses).view(len(rounds), -1).mean(1).tolist(), rel=1e-4, abs=1e-4
+    )
     assert not torch.allclose(one, flatten_parameters(make()[0]), atol=1e-2), "and they do learn"

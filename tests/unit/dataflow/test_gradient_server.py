@@ -13,6 +13,7 @@ from gradient_senders import NOW
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.dataflow.gradients import (
     GradientQueue,
+    GradientReader,
     GradientServer,
     GradientsInStep,
     Patience,
@@ -30,7 +31,7 @@ class Holder:
     def __init__(self, count: int = 1) -> None:
         self.models = ModelServer()
         self.gradients = GradientQueue(lambda: count, 2.0, lambda: self.models.version)
-        self.server = GradientServer(self.gradients, self.models, SIZE)
+        self.server = GradientServer(self.gradients, self.models, GradientReader(SIZE))
         self.parameters = torch.arange(1.0, SIZE + 1)
         self.models.publish(self.parameters)
         self.gradients.restart("x")
@@ -111,7 +112,7 @@ def test_a_malformed_push_is_refused_with_the_name_of_the_field(field: str, valu
 @pytest.mark.parametrize("payload", [None, 7, [], torch.zeros(3)])
 def test_what_is_no_push_at_all_is_refused(payload: Any) -> None:
     holder = Holder()
-    with pytest.raises(TypeError, match="the field gradient must be"):
+    with pytest.raises(TypeError, match="the field version must be"):
         holder.server.push("s", payload)
     with pytest.raises(TypeError, match="the field version must be"):
         holder.server.pull("s", payload)
@@ -122,7 +123,7 @@ def make_in_step() -> GradientServer:
     gradients = GradientsInStep(1, Patience(lambda: ["s"]), 2.0)
     gradients.restart("x")
     gradients.release()
-    return GradientServer(gradients, models, SIZE)
+    return GradientServer(gradients, models, GradientReader(SIZE))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_no_answer_has_a_later_place_than_its_parameters(monkeypatch: pytest.Mon
     gradients = GradientsInStep(1, Patience(lambda: ["s"]), 2.0)
     gradients.restart("x")
     gradients.release()
-    server = GradientServer(gradients, models, SIZE)
+    server = GradientServer(gradients, models, GradientReader(SIZE))
     models.publish(torch.zeros(SIZE))
     push = answers(server.push("s", make_push()))
     newer_than = models.newer_than

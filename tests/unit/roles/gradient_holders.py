@@ -15,6 +15,7 @@ from gymnasium import spaces
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.roles.context import Context, read_job
 from rltraining_trainer.roles.gradient_flow import GradientFlow
+from rltraining_trainer.roles.rollout_flow import RolloutFlow
 from rltraining_trainer.transport import Parked
 
 SPACES = (spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2))
@@ -56,23 +57,28 @@ class Sampler:
         size, count = gradient.numel(), len(flows)
         for number in range(count):
             if number in to:
-                last = self.answers[number][-1]
-                message = {
-                    "incarnation": self.incarnation,
-                    "sequence": self._sequence,
-                    "version": last["version"],
-                    "place": place or last["place"],
+                content = {
                     "gradient": gradient[number * size // count : (number + 1) * size // count].clone(),
                     "weight": 1.0,
                     "steps": 5,
                     "returns": torch.ones(2) if number == 0 else torch.zeros(0),
                     "terms": {"loss": 1.0, "kl": kl},
                 }
-                self._call(number, "push", message)
+                self._push(number, content, place)
+
+    def push_rollout(self, unroll: Any) -> None:
+        """A rollout of the place that was last answered, to the only holder."""
+        self._sequence += 1
+        self._push(0, {"unroll": dict(unroll)}, None)
 
     @property
     def last(self) -> list[dict[str, Any]]:
         return [answers[-1] for answers in self.answers]
+
+    def _push(self, number: int, content: dict[str, Any], place: Any) -> None:
+        last = self.answers[number][-1]
+        about = {"incarnation": self.incarnation, "sequence": self._sequence, "version": last["version"]}
+        self._call(number, "push", about | {"place": place or last["place"]} | content)
 
     def _call(self, number: int, service: str, message: dict[str, Any]) -> None:
         parked = self.holders.flows[number].services[service](self.name, message)
@@ -137,7 +143,8 @@ class Holders:
         endpoint: Any = SimpleNamespace(incarnation=f"life of {index}")
         settings: Any = context.job.spec.algorithm.parameters
         device = torch.device("cpu")
-        return GradientFlow(context, settings, SPACES, self.models[index], device, live, lambda: endpoint)
+        flow = RolloutFlow if settings.gradients == "Learner" else GradientFlow
+        return flow(context, settings, SPACES, self.models[index], device, live, lambda: endpoint)
 
     def form(self) -> None:
         state = self.flows[0].get_common_state()

@@ -54,7 +54,9 @@ class FakeLink:
         self._next()
 
     def send(self, **content: Any) -> None:
-        self.sent.append(content | {"gradient": content["gradient"].clone()})
+        if "gradient" in content:
+            content["gradient"] = content["gradient"].clone()  # its memory is that of the next
+        self.sent.append(content)
 
     def settle(self) -> None:
         self._next()
@@ -255,3 +257,12 @@ def test_a_sampler_that_waits_for_nobody_sends_one_gradient_and_normalises_by_it
     gradients, link = send(monkeypatch, [Answer(1), Answer(1)], at_once=True)
     assert (gradients.positions, gradients.shared) == ([0], [5.0])
     assert counted(link) == [(2, 1)]
+
+
+def test_a_rollout_is_sent_as_it_is_to_the_only_holder_with_the_place_it_was_made_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    holders, parameters, (link,) = make_holders(monkeypatch, [[Answer(1, 4), Answer(2, 5)]])
+    holders.send_rollout(ROLLOUT)
+    assert link.sent == [{"place": ("life 1", 4, 0), "unroll": ROLLOUT}]
+    assert (holders.place, parameters.tolist()) == (("life 2", 5, 0), [2.0] * SIZE)

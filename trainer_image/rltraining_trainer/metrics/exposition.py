@@ -56,6 +56,7 @@ METRICS: dict[str, Known] = {
     "parameters/bytesSent": _counter("learner_parameters_sent_bytes", "Bytes of parameters sent to samplers"),
     **_account("unrolls", "used"),
     **_account("gradients", "applied"),
+    "unrolls/stale": _counter("dataflow_stale", "Of those dropped: of parameters that were too old", item="unrolls"),
     "gradients/stale": _counter("dataflow_stale", "Of those dropped: of parameters that were too old", item="gradients"),
     "replay/shards": _gauge("replay_shards", "Shards of the replay memory that answer"),
     "replay/size": _gauge("replay_transitions", "Transitions in the replay memory"),

@@ -16,17 +16,20 @@ from rltraining_api.status import ReplayStatus
 
 from rltraining_trainer.algorithms.holder import ParameterHolder
 from rltraining_trainer.algorithms.reduce import Reduce
+from rltraining_trainer.algorithms.rollout_learner import exceeds_target_kl
 from rltraining_trainer.dataflow import ModelServer, Source
 from rltraining_trainer.dataflow.gradients import (
     GradientPush,
     GradientQueue,
+    GradientReader,
     GradientServer,
     GradientsInStep,
     Patience,
+    Reader,
     reduce_gradients,
 )
 from rltraining_trainer.group import GroupChanged
-from rltraining_trainer.networks import build_actor_critic
+from rltraining_trainer.networks import ActorCritic, Distribution, build_actor_critic
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import LARGE_GRADIENT_BYTES
 from rltraining_trainer.roles.live_spec import LiveSpec
@@ -39,8 +42,6 @@ SPAN = 0.02
 """Seconds after which several holders whose samplers do not learn in step look at each other."""
 HELD = 10
 """Deadlines for which a holder with gradients waits for one without: their samplers may have died between the two."""
-_KL_LIMIT = 1.5
-"""Times ``targetKl``, above which an update is the last from its rollout; Stable-Baselines3 leaves it out, too."""
 
 
 class GradientFlow:
@@ -61,15 +62,15 @@ class GradientFlow:
         endpoint: Callable[[], Endpoint],
     ) -> None:
         spec = context.job.spec
-        network, _ = build_actor_critic(spec.network, *of, normalize=spec.environment.normalize)
         self._holders, self._index = len(context.learners), context.index
-        self.algorithm = ParameterHolder(
-            network, settings, spec.stop.environment_steps, device, self._index, self._holders
-        )
         self._job, self._settings, self._models = context.job.metadata.name, settings, models
         self._live, self._endpoint, self._device = live, endpoint, device
+        self.algorithm = self._make_algorithm(
+            *build_actor_critic(spec.network, *of, normalize=spec.environment.normalize),
+            spec.stop.environment_steps,
+        )
         self._gradients = self._make_source()
-        self._server = GradientServer(self._gradients, models, self.algorithm.parameters.numel())
+        self._server = GradientServer(self._gradients, models, self._make_reader(of[0]))
         self._experiences: list[Experience] = []
         self._moments: list[torch.Tensor] = []  # of observations, which are not merged yet
         self._epoch, self._complete = "", False
@@ -188,12 +189,26 @@ class GradientFlow:
     def set_state(self, state: dict[str, Any]) -> None:
         self._gradients.set_state(state["gradients"])
 
+    def _make_algorithm(
+        self, network: ActorCritic, distribution: Distribution, total_steps: int | None
+    ) -> ParameterHolder:
+        return ParameterHolder(network, self._settings, total_steps, self._device, self._index, self._holders)
+
+    def _make_reader(self, observation: spaces.Space) -> Reader[Any]:
+        """Of what samplers push."""
+        return GradientReader(self.algorithm.parameters.numel())
+
+    @property
+    def _exchanges(self) -> int:
+        """Pushes of a sampler for each of its rollouts, in mode Sync."""
+        return self._settings.epochs * self._settings.minibatches if isinstance(self._settings, Ppo) else 1
+
     @property
     def _agrees(self) -> bool:
         """Several holders agree on whose gradients make an update."""
         return self._holders > 1 and isinstance(self._gradients, GradientsInStep)
 
-    def _make_source(self) -> GradientQueue | GradientsInStep:
+    def _make_source(self) -> GradientQueue[Any] | GradientsInStep[Any]:
         settings, live, job = self._settings, self._live, self._job
         aggregate = settings.aggregate
         if aggregate.mode == "Async":
@@ -204,10 +219,9 @@ class GradientFlow:
                 capacity=aggregate.queue_capacity,
                 max_staleness=aggregate.max_staleness,
             )
-        exchanges = settings.epochs * settings.minibatches if isinstance(settings, Ppo) else 1
         patience = Patience(lambda: {pod_name(job, "sampler", index) for index in range(live.samplers)})
         return GradientsInStep(
-            exchanges,
+            self._exchanges,
             patience,
             aggregate.deadline_seconds,
             count=aggregate.count,
@@ -219,7 +233,7 @@ class GradientFlow:
         aggregate, samplers = self._settings.aggregate, self._live.samplers
         return min(aggregate.count or samplers, samplers + aggregate.queue_capacity)
 
-    def _apply(self, pushes: Sequence[GradientPush], reduce: Reduce) -> Mapping[str, float]:
+    def _apply(self, pushes: Sequence[Any], reduce: Reduce) -> Mapping[str, float]:
         """One update of these; returns their mean terms."""
         if not pushes:
             return {}
@@ -239,8 +253,7 @@ class GradientFlow:
             ]
         self._moments += [push.moments for push in pushes]
         terms = _mean_terms(pushes)
-        target_kl = getattr(self._settings, "target_kl", None)
-        if target_kl is not None and terms["kl"] > _KL_LIMIT * target_kl:
+        if exceeds_target_kl(self._settings, terms):
             assert isinstance(self._gradients, GradientsInStep)
             self._gradients.end_iteration()
         # The epochs of a rollout see the statistics that its sampler acted with.

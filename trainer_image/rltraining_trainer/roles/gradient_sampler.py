@@ -1,4 +1,4 @@
-"""What a sampler does that computes gradients: it acts, and sends one of each rollout, or several, to the parameter holders."""
+"""A sampler of A3C, A2C or PPO: it acts, and sends its rollouts, or their gradients, to those who hold the parameters."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rltraining_trainer.algorithms.rollout_gradients import Gradient, RolloutGra
 from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
 from rltraining_trainer.dataflow import NO_MOMENTS, flatten_parameters
 from rltraining_trainer.environments import Stepper
-from rltraining_trainer.networks import build_actor_critic
+from rltraining_trainer.networks import ActorCritic, Distribution, build_actor_critic
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.link import LARGE_GRADIENT_BYTES, SEND_TIMEOUT, LearnerLink
+from rltraining_trainer.roles.link import LARGE_GRADIENT_BYTES, SEND_TIMEOUT, LearnerLink, is_large
 from rltraining_trainer.roles.scrape import serve_sampler
 from rltraining_trainer.roles.seeds import sampler_seed
 from rltraining_trainer.transport import Endpoint, Stopped
@@ -28,26 +28,31 @@ Settings = A3c | A2c | Ppo
 
 _LONGEST_WAIT = 86_400.0
 """Seconds for an answer: torch's timer counts milliseconds in 32 bits."""
+UPDATE_TIMEOUT = 600.0
+"""Seconds that all updates from one rollout may take at the learner, after which it is looked for again. A learner that is lost
+is noticed at once, by its broken connection, unless its machine is lost with it."""
 _NO_RETURNS = torch.zeros(0)
 
 
 def sample_gradients(context: Context, settings: Settings, environments: VectorEnv) -> None:
-    """Act, compute gradients and send them, until the first holder says that the run is done."""
+    """Act, and send rollouts or their gradients, until the first holder says that the run is done."""
     spec = context.job.spec
     of = environments.single_observation_space, environments.single_action_space
     network, distribution = build_actor_critic(spec.network, *of, normalize=spec.environment.normalize)
     parameters = flatten_parameters(network)
-    if isinstance(settings, Ppo):
-        gradients: RolloutGradients = ProximalPolicyOptimization(network, distribution, settings, parameters)
-    else:
-        gradients = AdvantageActorCritic(network, distribution, settings, parameters)
+    at_learner = spec.gradients_at == "Learner"
     endpoint = Endpoint(
         context.pod,
         context.token,
         threads=2,
-        direct=parameters.nbytes >= LARGE_GRADIENT_BYTES * len(context.learners),
+        direct=parameters.nbytes >= LARGE_GRADIENT_BYTES * len(context.learners)
+        or (at_learner and is_large(of[0])),
     )
-    holders = Holders(context, endpoint, parameters.detach(), answer_timeout(settings))
+    timeout = answer_timeout(settings) + (UPDATE_TIMEOUT if at_learner else 0.0)
+    holders = Holders(context, endpoint, parameters.detach(), timeout)
+    send = (
+        Holders.send_rollout if at_learner else _gradient_sender(network, distribution, settings, parameters)
+    )
     stepper = Stepper(environments, spec.environment.id)
     serve_sampler(context, lambda: holders.attached, stepper, holders.links)
     holders.attach()
@@ -64,15 +69,23 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
         reward_scale=settings.reward_scale,
         seed=seed,
     )
-    in_step = settings.aggregate.mode == "Sync"
     while not holders.done:
-        unroll = collector.collect()
-        if in_step:
-            send_in_step(unroll, gradients, holders)
-        else:
-            send_at_once(unroll, gradients, holders)
+        send(holders, collector.collect())
         if context.stopping.is_set():
             raise Stopped("told to end")
+
+
+def _gradient_sender(
+    network: ActorCritic, distribution: Distribution, settings: Settings, parameters: Tensor
+) -> Callable[[Holders, Unroll], None]:
+    """Computes the gradients of a rollout and sends them."""
+    gradients: RolloutGradients
+    if isinstance(settings, Ppo):
+        gradients = ProximalPolicyOptimization(network, distribution, settings, parameters)
+    else:
+        gradients = AdvantageActorCritic(network, distribution, settings, parameters)
+    send = send_in_step if settings.aggregate.mode == "Sync" else send_at_once
+    return lambda holders, unroll: send(unroll, gradients, holders)
 
 
 def answer_timeout(settings: Settings) -> float:
@@ -169,6 +182,13 @@ class Holders:
         used = bool(self.links[0].answer["used"])
         self._come_together()
         return used
+
+    def send_rollout(self, unroll: Unroll) -> None:
+        """Send a rollout to the only holder, and get the parameters of the update that it is part of. One that comes too late
+        is refused: it is of an older policy, and the next is of the newest."""
+        (link,) = self.links
+        link.send(place=self.place, unroll=dict(unroll))
+        link.settle()
 
     def add_up(self, part: Tensor) -> Tensor:
         """The sum of ``part`` over all samplers of this iteration; ``part`` alone, if the holder is gone or further."""

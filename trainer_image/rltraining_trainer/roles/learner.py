@@ -32,6 +32,7 @@ from rltraining_trainer.roles.link import FAREWELL
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.record import RunRecord
 from rltraining_trainer.roles.replay_flow import ReplayFlow
+from rltraining_trainer.roles.rollout_flow import RolloutFlow
 from rltraining_trainer.roles.scrape import published, scraped
 from rltraining_trainer.roles.trajectory_flow import TrajectoryFlow
 from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
@@ -185,7 +186,8 @@ class Learner:
                 self._context, settings, self._spaces, self._models, device, lambda: self._endpoint
             )
         if isinstance(settings, A3c | A2c | Ppo):
-            return GradientFlow(
+            at_learner = self._context.job.spec.gradients_at == "Learner"
+            return (RolloutFlow if at_learner else GradientFlow)(
                 self._context, settings, self._spaces, self._models, device, live, lambda: self._endpoint
             )
         assert isinstance(settings, DqnApex | DdpgApex), "no other algorithm is left"

@@ -1,7 +1,14 @@
-"""Gradients come in, are counted, and become updates: at once, or one of each sampler together."""
+"""Gradients, or unrolls, come in, are counted, and become updates: at once, or one of each sampler together."""
 
-from rltraining_trainer.dataflow.gradients.accounts import GradientCounts, GradientPush, GradientSource
+from rltraining_trainer.dataflow.gradients.accounts import (
+    GradientCounts,
+    GradientPush,
+    GradientSource,
+    Push,
+    UnrollPush,
+)
 from rltraining_trainer.dataflow.gradients.in_step import GradientsInStep
+from rltraining_trainer.dataflow.gradients.messages import GradientReader, Reader, UnrollReader
 from rltraining_trainer.dataflow.gradients.patience import Patience
 from rltraining_trainer.dataflow.gradients.queue import GradientQueue
 from rltraining_trainer.dataflow.gradients.reduction import reduce_gradients
@@ -11,9 +18,14 @@ __all__ = [
     "GradientCounts",
     "GradientPush",
     "GradientQueue",
+    "GradientReader",
     "GradientServer",
     "GradientSource",
     "GradientsInStep",
     "Patience",
+    "Push",
+    "Reader",
+    "UnrollPush",
+    "UnrollReader",
     "reduce_gradients",
 ]

@@ -1,4 +1,4 @@
-"""What became of each gradient that came."""
+"""What became of each gradient, or each unroll that the learner computes gradients of, that came."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, TypedDict
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 
 from torch import Tensor
 
@@ -30,13 +30,19 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GradientPush:
-    """One gradient as it came from a sampler."""
+class Push:
+    """What came from a sampler: a gradient or an unroll."""
 
     source: Source
     place: Place
     version: int
     """The parameters it was computed with, from which staleness is measured."""
+
+
+@dataclass(frozen=True)
+class GradientPush(Push):
+    """One gradient as it came from a sampler."""
+
     gradient: Tensor
     """``[n]`` of this learner's slice of the parameters."""
     weight: float
@@ -49,6 +55,17 @@ class GradientPush:
     """Of the loss, for the curves."""
     moments: Tensor = NO_MOMENTS
     """``[U, 1 + 2·d]`` float64, of the observations of its rollout, once per rollout; empty without normalisation."""
+
+
+@dataclass(frozen=True)
+class UnrollPush(Push):
+    """One unroll as it came from a sampler, of whose steps the learner computes the gradients."""
+
+    unroll: dict[str, Any]
+    """Its columns: see ``algorithms.unrolls.Unroll``."""
+
+
+P = TypeVar("P", bound=Push)
 
 
 class GradientCounts(NamedTuple):
@@ -72,15 +89,15 @@ class GradientState(TypedDict):
 
 
 @dataclass
-class Entry:
+class Entry(Generic[P]):
     """A gradient that waits, and whom to tell what became of it."""
 
-    push: GradientPush
+    push: P
     answers: list[Answer] = field(default_factory=list)
 
 
-class GradientSource(ABC):
-    """Takes gradients from RPC threads and gives them to the learner's loop, one update's at a time.
+class GradientSource(ABC, Generic[P]):
+    """Takes gradients, or unrolls, from RPC threads and gives them to the learner's loop, one update's at a time.
 
         while sources.is_ready(timeout):        pushed = applied + dropped + queued, at all times
             pushes = source.take()
@@ -102,7 +119,7 @@ class GradientSource(ABC):
         """Of the parameters that are handed out; without an epoch there are none yet."""
 
     @abstractmethod
-    def push(self, push: GradientPush, answer: Answer) -> None:
+    def push(self, push: P, answer: Answer) -> None:
         """Take a gradient; never blocks. ``answer`` is called once, without a lock held, now or by a later ``release``."""
 
     @abstractmethod
@@ -208,13 +225,13 @@ class GradientSource(ABC):
         if self._seen.get(source.sender) == (source.incarnation, source.sequence):
             self._refused[source.sender] = source
 
-    def _drop(self, entries: Sequence[Entry], *, stale: bool = False) -> None:
+    def _drop(self, entries: Sequence[Entry[P]], *, stale: bool = False) -> None:
         """They are of no use; they are answered with the next release."""
         for entry in entries:
             self._refuse(entry.push.source, stale=stale)
         self._answer_later(entries, used=False)
 
-    def _answer_later(self, entries: Sequence[Entry], *, used: bool) -> None:
+    def _answer_later(self, entries: Sequence[Entry[P]], *, used: bool) -> None:
         for entry in entries:
             self._answers += [partial(answer, used) for answer in entry.answers]
             entry.answers = []

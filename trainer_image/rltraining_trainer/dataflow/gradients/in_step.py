@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rltraining_trainer.dataflow.gradients.accounts import Answer, Entry, GradientPush, GradientSource, Place
+from rltraining_trainer.dataflow.gradients.accounts import Answer, Entry, GradientSource, P, Place
 from rltraining_trainer.dataflow.gradients.patience import Patience
 from rltraining_trainer.dataflow.trajectory_queue import Source
 
@@ -18,7 +18,7 @@ _ALL_GONE = 10
 """Deadlines after which an iteration that nobody sends anything of is given up, for those who wait for the next."""
 
 
-class GradientsInStep(GradientSource):
+class GradientsInStep(GradientSource[P]):
     """One gradient of each sampler for each place.
 
     An *iteration* is what happens between two rollouts: each sampler takes part in ``exchanges`` updates, or fewer, all with
@@ -48,7 +48,7 @@ class GradientsInStep(GradientSource):
         super().__init__()
         self._exchanges, self._patience, self._deadline, self._count = exchanges, patience, deadline, count
         self._together, self._clock = together, clock
-        self._entries: dict[str, Entry] = {}  # of this place, by sender
+        self._entries: dict[str, Entry[P]] = {}  # of this place, by sender
         self._since: float | None = None  # when the first of them came
         self._awaited = patience.awaited(0)
         self._next = self.place
@@ -58,7 +58,7 @@ class GradientsInStep(GradientSource):
         self._waiting_since: float | None = None
         self._sum = _Sum()
 
-    def push(self, push: GradientPush, answer: Answer) -> None:
+    def push(self, push: P, answer: Answer) -> None:
         with self._changed:
             news = self._is_news(push.source)
             take = partial(self._take_in, push, answer) if news else partial(self._take_again, push, answer)
@@ -108,7 +108,7 @@ class GradientsInStep(GradientSource):
         with self._changed:
             return [entry.push.source for entry in self._entries.values()]
 
-    def take(self, sources: Collection[Source] | None = None) -> list[GradientPush]:
+    def take(self, sources: Collection[Source] | None = None) -> list[P]:
         """The gradients of this place, or those of ``sources`` alone, in the order of their senders: the others are refused.
         The next place begins with ``release``."""
         with self._changed:
@@ -182,7 +182,7 @@ class GradientsInStep(GradientSource):
         else:
             arrival.take()
 
-    def _take_in(self, push: GradientPush, answer: Answer) -> None:
+    def _take_in(self, push: P, answer: Answer) -> None:
         sender = push.source.sender
         if self._closed or push.place != self.place or not self._knows(push.place.epoch):
             self._refuse(push.source, stale=not self._closed)
@@ -195,7 +195,7 @@ class GradientsInStep(GradientSource):
         self._since = self._since or self._clock()
         self._changed.notify_all()
 
-    def _take_again(self, push: GradientPush, answer: Answer) -> None:
+    def _take_again(self, push: P, answer: Answer) -> None:
         entry = self._entries.get(push.source.sender)
         if entry is not None and entry.push.source == push.source:
             entry.answers.append(answer)

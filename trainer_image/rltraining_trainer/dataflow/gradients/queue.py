@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from rltraining_trainer.dataflow.gradients.accounts import Answer, Entry, GradientPush, GradientSource, Place
+from rltraining_trainer.dataflow.gradients.accounts import Answer, Entry, GradientSource, P, Place
 
 
-class GradientQueue(GradientSource):
+class GradientQueue(GradientSource[P]):
     """First in, first out, ``count()`` gradients an update.
 
     A gradient is answered when it has been applied, with the parameters it led to. The first ``capacity`` that wait are
@@ -38,10 +38,10 @@ class GradientQueue(GradientSource):
         self._count, self._deadline, self._version = count, deadline, version
         self._capacity, self._max_staleness = capacity, max_staleness
         self._clock = clock
-        self._entries: deque[tuple[Entry, float]] = deque()  # and when it came
-        self._in_use: list[Entry] = []  # between take and release
+        self._entries: deque[tuple[Entry[P], float]] = deque()  # and when it came
+        self._in_use: list[Entry[P]] = []  # between take and release
 
-    def push(self, push: GradientPush, answer: Answer) -> None:
+    def push(self, push: P, answer: Answer) -> None:
         with self._changed:
             used: bool | None = None  # it waits
             if not self._is_news(push.source):
@@ -81,7 +81,7 @@ class GradientQueue(GradientSource):
                 return ready
             super().release()
 
-    def take(self) -> list[GradientPush]:
+    def take(self) -> list[P]:
         """The oldest, as many as an update takes, after ``is_ready``."""
         with self._changed:
             self._drop_stale()
@@ -109,7 +109,7 @@ class GradientQueue(GradientSource):
             self.place = Place(epoch)
             self._changed.notify_all()
 
-    def _wait_with(self, push: GradientPush, answer: Answer) -> bool:
+    def _wait_with(self, push: P, answer: Answer) -> bool:
         """Whether the same push waits here, or is in use, and this answer with it."""
         waiting = (entry for entry, _ in self._entries if entry.answers)
         for entry in (*waiting, *self._in_use):

@@ -1,0 +1,97 @@
+"""A2C, A3C and PPO with all gradients computed at the learner: samplers only act, and send their rollouts.
+
+PPO and A2C as in openai/baselines; A3C as in GA3C (Babaeizadeh et al. 2017, arXiv 1611.06256).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from rltraining_api.algorithms import A2c, A3c, Ppo
+from torch import Tensor
+
+from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
+from rltraining_trainer.algorithms.holder import ParameterHolder
+from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
+from rltraining_trainer.algorithms.rollout_gradients import RolloutGradients
+from rltraining_trainer.algorithms.unrolls import Unroll, concatenate, move
+from rltraining_trainer.networks import ActorCritic, Distribution
+
+KL_LIMIT = 1.5
+"""Times ``targetKl``, above which an update is the last from its rollout; Stable-Baselines3 leaves it out, too."""
+
+
+class RolloutLearner(ParameterHolder):
+    """The parameters with their optimizer, and ``step``, which makes all updates from a rollout of each sampler.
+
+    The order of PPO's minibatches is drawn from torch's global generator, whose state is in every checkpoint: a run that is
+    resumed makes the same updates.
+    """
+
+    def __init__(
+        self,
+        network: ActorCritic,
+        distribution: Distribution,
+        settings: A3c | A2c | Ppo,
+        total_steps: int | None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(network, settings, total_steps, device)
+        self.network: ActorCritic = network.to(device)
+        self.distribution = distribution
+        self._device = torch.device(device)
+        self._gradients: RolloutGradients
+        if isinstance(settings, Ppo):
+            self._gradients = ProximalPolicyOptimization(network, distribution, settings, self._flat)
+        else:
+            self._gradients = AdvantageActorCritic(network, distribution, settings, self._flat)
+
+    def step(self, unrolls: Sequence[Unroll]) -> dict[str, float]:
+        """All updates from these unrolls, which have one T; returns the means of the terms of their losses.
+
+        Raises:
+            Diverged: loss or gradient is NaN or infinite; the parameters are as they were before that gradient.
+        """
+        # Advantages and returns of all samplers' steps, normalised together.
+        unroll = move(concatenate(unrolls), self._device)
+        statistics = self._gradients.begin(unroll)
+        if statistics is not None:
+            self._gradients.share(statistics)
+        # One update for each minibatch, until the policy has moved too far from the one that acted.
+        steps = int(unroll["valid"].sum())
+        terms: list[tuple[float, dict[str, float]]] = []
+        for position in range(self._gradients.exchanges if steps else 0):
+            gradient = self._gradients.gradient(position)
+            self.apply(self._reduced(gradient.values, len(unrolls)), steps if position == 0 else 0)
+            terms.append((gradient.weight, gradient.terms))
+            if exceeds_target_kl(self.settings, gradient.terms):
+                break
+        # Statistics of observations change after the updates, which see those that the samplers acted with.
+        self.merge_moments([unroll["moments"]])
+        return _means(terms)
+
+    def _reduced(self, gradient: Tensor, count: int) -> Tensor:
+        """Scales the gradient of ``count`` unrolls together to what ``aggregate.reduction`` makes of one of each, if these
+        have as many steps."""
+        settings = self.settings
+        averages = isinstance(settings, Ppo) or settings.loss_reduction == "Mean"
+        if count == 1 or averages == (settings.aggregate.reduction == "Mean"):
+            return gradient
+        return gradient.mul_(count) if averages else gradient.div_(count)
+
+
+def exceeds_target_kl(settings: A3c | A2c | Ppo, terms: dict[str, float]) -> bool:
+    """Whether an update with these terms is the last from its rollout."""
+    return (
+        isinstance(settings, Ppo)
+        and settings.target_kl is not None
+        and terms["kl"] > KL_LIMIT * settings.target_kl
+    )
+
+
+def _means(terms: Sequence[tuple[float, dict[str, float]]]) -> dict[str, float]:
+    """Weighted by the steps of each minibatch."""
+    total = sum(weight for weight, _ in terms)
+    names = terms[0][1] if total else {}
+    return {name: sum(weight * some[name] for weight, some in terms) / total for name in names}

@@ -1,0 +1,126 @@
+"""What samplers push, looked at before it is used: a gradient, or an unroll."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rltraining_trainer.dataflow.fields import field
+from rltraining_trainer.dataflow.gradients.accounts import GradientPush, P, Place, Push, UnrollPush
+from rltraining_trainer.dataflow.moments import moments_field
+from rltraining_trainer.transport import Payload
+
+Reader = Callable[[Push, Payload], P]
+"""Adds to a push what else its payload holds. Raises TypeError or ValueError, naming the field, if it is not that."""
+
+
+@dataclass(frozen=True)
+class GradientReader:
+    """Reads ``{"gradient": Tensor [size], "weight": float, "steps": int, "returns": Tensor [K], "terms": {str: float},
+    "moments": Tensor [U, 1 + 2·d]}``."""
+
+    size: int
+
+    def __call__(self, push: Push, payload: Payload) -> GradientPush:
+        gradient = field(payload, "gradient", Tensor)
+        if gradient.shape != (self.size,) or gradient.dtype != torch.float32:
+            raise ValueError(
+                f"the field gradient must be {self.size} numbers (float32), not {list(gradient.shape)} "
+                f"({gradient.dtype}): both sides need the same environment and network"
+            )
+        return GradientPush(
+            push.source,
+            push.place,
+            push.version,
+            gradient=gradient,
+            weight=_at_least_0(payload, "weight", float),
+            steps=_at_least_0(payload, "steps", int),
+            returns=vector(payload, "returns", torch.float32),
+            terms=_terms(payload),
+            moments=moments_field(payload),
+        )
+
+
+@dataclass(frozen=True)
+class UnrollReader:
+    """Reads ``{"unroll": {...}}``, an ``Unroll`` of T steps of any number of environments. Those of several samplers can then
+    be put side by side."""
+
+    length: int
+    """T."""
+    observation_shape: Sequence[int]
+    action_shape: Sequence[int]
+    state_sizes: Sequence[int]
+    """H of each part of the recurrent state."""
+    moments_size: int = 0
+    """1 + 2·d, numbers in the moments of an unroll; 0 without normalisation."""
+
+    def __call__(self, push: Push, payload: Payload) -> UnrollPush:
+        unroll: dict[str, Any] = field(payload, "unroll", dict)
+        valid = field(unroll, "valid", Tensor)
+        rows, batch = self.length, valid.shape[1] if valid.dim() == 2 else 0
+        shapes: dict[str, tuple[tuple[int, ...], torch.dtype | None]] = {
+            "valid": ((rows, batch), torch.bool),
+            "observation": ((rows + 1, batch, *self.observation_shape), None),
+            "action": ((rows, batch, *self.action_shape), None),
+            "log_prob": ((rows, batch), torch.float32),
+            "reward": ((rows, batch), torch.float32),
+            "ended": ((rows, batch), torch.bool),
+            "first": ((rows + 1, batch), torch.bool),
+        }
+        for name, (shape, dtype) in shapes.items():
+            _check(f"unroll.{name}", field(unroll, name, Tensor), shape, dtype)
+        state = field(unroll, "state", tuple)
+        if len(state) != len(self.state_sizes) or not all(isinstance(part, Tensor) for part in state):
+            raise ValueError(f"the field unroll.state must be {len(self.state_sizes)} tensors")
+        for part, size in zip(state, self.state_sizes, strict=True):
+            _check("unroll.state", part, (batch, size), torch.float32)
+        vector(unroll, "episode_return", torch.float32)
+        moments = moments_field(unroll)
+        _check("unroll.moments", moments, (len(moments), self.moments_size), torch.float64)
+        return UnrollPush(push.source, push.place, push.version, unroll)
+
+
+def vector(payload: Payload, name: str, dtype: torch.dtype, size: int | None = None) -> Tensor:
+    values: Tensor = field(payload, name, Tensor)
+    if values.dim() != 1 or values.dtype != dtype or size not in (None, len(values)):
+        raise ValueError(
+            f"the field {name} must be a vector ({dtype}), not {list(values.shape)} ({values.dtype})"
+        )
+    return values
+
+
+def _at_least_0(payload: Payload, name: str, kind: type) -> Any:
+    value = field(payload, name, kind)
+    if not 0 <= value < math.inf:
+        raise ValueError(f"the field {name} must be a number from 0 on, not {value}")
+    return value
+
+
+def _terms(payload: Payload) -> dict[str, float]:
+    terms: dict[str, float] = field(payload, "terms", dict)
+    if not all(isinstance(name, str) and isinstance(term, float) for name, term in terms.items()):
+        raise TypeError("the field terms must be numbers by name")
+    return terms
+
+
+def place(payload: Payload) -> Place:
+    values = field(payload, "place", tuple)
+    if len(values) != 3 or not all(
+        isinstance(value, kind) for value, kind in zip(values, (str, int, int), strict=True)
+    ):
+        raise TypeError("the field place must be an epoch, an iteration and a position")
+    return Place(*values)
+
+
+def _check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype | None) -> None:
+    if tensor.shape != shape or dtype not in (None, tensor.dtype):
+        raise ValueError(
+            f"the field {name} must be {list(shape)} ({dtype or 'any type'}), not {list(tensor.shape)} "
+            f"({tensor.dtype}): both sides need the same environment and network"
+        )
