@@ -19,7 +19,7 @@ SAME_SECONDS = 30.0
 CURVE_SECONDS = 1.0
 """Between two drawings of the curve: the machine has better things to do."""
 CURVE_WIDTH, CURVE_HEIGHT, CURVE_HEIGHT_MIN = 90, 12, 6
-OTHER_LINES = 13
+OTHER_LINES = 14
 """Of the picture, besides pods and curve."""
 
 

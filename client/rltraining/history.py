@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,28 @@ ROWS_MAX = 2000
 Row = Mapping[str, Any]
 
 
+EVALUATED_STEP = "evaluation/environmentSteps"
+"""Only points that report an evaluation have it: the step at which the policy was taken."""
+
+
 def read(folder: Path) -> tuple[Row, ...]:
     """At most ROWS_MAX points of all that was measured, evenly chosen, oldest first, the newest among them; none when there
     is no such file yet."""
+    return _read(folder, lambda line: True)
+
+
+def read_evaluations(folder: Path) -> tuple[Row, ...]:
+    """The points that report an evaluation, which are few among all: as many, and chosen as by `read`."""
+    marker = EVALUATED_STEP.encode()
+    return tuple(
+        row for row in _read(folder, lambda line: marker in line) if number(row, EVALUATED_STEP) is not None
+    )
+
+
+def _read(folder: Path, is_wanted: Callable[[bytes], bool]) -> tuple[Row, ...]:
     try:
         with (folder / PROGRESS_FILE).open("rb") as file:
-            lines = _some(file)
+            lines = _some(line for line in file if is_wanted(line))
     except FileNotFoundError:
         return ()
     return thinned([row for line in lines if (row := _parse(line))], ROWS_MAX)

@@ -31,6 +31,9 @@ def progress_line(snapshot: Snapshot) -> str:
     if progress.steps_per_second is not None:
         parts.append(f"{short(progress.steps_per_second):>5}/s")
     parts.append(f"return {decimal(progress.mean_return)}")
+    evaluation = snapshot.status.evaluation
+    if evaluation is not None and evaluation.last is not None:
+        parts.append(f"evaluation {decimal(evaluation.last.mean_return)}")
     parts.append(f"lag {decimal(progress.policy_lag)}")
     parts.append(f"updates {count(progress.updates)}")
     if progress.percent is not None:

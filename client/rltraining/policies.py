@@ -40,7 +40,7 @@ def open_policy(uri: str, *, trust_code: bool, to_play: bool = True) -> Policy:
     """
     uri = in_run(uri)
     if trust_code:
-        _find_user_code(Path(uri).parent)
+        _find_user_code(Path(uri))
     try:
         policy = Policy.load(uri, trust_code=trust_code)
         if to_play:
@@ -59,7 +59,9 @@ def explained(error: TrainerError) -> str:
     return f"{str(error).splitlines()[0]}: {USER_CODE}"
 
 
-def _find_user_code(run: Path) -> None:
-    folder = load(str(run / JOB_FILE)).code_folder if holds_run(run) else None
+def _find_user_code(policy: Path) -> None:
+    """Of the run that the policy's folder is in: `RUN/policy`, or `RUN/policy/best`."""
+    run = next((folder for folder in list(policy.parents)[:2] if holds_run(folder)), None)
+    folder = load(str(run / JOB_FILE)).code_folder if run is not None else None
     if folder is not None:
         sys.path.append(str(folder))

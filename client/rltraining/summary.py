@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rltraining_api.evaluation import EvaluationStatus
 from rltraining_api.status import ReplayStatus, Status
 
 from rltraining.curve import CURVE_FILE
 from rltraining.jobfile import source_of
 from rltraining.snapshot import Snapshot
 from rltraining.units import clock, count, decimal, plural, short
-from rltraining.workdir import JOB_FILE, newest_checkpoint
+from rltraining.workdir import BEST_POLICY, JOB_FILE, holds_policy, newest_checkpoint
 
 WIDTH = 11
 
@@ -80,6 +81,7 @@ def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str
         ("time", clock(snapshot.elapsed)),
         ("steps", steps),
         ("return", returns if progress.mean_return is not None else ""),
+        ("evaluation", _evaluation(status.evaluation) if status.evaluation else ""),
         ("replay", _replay(status.replay) if status.replay else ""),
         _restarts(status),
         *(_kept(status, stopped_at) if snapshot.stopped_by else ()),
@@ -99,6 +101,17 @@ def _kept(status: Status, checkpoint: int | None) -> list[tuple[str, str]]:
     return [("checkpoint", newest), ("", why)]
 
 
+def _evaluation(evaluation: EvaluationStatus) -> str:
+    """The last and the best evaluation; empty before the first."""
+    last, best = evaluation.last, evaluation.best
+    if last is None:
+        return ""
+    text = f"{decimal(last.mean_return)} last"
+    if best is not None:
+        text += f", {decimal(best.mean_return)} best, at step {count(best.environment_steps)}"
+    return f"{text} (mean of {plural(last.episodes, 'episode')} with the most likely actions)"
+
+
 def _replay(replay: ReplayStatus) -> str:
     """How the memory was used: to its end, a prioritized one tells what became of its priorities too."""
     ratio = "" if replay.replay_ratio is None else f", drawn {short(replay.replay_ratio)} times each"
@@ -116,7 +129,8 @@ def _restarts(status: Status) -> tuple[str, str]:
 
 def _places(folder: Path, has_curve: bool) -> list[tuple[str, str]]:
     return [
-        ("policy", shown(folder / "policy") if (folder / "policy").exists() else ""),
+        ("policy", shown(folder / "policy") if holds_policy(folder / "policy") else ""),
+        ("best", shown(folder / BEST_POLICY) if holds_policy(folder / BEST_POLICY) else ""),
         ("curve", shown(folder / CURVE_FILE) if has_curve else ""),
         ("status", shown(folder / "status.json")),
         ("logs", shown(folder / "logs")),
@@ -142,7 +156,7 @@ def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None, again: Aga
             f"Go on from the newest checkpoint, once it is mended:  {resume}",
             f"(reads {shown(folder / JOB_FILE)}; to use an edited manifest: {edited})",
         ]
-    policy = shown(folder / "policy") if (folder / "policy").exists() else snapshot.status.policy_uri
+    policy = shown(folder / "policy") if holds_policy(folder / "policy") else snapshot.status.policy_uri
     spec = snapshot.job.spec
     own_code = any(":" in reference for reference in spec.environment.code_references)
     trust = " --trust-code" if own_code or spec.network.entry_point else ""

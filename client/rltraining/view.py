@@ -35,6 +35,7 @@ def render(snapshot: Snapshot, *, curve: str = "") -> Group:
         _header(snapshot),
         _progress(snapshot),
         _figures(snapshot),
+        *_evaluation(snapshot),
         *_replay(snapshot),
         "",
         _pods(snapshot.pods),
@@ -83,6 +84,22 @@ def _figures(snapshot: Snapshot) -> Text:
         "version": count(progress.model_version),
     }
     return _row(figures)
+
+
+def _evaluation(snapshot: Snapshot) -> list[Text]:
+    """Of a job that is evaluated while it trains: the last evaluation and the best."""
+    found = snapshot.status.evaluation
+    if found is None or found.last is None:
+        return []
+    figures = {
+        "evaluation": decimal(found.last.mean_return),
+        "at": count(found.last.environment_steps),
+        "std": decimal(found.last.std_return),
+        "length": decimal(found.last.mean_length),
+    }
+    if found.best is not None:
+        figures |= {"best": decimal(found.best.mean_return), "best at": count(found.best.environment_steps)}
+    return [_row(figures)]
 
 
 def _replay(snapshot: Snapshot) -> list[Text]:

@@ -27,10 +27,12 @@ JOB_FILE = "job.yaml"
 STATUS_FILE = "status.json"
 SWEEP_FILE = "sweep.json"
 REPORT_FILE = "report.html"
+BEST_POLICY = "policy/best"
+"""The best policy by evaluation, where there is one, beside the last."""
 LOCK_FILE = ".lock"
 OURS = (
     *(STATUS_FILE, EVENTS_FILE, PROGRESS_FILE, CURVE_FILE, REPORT_FILE),
-    *("checkpoints", "policy", "tensorboard", "logs", ".pods"),
+    *("checkpoints", "policy", "tensorboard", "logs", ".pods", ".evaluation"),
     JOB_FILE,  # the last to be deleted: by it the rest is known to be a run's
 )
 """What a run leaves in its folder. Nothing else is ever deleted."""
@@ -45,6 +47,11 @@ def holds_run(folder: Path) -> bool:
             return file.read(len(SAVED_HEADER)) == SAVED_HEADER.encode()
     except OSError:
         return False
+
+
+def holds_policy(folder: Path) -> bool:
+    """Whether there is a policy in this folder itself, not only one below it."""
+    return (folder / "policy.json").is_file()
 
 
 def holds_sweep(folder: Path) -> bool:

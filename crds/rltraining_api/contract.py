@@ -14,7 +14,9 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from rltraining_api.base import ApiModel, refusal
 from rltraining_api.curve import CURVE_POINTS_MAX, Curve
-from rltraining_api.status import CheckpointStatus, Progress, ReplayStatus, StoredUri
+from rltraining_api.evaluation import EvaluationStatus
+from rltraining_api.fields import StoredUri
+from rltraining_api.status import CheckpointStatus, Progress, ReplayStatus
 
 TRAINER_CONTAINER = "trainer"
 """The name of the project's own container in every pod; a template's container of this name is merged with it."""
@@ -150,6 +152,8 @@ class LearnerReport(ApiModel):
     """In a termination message, reduced to the points that fit."""
     replay: ReplayStatus | None = None
     """Set for an algorithm that learns from a replay memory."""
+    evaluation: EvaluationStatus | None = None
+    """Set for a job with `spec.evaluation`."""
     checkpoint: CheckpointStatus | None = None
     policy_uri: StoredUri | None = None
     """Where the final policy is stored, once written."""

@@ -30,6 +30,7 @@ COLUMNS = (
     ("Samplers", "string", ".status.sampler.summary", 0),
     ("Steps", "integer", ".status.progress.environmentSteps", 0),
     ("Return", "number", ".status.progress.meanReturn", 0),
+    ("Evaluation", "number", ".status.evaluation.last.meanReturn", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Restarts", "integer", ".status.restarts", 1),
     ("Steps/s", "number", ".status.progress.stepsPerSecond", 1),

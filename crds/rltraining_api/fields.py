@@ -5,9 +5,10 @@ The bounds stand in the CRD too, where the API server needs them to know the cos
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rltraining_api import patterns
 
@@ -38,6 +39,8 @@ Uri = Annotated[str, Field(max_length=2048, pattern=patterns.URI)]
 """As fsspec reads it: `s3://bucket/path`, `gs://bucket/path`, `file:///path`."""
 Module = Annotated[str, Field(max_length=253, pattern=patterns.MODULE)]
 """A Python module: `module` or `package.module`."""
+StoredUri = Annotated[str, Field(max_length=4096)]
+"""Where something was written: a `checkpoint.uri` and what is added to it."""
 EntryPoint = Annotated[str, Field(max_length=253, pattern=patterns.ENTRY_POINT)]
 """User code: `module:name` or `package.module:name`."""
 
@@ -52,3 +55,11 @@ LayerSizes = Annotated[
 ]
 LearningRateSchedule = Literal["Constant", "Linear"]
 LossReduction = Literal["Sum", "Mean"]
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Measured = Annotated[float | None, BeforeValidator(_finite)]
+"""A measurement; NaN and infinity, which JSON has not, become none."""

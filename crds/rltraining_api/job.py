@@ -12,6 +12,7 @@ from rltraining_api import patterns
 from rltraining_api.algorithms import A2c, A3c, Algorithm, GradientsAt, Ppo
 from rltraining_api.base import ApiModel, Rule, any_of, refusal
 from rltraining_api.environment import Environment
+from rltraining_api.evaluation import Evaluation
 from rltraining_api.introspect import child_model, field_at, may_be_absent
 from rltraining_api.lifecycle import Checkpoint, RunPolicy, Stop
 from rltraining_api.names import API_VERSION, KIND, NAME_MAX, Role
@@ -46,6 +47,7 @@ IMMUTABLE = (
     "sampler.template",
     "image",
     "code",
+    "evaluation",
     "checkpoint",
     "runPolicy.managedBy",
     "runPolicy.schedulingPolicy",
@@ -73,6 +75,8 @@ LEARNER_GRADIENTS_NEED_ONE = (
 NO_LSTM = (
     f"network.lstm does not go with {any_of(WITH_REPLAY)}: replayed transitions carry no recurrent state"
 )
+
+RULES_NEED_EVALUATION = "stop.evaluation and stop.noImprovement need evaluation: set it, or leave them out"
 
 
 def _algorithm_is(names: Iterable[str]) -> str:
@@ -109,6 +113,9 @@ class JobSpec(ApiModel):
     """User code that is not in the image. Immutable."""
     stop: Stop
     """When the run is done: the rule that is met first ends it, successfully. May change while the job runs."""
+    evaluation: Evaluation | None = None
+    """How often, and over how many episodes, the policy is evaluated while training goes on. Without, it is not.
+    Immutable."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     """How often the whole state is saved, and where. Without `uri` and `volume` it lies in the learner's pod, and so does
     the final policy: they outlive the container, not the pod. Immutable."""
@@ -120,6 +127,10 @@ class JobSpec(ApiModel):
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(f"!has(self.replay) || {_replay_is_dedicated()}", REPLAY_NEEDS_PLACEMENT),
         Rule(f"!has(self.network.lstm) || !({_algorithm_is(WITH_REPLAY)})", NO_LSTM),
+        Rule(
+            "has(self.evaluation) || !(has(self.stop.evaluation) || has(self.stop.noImprovement))",
+            RULES_NEED_EVALUATION,
+        ),
         Rule(
             "!has(self.algorithm.ppo) || "
             "self.algorithm.ppo.minibatches <= self.algorithm.ppo.rolloutLength * self.environment.numEnvs",
@@ -196,6 +207,13 @@ class JobSpec(ApiModel):
             raise refusal(REPLAY_NEEDS_PLACEMENT)
         if self.network.lstm is not None and name in WITH_REPLAY:
             raise refusal(NO_LSTM)
+        return self
+
+    @model_validator(mode="after")
+    def _rules_have_evaluations(self) -> Self:
+        rules = (self.stop.evaluation, self.stop.no_improvement)
+        if self.evaluation is None and rules != (None, None):
+            raise refusal(RULES_NEED_EVALUATION)
         return self
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rltraining_api import patterns
 from rltraining_api.base import ApiModel, OneOf, Rule, refusal
+from rltraining_api.evaluation import EvaluationReturn, NoImprovement
 from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_api.fields import Count, CountOrZero, FreeForm, ObjectName, Return, Steps, Uri
 from rltraining_api.roles import check_metadata
@@ -32,7 +33,10 @@ class SmoothedReturn(ApiModel):
     """Episodes in a row after which it must be reached."""
 
 
-SOME_STOP_RULE = "at least one rule is needed: environmentSteps, meanReturn, smoothedReturn or seconds"
+SOME_STOP_RULE = (
+    "at least one rule is needed: environmentSteps, meanReturn, smoothedReturn, evaluation, noImprovement "
+    "or seconds"
+)
 ONE_PLACE = "uri and volume exclude each other: leave one out"
 
 
@@ -45,13 +49,17 @@ class Stop(ApiModel):
     """Mean return of the newest training episodes."""
     smoothed_return: SmoothedReturn | None = None
     """Exponentially smoothed return of training episodes."""
+    evaluation: EvaluationReturn | None = None
+    """Mean return of an evaluation. Needs `spec.evaluation`."""
+    no_improvement: NoImprovement | None = None
+    """Evaluations in a row that were no better than the best before. Needs `spec.evaluation`."""
     seconds: Count | None = None
     """Seconds of training, over all restarts, without those before the first sampler delivers."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.environmentSteps) || has(self.meanReturn) "
-            "|| has(self.smoothedReturn) || has(self.seconds)",
+            "|| has(self.smoothedReturn) || has(self.evaluation) || has(self.noImprovement) || has(self.seconds)",
             SOME_STOP_RULE,
         ),
     )

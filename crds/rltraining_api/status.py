@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from rltraining_api.base import ApiModel
 from rltraining_api.curve import Curve
-from rltraining_api.fields import ATOMIC_LIST, CountOrZero, Reason, ShortText, StepsOrZero, Text
+from rltraining_api.evaluation import EvaluationStatus
+from rltraining_api.fields import (
+    ATOMIC_LIST,
+    CountOrZero,
+    Measured,
+    Reason,
+    ShortText,
+    StepsOrZero,
+    StoredUri,
+    Text,
+)
 from rltraining_api.names import MEMBERS_MAX, Role
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-StoredUri = Annotated[str, Field(max_length=4096)]
-"""Where something was written: a `checkpoint.uri` and what is added to it."""
-Measured = Annotated[float | None, BeforeValidator(_finite)]
-"""A measurement; NaN and infinity, which JSON has not, become none."""
 
 
 class Progress(ApiModel):
@@ -179,6 +178,8 @@ class Status(ApiModel):
     """The learning curve from its beginning to now, thinned as it grows. As new as `progress`."""
     replay: ReplayStatus | None = None
     """The replay memory, of an algorithm that has one."""
+    evaluation: EvaluationStatus | None = None
+    """Evaluations so far, of a job with `spec.evaluation`."""
     progress_time: datetime | None = None
     """When progress last advanced; when nothing has advanced yet, when the job started."""
     report_time: datetime | None = None

@@ -8,6 +8,8 @@ from typing import Any
 
 from rltraining_api.contract import LearnerReport, Warning
 from rltraining_api.curve import joined
+from rltraining_api.evaluation import EvaluationStatus
+from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Status
 from rltraining_api.stores import is_below, store_of
 
@@ -57,10 +59,8 @@ def take_report(
     lives = observed.report is not None
     if report is None or (lives and not over and not is_report_due(observed.status, now, settings)):
         return Taken(status, conditions)
-    if observed.job and report.policy_uri and not is_below(report.policy_uri, store_of(observed.job)):
-        report = report.model_copy(
-            update={"policy_uri": None}
-        )  # of a pod that would have others read elsewhere
+    if observed.job:
+        report = _without_foreign_uris(report, observed.job)
     lifted = conditions.lift(report.conditions)
     update = {} if report.state == "Starting" else _fields(report, status, lives)
     news = lifted != conditions or any(getattr(status, name) != value for name, value in update.items())
@@ -98,10 +98,28 @@ def _fields(report: LearnerReport, status: Status, lives: bool) -> dict[str, Any
         "progress": report.progress,
         "curve": curve,
         "replay": report.replay or status.replay,
+        "evaluation": _evaluation(report.evaluation, status.evaluation),
         "checkpoint": checkpoint if checkpoint and _bearable(checkpoint.uri) else status.checkpoint,
         "policy_uri": _bearable(report.policy_uri) or status.policy_uri,
         "warnings": tuple(map(_warning, report.warnings)),
     }
+
+
+def _without_foreign_uris(report: LearnerReport, job: RLTrainingJob) -> LearnerReport:
+    """Without URIs of policies outside of the job's store: its pod would have others read elsewhere."""
+    store, evaluation = store_of(job), report.evaluation
+    if report.policy_uri and not is_below(report.policy_uri, store):
+        report = report.model_copy(update={"policy_uri": None})
+    if evaluation and evaluation.best_policy_uri and not is_below(evaluation.best_policy_uri, store):
+        evaluation = evaluation.model_copy(update={"best_policy_uri": None})
+    return report.model_copy(update={"evaluation": evaluation})
+
+
+def _evaluation(reported: EvaluationStatus | None, known: EvaluationStatus | None) -> EvaluationStatus | None:
+    """What is reported, without a URI that is too long."""
+    if reported is None:
+        return known
+    return reported.model_copy(update={"best_policy_uri": _bearable(reported.best_policy_uri)})
 
 
 def _bearable(uri: str | None) -> str | None:

@@ -68,6 +68,11 @@ def _places(last: Snapshot) -> list[tuple[str, str]]:
     """Where the policy and the newest checkpoint are; of what went with the learner's pod, that it did."""
     status, checkpoint = last.status, last.status.checkpoint
     if keeps_its_output(last.job):
-        return [("policy", status.policy_uri or ""), ("checkpoint", checkpoint.uri if checkpoint else "")]
+        best = status.evaluation.best_policy_uri if status.evaluation else None
+        return [
+            ("policy", status.policy_uri or ""),
+            ("best", best or ""),
+            ("checkpoint", checkpoint.uri if checkpoint else ""),
+        ]
     gone = checkpoint is not None or status.policy_uri is not None
     return [("kept", f"nothing, it lay in the learner's pod: {NOT_KEPT}" if gone else "")]

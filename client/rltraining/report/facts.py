@@ -49,6 +49,7 @@ def headline(source: Source, now: datetime) -> list[Fact]:
         Fact("Algorithm", job.spec.algorithm.title, members),
         Fact("Environment", job.spec.environment.id, f"seed {job.spec.seed}"),
         final,
+        *_evaluation(status),
         Fact("Training", _duration(seconds), _wall_clock(status, now)),
         Fact("Steps", count(_steps(source)), plural(status.progress.episodes, "episode")),
         Fact(
@@ -80,6 +81,15 @@ def accounts(source: Source) -> list[Fact]:
             wrong = "" if whole == sum(rest) else f"does not add up: {sum(rest):,} are accounted for"
             facts.append(Fact(name, f"{whole:,} {total} = {sum_}", wrong))
     return facts
+
+
+def _evaluation(status: Status) -> Iterator[Fact]:
+    """The last evaluation and the best, of a job that was evaluated while it trained."""
+    if status.evaluation is None or (last := status.evaluation.last) is None:
+        return
+    best = status.evaluation.best
+    note = f"best {decimal(best.mean_return)}, at step {count(best.environment_steps)}; " if best else ""
+    yield Fact("Evaluation", decimal(last.mean_return), f"{note}mean of {plural(last.episodes, 'episode')}")
 
 
 def _duration(seconds: float | None) -> str:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from rltraining_api.curve import thinned
 
-from rltraining.history import Row, number
+from rltraining.history import EVALUATED_STEP, Row, number
 from rltraining.report.svg import Line, draw
 
 POINTS_MAX = 500
@@ -72,11 +72,33 @@ SECTIONS: Mapping[str, tuple[Plan, ...]] = {
 LOSS = "loss/"
 
 
-def sections(rows: Sequence[Row], goal: float | None) -> tuple[Section, ...]:
-    """Of what was measured; what never was has no diagram."""
-    shown = thinned(rows, POINTS_MAX)
-    plans = dict(SECTIONS) | {"Loss": tuple(_loss(rows))}
-    made = []
+EVALUATION = (
+    Plan(
+        "Return of evaluations: mean, lowest and highest",
+        ("evaluation/return", "evaluation/min", "evaluation/max"),
+        EVALUATED_STEP,
+        has_goal=True,
+    ),
+    Plan("Mean length of evaluation episodes, in steps", ("evaluation/length",), EVALUATED_STEP),
+)
+
+
+def sections(
+    rows: Sequence[Row],
+    goal: float | None,
+    evaluations: Sequence[Row] = (),
+    evaluation_goal: float | None = None,
+) -> tuple[Section, ...]:
+    """Of what was measured; what never was has no diagram. ``evaluations`` are the points that report one."""
+    made = _sections({"Return": SECTIONS["Return"]}, rows, goal)
+    made += _sections({"Evaluation": EVALUATION}, evaluations, evaluation_goal)
+    others = {title: plans for title, plans in SECTIONS.items() if title != "Return"}
+    made += _sections(others | {"Loss": tuple(_loss(rows))}, rows, None)
+    return tuple(made)
+
+
+def _sections(plans: Mapping[str, Sequence[Plan]], rows: Sequence[Row], goal: float | None) -> list[Section]:
+    shown, made = thinned(rows, POINTS_MAX), []
     for title, of_section in plans.items():
         figures = [
             figure
@@ -85,7 +107,7 @@ def sections(rows: Sequence[Row], goal: float | None) -> tuple[Section, ...]:
         ]
         if figures:
             made.append(Section(title, tuple(figures)))
-    return tuple(made)
+    return made
 
 
 def _loss(rows: Iterable[Row]) -> Iterator[Plan]:
@@ -95,7 +117,7 @@ def _loss(rows: Iterable[Row]) -> Iterator[Plan]:
 
 
 def _figure(name: str, plan: Plan, rows: Sequence[Row], goal: float | None) -> Figure | None:
-    scale, label = (1.0, "environment steps") if plan.over == STEPS else _unit(rows)
+    scale, label = _unit(rows) if plan.over == SECONDS else (1.0, "environment steps")
     x = [row[plan.over] / scale for row in rows]
     lines = [
         Line(measured.rpartition("/")[2], x, [number(row, measured) for row in rows])

@@ -35,7 +35,7 @@ def render(source: Source, video: Video, now: datetime) -> str:
     """A whole HTML document. Nothing in it is loaded from elsewhere; whatever a run has named itself is text, also in diagrams,
     which come with their texts escaped."""
     job, status = source.job, source.job.status
-    goal = job.spec.stop.mean_return
+    goal, evaluation_goal = job.spec.stop.mean_return, job.spec.stop.evaluation
     first, _, trace = failure(status).rstrip().partition("\n") if status.phase == "Failed" else ("", "", "")
     return printable(
         _environment()
@@ -51,7 +51,12 @@ def render(source: Source, video: Video, now: datetime) -> str:
             failure=first,
             trace=trace,
             began_anew=len({row.get("run") for row in source.rows}) > 1,
-            sections=sections(source.rows, goal.at_least if goal else None),
+            sections=sections(
+                source.rows,
+                goal.at_least if goal else None,
+                source.evaluations,
+                evaluation_goal.at_least if evaluation_goal else None,
+            ),
             points_max=POINTS_MAX,
             throughput=facts.throughput(source),
             accounts=facts.accounts(source),

@@ -52,6 +52,8 @@ class Source:
     """Measurements, oldest first, as in progress.jsonl."""
     story: tuple[Happening, ...]
     """Oldest first."""
+    evaluations: tuple[Row, ...] = ()
+    """Those of the measurements that report an evaluation."""
     policy: str | None = None
     """Folder or URI of the policy, if it can be read from here."""
     no_policy: str = ""
@@ -91,7 +93,8 @@ def of_folder(folder: Path) -> Source:
         origin=shown(folder),
         rows=rows,
         story=_story(job, [*told, *_learners(rows)]),
-        policy=str(policy) if policy.is_dir() else None,
+        evaluations=history.read_evaluations(folder),
+        policy=str(policy) if workdir.holds_policy(policy) else None,
         no_policy="There is no policy: it is written when a run succeeds.",
         phase=_phase(job, folder),
         missing=tuple(missing),

@@ -16,6 +16,15 @@ from soak import SOAK
 
 PODS = 250
 HOSTILE = ["<", "\x00", '"', "\n", "語", "\U0001f600", "x", "\u2028", "a\n<module>\n"]
+EVALUATION = {
+    "environmentSteps": 2**53,
+    "seconds": 1.2345678901234567e300,
+    "episodes": 2**31 - 1,
+    **dict.fromkeys(
+        ("meanReturn", "stdReturn", "minReturn", "maxReturn", "meanLength"), -1.2345678901234567e-300
+    ),
+    "time": "2026-01-01T00:00:00.000001Z",
+}
 
 
 def stored_bytes(found: Any) -> int:
@@ -46,6 +55,8 @@ def hostile_report(unit: str, number: int, state: str) -> LearnerReport:
             "sampled": 2**53,
             "replayRatio": -1.2345678901234567e300,
         },
+        "evaluation": dict.fromkeys(("count", "merged", "restarts", "withoutImprovement"), 2**31 - 1)
+        | {"last": EVALUATION, "best": EVALUATION, "bestPolicyUri": uri[:4096]},
         "checkpoint": {"uri": uri[:4096], "step": 2**53, "time": "2026-01-01T00:00:00Z"},
         "policyUri": uri[:4096],
         "stopReason": long,
@@ -141,12 +152,22 @@ def test_a_uri_that_is_too_long_is_not_taken_over(uri: str) -> None:
     world = make_world(checkpoint={"uri": "s3://b"}).up()
     stored = {"uri": "s3://b/demo/checkpoints/1", "step": 1, "time": "2026-01-01T00:00:00Z"}
     for report in (
-        {"checkpoint": stored, "policyUri": "s3://b/demo/policy"},
-        {"checkpoint": stored | {"uri": uri}, "policyUri": uri},
+        {
+            "checkpoint": stored,
+            "policyUri": "s3://b/demo/policy",
+            "evaluation": {"bestPolicyUri": "s3://b/demo/policy/best"},
+        },
+        {
+            "checkpoint": stored | {"uri": uri},
+            "policyUri": uri,
+            "evaluation": {"count": 2, "bestPolicyUri": uri},
+        },
     ):
         said = parse_report(json.dumps({"state": "Training"} | report).encode())
         assert isinstance(said, LearnerReport)
         world.after(6).say(said).settle()
     assert world.status.policy_uri == "s3://b/demo/policy"
+    assert world.status.evaluation is not None
+    assert (world.status.evaluation.count, world.status.evaluation.best_policy_uri) == (2, None)
     assert world.status.checkpoint is not None
     assert world.status.checkpoint.uri == stored["uri"]

@@ -81,9 +81,11 @@ def test_success(world: World) -> None:
     "uri", ["http://169.254.169.254/x", "local:///etc", "s3://bucket/policy", "file:///../etc"]
 )
 def test_a_policy_that_lies_elsewhere_than_the_job_writes_is_not_told(world: World, uri: str) -> None:
-    world.up().after(60).say(report(1000, policyUri=uri)).settle()
+    world.up().after(60).say(report(1000, policyUri=uri, evaluation={"bestPolicyUri": uri})).settle()
     assert world.status.progress.environment_steps == 1000
     assert world.status.policy_uri is None
+    assert world.status.evaluation is not None
+    assert world.status.evaluation.best_policy_uri is None
 
 
 @pytest.mark.parametrize(

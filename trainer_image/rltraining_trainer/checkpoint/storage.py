@@ -37,7 +37,7 @@ class Storage(Protocol):
     def publish(self, directory: str) -> AbstractContextManager[OpenNew]:
         """Write a directory: there whole after the block, and not at all when the block raises.
 
-        One of that name is replaced, in an object store as soon as the block begins.
+        The files of one of that name are replaced, in an object store as soon as the block begins; its directories stay.
         """
 
     def read(self, directory: str, file: str) -> bytes:
@@ -94,7 +94,9 @@ class LocalStorage:
             unfinished.mkdir()
             yield lambda file: _synced(unfinished / file)
             _sync_directory(unfinished)
-            if (self._root / directory).exists():
+            if (old := self._root / directory).exists():
+                for kept in [path for path in old.iterdir() if path.is_dir()]:
+                    kept.rename(unfinished / kept.name)
                 self.remove(directory)
             unfinished.rename(self._root / directory)
         except BaseException:
@@ -146,13 +148,12 @@ class ObjectStorage:
     @contextmanager
     def publish(self, directory: str) -> Iterator[OpenNew]:
         try:
-            if self._fs.exists(self._path(directory)):
-                self.remove(directory)
+            self._remove_files(directory)
             self._fs.makedirs(self._path(directory), exist_ok=True)
             yield lambda file: self._fs.open(self._path(directory, file), "wb")
         except BaseException:
             with suppress(Exception):  # the first error is the one to tell
-                self.remove(directory)
+                self._remove_files(directory)
             raise
 
     def read(self, directory: str, file: str) -> bytes:
@@ -164,6 +165,20 @@ class ObjectStorage:
 
     def remove(self, directory: str) -> None:
         self._fs.rm(self._path(directory), recursive=True)
+
+    def _remove_files(self, directory: str) -> None:
+        """Deletes the files of a directory, and the directory itself if it has no directories."""
+        self._fs.invalidate_cache()
+        try:
+            entries = self._fs.ls(self._path(directory), detail=True)
+        except FileNotFoundError:
+            return
+        files = [entry["name"] for entry in entries if entry["type"] == "file"]
+        if len(files) == len(entries):
+            self.remove(directory)
+        else:
+            for file in files:
+                self._fs.rm(file)
 
     def _path(self, *names: str) -> str:
         return "/".join((self._root, *filter(None, names)))

@@ -1,5 +1,6 @@
 """How training goes: rates, returns, the stop rules, and files for curves."""
 
+from rltraining_trainer.metrics.evaluations import EvaluationTracker
 from rltraining_trainer.metrics.exposition import Numbers, exposition
 from rltraining_trainer.metrics.learning_curve import LearningCurve
 from rltraining_trainer.metrics.rates import RateMeter
@@ -10,6 +11,7 @@ from rltraining_trainer.metrics.writer import MetricsWriter
 
 __all__ = [
     "EpisodeReturns",
+    "EvaluationTracker",
     "LearningCurve",
     "MetricsWriter",
     "Numbers",

@@ -19,6 +19,9 @@ _LOG = logging.getLogger(__name__)
 _MOST_WAITING = 1000
 """Points that wait for a disk that hangs; more are dropped."""
 
+EVALUATION, EVALUATED_STEP = "evaluation/", "evaluation/environmentSteps"
+"""Prefix of the results of an evaluation, which the point after it has, and the step at which its policy was taken."""
+
 _Point = tuple[int, Mapping[str, float | None], float]
 
 
@@ -72,6 +75,9 @@ class MetricsWriter:
             self._progress.append(step, {"time": wall_time, "run": self._run_id, **values})
             self._in_progress_file = point
         present = {tag: float(value) for tag, value in values.items() if value is not None}
+        evaluated = {tag: present.pop(tag) for tag in list(present) if tag.startswith(EVALUATION)}
+        if evaluated:  # at the step of the policy that was played, which training has left behind
+            self._events.append(int(evaluated[EVALUATED_STEP]), evaluated, wall_time)
         self._events.append(step, present, wall_time)
 
     def _attempt(self, action: Callable[..., None], *arguments: Any) -> None:

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from pydantic import ConfigDict, Field
 from rltraining_api.base import ApiModel
 from rltraining_api.environment import Environment
+from rltraining_api.evaluation import EvaluationResult
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.network import Network
 from rltraining_api.status import Progress
@@ -103,6 +104,8 @@ class PolicyDescription(ApiModel):
     action_space: SpaceDescription
     progress: Progress
     """How far training had come."""
+    evaluation: EvaluationResult | None = None
+    """What it came to while training went on; set where the policy is kept for being the best of its run."""
     program: Program | None = None
     """None where the network cannot be made into one: the weights then need this project."""
     time: datetime

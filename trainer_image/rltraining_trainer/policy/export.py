@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.checkpoint.storage import open_storage
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.networks import PolicyNetwork
-from rltraining_trainer.policy.description import describe
+from rltraining_trainer.policy.description import PolicyDescription, describe
 from rltraining_trainer.policy.policy import DESCRIPTION_FILE, WEIGHTS_FILE, Policy
 from rltraining_trainer.policy.program import ProgramError, describe_program, to_torchscript
 from rltraining_trainer.storage_problem import storage_problem
@@ -54,14 +55,23 @@ def export_policy(
     # The policy is made anew from what is written: if it could not be loaded, that is known now.
     weights = snapshot(network.state_dict())
     policy = Policy(describe(job, *environment_spaces, progress), weights, trust_code=True)
-    description, files = policy.description, {WEIGHTS_FILE: _saved(weights)}
+    return publish_policy(directory, policy_files(policy))
+
+
+def policy_files(policy: Policy) -> dict[str, bytes]:
+    """Returns the files of a policy's directory by name. The program is left out where the network cannot be made into
+    one."""
+    description, files = policy.description, {WEIGHTS_FILE: saved_weights(policy.network.state_dict())}
     try:
         files[PROGRAM_FILE] = to_torchscript(policy)
         description = description.model_copy(update={"program": describe_program(policy, PROGRAM_FILE)})
     except ProgramError as error:
         _LOG.warning("the policy is written without %s: %s", PROGRAM_FILE, error)
-    files[DESCRIPTION_FILE] = description.model_dump_json(by_alias=True, indent=1).encode()
+    return {**files, DESCRIPTION_FILE: saved_description(description)}
 
+
+def publish_policy(directory: str | Path, files: Mapping[str, bytes]) -> str:
+    """Writes the files into ``directory`` as ``export_policy`` does. Returns its URI. Raises PolicyError."""
     parent, _, name = _absolute(directory).rpartition("/")
     storage = open_storage(parent)
     try:
@@ -83,10 +93,16 @@ def check_finite(network: PolicyNetwork, when: str) -> None:
             raise Diverged(f"the policy's parameter {name} is NaN or infinite {when}")
 
 
-def _saved(weights: dict[str, torch.Tensor]) -> bytes:
+def saved_weights(weights: dict[str, torch.Tensor]) -> bytes:
+    """Returns the content of WEIGHTS_FILE, of a network's state dict."""
     buffer = io.BytesIO()
-    torch.save(weights, buffer)
+    torch.save(snapshot(weights), buffer)
     return buffer.getvalue()
+
+
+def saved_description(description: PolicyDescription) -> bytes:
+    """Returns the content of DESCRIPTION_FILE."""
+    return description.model_dump_json(by_alias=True, indent=1).encode()
 
 
 def _absolute(directory: str | Path) -> str:

@@ -21,6 +21,10 @@ class Recordable(Protocol):
     updates: int
     """Made so far, also before a restart."""
 
+    @property
+    def network(self) -> PolicyNetwork | None:
+        """The policy, which an evaluation plays; None of an algorithm that has none to show."""
+
     def learning_rate(self, environment_steps: int) -> float: ...
     def get_state(self) -> dict[str, Any]: ...
     def set_state(self, state: dict[str, Any]) -> None: ...

@@ -91,7 +91,8 @@ class Learner:
         self._batch: Any = None  # kept until there is an update, or all go back
         self._record: RunRecord | None = None
         if context.index == 0:
-            self._record = RunRecord(context, self._flow, self._models, live, self._endpoint.incarnation)
+            run_id = self._endpoint.incarnation
+            self._record = RunRecord(context, self._flow, self._models, live, run_id, self._spaces)
         self._models.publish(self._flow.algorithm.parameters)
 
     def serve(self) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rltraining_trainer.metrics import (
     EpisodeReturns,
+    EvaluationTracker,
     LearningCurve,
     RateMeter,
     SmoothedReturn,
@@ -41,6 +42,7 @@ class ProgressTracker:
         self.environment_steps = 0
         self.episodes = 0
         self.curve = LearningCurve()
+        self.evaluations = EvaluationTracker(stop)
         self._stop = stop
         self.returns, self._smoothed = _meters(stop)
         self._rate = RateMeter()
@@ -81,8 +83,11 @@ class ProgressTracker:
         self._stop = stop
         self.returns, self._smoothed = _meters(stop)
         self._set_returns_state(state)
+        self.evaluations.set_stop(stop)
 
     def check(self, now: float) -> StopCheck:
+        if reason := self.evaluations.stop_reason:
+            return StopCheck(100.0, reason)
         return check_stop(
             self._stop,
             environment_steps=self.environment_steps,
@@ -111,6 +116,7 @@ class ProgressTracker:
             "episodes": self.episodes,
             "seconds": self.seconds(now),
             "curve": self.curve.get_state(),
+            "evaluations": self.evaluations.get_state(),
             **self._returns_state(),
         }
 
@@ -120,6 +126,8 @@ class ProgressTracker:
         self._seconds_before, self._started = state["seconds"], None
         self._rate = RateMeter()
         self.curve.set_state(state["curve"])
+        if "evaluations" in state:  # a checkpoint of an earlier version has none
+            self.evaluations.set_state(state["evaluations"])
         self._set_returns_state(state)
 
     def _returns_state(self) -> dict[str, Any]:

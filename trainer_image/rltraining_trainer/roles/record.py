@@ -27,6 +27,7 @@ from rltraining_trainer.metrics import MetricsWriter, Numbers, WaitMeter
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy import PolicyError, export_policy
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.evaluations import Evaluations
 from rltraining_trainer.roles.flow import Recorded
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import ProgressTracker
@@ -47,11 +48,18 @@ class RunRecord:
     """Continued from the run's newest checkpoint, if there is one.
 
     Raises:
-        BadConfiguration: the checkpoint is of another job, or there is none at ``spec.checkpoint.resumeFrom``.
+        BadConfiguration: the checkpoint is of another job, or there is none at ``spec.checkpoint.resumeFrom``; or
+            there is no policy for ``spec.evaluation``.
     """
 
     def __init__(
-        self, context: Context, flow: Recorded, models: ModelServer, live: LiveSpec, run_id: str
+        self,
+        context: Context,
+        flow: Recorded,
+        models: ModelServer,
+        live: LiveSpec,
+        run_id: str,
+        of: tuple[spaces.Space, spaces.Space],
     ) -> None:
         spec = context.job.spec
         self._context, self._flow, self._models = context, flow, models
@@ -64,6 +72,11 @@ class RunRecord:
         if start.state is not None:
             self._set_state(start.state, start.uri)
         self._warnings = start.warnings
+        self._evaluations: Evaluations | None = None
+        if spec.evaluation is not None:
+            tracker, resumed = self.progress.evaluations, start.state is not None
+            self._evaluations = Evaluations(context, of, flow.algorithm.network, tracker, resumed=resumed)
+        self._evaluated: Numbers = {}  # results that are not in the curves yet
         self._checkpoints = CheckpointWriter(store)
         self._output, self._run_id, self._times_back = str(context.output), run_id, 0
         self._metrics = self._open_metrics(None if start.state is None else self.progress.environment_steps)
@@ -93,15 +106,23 @@ class RunRecord:
             self.progress.add(experiences, now)
         self._live.look(now)
         self.progress.set_stop(self._live.stop)
+        if self._evaluations is not None:
+            self._evaluated = self._evaluations.take() or self._evaluated
         self.stop_reason = self.progress.check(now).reason
         due = now >= self._next_metrics and self._moment() != self._curves_from
-        if self.begun and (due or self.stop_reason):  # curves end where the run ends
+        if self.begun and (due or self.stop_reason or self._evaluated):  # curves end where the run ends
             self._next_metrics = now + METRICS_PERIOD
             self._write_metrics(terms or {}, now)
+        if self._flow.shares_whole and self.stop_reason is None and self._evaluation_is_due:
+            self._start_evaluation(now)
 
     def wants_checkpoint(self, now: float) -> bool:
-        """Whether it is time for one, with anything in it that is not in the last, or the run is over."""
-        return self._is_due(now) or (self.stop_reason is not None and not self._ended)
+        """Whether it is time for one, with anything in it that is not in the last, or the run is over.
+
+        Learners that have a part of the parameters each bring them together for a checkpoint, and so for an evaluation.
+        """
+        together = not self._flow.shares_whole and self._evaluation_is_due
+        return self._is_due(now) or together or (self.stop_reason is not None and not self._ended)
 
     def save(self) -> None:
         """Have a checkpoint of this moment written, in the background."""
@@ -112,11 +133,15 @@ class RunRecord:
         self._ended = self.stop_reason is not None
         if not self._flow.shares_whole:
             self._newest = state
+            if self.stop_reason is None and self._evaluation_is_due:
+                self._start_evaluation(time.monotonic())
 
     def go_back(self) -> None:
         """To the newest checkpoint, or to the beginning: a learner was lost that had a part of the state."""
         assert self._newest is not None, "a learner that has the whole state goes on with it"
         self._set_state(self._newest, "in memory")
+        if self._evaluations is not None:
+            self._evaluations.go_back()
         self._ended, self.stop_reason = False, None
         self._metrics.close()
         self._times_back += 1
@@ -131,6 +156,7 @@ class RunRecord:
             Stopped: the process was told to end meanwhile.
         """
         _LOG.info("%s", self.stop_reason)
+        self._finish_evaluations()
         backoff, until = Backoff(cap=_LONGEST_PAUSE), time.monotonic() + LAST_WRITES_SECONDS
         while (error := self._write_last(policy, of, until)) is not None:
             if not may_pass(error.__cause__):
@@ -147,6 +173,16 @@ class RunRecord:
             if self._checkpoints.error is not None:
                 self.save()
         self._refused = ""
+
+    def _finish_evaluations(self) -> None:
+        """Evaluates the last policy too, which may be the best. Then nothing else writes where the policy goes."""
+        if self._evaluations is None:
+            return
+        now, stopping = time.monotonic(), self._context.stopping.is_set
+        for numbers in self._evaluations.finish(self.counters(), self.progress.seconds(now), stopping):
+            self._evaluated = numbers
+            self._write_metrics({}, now)
+        self._evaluations.close()
 
     def _write_last(
         self, policy: PolicyNetwork | None, of: tuple[spaces.Space, spaces.Space], until: float
@@ -168,6 +204,8 @@ class RunRecord:
 
     def close(self) -> None:
         """What is being written is written to its end."""
+        if self._evaluations is not None:
+            self._evaluations.close()
         self._checkpoints.close(timeout=20.0)
         self._metrics.close()
 
@@ -184,6 +222,7 @@ class RunRecord:
             progress=self.counters(),
             curve=self.progress.curve.points,
             replay=self._flow.replay(),
+            evaluation=self.progress.evaluations.status if self._evaluations is not None else None,
             checkpoint=self._checkpoints.newest,
             policy_uri=self._policy_uri,
             stop_reason=self.stop_reason,
@@ -212,9 +251,19 @@ class RunRecord:
             )
             yield Warning(reason="ResultsNotWritten", message=message)
         yield from self._flow.warnings()
+        if self._evaluations is not None:
+            yield from self._evaluations.warnings()
         if trouble:
             yield Warning(reason="LearnersApart", message=f"the learners do not stay together: {trouble}")
         yield from self._warnings
+
+    @property
+    def _evaluation_is_due(self) -> bool:
+        return self._evaluations is not None and self._evaluations.is_due(self.progress.environment_steps)
+
+    def _start_evaluation(self, now: float) -> None:
+        assert self._evaluations is not None
+        self._evaluations.start(self.counters(), self.progress.seconds(now))
 
     def _is_due(self, now: float) -> bool:
         """It is time for a checkpoint, and the last one is of another moment or was not written."""
@@ -266,7 +315,9 @@ class RunRecord:
             **self._flow.metrics(),
             "learner/longestWait": self.waits.take(),
             "parameters/bytesSent": self._models.bytes_sent,
+            **self._evaluated,
         }
+        self._evaluated = {}
         self.point = {**self.point, **values}
         self._metrics.write(progress.environment_steps, values, time.time())
 

@@ -94,7 +94,7 @@ class Run:
         self._spaces = of
         if self._context.index == 0:
             run_id = self._endpoint().incarnation
-            self._record = RunRecord(self._context, self._flow, self._models, self._live, run_id)
+            self._record = RunRecord(self._context, self._flow, self._models, self._live, run_id, of)
         self._state = "Waiting"
 
     def goes_on(self) -> bool:

@@ -1,0 +1,249 @@
+"""The learner's side: orders evaluations, replaces an evaluator that is lost, and keeps the best policy."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+from torch import Tensor
+
+from rltraining_trainer.errors import BadConfiguration, TrainerError, UserCodeError
+from rltraining_trainer.evaluation.messages import LINE_MAX, Answer, Order
+from rltraining_trainer.policy import PolicyError
+from rltraining_trainer.policy.description import PolicyDescription
+from rltraining_trainer.policy.export import publish_policy, saved_description, saved_weights
+from rltraining_trainer.policy.policy import DESCRIPTION_FILE, WEIGHTS_FILE
+from rltraining_trainer.transport import Backoff
+
+_LOG = logging.getLogger(__name__)
+
+TRIES = 3
+"""Evaluators that may be lost over one policy before it is passed over."""
+_LONGEST_PAUSE = 10.0
+"""Seconds between two of them."""
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
+
+
+class EvaluatorLost(Exception):
+    """The process ended, or answered with something else than an answer: how, as the end of a sentence."""
+
+
+@dataclass
+class Task:
+    """A policy to evaluate, and how."""
+
+    description: PolicyDescription
+    weights: dict[str, Tensor]
+    """A copy on the CPU that nobody changes."""
+    episodes: int
+    seed: int
+    num_envs: int
+    seconds: float
+    to_beat: float | None
+    void: bool = False
+    """The learner has gone back to before this policy: it is not kept."""
+
+    @property
+    def step(self) -> int:
+        return self.description.progress.environment_steps
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a task. Without an answer its policy was passed over."""
+
+    task: Task
+    answer: Answer | None = None
+    best_policy_uri: str | None = None
+    """Where the policy is kept, if it is the best."""
+    not_kept: str = ""
+    """Why the best policy could not be kept, in one sentence."""
+
+    @property
+    def error(self) -> TrainerError | None:
+        """What ends the job, as in a sampler."""
+        if self.answer is None or not self.answer.error:
+            return None
+        kind = UserCodeError if self.answer.error == "UserCodeError" else BadConfiguration
+        return kind(f"evaluation at step {self.task.step}: {self.answer.message}")
+
+
+class Evaluator:
+    """Plays one policy at a time in a process of its own. No method blocks, except for `close`."""
+
+    lost = 0
+    """Processes that were lost while they played."""
+    trouble = ""
+    """How the last one was lost, in one sentence; empty after a success."""
+
+    def __init__(self, folder: Path, best_directory: str) -> None:
+        """``folder`` is for policies on their way to the process; ``best_directory`` (a path or URI) for the best one."""
+        self._folder, self._best_directory = folder, best_directory
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._current: Task | None = None
+        self._closing = threading.Event()
+        self._process: _Process | None = None
+        self._thread = threading.Thread(target=self._run, name="evaluator", daemon=True)
+        self._thread.start()
+
+    @property
+    def idle(self) -> bool:
+        """The outcome of the last task was taken."""
+        return self._current is None
+
+    def start(self, task: Task) -> None:
+        """Has a task carried out in the background. Only when `idle`."""
+        assert self.idle, "one task at a time"
+        self._current = task
+        self._tasks.put(task)
+
+    def take(self) -> Outcome | None:
+        """Returns the outcome of the task once it is there."""
+        try:
+            outcome = self._outcomes.get_nowait()
+        except queue.Empty:
+            return None
+        self._current = None
+        return outcome
+
+    def void(self) -> None:
+        """Marks the task in progress: its policy is of a time that the learner has gone back to before."""
+        if self._current is not None:
+            self._current.void = True
+
+    def close(self) -> None:
+        """Ends the process, and with it a task in progress."""
+        self._closing.set()
+        self._tasks.put(None)
+        if (process := self._process) is not None:
+            process.kill()
+        self._thread.join(10.0)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                outcome = self._carry_out(task)
+            except Exception:  # evaluations are not worth a training run
+                _LOG.exception("the policy of step %d is not evaluated", task.step)
+                outcome = Outcome(task)
+            self._outcomes.put(outcome)
+        if self._process is not None:
+            self._process.kill()
+
+    def _carry_out(self, task: Task) -> Outcome:
+        backoff = Backoff(cap=_LONGEST_PAUSE)
+        for attempt in range(1, TRIES + 1):
+            try:
+                answer = self._play(task)
+            except EvaluatorLost as error:
+                if self._closing.is_set():
+                    break
+                self.lost += 1
+                what = "repeated" if attempt < TRIES else f"passed over after {TRIES} tries"
+                self.trouble = f"the evaluator {error}; the evaluation at step {task.step} is {what}"
+                _LOG.warning("%s", self.trouble)
+                if attempt < TRIES and backoff.wait(self._closing):
+                    break
+            else:
+                self.trouble = ""
+                return self._keep(task, answer)
+        return Outcome(task)
+
+    def _play(self, task: Task) -> Answer:
+        """Has the process play the policy. Raises EvaluatorLost."""
+        # Write the policy anew at each try: a process that was lost may have left anything.
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+        (self._folder / WEIGHTS_FILE).write_bytes(saved_weights(task.weights))
+        (self._folder / DESCRIPTION_FILE).write_bytes(saved_description(task.description))
+        order = Order(
+            folder=str(self._folder),
+            episodes=task.episodes,
+            seed=task.seed,
+            num_envs=task.num_envs,
+            seconds=task.seconds,
+            to_beat=task.to_beat,
+        )
+        if self._process is None:
+            self._process = _Process()
+        try:
+            return self._process.ask(order, self._closing)
+        except EvaluatorLost:
+            self._process.kill()
+            self._process = None
+            raise
+
+    def _keep(self, task: Task, answer: Answer) -> Outcome:
+        """Stores the policy if it is the best."""
+        if not answer.is_best or task.void:
+            return Outcome(task, answer)
+        files = {path.name: path.read_bytes() for path in self._folder.iterdir()}
+        try:
+            uri = publish_policy(self._best_directory, files)
+        except PolicyError as error:
+            _LOG.warning("%s", error)
+            return Outcome(task, answer, not_kept=str(error))
+        return Outcome(task, answer, best_policy_uri=uri)
+
+
+class _Process:
+    """One evaluator process, and our end of the socket to it."""
+
+    def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            module = "rltraining_trainer.evaluation.process"
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, with a module of ours
+                [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid())],
+                env={**os.environ, **ONE_THREAD, **NO_GPU},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        self._lines = self._channel.makefile("rb")
+
+    def ask(self, order: Order, closing: threading.Event) -> Answer:
+        """Sends an order and waits for its answer. Raises EvaluatorLost, also when ``closing`` is set already."""
+        if closing.is_set():
+            raise EvaluatorLost("is not needed any more")
+        try:
+            self._channel.sendall(order.model_dump_json().encode() + b"\n")
+            line = self._lines.readline(LINE_MAX)
+        except OSError:
+            line = b""
+        if not line:
+            self._process.wait()
+            raise EvaluatorLost(_end(self._process.returncode))
+        try:
+            return Answer.model_validate_json(line)
+        except ValidationError:
+            raise EvaluatorLost("gave an answer that cannot be read") from None
+
+    def kill(self) -> None:
+        """Ends the process. Any thread may call it; the one that waits for an answer then finds the process lost."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
+
+
+def _end(code: int) -> str:
+    """`was ended by SIGKILL`"""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
