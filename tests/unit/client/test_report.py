@@ -128,12 +128,13 @@ def test_a_run_that_failed_before_anything_was_measured_says_why(run: WriteRun) 
     words = condition("Failed", f"cartpole-sampler-0: the environment raised\n{trace}")
     folder = run([], phase="Failed", **END, conditions=[words])
     (folder / "policy").mkdir()
+    (folder / "policy" / "policy.json").write_text("{")
     page = page_of(folder)
     assert page.has(trace)
     assert page.has("cartpole Failed cartpole-sampler-0: the environment raised")
     assert page.has("Nothing was measured")
     assert page.tags["svg"] == 0
-    assert page.has(f"there is no policy at {folder}/policy")
+    assert page.has(f"{folder}/policy/policy.json is damaged")
 
 
 def test_figures_that_are_no_numbers_or_do_not_add_up_are_not_hidden(run: WriteRun) -> None:

@@ -31,6 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "runs" / "x"
     (path / "policy").mkdir(parents=True)
+    (path / "policy" / "policy.json").touch()
     return path
 
 
@@ -127,7 +128,7 @@ def test_a_stopped_run_says_from_where_it_can_go_on(
 
 
 def test_a_policy_is_offered_only_where_there_is_one(folder: Path) -> None:
-    (folder / "policy").rmdir()
+    (folder / "policy" / "policy.json").unlink()
     without = text_of(snapshot("Succeeded"), folder)
     assert without.endswith("\n\nLook closer:  tensorboard --logdir runs/x")
     elsewhere = snapshot("Succeeded", policy_uri="file:///kept/policy")

@@ -54,7 +54,7 @@ METRICS: dict[str, Known] = {
     "learner/waitSeconds": _counter("learner_wait_seconds", "Seconds for which the learner has waited for data"),
     "parameters/version": _gauge("learner_parameter_version", "Version of the newest parameters"),
     "parameters/bytesSent": _counter("learner_parameters_sent_bytes", "Bytes of parameters sent to samplers"),
-    "evaluation/environmentSteps": _gauge("evaluation_environment_steps", "Steps at which that policy was taken"),
+    "evaluation/environmentSteps": _gauge("evaluation_environment_steps", "Steps at which the last policy was taken"),
     "evaluation/return": _gauge("evaluation_return", "Mean return of the last evaluation"),
     "evaluation/std": _gauge("evaluation_return_std", "Standard deviation of the returns of the last evaluation"),
     "evaluation/min": _gauge("evaluation_return_min", "Lowest return of the last evaluation"),
