@@ -11,9 +11,11 @@ import pytest
 import torch
 from counting import HandWritten, length, reward, synchronous, terminates
 from gymnasium.vector import AutoresetMode, VectorEnv
+from rltraining_api.environment import Normalize
 from rltraining_api.network import Lstm, Mlp, Network
 from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
 from rltraining_trainer.algorithms.vtrace import vtrace
+from rltraining_trainer.dataflow.moments import moments_of
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import ActorCritic, build_actor_critic
 
@@ -41,6 +43,38 @@ def collect(
         seed=0,
     )
     return [collector.collect() for _ in range(unrolls)], network
+
+
+def test_rewards_are_divided_by_the_deviation_of_discounted_returns() -> None:
+    """Of the statistics that the sampler has; what it saw itself it sends."""
+    torch.manual_seed(1)
+    environments = synchronous(B, AutoresetMode.NEXT_STEP)
+    network, distribution = build_actor_critic(
+        Network(mlp=Mlp(hidden_sizes=(8,))),
+        environments.single_observation_space,
+        environments.single_action_space,
+        normalize=Normalize(observations=True, rewards=True),
+    )
+    assert network.normalizer is not None
+    network.normalizer.variance[-1] = 4.0
+    collector = UnrollCollector(
+        network, distribution, Stepper(environments, "Counting"), 2 * T, DISCOUNT, None, 1.0, seed=0
+    )
+    unroll = collector.collect()
+
+    # Sum up rewards by hand, environment by environment: each episode begins with nothing.
+    seen = []
+    for b in range(B):
+        episode, step, running = b, 0, 0.0
+        for t in range(2 * T):
+            if unroll["valid"][t, b]:
+                running = DISCOUNT * running + reward(episode, step)
+                assert unroll["reward"][t, b].item() == pytest.approx(reward(episode, step) / 2)
+                step += 1
+            seen.append((*unroll["observation"][t, b].tolist(), running))
+            if step == length(episode):
+                episode, step, running = episode + 1, 0, 0.0
+    assert torch.allclose(unroll["moments"][0], moments_of(torch.tensor(seen)), atol=1e-4)
 
 
 def targets(unroll: Unroll, network: ActorCritic) -> torch.Tensor:
