@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from local_cluster_run import on_python_path
@@ -13,6 +13,9 @@ from soak import SOAK
 from training import TRAINER, KeptWarm, Train
 from transport_processes import Member, Start, Zygote
 from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from rltraining_trainer.transport import Endpoint
 
 TOGETHER = {
     "test_distributed_replay_rpc",
@@ -85,3 +88,17 @@ def start(zygote: Zygote, tmp_path: Path) -> Iterator[Start]:
     yield begin
     for member in members:
         member.close()
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    """An endpoint of this process that only calls."""
+    # Import torch only for the tests that use it: that takes seconds.
+    from rltraining_trainer.transport import Endpoint
+    from transport_members import TOKEN
+
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    endpoint = Endpoint("test", TOKEN)
+    endpoint.start()
+    yield endpoint
+    endpoint.stop()

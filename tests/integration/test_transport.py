@@ -27,16 +27,6 @@ NEVER = 10 * HANG_SECONDS
 DEATHS = 8
 
 
-@pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    """This process as a mere caller."""
-    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
-    endpoint = Endpoint("test", TOKEN)
-    endpoint.start()
-    yield endpoint
-    endpoint.stop()
-
-
 class Waiting:
     """This process as a learner whose queue is full: every call to "park" waits."""
 

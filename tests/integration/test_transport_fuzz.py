@@ -10,7 +10,6 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,16 +38,6 @@ class Touch:
 
     def __reduce__(self) -> object:
         return os.system, (f"touch {self.path}",)
-
-
-@pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    """An endpoint of this process that only calls."""
-    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
-    endpoint = Endpoint("test", TOKEN)
-    endpoint.start()
-    yield endpoint
-    endpoint.stop()
 
 
 def resident(pid: int) -> int:

@@ -10,7 +10,6 @@ import pytest
 from rltraining_api.contract import ExitCode
 from rltraining_trainer.transport import Endpoint
 from test_transport import address, find
-from transport_members import TOKEN
 from transport_processes import Start
 
 TENSORS = 20_000
@@ -54,12 +53,8 @@ def forward(server: socket.socket, target: tuple[str, int]) -> None:
 
 
 def test_a_stranger_s_nested_table_of_tensors_is_no_crash_of_the_member_s_own(
-    start: Start, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    start: Start, endpoint: Endpoint, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
-    endpoint = Endpoint("test", TOKEN)
-    endpoint.start()
-    request.addfinalizer(endpoint.stop)
     learner = start("learner", 0)
     url = find(endpoint, f"http://127.0.0.1:{learner.hear()}").url
     server = socket.create_server(("127.0.0.1", 0))

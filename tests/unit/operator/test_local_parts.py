@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -199,10 +200,10 @@ class Crash:
 
 
 class StartsOnce:
-    """A runtime that can start nothing any more after its first process."""
+    """A runtime that starts one process, which exists already, and then fails."""
 
-    def __init__(self) -> None:
-        self._left: list[Process] = [Crash()]
+    def __init__(self, process: Process) -> None:
+        self._left = [process]
 
     async def open(self, log: Path) -> None: ...
 
@@ -214,6 +215,26 @@ class StartsOnce:
     async def close(self) -> None: ...
 
 
+def local_pod(
+    spec: dict[str, Any],
+    runtime: StartsOnce,
+    ports: Ports,
+    workdir: Path,
+    publish: Callable[[dict[str, Any]], None],
+) -> LocalPod:
+    """Starts the pod `demo-sampler-0` with an empty folder."""
+    folder = workdir / "pod"
+    folder.mkdir()
+    return LocalPod(
+        {"metadata": {"name": "demo-sampler-0"}, "spec": spec},
+        runtime=runtime,
+        volumes=Volumes({"spec": spec}, folder, workdir, lambda *_: None),
+        ports=ports,
+        workdir=workdir,
+        publish=publish,
+    )
+
+
 async def test_a_start_that_fails_is_no_second_end(tmp_path: Path) -> None:
     spec = {"containers": [{"name": "trainer", "command": ["x"]}], "restartPolicy": "OnFailure"}
     told: list[tuple[str, int]] = []
@@ -222,16 +243,8 @@ async def test_a_start_that_fails_is_no_second_end(tmp_path: Path) -> None:
         view = Pod({"metadata": {}, "status": status})
         told.append((view.containers[0].waiting.get("reason", ""), view.deaths))
 
-    ports, folder = Ports(), tmp_path / "pod"
-    folder.mkdir()
-    pod = LocalPod(
-        {"metadata": {"name": "demo-sampler-0"}, "spec": spec},
-        runtime=StartsOnce(),
-        volumes=Volumes({"spec": spec}, folder, tmp_path, lambda *_: None),
-        ports=ports,
-        workdir=tmp_path,
-        publish=publish,
-    )
+    ports = Ports()
+    pod = local_pod(spec, StartsOnce(Crash()), ports, tmp_path, publish)
     await asyncio.sleep(5)
     await pod.stop(0)
     ports.close()
@@ -266,20 +279,14 @@ async def test_a_process_that_hangs_is_killed_once_it_has_answered_before(tmp_pa
             writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
         writer.close()
 
-    runtime, ports, folder = StartsOnce(), Ports(), tmp_path / "pod"
-    runtime._left = [Hanging()]
-    folder.mkdir()
+    ports = Ports()
     ends: list[dict[str, Any]] = []
-    pod = LocalPod(
-        {"metadata": {"name": "demo-sampler-0"}, "spec": spec},
-        runtime=runtime,
-        volumes=Volumes({"spec": spec}, folder, tmp_path, lambda *_: None),
-        ports=ports,
-        workdir=tmp_path,
-        publish=lambda status: ends.extend(
-            filter(None, [status["containerStatuses"][0]["state"].get("terminated")])
-        ),
-    )
+
+    def publish(status: dict[str, Any]) -> None:
+        if terminated := status["containerStatuses"][0]["state"].get("terminated"):
+            ends.append(terminated)
+
+    pod = local_pod(spec, StartsOnce(Hanging()), ports, tmp_path, publish)
     await asyncio.sleep(60)
     assert not ends, "it takes its time to start"
     async with await asyncio.start_server(answer, "127.0.0.1", ports.of("demo-sampler-0")):
@@ -322,20 +329,14 @@ async def test_the_log_of_a_process_that_runs_is_bounded_and_its_last_words_are_
     log.parent.mkdir()
     with log.open("wb") as file:
         file.truncate(LOG_BYTES_MAX - 1)  # of earlier incarnations
-    runtime, ports, folder, process = StartsOnce(), Ports(), tmp_path / "pod", Hanging()
-    runtime._left = [process]
-    folder.mkdir()
+    ports, process = Ports(), Hanging()
     ends: list[dict[str, Any]] = []
-    pod = LocalPod(
-        {"metadata": {"name": "demo-sampler-0"}, "spec": spec},
-        runtime=runtime,
-        volumes=Volumes({"spec": spec}, folder, tmp_path, lambda *_: None),
-        ports=ports,
-        workdir=tmp_path,
-        publish=lambda status: ends.extend(
-            filter(None, [status["containerStatuses"][0]["state"].get("terminated")])
-        ),
-    )
+
+    def publish(status: dict[str, Any]) -> None:
+        if terminated := status["containerStatuses"][0]["state"].get("terminated"):
+            ends.append(terminated)
+
+    pod = local_pod(spec, StartsOnce(process), ports, tmp_path, publish)
     with log.open("ab", buffering=0) as output:
         await asyncio.sleep(2)
         output.write(b"a stranger's call\n" * 100)
