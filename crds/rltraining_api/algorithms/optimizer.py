@@ -1,4 +1,4 @@
-"""Optimizers, with torch's meanings."""
+"""Optimizers: RMSProp as in TensorFlow, which the published settings are of, Adam and SGD as in torch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from rltraining_api.fields import FractionBelowOne, Positive
 
 
 class RmsProp(ApiModel):
-    """RMSProp. The defaults are those of the IMPALA paper for Atari."""
+    """RMSProp, with mean squares that begin at 1 and epsilon inside the root, as in tf.train.RMSPropOptimizer (torch adds it
+    outside: there the square root of epsilon is about the same). The defaults are those of the IMPALA paper for Atari."""
 
     alpha: FractionBelowOne = 0.99
     """Decay of the running mean of squared gradients (IMPALA, Atari: .99)."""
     epsilon: Positive = 0.01
-    """Added to the root for stability (IMPALA, Atari: .01)."""
+    """Added to the mean square, inside the root (IMPALA, Atari: .01)."""
     momentum: FractionBelowOne = 0.0
     """Momentum (IMPALA, Atari: 0)."""
     centered: bool = False

@@ -1,17 +1,18 @@
-"""Optimizers on one flat vector; torch.optim is the oracle, in its functional form, which imports no compiler."""
+"""Optimizers on one flat vector. The oracle of Adam and SGD is torch.optim, in its functional form, which imports no compiler;
+that of RMSProp is TensorFlow's definition, in numpy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rltraining_api.algorithms import Adam, Optimizer, RmsProp, Sgd
 from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
 from torch import Tensor
 from torch.optim.adam import adam
-from torch.optim.rmsprop import rmsprop
 from torch.optim.sgd import sgd
 
 SIZE = 50
@@ -34,18 +35,6 @@ CASES: dict[str, tuple[Optimizer, Callable[..., None], tuple[list[Any], ...], di
         (zeros(), zeros(), [], count()),
         {"beta1": 0.5, "beta2": 0.9, "eps": 1e-3, **ADAM},
     ),
-    "rmsprop": (
-        Optimizer(rmsprop=RmsProp(alpha=0.9, epsilon=1e-2)),
-        rmsprop,
-        (zeros(), [], [], count()),
-        {"alpha": 0.9, "eps": 1e-2, "weight_decay": 0.0, "momentum": 0.0, "centered": False},
-    ),
-    "rmsprop, momentum, centered": (
-        Optimizer(rmsprop=RmsProp(alpha=0.95, epsilon=1e-2, momentum=0.7, centered=True)),
-        rmsprop,
-        (zeros(), zeros(), zeros(), count()),
-        {"alpha": 0.95, "eps": 1e-2, "weight_decay": 0.0, "momentum": 0.7, "centered": True},
-    ),
     "sgd": (Optimizer(sgd=Sgd()), sgd, ([None],), {"momentum": 0.0, **SGD}),
     "sgd, momentum": (Optimizer(sgd=Sgd(momentum=0.9)), sgd, ([None],), {"momentum": 0.9, **SGD}),
 }
@@ -65,6 +54,42 @@ def test_steps_are_those_of_torch(
         optimizer.step(ours, gradient, learning_rate)
 
         assert torch.allclose(ours, theirs, rtol=1e-6, atol=1e-6), f"step {step}"
+
+
+@pytest.mark.parametrize("centered", [False, True], ids=["plain", "centered"])
+@pytest.mark.parametrize("momentum", [0.0, 0.7])
+@pytest.mark.parametrize("epsilon", [0.1, 1.5e-7])
+def test_rmsprop_is_tensorflows(epsilon: float, momentum: float, centered: bool) -> None:
+    """ApplyRMSProp and ApplyCenteredRMSProp of TensorFlow 1, as their documentation defines them, with its initial values."""
+    settings = RmsProp(alpha=0.95, epsilon=epsilon, momentum=momentum, centered=centered)
+    optimizer = make_optimizer(Optimizer(rmsprop=settings), SIZE)
+    ours = torch.linspace(-1, 1, SIZE)
+    theirs, scales = ours.double().numpy(), np.logspace(-3, 1, SIZE)
+    mean_square, mean, moment = np.ones(SIZE), np.zeros(SIZE), np.zeros(SIZE)
+    for step in range(100):
+        gradient, rate = torch.from_numpy(scales * np.random.standard_normal(SIZE)).float(), 0.01 / (1 + step)
+        optimizer.step(ours, gradient, rate)
+
+        g = gradient.double().numpy()
+        mean_square += 0.05 * (g**2 - mean_square)
+        mean += centered * 0.05 * (g - mean)
+        moment = momentum * moment + rate * g / np.sqrt(mean_square - mean**2 + epsilon)
+        theirs = theirs - moment
+
+        np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-5, atol=1e-5, err_msg=f"step {step}")
+
+
+def test_rmsprop_settles_where_the_gradient_vanishes() -> None:
+    """With epsilon outside the root, Ape-X's default keeps on making steps of the learning rate around an optimum."""
+    rmsprop = RmsProp(alpha=0.95, epsilon=1.5e-7, centered=True)
+    optimizer, parameters = (
+        make_optimizer(Optimizer(rmsprop=rmsprop), SIZE),
+        torch.linspace(-0.01, 0.01, SIZE),
+    )
+    for _ in range(2000):
+        optimizer.step(parameters, parameters.clone(), 6.25e-5)
+
+    assert parameters.abs().max() < 1e-6
 
 
 def test_centered_rmsprop_stays_finite_with_a_gradient_that_hardly_varies() -> None:

@@ -1,8 +1,8 @@
 """Optimizers on one flat vector: every parameter of a network is a view of it, so a step is a handful of operations.
 
 State is a few tensors of the same size, which makes a checkpoint, a slice for another parameter holder, or a comparison bit for
-bit trivial. ``torch.optim`` is the oracle in the tests; it is not used here because its first step imports the compiler
-(seconds), and because it works tensor by tensor.
+bit trivial. ``torch.optim`` is the oracle of Adam and SGD in the tests; it is not used here because its first step imports the
+compiler (seconds), and because it works tensor by tensor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ class Optimizer(Protocol):
 
 
 class RmsProp:
-    """RMSProp (Tieleman and Hinton 2012) as in ``torch.optim.RMSprop``: ε is added outside the root."""
+    """RMSProp (Tieleman and Hinton 2012) as in ``tf.train.RMSPropOptimizer``, which the published settings are of.
+
+        ν ← α ν + (1 − α) g²,    μ ← α μ + (1 − α) g,    m ← momentum · m + rate · g / √(ν − μ² + ε)
+
+    and then a step of −m; without ``centered`` there is no μ. In two things ``torch.optim.RMSprop`` differs: it adds ε outside
+    the root, where a published 10⁻² weighs as its square, 10⁻⁴, would here; and its ν begins at 0, which makes the first steps
+    as large as the learning rate, where here ν begins at 1.
+    """
 
     def __init__(
         self,
@@ -38,7 +45,7 @@ class RmsProp:
         centered: bool,
     ) -> None:
         self._alpha, self._epsilon, self._momentum = alpha, epsilon, momentum
-        self._square = torch.zeros(size, device=device)
+        self._square = torch.ones(size, device=device)
         self._mean = torch.zeros(size if centered else 0, device=device)
         self._buffer = torch.zeros(size if momentum else 0, device=device)
 
@@ -47,12 +54,12 @@ class RmsProp:
         variance = self._square
         if self._mean.numel():
             self._mean.lerp_(gradient, 1 - self._alpha)
-            # Rounding can make it negative where the gradient hardly varies; torch then gives NaN.
+            # Rounding can make it negative where the gradient hardly varies: by more than a small ε, that is NaN.
             variance = variance.addcmul(self._mean, self._mean, value=-1).clamp_(min=0.0)
-        scale = variance.sqrt().add_(self._epsilon)
+        scale = variance.add(self._epsilon).sqrt_()
         if self._momentum:
-            self._buffer.mul_(self._momentum).addcdiv_(gradient, scale)
-            parameters.add_(self._buffer, alpha=-learning_rate)
+            self._buffer.mul_(self._momentum).addcdiv_(gradient, scale, value=learning_rate)
+            parameters.sub_(self._buffer)
         else:
             parameters.addcdiv_(gradient, scale, value=-learning_rate)
 
