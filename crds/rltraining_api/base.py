@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 
@@ -20,6 +21,24 @@ def refusal(message: str) -> PydanticCustomError:
 def any_of(names: Sequence[str]) -> str:
     """`a, b or c`"""
     return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+@dataclass(frozen=True)
+class DependsOnTask:
+    """Marks a field whose default depends on the task: see `ByTask`."""
+
+
+T = TypeVar("T")
+ByTask = Annotated[T, DependsOnTask()]
+"""A field whose default the trainer takes from a preset (`presets.resolve`), once the environment's spaces are known.
+
+The CRD has no default for it, and a job that does not set it is written without it: an API server must not make it look as
+if the user had set it. The model keeps one default, Atari's, so that each job is complete."""
+
+
+def by_task(field: FieldInfo) -> bool:
+    """Returns whether a field's default depends on the task."""
+    return any(isinstance(mark, DependsOnTask) for mark in field.metadata)
 
 
 @dataclass(frozen=True)
@@ -45,6 +64,10 @@ class ApiModel(BaseModel):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = ()
 
+    def has_set(self, *names: str) -> bool:
+        """Returns whether all these fields (by their names in Python) were set, by the user or by a preset."""
+        return self.model_fields_set.issuperset(names)
+
     @classmethod
     def all_rules(cls) -> tuple[Rule, ...]:
         """What the API server checks of this object, beyond types and bounds."""
@@ -53,7 +76,8 @@ class ApiModel(BaseModel):
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a manifest or in ``status``: camelCase, JSON types, without what is unset.
 
-        A null stays where it means something: in free-form maps, and where it turns a default off.
+        A null stays where it means something: in free-form maps, and where it turns a default off. A field whose default
+        depends on the task is left out until somebody sets it.
         """
         return _without_unset(self, self.model_dump(mode="json", by_alias=True))
 
@@ -62,6 +86,8 @@ def _without_unset(model: ApiModel, dumped: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for name, field in type(model).model_fields.items():
         value, key = getattr(model, name), field.alias or name
+        if by_task(field) and not model.has_set(name):
+            continue
         if isinstance(value, ApiModel):
             kept[key] = _without_unset(value, dumped[key])
         elif isinstance(value, tuple):
@@ -69,7 +95,7 @@ def _without_unset(model: ApiModel, dumped: dict[str, Any]) -> dict[str, Any]:
                 _without_unset(item, raw) if isinstance(item, ApiModel) else raw
                 for item, raw in zip(value, dumped[key], strict=True)
             ]
-        elif value is not None or field.default is not None:
+        elif value is not None or field.default is not None or by_task(field):
             kept[key] = dumped[key]
     return kept
 

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from rltraining_api.base import ApiModel, refusal
 from rltraining_api.curve import CURVE_POINTS_MAX, Curve
 from rltraining_api.evaluation import EvaluationStatus
-from rltraining_api.fields import StoredUri
+from rltraining_api.fields import Preset, StoredUri
 from rltraining_api.status import CheckpointStatus, Progress, ReplayStatus
 
 TRAINER_CONTAINER = "trainer"
@@ -146,6 +146,8 @@ class LearnerReport(ApiModel):
 
     state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
     """Waiting: ready, but no sampler has sent anything yet."""
+    preset: Preset | None = None
+    """The preset that gave the job's defaults."""
     incarnation: ReportedText = ""
     progress: Progress = Field(default_factory=Progress)
     curve: Annotated[Curve, BeforeValidator(_not_too_many_points)] = ()

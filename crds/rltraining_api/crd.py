@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic.fields import FieldInfo
 
-from rltraining_api.base import ApiModel
+from rltraining_api.base import ApiModel, by_task
 from rltraining_api.introspect import allows_null, child_model, fields_by_key
 from rltraining_api.job import JobSpec, RLTrainingJob
 from rltraining_api.names import CRD_NAME, GROUP, KIND, PLURAL, SHORT_NAME, SINGULAR, VERSION
@@ -169,7 +169,10 @@ def _leaf(raw: Schema) -> Schema:
 
 
 def _default(field: FieldInfo) -> Any:
-    """A field's default in JSON; of an object, only what differs from its own fields' defaults."""
+    """A field's default in JSON; of an object, only what differs from its own fields' defaults. None: the trainer fills it in,
+    if it depends on the task."""
+    if by_task(field):
+        return None
     value = field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, ApiModel):
         return value.model_dump(mode="json", by_alias=True, exclude_defaults=True)

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from rltraining_api import patterns
-from rltraining_api.base import ApiModel, Rule, refusal
+from rltraining_api.base import ApiModel, ByTask, Rule, refusal
 from rltraining_api.fields import ATOMIC_LIST, Count, EntryPoint, Fraction, FreeForm
 
 EnvironmentId = Annotated[str, Field(max_length=253, pattern=patterns.ENVIRONMENT_ID)]
@@ -111,12 +111,12 @@ class Environment(ApiModel):
     Learning Environment (`ALE/Pong-v5`) are preprocessed as `atari` says."""
     kwargs: FreeForm = Field(default_factory=dict)
     """Keyword arguments for the environment's constructor."""
-    num_envs: Annotated[int, Field(ge=1, le=65_536)] = 16
-    """Environments that one sampler steps together."""
+    num_envs: ByTask[Annotated[int, Field(ge=1, le=65_536)]] = 16
+    """Environments that one sampler steps together (Atari: 16)."""
     max_episode_steps: Count | None = None
     """Truncate episodes here, instead of where the environment's registration says."""
-    normalize: Normalize | None = None
-    """Running normalisation of observations and rewards; without, none."""
+    normalize: ByTask[Normalize | None] = None
+    """Running normalisation of observations and rewards; null turns both off (Atari: null)."""
     wrappers: Annotated[
         tuple[Wrapper, ...], Field(max_length=WRAPPERS_MAX, json_schema_extra=ATOMIC_LIST)
     ] = ()

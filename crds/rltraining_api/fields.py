@@ -6,7 +6,7 @@ The bounds stand in the CRD too, where the API server needs them to know the cos
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
@@ -53,8 +53,12 @@ LayerSizes = Annotated[
     tuple[Annotated[int, Field(ge=1, le=65_536)], ...],
     Field(min_length=1, max_length=32, json_schema_extra=ATOMIC_LIST),
 ]
-LearningRateSchedule = Literal["Constant", "Linear"]
+Schedule = Literal["Constant", "Linear"]
+"""Linear: falls to 0 over `stop.environmentSteps`."""
 LossReduction = Literal["Sum", "Mean"]
+Preset = Literal["Atari", "MuJoCo", "Classic"]
+"""What a job's defaults are for: images, continuous control, or everything else."""
+PRESETS: tuple[Preset, ...] = get_args(Preset)
 
 
 def _finite(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from rltraining_api.base import ApiModel
+from rltraining_api.base import ApiModel, by_task
 
 Path = Sequence[str | int]
 
@@ -46,12 +46,14 @@ def model_at(model: type[ApiModel], path: Path) -> type[ApiModel] | None:
 
 def allows_null(field: FieldInfo) -> bool:
     """Whether null has a meaning of its own: it turns off what the default turns on."""
-    return type(None) in get_args(field.annotation) and field.default is not None and not field.is_required()
+    if type(None) not in get_args(field.annotation) or field.is_required():
+        return False
+    return field.default is not None or by_task(field)
 
 
 def may_be_absent(field: FieldInfo | None) -> bool:
     """Whether a field has neither to be given nor a default that stands in for it."""
-    return field is None or (not field.is_required() and field.default is None)
+    return field is None or (not field.is_required() and (field.default is None or by_task(field)))
 
 
 def dotted(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import ClassVar, Literal, Self
 
@@ -10,10 +10,11 @@ from pydantic import ConfigDict, Field, model_validator
 
 from rltraining_api import patterns
 from rltraining_api.algorithms import A2c, A3c, Algorithm, GradientsAt, Ppo
-from rltraining_api.base import ApiModel, Rule, any_of, refusal
+from rltraining_api.base import ApiModel, ByTask, Rule, any_of, refusal
 from rltraining_api.environment import Environment
 from rltraining_api.evaluation import Evaluation
-from rltraining_api.introspect import child_model, field_at, may_be_absent
+from rltraining_api.fields import Preset
+from rltraining_api.introspect import child_model, field_at, fields_by_key, may_be_absent
 from rltraining_api.lifecycle import Checkpoint, RunPolicy, Stop
 from rltraining_api.names import API_VERSION, KIND, NAME_MAX, Role
 from rltraining_api.network import Network
@@ -39,6 +40,7 @@ class Metadata(ApiModel):
 
 
 IMMUTABLE = (
+    "preset",
     "algorithm",
     "environment",
     "network",
@@ -55,9 +57,8 @@ IMMUTABLE = (
 )
 """Paths in the spec that stay as they are once the job is made."""
 
-SCHEDULE_NEEDS_STEPS = (
-    "learningRateSchedule Linear needs stop.environmentSteps to fall to 0: set it, or use Constant"
-)
+SCHEDULE_NEEDS_STEPS = "{} Linear needs stop.environmentSteps to fall to 0: set it, or use Constant"
+"""With the key of the schedule."""
 WITH_REPLAY = ("dqnApex", "ddpgApex")
 REPLAY_NEEDS_PLACEMENT = (
     f"replay is for {any_of(WITH_REPLAY)} with replay.placement Dedicated: set that, or leave replay out"
@@ -94,11 +95,14 @@ class JobSpec(ApiModel):
     """What to train, on what, until when. `sampler.replicas`, `stop` and `runPolicy` (but not
     its `managedBy` and `schedulingPolicy`) may change while the job runs; everything else is fixed when the job is made."""
 
+    preset: Preset | None = None
+    """The task that defaults are for: images (Atari), continuous control (MuJoCo), or everything else (Classic). Without, the
+    spaces of the environment choose: images, then a Box of actions. See `rltrain explain`. Immutable."""
     algorithm: Algorithm
     """Exactly one algorithm, with its hyperparameters. Immutable."""
     environment: Environment
     """What is trained on. Immutable."""
-    network: Network = Field(default_factory=Network.default)
+    network: ByTask[Network] = Field(default_factory=Network.default)
     """The network that holds policy and value. Immutable."""
     learner: LearnerRole = Field(default_factory=LearnerRole)
     """The pods that update the parameters. Immutable."""
@@ -126,18 +130,20 @@ class JobSpec(ApiModel):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(f"!has(self.replay) || {_replay_is_dedicated()}", REPLAY_NEEDS_PLACEMENT),
-        Rule(f"!has(self.network.lstm) || !({_algorithm_is(WITH_REPLAY)})", NO_LSTM),
+        Rule(f"!has(self.network) || !has(self.network.lstm) || !({_algorithm_is(WITH_REPLAY)})", NO_LSTM),
         Rule(
             "has(self.evaluation) || !(has(self.stop.evaluation) || has(self.stop.noImprovement))",
             RULES_NEED_EVALUATION,
         ),
         Rule(
-            "!has(self.algorithm.ppo) || "
+            "!has(self.algorithm.ppo) || !has(self.algorithm.ppo.minibatches) || "
+            "!has(self.algorithm.ppo.rolloutLength) || !has(self.environment.numEnvs) || "
             "self.algorithm.ppo.minibatches <= self.algorithm.ppo.rolloutLength * self.environment.numEnvs",
             MINIBATCHES_HOLD_STEPS,
         ),
         Rule(
-            "!has(self.algorithm.ppo) || !has(self.network.lstm) || "
+            "!has(self.algorithm.ppo) || !has(self.algorithm.ppo.minibatches) || !has(self.environment.numEnvs) || "
+            "!has(self.network) || !has(self.network.lstm) || "
             "self.algorithm.ppo.minibatches <= self.environment.numEnvs",
             MINIBATCHES_HOLD_ENVIRONMENTS,
         ),
@@ -149,7 +155,7 @@ class JobSpec(ApiModel):
         changes = (_unchanged(path) for path in IMMUTABLE)
         return (
             *changes,
-            *map(_has_an_end, _algorithms_with("learning_rate_schedule")),
+            *_schedules_have_an_end(),
             *map(_has_one_learner, _algorithms_with("gradients")),
             *cls.cel_rules,
         )
@@ -189,9 +195,10 @@ class JobSpec(ApiModel):
 
     @model_validator(mode="after")
     def _schedule_has_an_end(self) -> Self:
-        linear = getattr(self.algorithm.parameters, "learning_rate_schedule", None) == "Linear"
-        if linear and self.stop.environment_steps is None:
-            raise refusal(SCHEDULE_NEEDS_STEPS)
+        if self.stop.environment_steps is None:
+            for name, key in schedules(type(self.algorithm.parameters)):
+                if getattr(self.algorithm.parameters, name) == "Linear":
+                    raise refusal(SCHEDULE_NEEDS_STEPS.format(key))
         return self
 
     @model_validator(mode="after")
@@ -219,10 +226,10 @@ class JobSpec(ApiModel):
     @model_validator(mode="after")
     def _minibatches_hold_something(self) -> Self:
         ppo = self.algorithm.ppo
-        if ppo is None:
+        if ppo is None or ppo.minibatches is None or not self.environment.has_set("num_envs"):
             return self
         found = f"got {ppo.minibatches}"
-        if ppo.minibatches > ppo.rollout_length * self.environment.num_envs:
+        if ppo.has_set("rollout_length") and ppo.minibatches > ppo.rollout_length * self.environment.num_envs:
             raise refusal(f"{MINIBATCHES_HOLD_STEPS}, {found}")
         if self.network.lstm is not None and ppo.minibatches > self.environment.num_envs:
             raise refusal(f"{MINIBATCHES_HOLD_ENVIRONMENTS}, {found}")
@@ -245,10 +252,24 @@ def _algorithms_with(setting: str) -> list[str]:
     return [key for key, model in models.items() if model and setting in model.model_fields]
 
 
-def _has_an_end(algorithm: str) -> Rule:
-    absent = f"!has(self.algorithm.{algorithm})"
-    constant = f"self.algorithm.{algorithm}.learningRateSchedule != 'Linear'"
-    return Rule(f"{absent} || {constant} || has(self.stop.environmentSteps)", SCHEDULE_NEEDS_STEPS)
+def schedules(model: type[ApiModel]) -> list[tuple[str, str]]:
+    """The schedules of an algorithm, by their names in Python and in a manifest."""
+    return [
+        (name, field.alias or name)
+        for name, field in model.model_fields.items()
+        if name.endswith("_schedule")
+    ]
+
+
+def _schedules_have_an_end() -> Iterator[Rule]:
+    for algorithm, field in fields_by_key(Algorithm).items():
+        model = child_model(field.annotation)
+        assert model is not None, "each algorithm has a model"
+        for _, key in schedules(model):
+            here = f"self.algorithm.{algorithm}"
+            unset = f"!has({here}) || !has({here}.{key})"
+            rule = f"{unset} || {here}.{key} != 'Linear' || has(self.stop.environmentSteps)"
+            yield Rule(rule, SCHEDULE_NEEDS_STEPS.format(key))
 
 
 def _has_one_learner(algorithm: str) -> Rule:

@@ -14,6 +14,7 @@ from rltraining_api.fields import (
     ATOMIC_LIST,
     CountOrZero,
     Measured,
+    Preset,
     Reason,
     ShortText,
     StepsOrZero,
@@ -152,6 +153,8 @@ class Status(ApiModel):
     """Why the phase is what it is, in one sentence."""
     algorithm: ShortText = ""
     """Name of the algorithm, or the module of one of the user's own, for the printer column."""
+    preset: Preset | None = None
+    """The preset that gave the defaults, once the learner has found it."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(

@@ -2,6 +2,7 @@
 
 <!-- fields: spec.algorithm.impala -->    a table of the fields there, and of those below them
 <!-- commands -->                         the help of every command of rltrain
+<!-- presets -->                          for each algorithm, a table of the defaults that depend on the task
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 from rltraining.cli import app
 from rltraining_api.crd import crd
+from rltraining_api.fields import PRESETS
+from rltraining_api.preset_values import PRESET_VALUES
 
-MARK = re.compile(r"^<!-- (fields|commands)(?:: ([\w.]+))? -->$", re.MULTILINE)
+MARK = re.compile(r"^<!-- (fields|commands|presets)(?:: ([\w.]+))? -->$", re.MULTILINE)
 BOUNDS = (
     ("minimum", "≥ {}"),
     ("maximum", "≤ {}"),
@@ -35,9 +38,13 @@ ELSEWHERE = {"spec.algorithm": "algorithms.md#spec.algorithm"}
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    return MARK.sub(
-        lambda match: fields_at(match[2]) if match[1] == "fields" else "\n".join(_commands()), markdown
-    )
+    made = {"fields": fields_at, "commands": lambda _: "\n".join(_commands()), "presets": lambda _: presets()}
+    return MARK.sub(lambda match: made[match[1]](match[2]), markdown)
+
+
+def presets() -> str:
+    """A heading and a table for each algorithm: fields by presets, and where the values come from."""
+    return "\n".join(line for name in PRESET_VALUES for line in _presets(name))
 
 
 def fields_at(path: str) -> str:
@@ -46,6 +53,18 @@ def fields_at(path: str) -> str:
     for key in path.split("."):
         schema = schema["properties"][key]
     return "\n".join(_objects(path, schema))
+
+
+def _presets(algorithm: str) -> Iterator[str]:
+    values = PRESET_VALUES[algorithm]
+    yield f"\n### `{algorithm}` {{ #{algorithm} }}\n"
+    yield f"| field | {' | '.join(PRESETS)} | sources |"
+    yield f"|---|{'---|' * len(PRESETS)}---|"
+    for path in values[PRESETS[0]]:
+        here = [values[preset][path] for preset in PRESETS]
+        cells = " | ".join(f"`{_yaml(value)}`" for value, _ in here)
+        yield f"| `{path}` | {cells} | {_cell('; '.join(dict.fromkeys(source for _, source in here)))} |"
+    yield ""
 
 
 @cache
@@ -96,9 +115,13 @@ def _type(field: dict[str, Any]) -> str:
 def _default(field: dict[str, Any]) -> str:
     if "default" not in field or field["default"] in ({}, []):
         return ""
-    value = field["default"]
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
-    return f"`{text.removesuffix(chr(10)).removesuffix('...').strip()}`"
+    return f"`{_yaml(field['default'])}`"
+
+
+def _yaml(value: Any) -> str:
+    """A value on one line of YAML."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
+    return text.removesuffix("\n").removesuffix("...").strip()
 
 
 def _number(value: float) -> str:

@@ -95,6 +95,7 @@ def _fields(report: LearnerReport, status: Status, lives: bool) -> dict[str, Any
     checkpoint = report.checkpoint
     curve = report.curve if lives else joined(status.curve, report.curve, _steps(report))
     return {
+        "preset": report.preset or status.preset,
         "progress": report.progress,
         "curve": curve,
         "replay": report.replay or status.replay,

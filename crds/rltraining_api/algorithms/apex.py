@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp
 from rltraining_api.algorithms.replay import DdpgReplay, Replay
-from rltraining_api.base import ApiModel, Rule, refusal
+from rltraining_api.base import ApiModel, ByTask, Rule, refusal
 from rltraining_api.fields import Count, Fraction, LearningRate, NotNegative, Positive
 
 
@@ -17,34 +17,38 @@ class Apex(ApiModel):
 
     discount: Fraction = 0.99
     """γ (paper: .99)."""
-    n_step: Count = 3
+    n_step: ByTask[Count] = 3
     """Steps of reward before the bootstrap (paper: 3)."""
-    batch_size: Count = 512
+    batch_size: ByTask[Count] = 512
     """Transitions in one update, of all learners together (paper: 512)."""
     replay: Replay = Field(default_factory=Replay)
     """The replay memory: where it lies, how large it is, and how it is drawn from (paper: section 3)."""
-    gradient_clip: Positive | None = 40.0
+    gradient_clip: ByTask[Positive | None] = 40.0
     """Largest global norm of the gradient; null turns clipping off (paper: 40)."""
-    target_update_period: Count = 2500
+    target_update_period: ByTask[Count] = 2500
     """Updates between updates of the target network (paper: 2500)."""
-    target_update_rate: Fraction = 1.0
+    target_update_rate: ByTask[Fraction] = 1.0
     """How far the target network then moves towards the network: 1 copies it (paper: copies); with a period of 1 and a
     small rate it follows smoothly (Polyak averaging)."""
-    parameter_refresh_steps: Count = 400
+    parameter_refresh_steps: ByTask[Count] = 400
     """Steps of each environment between a sampler's looks for newer parameters (paper: 400 frames)."""
-    reward_clip: Positive | None = None
+    reward_clip: ByTask[Positive | None] = None
     """Clip rewards to [-rewardClip, rewardClip] for learning; returns are reported unclipped. Off by default
     (paper: 1 for Atari)."""
     reward_scale: Positive = 1.0
     """Multiply rewards by this for learning (paper: 1)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule("self.replay.minimum >= self.batchSize", "replay.minimum must be at least batchSize"),
+        Rule(
+            "!has(self.batchSize) || !has(self.replay) || !has(self.replay.minimum) || self.replay.minimum >= self.batchSize",
+            "replay.minimum must be at least batchSize",
+        ),
     )
 
     @model_validator(mode="after")
     def _batch_fits(self) -> Self:
-        if self.batch_size > self.replay.minimum:
+        both = self.has_set("batch_size") and self.replay.has_set("minimum")
+        if both and self.batch_size > self.replay.minimum:
             raise refusal(
                 f"replay.minimum must be at least batchSize ({self.batch_size}), got {self.replay.minimum}"
             )
@@ -54,9 +58,9 @@ class Apex(ApiModel):
 class DqnApex(Apex):
     """Ape-X DQN: double, dueling, n-step Q-learning from prioritized replay shards (arXiv 1803.00933)."""
 
-    learning_rate: LearningRate = 6.25e-5
+    learning_rate: ByTask[LearningRate] = 6.25e-5
     """Step size of the optimizer (paper: .00025 / 4)."""
-    optimizer: Optimizer = Field(
+    optimizer: ByTask[Optimizer] = Field(
         default_factory=lambda: Optimizer(rmsprop=RmsProp(alpha=0.95, epsilon=1.5e-7, centered=True))
     )
     """The optimizer (paper: centred rmsprop with alpha .95, epsilon 1.5e-7)."""
@@ -77,27 +81,27 @@ class DdpgApex(Apex):
     """Ape-X DPG: deterministic policy gradient from prioritized replay shards (arXiv 1803.00933, appendix;
     what it leaves open is as in D4PG, arXiv 1804.08617)."""
 
-    n_step: Count = 5
+    n_step: ByTask[Count] = 5
     """Steps of reward before the bootstrap (D4PG: 5)."""
-    batch_size: Count = 256
+    batch_size: ByTask[Count] = 256
     """Transitions in one update, of all learners together (D4PG: 256)."""
     replay: DdpgReplay = Field(default_factory=DdpgReplay)
     """The replay memory: where it lies, how large it is, and how it is drawn from (paper: appendix)."""
-    actor_learning_rate: LearningRate = 1e-4
+    actor_learning_rate: ByTask[LearningRate] = 1e-4
     """Step size of the actor's optimizer (D4PG: 1e-4)."""
-    critic_learning_rate: LearningRate = 1e-4
+    critic_learning_rate: ByTask[LearningRate] = 1e-4
     """Step size of the critic's optimizer (D4PG: 1e-4)."""
-    optimizer: Optimizer = Field(default_factory=lambda: Optimizer(adam=Adam()))
+    optimizer: ByTask[Optimizer] = Field(default_factory=lambda: Optimizer(adam=Adam()))
     """The optimizer of both (D4PG: adam)."""
     action_gradient_clip: Positive | None = 1.0
     """Clip of each element of the critic's gradient with respect to the action; null turns it off (paper: 1)."""
-    target_update_period: Count = 100
+    target_update_period: ByTask[Count] = 100
     """Updates between updates of the target networks (paper: 100)."""
-    exploration_noise: Positive = 0.3
+    exploration_noise: ByTask[Positive] = 0.3
     """Largest standard deviation of the noise on actions, in units of half the action's range (paper: .3)."""
-    exploration_spread: NotNegative = 0.0
+    exploration_spread: ByTask[NotNegative] = 0.0
     """How much the noise falls over N environments, which are counted over all samplers: environment i has
     explorationNoise x 10^(-explorationSpread i/(N-1)); 0 gives all the same (paper: the same)."""
-    noise: Literal["Gaussian", "OrnsteinUhlenbeck"] = "Gaussian"
+    noise: ByTask[Literal["Gaussian", "OrnsteinUhlenbeck"]] = "Gaussian"
     """Independent from step to step, or drifting with a memory of about 7 steps (paper: Gaussian; Lillicrap et al. 2016:
     Ornstein-Uhlenbeck with θ .15)."""

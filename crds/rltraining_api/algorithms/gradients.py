@@ -7,16 +7,16 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp
-from rltraining_api.base import ApiModel, Rule, refusal
+from rltraining_api.base import ApiModel, ByTask, Rule, refusal
 from rltraining_api.fields import (
     Count,
     CountOrZero,
     Fraction,
     LearningRate,
-    LearningRateSchedule,
     LossReduction,
     NotNegative,
     Positive,
+    Schedule,
 )
 
 SYNC_REFUSES_NONE = "maxStaleness is for mode Async: in mode Sync no gradient is older than the parameters"
@@ -26,6 +26,9 @@ SYNC_HAS_NO_QUEUE = (
 SYNC_TAKES_SEVERAL = "count must be null or at least 2 in mode Sync: null takes one gradient of each sampler"
 N_STEP_IS_LAMBDA_1 = (
     "gaeLambda must be 1 with nStep: n-step returns are one of the two ways to advantages, set only one"
+)
+ONE_WAY_TO_MINIBATCHES = (
+    "minibatchSize and minibatches are two ways to say how rollouts are split: set only one"
 )
 PPO_IS_SYNC = (
     "ppo needs aggregate.mode Sync: its samplers go through the minibatches of their rollouts together"
@@ -106,12 +109,12 @@ class ActorCritic(ApiModel):
     if there is one learner, else Samplers (A2C and PPO in openai/baselines: Learner; DPPO: Samplers)."""
     discount: Fraction = 0.99
     """γ (.99 in all three)."""
-    learning_rate_schedule: LearningRateSchedule = "Constant"
+    learning_rate_schedule: ByTask[Schedule] = "Constant"
     """Constant, or Linear: down to 0 over stop.environmentSteps, which must then be set (published: Linear
     for Atari in all three)."""
-    entropy_cost: NotNegative = 0.01
+    entropy_cost: ByTask[NotNegative] = 0.01
     """Weight of the entropy bonus (.01 for Atari in all three)."""
-    reward_clip: Positive | None = None
+    reward_clip: ByTask[Positive | None] = None
     """Clip rewards to [-rewardClip, rewardClip] for learning; returns are reported unclipped. Off by default
     (published: 1 for Atari)."""
     reward_scale: Positive = 1.0
@@ -125,12 +128,12 @@ class NStepActorCritic(ActorCritic):
     n_step: Count | None = None
     """Steps of reward before the bootstrap, where the rollout goes on for so many. Without, to the end of the rollout, and
     gaeLambda applies (A3C, A2C: to the end)."""
-    gae_lambda: Fraction = 1.0
+    gae_lambda: ByTask[Fraction] = 1.0
     """λ of generalised advantage estimation; must be 1 with nStep (A3C, A2C: 1, which is the return to the end of the
     rollout)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule("!has(self.nStep) || self.gaeLambda == 1.0", N_STEP_IS_LAMBDA_1),
+        Rule("!has(self.nStep) || !has(self.gaeLambda) || self.gaeLambda == 1.0", N_STEP_IS_LAMBDA_1),
     )
 
     @model_validator(mode="after")
@@ -148,20 +151,20 @@ class A3c(NStepActorCritic):
     gradients: GradientsAt = "Samplers"
     """Where gradients are computed. Samplers: each sampler sends one for each rollout. Learner: samplers send their
     rollouts, and the learner computes the gradients, on its GPU if it has one (A3C: Samplers)."""
-    rollout_length: Count = 5
+    rollout_length: ByTask[Count] = 5
     """t_max: steps of each environment per gradient (paper: 5)."""
-    learning_rate: LearningRate = 7e-4
+    learning_rate: ByTask[LearningRate] = 7e-4
     """Step size of the shared optimizer (paper: drawn log-uniformly from [1e-4, 1e-2]; about 7e-4 was best)."""
-    optimizer: Optimizer = Field(default_factory=lambda: Optimizer(rmsprop=RmsProp(epsilon=0.1)))
+    optimizer: ByTask[Optimizer] = Field(default_factory=lambda: Optimizer(rmsprop=RmsProp(epsilon=0.1)))
     """The shared optimizer (paper: rmsprop with shared statistics, alpha .99; its author: epsilon .1)."""
-    gradient_clip: Positive | None = 40.0
+    gradient_clip: ByTask[Positive | None] = 40.0
     """Largest global norm of the gradient; null turns clipping off (40 is usual, the paper is silent)."""
-    baseline_cost: NotNegative = 0.25
+    baseline_cost: ByTask[NotNegative] = 0.25
     """Weight of the value loss (R − V)², a squared error without a factor of ½ (its author: .5 of ½(R − V)²)."""
-    loss_reduction: LossReduction = "Sum"
+    loss_reduction: ByTask[LossReduction] = "Sum"
     """How losses of all steps of a rollout become one: Sum or Mean. With Mean the same learning rate makes steps smaller by
     the number of steps in the rollout (paper: Sum, gradients are accumulated over the rollout)."""
-    advantage_normalization: bool = False
+    advantage_normalization: ByTask[bool] = False
     """Bring advantages to mean 0 and variance 1: in mode Async within the rollout, in mode Sync over the rollouts of all
     samplers (paper: no)."""
 
@@ -169,20 +172,20 @@ class A3c(NStepActorCritic):
 class A2c(NStepActorCritic):
     """A3C in step: one update with the mean of all samplers' gradients (defaults: openai/baselines a2c)."""
 
-    rollout_length: Count = 5
+    rollout_length: ByTask[Count] = 5
     """Steps of each environment per gradient (baselines: 5)."""
-    learning_rate: LearningRate = 7e-4
+    learning_rate: ByTask[LearningRate] = 7e-4
     """Step size of the optimizer (baselines: 7e-4)."""
-    optimizer: Optimizer = Field(default_factory=lambda: Optimizer(rmsprop=RmsProp(epsilon=1e-5)))
+    optimizer: ByTask[Optimizer] = Field(default_factory=lambda: Optimizer(rmsprop=RmsProp(epsilon=1e-5)))
     """The optimizer (baselines: rmsprop with alpha .99, epsilon 1e-5)."""
-    gradient_clip: Positive | None = 0.5
+    gradient_clip: ByTask[Positive | None] = 0.5
     """Largest global norm of the gradient; null turns clipping off (baselines: .5)."""
-    baseline_cost: NotNegative = 0.5
+    baseline_cost: ByTask[NotNegative] = 0.5
     """Weight of the value loss (R − V)², a squared error without a factor of ½ (baselines: .5)."""
-    loss_reduction: LossReduction = "Mean"
+    loss_reduction: ByTask[LossReduction] = "Mean"
     """How losses of all steps of a rollout become one: Sum or Mean. With Mean the same learning rate makes steps smaller by
     the number of steps in the rollout (baselines: Mean)."""
-    advantage_normalization: bool = False
+    advantage_normalization: ByTask[bool] = False
     """Bring advantages to mean 0 and variance 1: in mode Sync over the rollouts of all samplers, in mode Async within the
     rollout (baselines: no)."""
 
@@ -191,37 +194,66 @@ class Ppo(ActorCritic):
     """Clipped policy steps on shared rollouts, gradients averaged over samplers (Schulman et al. 2017, arXiv
     1707.06347; the defaults are its Atari table)."""
 
-    rollout_length: Count = 128
+    rollout_length: ByTask[Count] = 128
     """Horizon T: steps of each environment per rollout (paper, table 5: 128)."""
-    epochs: Count = 3
+    epochs: ByTask[Count] = 3
     """Passes over each rollout (paper, table 5: 3)."""
-    minibatches: Count = 4
-    """Parts into which a rollout is split in each pass (paper, table 5: 8 actors x 128 steps in minibatches
-    of 256, which makes 4)."""
-    learning_rate: LearningRate = 2.5e-4
+    minibatch_size: ByTask[Count] = 256
+    """Steps of a minibatch, over all samplers, rounded so that minibatches are of one size; a larger one than the rollouts
+    of all samplers is all of them (paper, table 5: 256)."""
+    minibatches: Count | None = None
+    """Instead of minibatchSize: parts into which each pass splits the rollouts, whose size then grows with the number of
+    samplers."""
+    learning_rate: ByTask[LearningRate] = 2.5e-4
     """Step size of the optimizer (paper, table 5: 2.5e-4)."""
-    optimizer: Optimizer = Field(default_factory=lambda: Optimizer(adam=Adam()))
-    """The optimizer (paper: adam)."""
+    optimizer: ByTask[Optimizer] = Field(default_factory=lambda: Optimizer(adam=Adam(epsilon=1e-5)))
+    """The optimizer (paper: adam; openai/baselines ppo2: with epsilon 1e-5)."""
     gradient_clip: Positive | None = 0.5
     """Largest global norm of the gradient; null turns clipping off (openai/baselines ppo2: .5, the paper is
     silent)."""
-    baseline_cost: NotNegative = 1.0
+    baseline_cost: ByTask[NotNegative] = 1.0
     """Weight of the value loss (R − V)², a squared error without a factor of ½ (paper, equation 9 and table 5: 1)."""
-    gae_lambda: Fraction = 0.95
+    gae_lambda: ByTask[Fraction] = 0.95
     """λ of generalised advantage estimation (paper: .95)."""
-    clip_range: Positive = 0.1
+    clip_range: ByTask[Positive] = 0.1
     """ε: how far the probability ratio may go before its gradient stops (paper, table 5: .1)."""
+    clip_range_schedule: ByTask[Schedule] = "Constant"
+    """Constant, or Linear: ε goes down to 0 over stop.environmentSteps, which must then be set (paper: Linear for Atari)."""
+    value_clip: Positive | None = None
+    """How far a value may go from what it was when the rollout was made, before its gradient stops; null: any distance
+    (openai/baselines ppo2: the clip range; Stable-Baselines3: null)."""
+    entropy_schedule: Schedule = "Constant"
+    """Constant, or Linear: entropyCost goes down to 0 over stop.environmentSteps, which must then be set (paper: Constant)."""
     target_kl: Positive | None = None
     """The epochs of a rollout end with the first update whose mean approximate KL divergence exceeds 1.5 targetKl (OpenAI
     Spinning Up, Stable-Baselines3: just before it). Without, they all happen (paper: all)."""
     advantage_normalization: bool = True
-    """Bring advantages to mean 0 and variance 1 over the rollouts of all samplers (openai/baselines ppo2: yes, within the
-    minibatch)."""
+    """Bring advantages to mean 0 and variance 1 (openai/baselines ppo2: yes)."""
+    advantage_normalization_per: Literal["Rollout", "Minibatch"] = "Rollout"
+    """What advantages are normalised over: the rollouts of all samplers, or each minibatch (baselines, Stable-Baselines3,
+    CleanRL: Minibatch). Where samplers compute gradients, a sampler's minibatch is its part of one."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (Rule("self.aggregate.mode == 'Sync'", PPO_IS_SYNC),)
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.aggregate.mode == 'Sync'", PPO_IS_SYNC),
+        Rule("!has(self.minibatches) || !has(self.minibatchSize)", ONE_WAY_TO_MINIBATCHES),
+    )
 
     @model_validator(mode="after")
     def _sync(self) -> Self:
         if self.aggregate.mode != "Sync":
             raise refusal(f"{PPO_IS_SYNC}, got {self.aggregate.mode}")
         return self
+
+    @model_validator(mode="after")
+    def _one_way_to_minibatches(self) -> Self:
+        if self.minibatches is not None and self.has_set("minibatch_size"):
+            raise refusal(
+                f"{ONE_WAY_TO_MINIBATCHES}, got minibatchSize {self.minibatch_size} and minibatches {self.minibatches}"
+            )
+        return self
+
+    def minibatches_of(self, steps: int) -> int:
+        """Returns the number of minibatches in each pass over `steps` steps, the rollouts of all samplers together."""
+        if self.minibatches is not None:
+            return self.minibatches
+        return max(1, round(steps / self.minibatch_size))

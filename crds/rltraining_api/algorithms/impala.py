@@ -7,16 +7,16 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 
 from rltraining_api.algorithms.optimizer import Optimizer, RmsProp
-from rltraining_api.base import ApiModel, Rule, refusal
+from rltraining_api.base import ApiModel, ByTask, Rule, refusal
 from rltraining_api.fields import (
     Count,
     CountOrZero,
     Fraction,
     LearningRate,
-    LearningRateSchedule,
     LossReduction,
     NotNegative,
     Positive,
+    Schedule,
 )
 
 
@@ -25,29 +25,29 @@ class Impala(ApiModel):
 
     discount: Fraction = 0.99
     """γ (paper: .99)."""
-    unroll_length: Count = 20
+    unroll_length: ByTask[Count] = 20
     """T: steps of each environment in one unroll (paper: 20 for Atari, 100 for DMLab)."""
     batch_unrolls: Count = 1
     """Unrolls that one update uses. One unroll already holds `environment.numEnvs` sequences, so the batch is
     numEnvs x batchUnrolls sequences of unrollLength steps (paper: 32 sequences)."""
-    queue_capacity: CountOrZero = 1
+    queue_capacity: ByTask[CountOrZero] = 1
     """Unrolls that wait for the learner before their samplers are held back. With 0 an unroll is answered, with the
     parameters it led to, when it has been learnt from. A longer queue keeps the learner busier, with older data (not in
     the paper)."""
     updates_per_batch: Count = 1
     """Optimizer steps on each batch (paper: 1)."""
-    learning_rate: LearningRate = 6e-4
+    learning_rate: ByTask[LearningRate] = 6e-4
     """Step size of the optimizer (paper: .0006 for Atari)."""
-    learning_rate_schedule: LearningRateSchedule = "Constant"
+    learning_rate_schedule: ByTask[Schedule] = "Constant"
     """Constant, or Linear: down to 0 over stop.environmentSteps, which must then be set (paper: Linear for
     Atari)."""
-    optimizer: Optimizer = Field(default_factory=lambda: Optimizer(rmsprop=RmsProp()))
+    optimizer: ByTask[Optimizer] = Field(default_factory=lambda: Optimizer(rmsprop=RmsProp()))
     """The optimizer (paper: rmsprop with alpha .99, epsilon .01, momentum 0)."""
-    gradient_clip: Positive | None = 40.0
+    gradient_clip: ByTask[Positive | None] = 40.0
     """Largest global norm of the gradient; null turns clipping off (paper: 40)."""
-    entropy_cost: NotNegative = 0.01
+    entropy_cost: ByTask[NotNegative] = 0.01
     """Weight of the entropy bonus (paper: .01 for Atari)."""
-    baseline_cost: NotNegative = 0.25
+    baseline_cost: ByTask[NotNegative] = 0.25
     """Weight of the value loss (v − V)², a squared error without a factor of ½ (paper: .5 of ½(v − V)²)."""
     rho_clip: Positive = 1.0
     """Clip of the importance weights ρ in the value target; must be at least cClip (paper: 1, section 5.2)."""
@@ -55,17 +55,17 @@ class Impala(ApiModel):
     """Clip of the trace weights c (paper: 1)."""
     pg_rho_clip: Positive = 1.0
     """Clip of the importance weights in the policy gradient (1 as in deepmind/scalable_agent)."""
-    lambda_: Fraction = Field(default=1.0, alias="lambda")
+    lambda_: ByTask[Fraction] = Field(default=1.0, alias="lambda")
     """λ, the decay of traces (paper: 1, remark 2)."""
-    loss_reduction: LossReduction = "Sum"
+    loss_reduction: ByTask[LossReduction] = "Sum"
     """How losses of all steps in a batch become one: Sum or Mean. With Mean the same learning rate makes
     steps smaller by the number of steps in the batch (paper: Sum)."""
-    advantage_normalization: bool = False
+    advantage_normalization: ByTask[bool] = False
     """Bring the policy gradient's advantages to mean 0 and variance 1 within the batch (paper: no)."""
     reward_scale: Positive = 1.0
     """Rewards are multiplied by this for learning, after clipping, so that values come into the reach of the network;
     returns are reported unscaled (not in the paper)."""
-    reward_clip: Positive | None = None
+    reward_clip: ByTask[Positive | None] = None
     """Clip rewards to [-rewardClip, rewardClip] for learning; returns are reported unclipped. Off by default
     (paper: 1 for Atari)."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rltraining_api.base import ApiModel, Rule, refusal
+from rltraining_api.base import ApiModel, ByTask, Rule, refusal
 from rltraining_api.fields import Count, Fraction, Positive
 
 
@@ -18,9 +18,9 @@ class Replay(ApiModel):
     learner keeps all. Dedicated: pods of their own, `spec.replay.replicas` of them (paper: a memory of its own)."""
     kind: Literal["Prioritized", "Uniform"] = "Prioritized"
     """Whether transitions are drawn by their priority, or all alike (paper: Prioritized)."""
-    capacity: Count = 2_000_000
+    capacity: ByTask[Count] = 2_000_000
     """Transitions kept in all shards together; the oldest of a shard go first (paper: 2,000,000)."""
-    minimum: Count = 50_000
+    minimum: ByTask[Count] = 50_000
     """Transitions in all shards together before learning starts (paper: 50,000)."""
     priority_exponent: Fraction = 0.6
     """α: how strongly priorities shape the draw; 0 draws uniformly (paper: .6)."""
@@ -29,7 +29,7 @@ class Replay(ApiModel):
     importance_normalizer: Literal["Batch", "Buffer"] = "Batch"
     """What importance weights are divided by: the largest of the batch, or the largest that any transition in the memory
     would have (Schaul et al. 2016 leave it open; Batch is usual)."""
-    samples_per_insert: Positive | None = None
+    samples_per_insert: ByTask[Positive | None] = None
     """How often each transition is drawn on average: learner and samplers wait for each other to keep to it.
     Without, neither waits (the paper's run came to about .8)."""
     samples_per_insert_tolerance: Positive = 0.1
@@ -46,7 +46,6 @@ class Replay(ApiModel):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            # An API server tries rules on the default `{}` before it fills in that object's own defaults.
             "!has(self.capacity) || !has(self.minimum) || self.capacity >= self.minimum",
             "replay.capacity must be at least replay.minimum",
         ),
@@ -54,7 +53,7 @@ class Replay(ApiModel):
 
     @model_validator(mode="after")
     def _minimum_fits(self) -> Self:
-        if self.minimum > self.capacity:
+        if self.has_set("capacity", "minimum") and self.minimum > self.capacity:
             raise refusal(
                 f"replay.capacity must be at least replay.minimum ({self.minimum}), got {self.capacity}"
             )
@@ -64,7 +63,7 @@ class Replay(ApiModel):
 class DdpgReplay(Replay):
     """A memory of transitions, in shards that are drawn from as if they were one (arXiv 1803.00933, appendix)."""
 
-    capacity: Count = 1_000_000
+    capacity: ByTask[Count] = 1_000_000
     """Transitions kept in all shards together; the oldest of a shard go first (paper: 1,000,000)."""
-    minimum: Count = 10_000
+    minimum: ByTask[Count] = 10_000
     """Transitions in all shards together before learning starts (not published)."""

@@ -8,7 +8,8 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltraining_api.algorithms import Ppo
-from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
+from rltraining_api.job import JobSpec
+from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization, count_minibatches
 from rltraining_trainer.algorithms.rollout_gradients import Gradient, RolloutGradients
 from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.dataflow.flat import flatten_parameters
@@ -183,7 +184,7 @@ def test_minibatches_without_a_step_have_no_gradient(lstm: bool) -> None:
 
 def test_one_rollout_leaves_nothing_to_the_next() -> None:
     made = make_network()
-    rollouts = ProximalPolicyOptimization(*made, Ppo(), flatten_parameters(made[0]))
+    rollouts = ProximalPolicyOptimization(*made, Ppo(minibatches=4), flatten_parameters(made[0]))
     unrolls = [make_unroll(*made, seed=seed) for seed in (1, 2)]
     found = []
     for unroll in unrolls:
@@ -193,7 +194,7 @@ def test_one_rollout_leaves_nothing_to_the_next() -> None:
         torch.manual_seed(5)
         found.append(of(rollouts, 0))
     torch.manual_seed(5)
-    fresh = begun(Ppo(), made, unrolls[1]).gradient(0)
+    fresh = begun(Ppo(minibatches=4), made, unrolls[1]).gradient(0)
 
     assert torch.equal(found[1].values, fresh.values)
 
@@ -201,5 +202,30 @@ def test_one_rollout_leaves_nothing_to_the_next() -> None:
 def test_an_lstm_needs_as_many_environments_as_minibatches() -> None:
     made = make_network(lstm=True)
     with pytest.raises(BadConfiguration, match=r"spec\.environment\.numEnvs: .* 3 .*make 4: raise numEnvs"):
-        begun(Ppo(), made, make_unroll(*made, batch=3))
-    begun(Ppo(), made, make_unroll(*made, batch=4))
+        begun(Ppo(minibatches=4), made, make_unroll(*made, batch=3))
+    begun(Ppo(minibatches=4), made, make_unroll(*made, batch=4))
+
+
+@pytest.mark.parametrize(("lstm", "size", "count"), [(False, 4, 5), (False, 100, 1), (True, 1, 3)])
+def test_minibatches_of_a_size_are_counted_in_each_rollout(lstm: bool, size: int, count: int) -> None:
+    made = make_network(lstm=lstm)
+    unroll = make_unroll(*made, batch=3)
+    unroll["valid"][:] = False
+    unroll["valid"].view(-1)[:12] = True
+    unroll["valid"].view(-1)[-7:] = True  # 19 steps
+    rollouts = begun(Ppo(epochs=2, minibatch_size=size), made, unroll)
+    assert rollouts.exchanges == 2 * count
+
+
+@pytest.mark.parametrize(
+    ("settings", "samplers", "count"),
+    [({"minibatch_size": 64}, 1, 8), ({"minibatch_size": 64}, 2, 16), ({"minibatches": 3}, 2, 3)],
+)
+def test_a_size_does_not_change_with_the_number_of_samplers(
+    settings: dict[str, int], samplers: int, count: int
+) -> None:
+    ppo = Ppo.model_validate({"rollout_length": 128, **settings})
+    spec = JobSpec.model_validate(
+        {"algorithm": {"ppo": {}}, "environment": {"id": "A-v0", "numEnvs": 4}, "stop": {"seconds": 1}}
+    )
+    assert count_minibatches(spec, ppo, samplers) == count

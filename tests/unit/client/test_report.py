@@ -252,4 +252,4 @@ def test_the_configuration_is_the_whole_spec_with_defaults_marked(manifest: str)
     marked = {line.text.strip(): line.is_default for line in lines}
     assert [marked[text] for text in ("discount: 0.9", "id: CartPole-v1", "a: 'x: y'")] == [False] * 3
     assert marked["seed: 0"] is True
-    assert marked["unrollLength: 20"] is True
+    assert marked["batchUnrolls: 1"] is True

@@ -67,10 +67,10 @@ PROBLEMS = {
     "algorithm: {a3c: {aggregate: {mode: Sync}}}": "count must be null or at least 2 in mode Sync",
     "algorithm: {a3c: {nStep: 5, gaeLambda: 0.95}}": "gaeLambda must be 1 with nStep",
     "algorithm: {a3c: {epochs: 3}}": "Extra inputs are not permitted",
-    "algorithm: {ppo: {rolloutLength: 2}}, environment: {id: CartPole-v1, numEnvs: 1}": (
+    "algorithm: {ppo: {rolloutLength: 2, minibatches: 4}}, environment: {id: CartPole-v1, numEnvs: 1}": (
         "ppo.minibatches must be at most rolloutLength x environment.numEnvs, the steps of a rollout, got 4"
     ),
-    "algorithm: {ppo: {}}, environment: {id: A-v1, numEnvs: 3}, network: {mlp: {}, lstm: {}}": (
+    "algorithm: {ppo: {minibatches: 4}}, environment: {id: A-v1, numEnvs: 3}, network: {mlp: {}, lstm: {}}": (
         "ppo.minibatches must be at most environment.numEnvs with network.lstm: sequences are not cut, got 4"
     ),
     "algorithm: {impala: {optimizer: {}}}": "exactly one optimizer is needed, found none",
@@ -87,10 +87,18 @@ PROBLEMS = {
     "network: {lstm: {}}": "exactly one network is needed, found none",
     "algorithm: {dqnApex: {}}, replay: {replicas: 2}": "replay is for dqnApex or ddpgApex with",
     "algorithm: {ddpgApex: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
-    "algorithm: {dqnApex: {replay: {minimum: 3000000}}}": (
+    "algorithm: {ppo: {minibatches: 4, minibatchSize: 64}}": (
+        "two ways to say how rollouts are split: set only one, got minibatchSize 64 and minibatches 4"
+    ),
+    "algorithm: {ppo: {clipRangeSchedule: Linear}}, stop: {seconds: 9}": (
+        "clipRangeSchedule Linear needs stop.environmentSteps"
+    ),
+    "algorithm: {dqnApex: {replay: {minimum: 3000000, capacity: 2000000}}}": (
         "replay.capacity must be at least replay.minimum (3000000), got 2000000"
     ),
-    "algorithm: {ddpgApex: {batchSize: 20000}}": "replay.minimum must be at least batchSize (20000), got 10000",
+    "algorithm: {ddpgApex: {batchSize: 20000, replay: {minimum: 10000}}}": (
+        "replay.minimum must be at least batchSize (20000), got 10000"
+    ),
     "environment: {id: PongNoFrameskip-v4, atari: {}}": "environment.id ALE/<Game>-v5, got PongNo",
     "environment: {id: ALE/Pong-v5, kwargs: {frameskip: 4}}": "for ALE/Pong-v5: set atari.frameSkip instead",
     "environment: {id: ALE/Pong-v5, kwargs: {batch_size: 4}}": "batch_size is not for ALE/Pong-v5: leave it out",

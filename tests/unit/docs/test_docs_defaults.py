@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from docs_pages import pages
 from rltraining_api.crd import crd
+from rltraining_api.preset_values import PRESET_VALUES
 
 COLUMNS = {
     "docs/impala.md": ("impala",),
@@ -46,9 +47,15 @@ def full(names: list[str]) -> list[str]:
 
 @cache
 def fields() -> dict[str, dict[str, Any]]:
-    """The schemas of all settings, by their path from the algorithm: `dqnApex.replay.kind`."""
+    """The schemas of all settings, by their path from the algorithm: `dqnApex.replay.kind`. Where the default depends on the
+    task it is that of Atari."""
     schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return dict(below(schema["properties"]["spec"]["properties"]["algorithm"], ""))
+    found = dict(below(schema["properties"]["spec"]["properties"]["algorithm"], ""))
+    for algorithm, presets in PRESET_VALUES.items():
+        for path, (value, _) in presets["Atari"].items():
+            if f"{algorithm}.{path}" in found:
+                found[f"{algorithm}.{path}"] |= {"default": value}
+    return found
 
 
 def below(schema: dict[str, Any], prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -38,6 +38,7 @@ class AdvantageActorCritic:
     """
 
     exchanges = 1
+    """Gradients of the rollout that has begun."""
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from rltraining_api.algorithms import Ppo
+from rltraining_api.job import JobSpec
 from torch import Tensor
 
 from rltraining_trainer.algorithms.divergence import diverged
@@ -18,6 +19,18 @@ from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import ActorCritic, Distribution
 
 _TERMS = (*TERMS, "kl", "clip_fraction", "gradient_norm")
+
+
+def count_minibatches(spec: JobSpec, settings: Ppo, samplers: int) -> int:
+    """Returns M, into how many minibatches the rollouts of all samplers are split in each epoch.
+
+    With ``minibatchSize`` and an LSTM, no more than a sampler has environments, of which each minibatch needs one.
+    """
+    environments = spec.environment.num_envs
+    minibatches = settings.minibatches_of(settings.rollout_length * environments * samplers)
+    if settings.minibatches is None and spec.network.lstm is not None:
+        return min(minibatches, environments)
+    return minibatches
 
 
 class _Minibatch(NamedTuple):
@@ -38,13 +51,14 @@ class _Minibatch(NamedTuple):
 
 
 class ProximalPolicyOptimization:
-    """Gradients of ``epochs`` passes over each rollout, in ``minibatches`` parts each.
+    """Gradients of ``epochs`` passes over each rollout, in M minibatches each.
 
     The parts of a feed-forward network are random steps. Those of a network with an LSTM are random environments with all their
     steps, since it needs these in their order.
 
     Args:
         parameters: ``[N]``, ``flatten_parameters(network)``; gradients are made in its ``grad``.
+        minibatches: M, parts of a rollout in each epoch; None: as many as its own steps make, with ``minibatchSize``.
     """
 
     def __init__(
@@ -53,11 +67,12 @@ class ProximalPolicyOptimization:
         distribution: Distribution,
         settings: Ppo,
         parameters: Tensor,
+        minibatches: int | None = None,
     ) -> None:
         assert parameters.grad is not None
         self._network, self._distribution, self._settings = network, distribution, settings
         self._gradient = parameters.grad
-        self.exchanges = settings.epochs * settings.minibatches
+        self._fixed, self._minibatches = minibatches or settings.minibatches, 1
         self._rollouts = 0
         self._unroll: Unroll
         self._figures: Tensor
@@ -76,14 +91,15 @@ class ProximalPolicyOptimization:
         """
         settings, valid = self._settings, unroll["valid"]
         batch = valid.shape[1]
+        self._minibatches = self._fixed or self._measured(valid)
         if self._network.lstm is None:
             self._items = valid.flatten().nonzero().squeeze(1)
-        elif batch >= settings.minibatches:
+        elif batch >= self._minibatches:
             self._items = torch.arange(batch)
         else:
             raise BadConfiguration(
                 f"spec.environment.numEnvs: with an LSTM, minibatches are of whole environments, and {batch} of a sampler's "
-                f"cannot make {settings.minibatches}: raise numEnvs, or lower spec.algorithm.ppo.minibatches"
+                f"cannot make {self._minibatches}: raise numEnvs, or lower spec.algorithm.ppo.minibatches"
             )
         with torch.no_grad():
             _, values = self._network.unroll(unroll["observation"], unroll["state"], unroll["first"])
@@ -93,6 +109,11 @@ class ProximalPolicyOptimization:
         self._unroll, self._epoch = unroll, None
         self._rollouts += 1
         return moments(advantages, valid) if settings.advantage_normalization else None
+
+    @property
+    def exchanges(self) -> int:
+        """Gradients of the rollout that has begun."""
+        return self._settings.epochs * self._minibatches
 
     def share(self, totals: Tensor) -> None:
         self._figures[1] = normalize(self._figures[1], totals)
@@ -129,13 +150,18 @@ class ProximalPolicyOptimization:
             raise diverged(f"rollout {self._rollouts} of this sampler", terms, self._unroll, settings)
         return Gradient(gradient, float(len(part.action)), terms)
 
+    def _measured(self, valid: Tensor) -> int:
+        """How many minibatches of ``minibatchSize`` the rollout makes; with an LSTM, each is of one environment or more."""
+        minibatches = self._settings.minibatches_of(int(valid.sum()))
+        return minibatches if self._network.lstm is None else min(minibatches, valid.shape[1])
+
     def _minibatch(self, position: int) -> _Minibatch | None:
         """None: there is no step in it."""
-        epoch, part = divmod(position, self._settings.minibatches)
+        epoch, part = divmod(position, self._minibatches)
         if epoch != self._epoch:
             self._epoch = epoch
             self._order = self._items.index_select(0, torch.randperm(len(self._items)))
-        start, stop = (len(self._order) * end // self._settings.minibatches for end in (part, part + 1))
+        start, stop = (len(self._order) * end // self._minibatches for end in (part, part + 1))
         items = self._order[start:stop]
         return self._of_steps(items) if self._network.lstm is None else self._of_environments(items)
 

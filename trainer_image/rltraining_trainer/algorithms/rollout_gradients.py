@@ -27,8 +27,10 @@ class Gradient(NamedTuple):
 class RolloutGradients(Protocol):
     """Makes gradients of one rollout after the other: ``begin``, perhaps ``share``, then ``gradient``."""
 
-    exchanges: int
-    """Gradients of one rollout."""
+    @property
+    def exchanges(self) -> int:
+        """Gradients of the rollout that has begun."""
+        ...
 
     def begin(self, unroll: Unroll) -> Tensor | None:
         """Look at the next rollout. Returns count, sum and sum of squares of its advantages, float64 [3], if these are to be

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from rltraining_api.fields import LearningRateSchedule
+from rltraining_api.fields import Schedule
 
 
-def scheduled(
-    value: float, schedule: LearningRateSchedule, environment_steps: int, total_steps: int | None
-) -> float:
+def scheduled(value: float, schedule: Schedule, environment_steps: int, total_steps: int | None) -> float:
     """``value`` after ``environment_steps``: as it is, or, if Linear, on its way down to 0 at ``total_steps``.
 
     ``total_steps`` is that of ``spec.stop`` now, which may change while the job runs. Without one there is no way to go, and

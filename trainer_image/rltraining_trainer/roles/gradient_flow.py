@@ -15,6 +15,7 @@ from rltraining_api.names import parse_pod_name, pod_name
 from rltraining_api.status import ReplayStatus
 
 from rltraining_trainer.algorithms.holder import ParameterHolder
+from rltraining_trainer.algorithms.ppo import count_minibatches
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.algorithms.rollout_learner import exceeds_target_kl
 from rltraining_trainer.dataflow import ModelServer, Source
@@ -61,7 +62,7 @@ class GradientFlow:
         live: LiveSpec,
         endpoint: Callable[[], Endpoint],
     ) -> None:
-        spec = context.job.spec
+        spec = self._spec = context.job.spec
         self._holders, self._index = len(context.learners), context.index
         self._job, self._settings, self._models = context.job.metadata.name, settings, models
         self._live, self._endpoint, self._device = live, endpoint, device
@@ -201,7 +202,10 @@ class GradientFlow:
     @property
     def _exchanges(self) -> int:
         """Pushes of a sampler for each of its rollouts, in mode Sync."""
-        return self._settings.epochs * self._settings.minibatches if isinstance(self._settings, Ppo) else 1
+        if not isinstance(self._settings, Ppo):
+            return 1
+        minibatches = count_minibatches(self._spec, self._settings, self._spec.sampler.replicas)
+        return self._settings.epochs * minibatches
 
     @property
     def _agrees(self) -> bool:

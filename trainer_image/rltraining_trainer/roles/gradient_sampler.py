@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from gymnasium.vector import VectorEnv
 from rltraining_api.algorithms import A2c, A3c, Ppo
+from rltraining_api.job import JobSpec
 from torch import Tensor
 
 from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
-from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
+from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization, count_minibatches
 from rltraining_trainer.algorithms.rollout_gradients import Gradient, RolloutGradients
 from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
 from rltraining_trainer.dataflow import NO_MOMENTS, flatten_parameters
@@ -51,7 +52,9 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
     timeout = answer_timeout(settings) + (UPDATE_TIMEOUT if at_learner else 0.0)
     holders = Holders(context, endpoint, parameters.detach(), timeout)
     send = (
-        Holders.send_rollout if at_learner else _gradient_sender(network, distribution, settings, parameters)
+        Holders.send_rollout
+        if at_learner
+        else _gradient_sender(network, distribution, spec, settings, parameters)
     )
     stepper = Stepper(environments, spec.environment.id)
     serve_sampler(context, lambda: holders.attached, stepper, holders.links)
@@ -76,12 +79,13 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
 
 
 def _gradient_sender(
-    network: ActorCritic, distribution: Distribution, settings: Settings, parameters: Tensor
+    network: ActorCritic, distribution: Distribution, spec: JobSpec, settings: Settings, parameters: Tensor
 ) -> Callable[[Holders, Unroll], None]:
     """Computes the gradients of a rollout and sends them."""
     gradients: RolloutGradients
     if isinstance(settings, Ppo):
-        gradients = ProximalPolicyOptimization(network, distribution, settings, parameters)
+        minibatches = count_minibatches(spec, settings, spec.sampler.replicas)
+        gradients = ProximalPolicyOptimization(network, distribution, settings, parameters, minibatches)
     else:
         gradients = AdvantageActorCritic(network, distribution, settings, parameters)
     send = send_in_step if settings.aggregate.mode == "Sync" else send_at_once

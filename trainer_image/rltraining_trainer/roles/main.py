@@ -19,6 +19,7 @@ from rltraining_trainer.errors import TrainerError, one_line
 from rltraining_trainer.roles.context import Context, read_context
 from rltraining_trainer.roles.entry_point import run_own_algorithm
 from rltraining_trainer.roles.learner import run_learner
+from rltraining_trainer.roles.resolve import resolve_defaults
 from rltraining_trainer.roles.sampler import run_sampler
 from rltraining_trainer.roles.shards import run_replay
 from rltraining_trainer.roles.termination import write_termination_message
@@ -55,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         context = read_context()
         role = arguments[0]
         _stop_on_signal(context, force=role != "learner")
+        context = resolve_defaults(context)
         settings = context.job.spec.algorithm.parameters
         if isinstance(settings, UserAlgorithm):
             code, report = run_own_algorithm(context, settings)

@@ -219,6 +219,7 @@ class RunRecord:
             state=own.state,
             incarnation=own.incarnation,
             time=own.time,
+            preset=self._context.job.spec.preset,
             progress=self.counters(),
             curve=self.progress.curve.points,
             replay=self._flow.replay(),

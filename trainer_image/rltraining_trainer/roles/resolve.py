@@ -1,0 +1,58 @@
+"""At the start of a process: the preset that fits the environment's spaces fills in what the user has left open."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+import numpy as np
+from gymnasium import Space, spaces
+from pydantic import ValidationError
+from rltraining_api.explain import explain
+from rltraining_api.fields import Preset
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.presets import resolve
+
+from rltraining_trainer.environments import make_spaces
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.roles.context import Context
+
+_LOG = logging.getLogger(__name__)
+
+SMALLEST_IMAGE = 36
+"""Height and width that the convolutions of Mnih et al. 2015 need."""
+
+
+def resolve_defaults(context: Context) -> Context:
+    """Returns the context with a job in which each field is set: those that the user has not set have the defaults of
+    `spec.preset` or, without, of the preset that fits the spaces of the environment.
+
+    All processes of a job come to the same one.
+
+    Raises:
+        BadConfiguration: there is no such environment, or the user's settings do not go with the preset's.
+        UserCodeError: the environment's module or constructor raised.
+    """
+    job = context.job
+    preset = job.spec.preset or preset_of(*make_spaces(job.spec.environment))
+    try:
+        resolved = resolve(job, preset)
+    except ValidationError as error:
+        problems = "; ".join(explain(error, RLTrainingJob))
+        raise BadConfiguration(f"with the defaults of preset {preset}, {problems}") from error
+    _LOG.info("defaults of preset %s: %s", preset, ", ".join(resolved.sources) or "none, all is set")
+    return dataclasses.replace(context, job=resolved.job)
+
+
+def preset_of(observation_space: Space, action_space: Space) -> Preset:
+    """Returns the preset for these spaces: Atari for images of bytes, MuJoCo for a Box of actions, else Classic."""
+    if _is_image(observation_space):
+        return "Atari"
+    return "MuJoCo" if isinstance(action_space, spaces.Box) else "Classic"
+
+
+def _is_image(space: Space) -> bool:
+    """Whether observations are images, with their channels first or last, of a size for convolutions."""
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
+        return False
+    return sorted(space.shape)[1] >= SMALLEST_IMAGE
