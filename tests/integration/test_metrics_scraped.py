@@ -28,7 +28,12 @@ OPERATOR, PODS = "rltraining-operator", "rltraining-jobs"
 """What is scraped, as the page on metrics says."""
 RULES = CHART / "files" / "alerts.yaml"
 RUNS = {
-    "unrolls": small_job(learner={"replicas": 2}, sampler={"replicas": 2}),
+    "unrolls": small_job(
+        learner={"replicas": 2},
+        sampler={"replicas": 2},
+        environment={"id": "CartPole-v1", "numEnvs": 8},
+        evaluation={"everySteps": 1000, "episodes": 1},
+    ),
     "replay": replay_job(replay={"minimum": 100, "placement": "Dedicated"}),
     "gradients": gradient_job("a3c", learner={"replicas": 2}),
 }
@@ -47,7 +52,7 @@ class Seen:
     server: Prometheus
     moments: dict[str, float] = field(default_factory=dict)
     points: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The last of each run's curve."""
+    """The numbers of each run's curves."""
 
     def finds(self, query: str) -> bool:
         """Whether a query of the dashboard finds anything in any of the runs, lately as they were in the middle of it."""
@@ -85,7 +90,7 @@ def seen(warm: tuple[asyncio.Runner, KeptWarm], tmp_path_factory: pytest.TempPat
                         ports = {pod.name: run.port(pod.name) for pod in run.cluster.pods(run.key)}
                         server.scrape(PODS, ports, "default", rltraining_dev_job_name=name)
                         seen.moments[name] = await asyncio.to_thread(server.until, _in_full_swing(name))
-                        seen.points[name] = run.point
+                        seen.points[name] = {number: 0 for point in run.points for number in point}
 
                 await asyncio.gather(*(look(name, job) for name, job in RUNS.items()))
 
@@ -116,6 +121,8 @@ def _in_full_swing(run: str) -> str:
         f"rate(rltraining_learner_{what}_total{of_it}[1m]) > 0" for what in ("updates", "environment_steps")
     ]
     tells = [f"rltraining_learner_{what}{of_it}" for what in ("mean_return", "loss", "policy_lag")]
+    if RUNS[run].spec.evaluation is not None:
+        tells.append(f"rltraining_evaluation_return{of_it}")
     operator = f'up{{job="{OPERATOR}"}} == 1'
     return " and on () ".join(f"({part})" for part in (operator, members, *learns, *tells))
 

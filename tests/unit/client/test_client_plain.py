@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from rltraining.plain import event_line, phase_line, progress_line
 from rltraining.snapshot import Eta, EventRow
+from rltraining_api.evaluation import EvaluationResult, EvaluationStatus
 from snapshots import PROGRESS, snapshot
 
 
@@ -39,3 +40,10 @@ def test_a_learner_that_fell_back_to_its_checkpoint_begins_anew() -> None:
     eta.update(0.0, 50.0)
     assert eta.update(10.0, 10.0) is None
     assert eta.update(20.0, 20.0) == 80.0
+
+
+def test_the_last_evaluation_is_in_the_line() -> None:
+    evaluation = EvaluationStatus(last=EvaluationResult(environment_steps=400_000, mean_return=487.2))
+    assert "return 213.4  evaluation 487.2  lag" in progress_line(
+        snapshot(progress=PROGRESS, evaluation=evaluation)
+    )

@@ -9,6 +9,7 @@ from command_line import drawn
 from rltraining.plain import phase_line, progress_line
 from rltraining.snapshot import EventRow, PodRow
 from rltraining.view import PODS_SHOWN, render
+from rltraining_api.evaluation import EvaluationResult, EvaluationStatus
 from rltraining_api.status import ReplayStatus
 from snapshots import PROGRESS, condition, snapshot
 
@@ -88,3 +89,12 @@ def test_of_many_pods_those_in_trouble_are_shown(number: int) -> None:
 def test_a_long_event_does_not_break_the_picture() -> None:
     events = (EventRow(1, "Warning", "Failed", "x" * 500),)
     assert max(map(len, drawn(render(snapshot(events=events)), width=80).splitlines())) <= 80
+
+
+def test_evaluations_have_a_line_of_their_own() -> None:
+    last = EvaluationResult(environment_steps=400_000, mean_return=487.2, std_return=12.5, mean_length=487.2)
+    best = EvaluationResult(environment_steps=250_000, mean_return=495.0)
+    told = "evaluation 487.2   at 400,000   std 12.5   length 487.2   best 495.0   best at 250,000"
+    evaluated = snapshot(evaluation=EvaluationStatus(count=8, last=last, best=best))
+    assert drawn(render(evaluated)).splitlines()[3] == told
+    assert "evaluation" not in drawn(render(snapshot(evaluation=EvaluationStatus())))

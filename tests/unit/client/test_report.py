@@ -253,3 +253,18 @@ def test_the_configuration_is_the_whole_spec_with_defaults_marked(manifest: str)
     assert [marked[text] for text in ("discount: 0.9", "id: CartPole-v1", "a: 'x: y'")] == [False] * 3
     assert marked["seed: 0"] is True
     assert marked["batchUnrolls: 1"] is True
+
+
+def test_evaluations_are_drawn_at_the_steps_of_their_policies(run: WriteRun) -> None:
+    evaluated = {
+        i: {f"evaluation/{name}": i * 2.0 for name in ("return", "min", "max", "length")} for i in (20, 40)
+    }
+    rows = [
+        row(i, **evaluated.get(i, {}), **({"evaluation/environmentSteps": i * 900} if i in evaluated else {}))
+        for i in range(50)
+    ]
+    last = {"environmentSteps": 36_000, "meanReturn": 80.0, "episodes": 5}
+    page = page_of(run(rows, **END, evaluation={"last": last, "best": last | {"meanReturn": 90.0}}))
+    assert page.has("Evaluation80.0best 90.0, at step 36,000; mean of 5 episodes")
+    assert "Return of evaluations: mean, lowest and highest" in page.titles
+    assert page.has("Over environment steps: from 40 to 80, lowest 40, highest 80, 2 points.")

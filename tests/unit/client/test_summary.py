@@ -13,6 +13,7 @@ from rltraining.run import warn_of_old_status
 from rltraining.snapshot import Snapshot
 from rltraining.summary import Again, failure, results, summary
 from rltraining_api.curve import CurvePoint
+from rltraining_api.evaluation import EvaluationResult, EvaluationStatus
 from rltraining_api.job import Metadata
 from rltraining_api.status import CheckpointStatus, ReplayStatus
 from snapshots import PROGRESS, condition, snapshot
@@ -213,3 +214,16 @@ def test_a_failure_is_told_in_full_once_and_in_a_line_in_the_summary(folder: Pat
 def test_the_last_return_may_be_the_best_though_no_point_of_the_curve_is_as_good() -> None:
     last = snapshot("Succeeded", progress=PROGRESS, curve=(point(1, 200.5),))
     assert dict(results(last))["return"] == "213.4 last, 213.4 best (mean of training episodes)"
+
+
+def test_the_best_policy_and_the_evaluations_are_told_of(folder: Path) -> None:
+    (folder / "policy" / "best").mkdir()
+    last = EvaluationResult(environment_steps=400_000, mean_return=480.0, episodes=20)
+    best = EvaluationResult(environment_steps=250_000, mean_return=495.0, episodes=20)
+    ended = snapshot("Succeeded", evaluation=EvaluationStatus(last=last, best=best))
+    told = "  evaluation 480.0 last, 495.0 best, at step 250,000 (mean of 20 episodes with the most likely actions)"
+    assert told in text_of(ended, folder).splitlines()
+    assert "policy/best" not in text_of(ended, folder), "it is empty"
+    (folder / "policy" / "best" / "policy.json").touch()
+    assert "  best       runs/x/policy/best" in text_of(ended, folder).splitlines()
+    assert "evaluation" not in text_of(snapshot("Succeeded", evaluation=EvaluationStatus()), folder)

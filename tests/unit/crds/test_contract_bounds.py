@@ -15,10 +15,19 @@ from rltraining_api.contract import (
     shortened,
 )
 from rltraining_api.curve import CURVE_POINTS_MAX, CurvePoint
+from rltraining_api.evaluation import EvaluationResult, EvaluationStatus
 from rltraining_api.status import CheckpointStatus
 
 TRACEBACK = (
     "CheckpointError: the bucket refuses it\n" + "  File x, in put\n" * 200 + "OSError: quota exceeded"
+)
+
+RESULT = EvaluationResult(
+    environment_steps=2**53,
+    seconds=1e9 / 3,
+    episodes=10_000,
+    **dict.fromkeys(("mean_return", "std_return", "min_return", "max_return", "mean_length"), -1e15 / 7),
+    time=datetime.now(UTC),
 )
 
 
@@ -70,6 +79,7 @@ def test_a_report_in_which_everything_is_at_its_bound_is_short_enough_to_be_read
         conditions=(ReportedCondition.model_validate(condition),) * 20,
         warnings=(Warning(reason="CheckpointSkipped", message=long),) * 20,
         curve=tuple(points),
+        evaluation=EvaluationStatus(last=RESULT, best=RESULT, best_policy_uri="s3://" + "x" * 2200),
         checkpoint=CheckpointStatus(uri="s3://" + "x" * 2200, step=2**53, time=datetime.now(UTC)),
         policy_uri="s3://" + "x" * 2200,
     )

@@ -194,3 +194,11 @@ def fill(path: Path) -> None:
                 file.write(bytes(4096))
             except OSError:
                 return
+
+
+def test_the_result_of_an_evaluation_is_shown_at_the_step_of_its_policy(tmp_path: Path) -> None:
+    result = {"evaluation/environmentSteps": 15, "evaluation/return": 7.5}
+    write(tmp_path, "a", None, (10, {"loss": 1.0}), (30, {"loss": 2.0, **result}), (40, {"loss": 3.0}))
+    assert curve(tmp_path, "evaluation/return") == [(15, 7.5)]
+    assert curve(tmp_path, "loss") == [(10, 1.0), (30, 2.0), (40, 3.0)]
+    assert [line.get("evaluation/return") for line in lines(tmp_path)] == [None, 7.5, None]

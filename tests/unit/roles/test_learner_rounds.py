@@ -186,8 +186,8 @@ SAVE, IDLE, DONE = (
 class Holder:
     """A learner that keeps a slice of the parameters, and what it does in rounds."""
 
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: int) -> None:
-        spec = JOB["spec"] | {"algorithm": {"a2c": {}}, "checkpoint": {"everySeconds": 3600}}
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: int, **more: Any) -> None:
+        spec = JOB["spec"] | {"algorithm": {"a2c": {}}, "checkpoint": {"everySeconds": 3600}} | more
         self.learner = make_learner(tmp_path, index, JOB | {"spec": spec})
         self.flow: Any = self.learner._flow
         self.record: Any = self.learner._record
@@ -328,3 +328,24 @@ def test_without_a_checkpoint_all_go_back_to_the_beginning(first: Holder) -> Non
     first.train(GroupChanged("and another"), DONE)
     assert first.record.counters().environment_steps == 0
     assert first.flow.metrics()["gradients/applied"] == 0
+
+
+def test_an_evaluation_of_holders_comes_with_a_checkpoint_and_is_void_when_all_go_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Holder(tmp_path, monkeypatch, 0, evaluation={"everySteps": 10})
+    evaluator, tasks = first.record._evaluations._evaluator, []
+    monkeypatch.setattr(evaluator, "start", lambda task: tasks.append(task.step))
+    first.live(9)
+    first.train(IDLE, IDLE, DONE)
+    first.live(1)
+    first.train(IDLE, SAVE, IDLE, DONE)
+    assert [asked["checkpoint"] for asked in first.group.asked] == [False, True, False, False]
+    assert (first.done, tasks) == (["collect", "save"], [10])
+    first.live(10)
+    first.train(IDLE, IDLE, DONE)
+    assert not any(asked["checkpoint"] for asked in first.group.asked), "at most one in COLLECT_SECONDS"
+    first.train(GroupChanged("one died"), DONE)
+    assert first.record.counters().environment_steps == 10
+    assert first.record._evaluations.is_due(10), "its result did not come before the checkpoint"
+    first.record.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from rltraining_api.contract import (
     Warning,
 )
 from rltraining_api.curve import CURVE_POINTS_MAX, CurvePoint
-from rltraining_api.status import Progress
+from rltraining_api.evaluation import EvaluationResult, EvaluationStatus
+from rltraining_api.status import CheckpointStatus, Progress, ReplayStatus
 from rltraining_trainer.roles.termination import LIMIT, termination_message, write_termination_message
 
 REPORT = LearnerReport(state="Finished", progress=Progress(environment_steps=5), stop_reason="enough")
@@ -103,6 +105,43 @@ def test_of_a_long_curve_the_report_keeps_points_of_all_parts() -> None:
     assert 20 <= len(kept.curve) < CURVE_POINTS_MAX
     assert (kept.curve[0], kept.curve[-1]) == (points[0], points[-1])
     assert set(kept.curve) <= set(points)
+
+
+def test_a_report_of_everything_that_a_run_can_have_is_kept_with_a_curve() -> None:
+    curve = tuple(
+        CurvePoint(environment_steps=10**9 + i, seconds=3600.25 * i, mean_return=-123.4567)
+        for i in range(CURVE_POINTS_MAX)
+    )
+    now, store = datetime.now(UTC), "s3://bucket/experiments/of/a/team/with-a-long-name"
+    result = EvaluationResult(
+        environment_steps=10**9,
+        seconds=123456.78,
+        episodes=100,
+        **dict.fromkeys(("mean_return", "std_return", "min_return", "max_return"), -12345.6789),
+        mean_length=123456.7,
+        time=now,
+    )
+    evaluation = EvaluationStatus(
+        count=1000, merged=1000, last=result, best=result, best_policy_uri=f"{store}/policy/best"
+    )
+    counts = ("size", "inserted", "evicted", "lost", "sampled", "priorities_applied", "priorities_stale")
+    report = LearnerReport(
+        state="Finished",
+        progress=Progress(environment_steps=10**9, episodes=10**7, updates=10**7, model_version=10**7),
+        curve=curve,
+        evaluation=evaluation,
+        replay=ReplayStatus(
+            shards=64, **dict.fromkeys(counts, 10**9), replay_ratio=1 / 3, sample_age=1e8 / 3
+        ),
+        checkpoint=CheckpointStatus(uri=f"{store}/checkpoints/step-001000000000", step=10**9, time=now),
+        policy_uri=f"{store}/policy",
+        stop_reason="stop.evaluation is met: " + "x" * 100,
+        time=now,
+    )
+    kept = read(termination_message("Completed", "enough", report)).report
+    assert kept is not None
+    assert len(kept.curve) >= 8
+    assert kept.model_copy(update={"curve": curve}) == report, "only the curve gave way"
 
 
 def test_a_report_of_any_size_comes_to_an_end() -> None:

@@ -40,6 +40,9 @@ METRICS_PERIOD = 0.2
 """Seconds between two points of the curves."""
 LAST_WRITES_SECONDS = 600.0
 """For which storage that refuses what a run leaves is tried again: nobody else has it."""
+COLLECT_SECONDS = 5.0
+"""The shortest time from one checkpoint to the next that is made for an evaluation: bringing the parameters of several
+learners together holds up all of them."""
 _LONGEST_PAUSE = 5.0
 """Seconds between two such tries."""
 
@@ -84,6 +87,7 @@ class RunRecord:
         self._newest = None if flow.shares_whole else start.state or snapshot(self._get_state())
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
+        self._next_collection = 0.0
         self._next_metrics = 0.0
         self.point: Numbers = {}
         """Of the curves, the newest, with the newest terms of the loss; empty until samplers have sent something."""
@@ -121,12 +125,13 @@ class RunRecord:
 
         Learners that have a part of the parameters each bring them together for a checkpoint, and so for an evaluation.
         """
-        together = not self._flow.shares_whole and self._evaluation_is_due
-        return self._is_due(now) or together or (self.stop_reason is not None and not self._ended)
+        collect = not self._flow.shares_whole and now >= self._next_collection and self._evaluation_is_due
+        return self._is_due(now) or collect or (self.stop_reason is not None and not self._ended)
 
     def save(self) -> None:
         """Have a checkpoint of this moment written, in the background."""
-        self._next_checkpoint = time.monotonic() + self._every_seconds
+        now = time.monotonic()
+        self._next_checkpoint, self._next_collection = now + self._every_seconds, now + COLLECT_SECONDS
         state = snapshot(self._get_state())
         self._checkpoints.submit(self.progress.environment_steps, state)
         self._saved = self._moment()
@@ -134,7 +139,7 @@ class RunRecord:
         if not self._flow.shares_whole:
             self._newest = state
             if self.stop_reason is None and self._evaluation_is_due:
-                self._start_evaluation(time.monotonic())
+                self._start_evaluation(now)
 
     def go_back(self) -> None:
         """To the newest checkpoint, or to the beginning: a learner was lost that had a part of the state."""

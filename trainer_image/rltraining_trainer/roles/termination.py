@@ -7,6 +7,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rltraining_api.contract import (
     ENV_TERMINATION_LOG,
@@ -19,8 +20,9 @@ from rltraining_api.curve import thinned
 LIMIT = TERMINATION_MESSAGE_BYTES_MAX
 _WORDS = 1024
 """Bytes that the report leaves to the message; the first line gets as many characters."""
-_CURVE_POINTS = 20
-"""Of the curve, where there is no room for all of it: less than half of what the report may take."""
+_CURVE_POINTS = (20, 8)
+"""Of the curve, where there is no room for all of it, and where there is no room for so many: 20 take less than half of what
+the report may take, evaluations and a replay memory the rest."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,15 +63,20 @@ def termination_message(reason: str, text: str, report: LearnerReport | None = N
 
 
 def _bearable(report: LearnerReport | None) -> LearnerReport | None:
-    """``report``, with fewer points of the curve, or without the sentences that were served over HTTP before, if it is too
-    much."""
+    """``report``, with fewer points of the curve, and without the sentences that were served over HTTP before, as far as it
+    is too much."""
     if report is None or _fits(report):
         return report
-    report = report.model_copy(update={"curve": thinned(report.curve, _CURVE_POINTS)})
-    if _fits(report):
-        return report
-    figures = report.model_copy(update={"conditions": (), "warnings": ()})
-    return figures if _fits(figures) else None
+    reductions: tuple[dict[str, Any], ...] = (
+        *({"curve": thinned(report.curve, points)} for points in _CURVE_POINTS),
+        {"conditions": (), "warnings": ()},
+        {"curve": ()},
+    )
+    for reduction in reductions:
+        report = report.model_copy(update=reduction)
+        if _fits(report):
+            return report
+    return None
 
 
 def _fits(report: LearnerReport) -> bool:
