@@ -91,7 +91,8 @@ def begun(
     """Begins a rollout in a sampler that is the only one, with a copy of the network."""
     rollouts, _ = gradients_of(settings, (copy.deepcopy(made[0]), made[1]))
     totals = rollouts.begin(unroll)
-    assert (totals is not None) == settings.advantage_normalization
+    apart = getattr(settings, "advantage_normalization_per", "Rollout") == "Minibatch"
+    assert (totals is not None) == (settings.advantage_normalization and not apart)
     if totals is not None:
         rollouts.share(totals)
     return rollouts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from rollouts import (
     begun,
     every_network,
     flat_gradient,
+    gradients_of,
     in_double,
     make_network,
     make_unroll,
@@ -59,12 +61,18 @@ def terms_of(
         advantages * ratio.clamp(max=1 + epsilon),
         advantages * ratio.clamp(min=1 - epsilon),
     )
+    before, after = known[:-1][valid], values[:-1][valid]
+    squares = (returns - after) ** 2
+    if settings.value_clip is not None:
+        near = after.clamp(before - settings.value_clip, before + settings.value_clip)
+        squares = torch.maximum(squares, (returns - near) ** 2)
     terms = {
         "policy_loss": -surrogate.mean(),
-        "baseline_loss": ((returns - values[:-1][valid]) ** 2).mean(),
+        "baseline_loss": squares.mean(),
         "entropy": entropy[valid].mean(),
         "kl": (ratio - 1 - ratio.log()).mean(),
         "clip_fraction": ((ratio < 1 - epsilon) | (ratio > 1 + epsilon)).double().mean(),
+        "explained_variance": 1 - (returns - before).var(correction=0) / returns.var(correction=0),
     }
     costs = {"policy_loss": 1.0, "baseline_loss": settings.baseline_cost, "entropy": -settings.entropy_cost}
     terms["loss"] = sum((cost * terms[name] for name, cost in costs.items()), torch.tensor(0.0))
@@ -77,8 +85,9 @@ def terms_of(
         whole(),
         whole(advantage_normalization=False),
         whole(clip_range=0.4, entropy_cost=0.3, baseline_cost=0.5, gae_lambda=0.6, discount=0.8),
+        whole(advantage_normalization_per="Minibatch"),
     ],
-    ids=["published", "not normalised", "other settings"],
+    ids=["published", "not normalised", "other settings", "normalised in the minibatch"],
 )
 @every_network
 def test_terms_and_gradient_are_those_of_the_loss(settings: Ppo, action: spaces.Space, lstm: bool) -> None:
@@ -93,7 +102,9 @@ def test_terms_and_gradient_are_those_of_the_loss(settings: Ppo, action: spaces.
     assert found.weight == unroll["valid"].sum()
     assert torch.allclose(found.values.double(), gradient, rtol=1e-4, atol=1e-5 * gradient.abs().max().item())
     assert found.terms.pop("gradient_norm") == pytest.approx(gradient.norm().item(), rel=1e-5)
-    assert found.terms == pytest.approx({name: term.item() for name, term in terms.items()}, rel=1e-4)
+    assert found.terms == pytest.approx(
+        {name: term.item() for name, term in terms.items()}, rel=1e-4, abs=1e-6
+    )
     assert 0 < found.terms["clip_fraction"] < 1
 
 
@@ -111,6 +122,46 @@ def test_advantages_and_returns_are_those_of_the_first_parameters() -> None:
         assert [term[name] for term in terms] == pytest.approx([terms[0][name]] * 3, rel=1e-5), name
     losses = [term["baseline_loss"] for term in terms]
     assert losses[1] + losses[2] == pytest.approx(2 * (losses[0] + 2.0**2), rel=1e-5), "a parabola"
+
+
+def test_values_are_clipped_around_what_they_were() -> None:
+    made, limit = make_network(), 1.0
+    unroll, losses = make_unroll(*made), []
+    for settings in (whole(), whole(value_clip=limit)):
+        rollouts = begun(settings, made, unroll)
+        with torch.no_grad():
+            rollouts._network.value_head.bias += 3.0
+        losses.append(rollouts.gradient(0).terms["baseline_loss"])
+
+    _, returns, values = rollouts._figures[1:, unroll["valid"]]
+    free, clipped = (returns - values - shift for shift in (3.0, limit))
+    assert losses[0] == pytest.approx(free.square().mean().item(), rel=1e-5)
+    larger = torch.maximum(free.square(), clipped.square()).mean()
+    assert losses[1] == pytest.approx(larger.item(), rel=1e-5)
+    assert losses[0] < losses[1]
+
+
+def test_schedules_lower_the_clip_range_and_the_entropy_cost() -> None:
+    made = make_network()
+    unroll = make_unroll(*made)
+    linear = whole(clip_range=0.4, clip_range_schedule="Linear", entropy_cost=0.2, entropy_schedule="Linear")
+    found = []
+    for settings in (linear, whole(clip_range=0.1, entropy_cost=0.05)):
+        rollouts, _ = gradients_of(settings, (copy.deepcopy(made[0]), made[1]))
+        totals = rollouts.begin(unroll, remaining=0.25)
+        assert totals is not None
+        rollouts.share(totals)
+        torch.manual_seed(0)
+        found.append(of(rollouts, 0))
+    assert torch.allclose(found[0].values, found[1].values)
+    assert found[0].terms == pytest.approx(found[1].terms)
+
+
+def test_holders_say_how_many_gradients_a_rollout_makes() -> None:
+    made = make_network()
+    rollouts, _ = gradients_of(Ppo(epochs=2, minibatch_size=4), made)
+    rollouts.begin(make_unroll(*made), exchanges=6)
+    assert rollouts.exchanges == 6
 
 
 @pytest.mark.parametrize("lstm", [False, True], ids=["mlp", "lstm"])

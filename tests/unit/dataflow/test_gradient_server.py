@@ -76,7 +76,14 @@ def test_a_push_is_answered_with_the_parameters_that_it_led_to() -> None:
     holder.update()
     (answer,) = answered
     assert answer.pop("parameters").tolist() == [0, 1, 2]
-    assert answer == {"version": 2, "done": False, "place": ("x", 0, 0), "used": True}
+    assert answer == {
+        "version": 2,
+        "done": False,
+        "place": ("x", 0, 0),
+        "used": True,
+        "exchanges": 1,
+        "remaining": 1.0,
+    }
 
 
 @pytest.mark.parametrize(

@@ -275,3 +275,16 @@ class TestAllSamplersAreGone:
         gradients.end_iteration()
         gradients.release()
         assert (newcomer.joined, gradients.place) == (1, Place("x", 1, 0))
+
+
+def test_another_number_of_updates_begins_with_an_iteration() -> None:
+    """So that all who take part in one split their rollouts alike."""
+    world = InStep("a", exchanges=2)
+    world.gradients.next_exchanges = 1
+    places = []
+    for _ in range(4):
+        places.append((world.gradients.exchanges, *world.gradients.place[1:]))
+        world.push("a")
+        assert world.ready
+        world.update()
+    assert places == [(2, 0, 0), (2, 0, 1), (1, 1, 0), (1, 2, 0)]

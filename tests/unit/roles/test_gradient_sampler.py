@@ -70,7 +70,8 @@ class FakeLink:
         life, iteration, position, used, done = next(self._answers)
         self.version += 1
         self.done = done
-        self.answer = {"place": (f"life {life}", iteration, position), "used": used}
+        place = (f"life {life}", iteration, position)
+        self.answer = {"place": place, "used": used, "exchanges": 1, "remaining": 1.0}
         self._parameters.fill_(life)
 
 
@@ -191,7 +192,7 @@ class Gradients:
         self.positions: list[int] = []
         self.shared: list[float] = []
 
-    def begin(self, unroll: Any) -> torch.Tensor:
+    def begin(self, unroll: Any, remaining: float = 1.0, exchanges: int | None = None) -> torch.Tensor:
         return torch.tensor([5.0])
 
     def share(self, totals: torch.Tensor) -> None:

@@ -54,7 +54,7 @@ class AdvantageActorCritic:
         self._rollouts = 0
         self._rollout: _Rollout
 
-    def begin(self, unroll: Unroll) -> Tensor | None:
+    def begin(self, unroll: Unroll, remaining: float = 1.0, exchanges: int | None = None) -> Tensor | None:
         """The forward pass, whose graph ``gradient`` uses: parameters must not change between the two."""
         settings, valid = self._settings, unroll["valid"]
         policies, values = self._network.unroll(unroll["observation"], unroll["state"], unroll["first"])

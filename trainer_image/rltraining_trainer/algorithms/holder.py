@@ -101,6 +101,11 @@ class ParameterHolder:
             settings.learning_rate, settings.learning_rate_schedule, environment_steps, self.total_steps
         )
 
+    @property
+    def remaining(self) -> float:
+        """What is left of the run, from 1 down to 0; 1 if it has no end in steps."""
+        return scheduled(1.0, "Linear", self.environment_steps, self.total_steps)
+
     def collect(self, reduce: Reduce) -> None:
         """Bring together what all holders have, in each of them: ``get_state`` then returns it, and ``network`` has all
         parameters as they are now. All holders must do this at once; ``reduce`` sums over them."""

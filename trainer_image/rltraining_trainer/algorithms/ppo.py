@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from rltraining_api.algorithms import Ppo
+from rltraining_api.fields import Schedule
 from rltraining_api.job import JobSpec
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import ActorCritic, Distribution
 
-_TERMS = (*TERMS, "kl", "clip_fraction", "gradient_norm")
+_TERMS = (*TERMS, "kl", "clip_fraction", "explained_variance", "gradient_norm")
 
 
 def count_minibatches(spec: JobSpec, settings: Ppo, samplers: int) -> int:
@@ -48,6 +49,8 @@ class _Minibatch(NamedTuple):
     """``[S]``"""
     returns: Tensor
     """``[S]``, what the values should be."""
+    old_values: Tensor
+    """``[S]``, before the first update from the rollout."""
 
 
 class ProximalPolicyOptimization:
@@ -58,7 +61,6 @@ class ProximalPolicyOptimization:
 
     Args:
         parameters: ``[N]``, ``flatten_parameters(network)``; gradients are made in its ``grad``.
-        minibatches: M, parts of a rollout in each epoch; None: as many as its own steps make, with ``minibatchSize``.
     """
 
     def __init__(
@@ -67,31 +69,32 @@ class ProximalPolicyOptimization:
         distribution: Distribution,
         settings: Ppo,
         parameters: Tensor,
-        minibatches: int | None = None,
     ) -> None:
         assert parameters.grad is not None
         self._network, self._distribution, self._settings = network, distribution, settings
         self._gradient = parameters.grad
-        self._fixed, self._minibatches = minibatches or settings.minibatches, 1
+        self._minibatches = settings.minibatches or 1
         self._rollouts = 0
         self._unroll: Unroll
         self._figures: Tensor
-        """``[3, T, B]``: log-probabilities of the policy that acted, advantages, returns."""
+        """``[4, T, B]``: log-probabilities of the policy that acted, advantages, returns, values before the first update."""
         self._items: Tensor
         """What is dealt out to minibatches: steps, as t·B + b, or environments."""
         self._order: Tensor
         """The items in the order of the present epoch."""
         self._epoch: int | None = None
+        self._clip_range, self._entropy_cost = settings.clip_range, settings.entropy_cost
+        self._explained_variance = torch.zeros(())
 
-    def begin(self, unroll: Unroll) -> Tensor | None:
-        """Advantages and returns, which stay as they are over all epochs.
+    def begin(self, unroll: Unroll, remaining: float = 1.0, exchanges: int | None = None) -> Tensor | None:
+        """Advantages and returns, which stay as they are over all epochs, and what schedules make of ε and the entropy cost.
 
         Raises:
             BadConfiguration: with an LSTM, there are fewer environments than minibatches.
         """
         settings, valid = self._settings, unroll["valid"]
         batch = valid.shape[1]
-        self._minibatches = self._fixed or self._measured(valid)
+        self._minibatches = exchanges // settings.epochs if exchanges else self._measured(valid)
         if self._network.lstm is None:
             self._items = valid.flatten().nonzero().squeeze(1)
         elif batch >= self._minibatches:
@@ -105,10 +108,15 @@ class ProximalPolicyOptimization:
             _, values = self._network.unroll(unroll["observation"], unroll["state"], unroll["first"])
         discounts = settings.discount * ~unroll["ended"]
         advantages = generalized_advantages(unroll["reward"], discounts, values, settings.gae_lambda, valid)
-        self._figures = torch.stack((unroll["log_prob"], advantages, advantages + values[:-1]))
+        returns = advantages + values[:-1]
+        self._figures = torch.stack((unroll["log_prob"], advantages, returns, values[:-1]))
+        self._explained_variance = _explained_variance(values[:-1][valid], returns[valid])
+        self._clip_range = settings.clip_range * _left(settings.clip_range_schedule, remaining)
+        self._entropy_cost = settings.entropy_cost * _left(settings.entropy_schedule, remaining)
         self._unroll, self._epoch = unroll, None
         self._rollouts += 1
-        return moments(advantages, valid) if settings.advantage_normalization else None
+        together = settings.advantage_normalization and settings.advantage_normalization_per == "Rollout"
+        return moments(advantages, valid) if together else None
 
     @property
     def exchanges(self) -> int:
@@ -120,10 +128,12 @@ class ProximalPolicyOptimization:
 
     def gradient(self, position: int) -> Gradient:
         """Of the clipped objective (equations 7 and 9): −min(ρ A, clip(ρ, 1 ± ε) A) + baseline_cost · (R − V)²
-        − entropy_cost · H(π), averaged over the steps of a minibatch.
+        − entropy_cost · H(π), averaged over the steps of a minibatch. With ``valueClip`` c, (R − V)² is the larger one of
+        itself and that of V clipped to c around what it was before the first update.
 
         Its terms have also kl, an estimate of KL(acted, present) = E[(ρ − 1) − log ρ] (Schulman 2020, "Approximating KL
-        divergence"), and clip_fraction, the part of steps where |ρ − 1| > ε.
+        divergence"), clip_fraction, the part of steps where |ρ − 1| > ε, and explained_variance, 1 − Var(R − V) / Var(R) of the
+        rollout before its first update.
         """
         settings, gradient = self._settings, self._gradient
         gradient.zero_()
@@ -133,27 +143,46 @@ class ProximalPolicyOptimization:
         log_prob, entropy = self._distribution.log_prob_and_entropy(part.policies, part.action)
         log_ratio = log_prob - part.log_prob
         ratio = log_ratio.exp()
-        clipped = ratio.clamp(1.0 - settings.clip_range, 1.0 + settings.clip_range)
-        policy_loss = -torch.minimum(ratio * part.advantages, clipped * part.advantages).mean()
-        squares = (part.returns - part.values).square().mean()
+        clipped = ratio.clamp(1.0 - self._clip_range, 1.0 + self._clip_range)
+        advantages = self._advantages(part)
+        policy_loss = -torch.minimum(ratio * advantages, clipped * advantages).mean()
+        squares = self._squares(part).mean()
         mean_entropy = entropy.mean()
         loss = policy_loss.add(squares, alpha=settings.baseline_cost)
-        loss = loss.sub(mean_entropy, alpha=settings.entropy_cost)
+        loss = loss.sub(mean_entropy, alpha=self._entropy_cost)
         loss.backward()
         far = ratio.detach() - 1.0
         kl = (far - log_ratio.detach()).mean()
-        clip_fraction = (far.abs() > settings.clip_range).float().mean()
-        figures = (loss, policy_loss, squares, mean_entropy, kl, clip_fraction)
+        clip_fraction = (far.abs() > self._clip_range).float().mean()
+        figures = (loss, policy_loss, squares, mean_entropy, kl, clip_fraction, self._explained_variance)
         norm = clip_by_norm(gradient, None)
         terms = dict(zip(_TERMS, torch.stack((*figures, norm)).tolist(), strict=True))
         if not math.isfinite(terms["loss"] + terms["gradient_norm"]):
             raise diverged(f"rollout {self._rollouts} of this sampler", terms, self._unroll, settings)
         return Gradient(gradient, float(len(part.action)), terms)
 
+    def _advantages(self, part: _Minibatch) -> Tensor:
+        """``[S]``, normalised over the minibatch where that is wanted, and there are several steps in it."""
+        settings, advantages = self._settings, part.advantages
+        apart = settings.advantage_normalization and settings.advantage_normalization_per == "Minibatch"
+        if not apart or len(advantages) < 2:
+            return advantages
+        return normalize(advantages, moments(advantages, torch.ones_like(advantages, dtype=torch.bool)))
+
+    def _squares(self, part: _Minibatch) -> Tensor:
+        """``[S]``, squared errors of the values."""
+        squares, limit = (part.returns - part.values).square(), self._settings.value_clip
+        if limit is None:
+            return squares
+        near = part.old_values + (part.values - part.old_values).clamp(-limit, limit)
+        return torch.maximum(squares, (part.returns - near).square())
+
     def _measured(self, valid: Tensor) -> int:
         """How many minibatches of ``minibatchSize`` the rollout makes; with an LSTM, each is of one environment or more."""
         minibatches = self._settings.minibatches_of(int(valid.sum()))
-        return minibatches if self._network.lstm is None else min(minibatches, valid.shape[1])
+        if self._network.lstm is None or self._settings.minibatches is not None:
+            return minibatches
+        return min(minibatches, valid.shape[1])
 
     def _minibatch(self, position: int) -> _Minibatch | None:
         """None: there is no step in it."""
@@ -192,3 +221,14 @@ class ProximalPolicyOptimization:
             *(column.flatten(0, 1).index_select(0, steps) for column in (policies, values, action)),
             *figures.flatten(1).index_select(1, steps),
         )
+
+
+def _left(schedule: Schedule, remaining: float) -> float:
+    return remaining if schedule == "Linear" else 1.0
+
+
+def _explained_variance(values: Tensor, returns: Tensor) -> Tensor:
+    """1 − Var(R − V) / Var(R): 1 for perfect values, 0 for constant ones. 0 where all returns are alike."""
+    if len(returns) == 0 or (variance := returns.var(correction=0)) == 0:
+        return torch.zeros((), device=returns.device)
+    return 1.0 - (returns - values).var(correction=0) / variance

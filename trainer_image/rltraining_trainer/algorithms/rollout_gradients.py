@@ -32,9 +32,13 @@ class RolloutGradients(Protocol):
         """Gradients of the rollout that has begun."""
         ...
 
-    def begin(self, unroll: Unroll) -> Tensor | None:
+    def begin(self, unroll: Unroll, remaining: float = 1.0, exchanges: int | None = None) -> Tensor | None:
         """Look at the next rollout. Returns count, sum and sum of squares of its advantages, float64 [3], if these are to be
         normalised: ``share`` must then follow.
+
+        Args:
+            remaining: what is left of the run, from 1 down to 0, with which linear schedules fall.
+            exchanges: gradients that all samplers make of their rollouts; None: as many as the settings say.
 
         Raises:
             BadConfiguration: a rollout of these settings cannot be used.

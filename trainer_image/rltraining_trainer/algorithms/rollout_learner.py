@@ -55,7 +55,7 @@ class RolloutLearner(ParameterHolder):
         """
         # Advantages and returns of all samplers' steps, normalised together.
         unroll = move(concatenate(unrolls), self._device)
-        statistics = self._gradients.begin(unroll)
+        statistics = self._gradients.begin(unroll, self.remaining)
         if statistics is not None:
             self._gradients.share(statistics)
         # One update for each minibatch, until the policy has moved too far from the one that acted.

@@ -176,6 +176,9 @@ class GradientFlow:
     def tend(self, now: float) -> None:
         """The parameters are published: whoever waited for them gets them."""
         self._live.look(now)
+        self._gradients.remaining = self.algorithm.remaining
+        if isinstance(self._gradients, GradientsInStep):
+            self._gradients.next_exchanges = self._exchanges
         self._gradients.release()
 
     def finish(self) -> None:
@@ -204,7 +207,9 @@ class GradientFlow:
         """Pushes of a sampler for each of its rollouts, in mode Sync."""
         if not isinstance(self._settings, Ppo):
             return 1
-        minibatches = count_minibatches(self._spec, self._settings, self._spec.sampler.replicas)
+        # Several holders would notice a change of their number at different times.
+        samplers = self._live.samplers if self._holders == 1 else self._spec.sampler.replicas
+        minibatches = count_minibatches(self._spec, self._settings, samplers)
         return self._settings.epochs * minibatches
 
     @property

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from gymnasium.vector import VectorEnv
 from rltraining_api.algorithms import A2c, A3c, Ppo
-from rltraining_api.job import JobSpec
 from torch import Tensor
 
 from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
-from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization, count_minibatches
+from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
 from rltraining_trainer.algorithms.rollout_gradients import Gradient, RolloutGradients
 from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
 from rltraining_trainer.dataflow import NO_MOMENTS, flatten_parameters
@@ -52,9 +51,7 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
     timeout = answer_timeout(settings) + (UPDATE_TIMEOUT if at_learner else 0.0)
     holders = Holders(context, endpoint, parameters.detach(), timeout)
     send = (
-        Holders.send_rollout
-        if at_learner
-        else _gradient_sender(network, distribution, spec, settings, parameters)
+        Holders.send_rollout if at_learner else _gradient_sender(network, distribution, settings, parameters)
     )
     stepper = Stepper(environments, spec.environment.id)
     serve_sampler(context, lambda: holders.attached, stepper, holders.links)
@@ -79,13 +76,12 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
 
 
 def _gradient_sender(
-    network: ActorCritic, distribution: Distribution, spec: JobSpec, settings: Settings, parameters: Tensor
+    network: ActorCritic, distribution: Distribution, settings: Settings, parameters: Tensor
 ) -> Callable[[Holders, Unroll], None]:
     """Computes the gradients of a rollout and sends them."""
     gradients: RolloutGradients
     if isinstance(settings, Ppo):
-        minibatches = count_minibatches(spec, settings, spec.sampler.replicas)
-        gradients = ProximalPolicyOptimization(network, distribution, settings, parameters, minibatches)
+        gradients = ProximalPolicyOptimization(network, distribution, settings, parameters)
     else:
         gradients = AdvantageActorCritic(network, distribution, settings, parameters)
     send = send_in_step if settings.aggregate.mode == "Sync" else send_at_once
@@ -109,7 +105,7 @@ def send_at_once(unroll: Unroll, gradients: RolloutGradients, holders: Holders) 
 def send_in_step(unroll: Unroll, gradients: RolloutGradients, holders: Holders) -> None:
     """One gradient for each update in which the other samplers take part with theirs, from where all are now."""
     epoch, iteration, _ = holders.place
-    statistics = gradients.begin(unroll)
+    statistics = gradients.begin(unroll, holders.remaining, holders.exchanges)
     if statistics is not None:
         gradients.share(holders.add_up(statistics))
     steps, returns, moments = int(unroll["valid"].sum()), unroll["episode_return"], unroll["moments"]
@@ -159,6 +155,16 @@ class Holders:
         """(epoch, iteration, position) of the parameters: see ``dataflow.gradients``."""
         epoch, iteration, position = self.links[0].answer["place"]
         return epoch, iteration, position
+
+    @property
+    def exchanges(self) -> int:
+        """Gradients of the present rollout."""
+        return int(self.links[0].answer["exchanges"])
+
+    @property
+    def remaining(self) -> float:
+        """What is left of the run, from 1 down to 0."""
+        return float(self.links[0].answer["remaining"])
 
     def attach(self) -> None:
         """Find all holders, however long it takes, and get their parameters."""

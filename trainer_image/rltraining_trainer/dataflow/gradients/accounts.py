@@ -117,6 +117,10 @@ class GradientSource(ABC, Generic[P]):
         self._closed = False
         self.place = Place("")
         """Of the parameters that are handed out; without an epoch there are none yet."""
+        self.exchanges = 1
+        """Pushes of each sampler for its present rollout."""
+        self.remaining = 1.0
+        """What is left of the run, from 1 down to 0, for schedules of samplers; the learner sets it."""
 
     @abstractmethod
     def push(self, push: P, answer: Answer) -> None:

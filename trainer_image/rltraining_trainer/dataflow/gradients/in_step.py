@@ -46,7 +46,9 @@ class GradientsInStep(GradientSource[P]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self._exchanges, self._patience, self._deadline, self._count = exchanges, patience, deadline, count
+        self.exchanges, self.next_exchanges = exchanges, exchanges
+        """Updates of this iteration, and of those after it."""
+        self._patience, self._deadline, self._count = patience, deadline, count
         self._together, self._clock = together, clock
         self._entries: dict[str, Entry[P]] = {}  # of this place, by sender
         self._since: float | None = None  # when the first of them came
@@ -126,7 +128,7 @@ class GradientsInStep(GradientSource[P]):
             self._drop([entry for name, entry in self._entries.items() if name not in used], stale=True)
             self._entries = {}
             self._busy = True
-            self._next = self._following(over=self.place.position + 1 >= self._exchanges)
+            self._next = self._following(over=self.place.position + 1 >= self.exchanges)
             return [entry.push for entry in used.values()]
 
     def end_iteration(self) -> None:
@@ -165,6 +167,7 @@ class GradientsInStep(GradientSource[P]):
         arrived, self._arrived = self._arrived, []
         sums: list[Callable[[], None]] = []
         if place.position == 0:
+            self.exchanges = self.next_exchanges
             arrived = self._waiting + arrived
             self._waiting, self._waiting_since = [], None
             sums = [partial(answer, None) for answer in self._sum.answers]

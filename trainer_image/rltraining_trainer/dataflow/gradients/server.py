@@ -29,7 +29,8 @@ class GradientServer(Generic[P]):
     push: ``{"incarnation": str, "sequence": int, "version": int, "place": (epoch, iteration, position)}``, and a gradient or
         an unroll: see ``messages``; pull: ``{"version": int}``, and the "place" of the rollout that is to go on, if there is
         one. Both are answered with ``{"version": int, "parameters": Tensor [n] | None, "done": bool, "place": (...),
-        "used": bool}``: parameters only when the sampler's version is not the current one; used: what was pushed was.
+        "used": bool, "exchanges": int, "remaining": float}``: parameters only when the sampler's version is not the current
+        one; used: what was pushed was; exchanges: pushes of the present rollout; remaining: of the run, from 1 down to 0.
     sum: ``{"place": (...), "part": Tensor float64 [3]}``, answered with the sum over all samplers of this iteration, or None.
     """
 
@@ -82,4 +83,6 @@ class GradientServer(Generic[P]):
             "done": self._done,
             "place": tuple(current),
             "used": used,
+            "exchanges": self._gradients.exchanges,
+            "remaining": self._gradients.remaining,
         }
