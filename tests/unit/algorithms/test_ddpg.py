@@ -101,6 +101,18 @@ def actor(environments: int = 3, **settings: Any) -> DdpgActor:
     return found
 
 
+@pytest.mark.parametrize(("warmup", "spread"), [("Random", 3**-0.5), ("Policy", 0.03)])
+def test_actions_are_uniform_until_learning_begins_if_that_is_asked_for(warmup: str, spread: float) -> None:
+    acting = actor(4000, warmup=warmup, exploration_noise=0.01)
+    deviations = []
+    for acting.warming_up in (True, False):
+        acted = acting.act(torch.zeros(4000, 3), torch.ones(4000, dtype=torch.bool))
+        deviations.append(acted.action.std().item())
+
+    assert deviations[0] == pytest.approx(spread, rel=0.5)
+    assert deviations[1] < 0.1
+
+
 @torch.no_grad()
 def test_the_actor_knows_the_values_of_what_it_does() -> None:
     acting = actor()

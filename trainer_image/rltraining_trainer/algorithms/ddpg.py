@@ -21,8 +21,10 @@ class DdpgActor:
         self, network: DeterministicActorCritic, actions: DeterministicActions, settings: DdpgApex
     ) -> None:
         self._network, self._actions, self._settings = network, actions, settings
+        self._warms_up_at_random = settings.warmup == "Random"
         self._noise = GaussianNoise() if settings.noise == "Gaussian" else OrnsteinUhlenbeckNoise()
         self._scale = torch.zeros(0, 1)
+        self.warming_up = True
         self.normalizer = network.normalizer
 
     def place(self, environments: range, total: int) -> None:
@@ -33,7 +35,10 @@ class DdpgActor:
     def act(self, observation: Tensor, first: Tensor) -> Acted:
         network = self._network
         best = network.actor(observation)
-        action = (best + self._scale * self._noise.draw(best.shape, first)).clamp_(-1.0, 1.0)
+        if self.warming_up and self._warms_up_at_random:
+            action = torch.rand_like(best).mul_(2.0).sub_(1.0)
+        else:
+            action = (best + self._scale * self._noise.draw(best.shape, first)).clamp_(-1.0, 1.0)
         features = network.critic_torso(observation)
         values = network.value(torch.cat((features, features)), torch.cat((action, best)))
         return Acted(action, *values.chunk(2))

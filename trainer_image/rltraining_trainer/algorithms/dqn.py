@@ -21,6 +21,7 @@ class DqnActor:
         self._network, self._actions, self._settings = network, actions, settings
         self._epsilon = torch.zeros(0)
         self.normalizer = network.normalizer
+        self.warming_up = True  # which changes nothing here
 
     def place(self, environments: range, total: int) -> None:
         settings = self._settings

@@ -50,6 +50,8 @@ class Actor(Protocol):
 
     normalizer: Normalizer | None
     """The running statistics of its network, if that keeps some."""
+    warming_up: bool
+    """Nothing has been learnt yet: the parameters are those that training starts with."""
 
     def place(self, environments: range, total: int) -> None:
         """These are the B environments, by their numbers among ``total``; told before the first action, and when it changes."""

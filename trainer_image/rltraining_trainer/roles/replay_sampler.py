@@ -10,7 +10,7 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from rltraining_trainer.algorithms.transitions import Block, TransitionCollector
-from rltraining_trainer.dataflow import NO_MOMENTS
+from rltraining_trainer.dataflow import FIRST_VERSION, NO_MOMENTS
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import REPORT_SECONDS, LearnerLink, Link, is_large
@@ -60,6 +60,7 @@ def sample_into_replay(context: Context, settings: Settings, environments: Vecto
     )
     news = News(settings.parameter_refresh_steps, time.monotonic())
     while not learner.done:
+        actor.warming_up = learner.version <= FIRST_VERSION
         block = collector.collect()
         memory.add(block)
         news.add(block, collector.length)
