@@ -309,6 +309,7 @@ _DDPG_MUJOCO = {
     ),
     **_values("CleanRL ddpg_continuous_action.py: an update each step", replay__samplesPerInsert=256.0),
     **_values("DDPG paper", network=_DDPG_MLP, noise="OrnsteinUhlenbeck"),
+    **_values("SB3, CleanRL and Spinning Up: random actions at first", warmup="Random"),
     **_values(
         "measured",
         nStep=3,
@@ -340,6 +341,7 @@ _DDPG: dict[Preset, Values] = {
             explorationNoise=0.3,
             explorationSpread=0.0,
             noise="Gaussian",
+            warmup="Policy",
             rewardClip=None,
             replay__capacity=1_000_000,
         ),
