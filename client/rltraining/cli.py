@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rltraining.cluster import cli as cluster
-from rltraining.commands import F, Overrides, Seed, Seeds, Sweep, command, reflow, refusals
+from rltraining.commands import F, Overrides, PresetName, Seed, Seeds, Sweep, command, reflow, refusals
 from rltraining.errors import UsageError
 from rltraining.export import Format
 from rltraining.printable import say
@@ -197,6 +197,32 @@ def validate(
         from rltraining import validate as command
 
         command.validate(files, print_jobs=print_)
+
+
+@_command
+def explain(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The manifest; - reads standard input.")],
+    preset: Annotated[
+        PresetName | None,
+        typer.Option(help="The preset, instead of the one that fits the environment.", show_default=False),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Print every setting of a job, with its value and where the value comes from.
+
+    A value is from your manifest, from the preset for the kind of task (Atari, MuJoCo or Classic), or a default for all
+    tasks. The environment is made once to look at its spaces, which choose the preset, unless --preset or spec.preset does.
+
+    Examples:
+
+      rltrain explain job.yaml
+      rltrain explain job.yaml --preset MuJoCo
+      rltrain explain job.yaml --set 'algorithm={a2c: {}}'
+    """
+    with refusals():
+        from rltraining import explain as command
+
+        command.explain(file, tuple(overrides or ()), preset.value if preset else None)
 
 
 @_command

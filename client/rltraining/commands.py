@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from inspect import cleandoc
 from typing import Annotated, Any, TypeVar
 
@@ -21,6 +22,16 @@ Overrides = Annotated[
         "--set", metavar="PATH=VALUE", help="Change a field of the manifest. May be given repeatedly."
     ),
 ]
+
+
+class PresetName(StrEnum):
+    """The names of presets, for the command line."""
+
+    ATARI = "Atari"
+    MUJOCO = "MuJoCo"
+    CLASSIC = "Classic"
+
+
 Seed = Annotated[int | None, typer.Option(help="Short for --set seed=N.", show_default=False)]
 Sweep = Annotated[
     list[str] | None,

@@ -1,0 +1,118 @@
+"""`rltrain explain`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from rltraining_api import presets
+from rltraining_api.base import ApiModel
+from rltraining_api.explain import explain as sentences
+from rltraining_api.fields import Preset
+from rltraining_api.introspect import field_at
+from rltraining_api.job import JobSpec, RLTrainingJob
+
+from rltraining import jobfile
+from rltraining.errors import ClientError, UsageError
+from rltraining.printable import say
+
+SOURCE = re.compile(r"\(([^()]+)\)\.?\s*$")
+"""At the end of a field's description: where its default comes from."""
+
+
+def explain(file: str, overrides: Sequence[str], preset: Preset | None) -> None:
+    """Print each value of the job's spec with its source. Raises ClientError."""
+    loaded = jobfile.load(file, overrides)
+    chosen = preset or loaded.job.spec.preset or _preset_of(loaded)
+    try:
+        job, sources = presets.resolve(loaded.job, chosen)
+    except ValidationError as error:
+        raise UsageError(*sentences(error, RLTrainingJob)) from None
+
+    chooser = (
+        "--preset" if preset else "your manifest" if loaded.job.spec.preset else "the environment's spaces"
+    )
+    lines = [("preset", chosen, chooser), *_lines(loaded.job.spec, job.spec, sources)]
+    widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
+    for path, value, source in lines:
+        say(f"{path:{widths[0]}}  {value:{widths[1]}}  {source}")
+
+
+def _preset_of(loaded: jobfile.JobFile) -> Preset:
+    """The preset that fits the environment, which is made for it."""
+    environment = loaded.job.spec.environment
+    try:
+        from rltraining_trainer.environments import make_spaces
+        from rltraining_trainer.errors import TrainerError
+        from rltraining_trainer.roles.resolve import preset_of
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the defaults depend on the spaces of {environment.id}, and the trainer that makes it is not installed "
+            f"({error.name}): name a preset with --preset, or install rltraining-trainer"
+        ) from None
+    if loaded.code_folder is not None:
+        sys.path.append(str(loaded.code_folder))
+    try:
+        return preset_of(*make_spaces(environment))
+    except TrainerError as error:
+        raise ClientError(f"{error}; or name a preset with --preset") from None
+
+
+def _lines(written: JobSpec, resolved: JobSpec, sources: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yields the path, the value and the source of each field but the preset's."""
+    for path, value in _leaves(resolved.to_dict(), ()):
+        if path == ("preset",):
+            continue
+        if (given := _given(sources, path)) is not None:
+            source = f"preset {resolved.preset}: {given}"
+        elif _is_set(written, path):
+            source = "your manifest"
+        else:
+            source = _default_source(path)
+        yield ".".join(path), _shown(value), source
+
+
+def _leaves(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, item in value.items():
+        if isinstance(item, Mapping) and item:
+            yield from _leaves(item, (*path, key))
+        else:
+            yield (*path, key), item
+
+
+def _given(sources: Mapping[str, str], path: Sequence[str]) -> str | None:
+    """The source of a preset's value, or of the object that it is part of."""
+    for length in range(len(path), 0, -1):
+        if (source := sources.get(".".join(("spec", *path[:length])))) is not None:
+            return source
+    return None
+
+
+def _is_set(model: ApiModel, path: Sequence[str]) -> bool:
+    """Whether the user has set the field at a path, or the free-form object that it is part of."""
+    value: Any = model
+    for key in path:
+        if not isinstance(value, ApiModel):
+            break
+        name = next(
+            (name for name, field in type(value).model_fields.items() if (field.alias or name) == key), ""
+        )
+        if not value.has_set(name):
+            return False
+        value = getattr(value, name)
+    return True
+
+
+def _default_source(path: Sequence[str]) -> str:
+    field = field_at(JobSpec, path)
+    found = SOURCE.search(field.description or "") if field is not None else None
+    return f"default: {' '.join(found[1].split())}" if found else "default"
+
+
+def _shown(value: Any) -> str:
+    """A value on one line, as JSON has it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
