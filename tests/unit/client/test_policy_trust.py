@@ -7,11 +7,13 @@ import sys
 import tarfile
 from pathlib import Path
 
+import gymnasium
 import pytest
 import torch
 from command_line import refused, rltrain, succeeded
 from report_page import Page
 from rltraining.jobfile import load
+from rltraining_trainer.policy.trust import UntrustedCode, check_class
 
 PAYLOAD = """
 import os
@@ -116,6 +118,44 @@ def test_neither_the_standard_library_nor_a_folder_without_init_is_an_installed_
     assert "which belongs to no installed package" in refused("export", "evil")
     assert not pwned.exists()
     assert "antigravity" not in sys.modules
+
+
+def test_a_policy_calls_nothing_of_an_installed_package_but_wrappers(
+    policy: Path, tmp_path: Path, manifest: str, pwned: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("years of work")
+    # It empties a file before it looks at its other arguments.
+    handler = "torch.distributed.elastic.multiprocessing.subprocess_handler:SubprocessHandler"
+    options = {"args": [], "env": {}, "stdout": str(precious), "stderr": None}
+    evil = unpack(policy, tmp_path, manifest, wrapper=handler)
+    described = json.loads((evil / "policy" / "policy.json").read_text())
+    described["environment"]["wrappers"][0]["kwargs"] = options | {"local_rank_id": 0, "numa_options": None}
+    (evil / "policy" / "policy.json").write_text(json.dumps(described))
+    message = refused("evaluate", "evil", "--episodes", "1")
+    assert precious.read_text() == "years of work"
+    assert f"its wrapper is '{handler}', which is no subclass of Wrapper" in message
+
+
+@pytest.mark.parametrize(
+    ("needs", "problem"),
+    [
+        ({"wrapper": "gymnasium.wrappers:TimeAwareObservation"}, None),
+        ({"wrapper": "gymnasium.wrappers:RecordVideo"}, "writes files"),
+        ({"wrapper": "torch:os.remove"}, "no subclass of Wrapper"),
+        ({"network": "setuptools._distutils.spawn:spawn"}, "no subclass of Module"),
+        ({"network": "torch.nn:Flatten"}, None),
+        ({"network": "torch.zz_nowhere:Flatten"}, "cannot be imported"),
+    ],
+)
+def test_installed_wrappers_and_networks_need_no_trust(needs: dict[str, str], problem: str | None) -> None:
+    ((part, reference),) = needs.items()
+    base = gymnasium.Wrapper if part == "wrapper" else torch.nn.Module
+    if problem is None:
+        check_class("evil", part, reference, base)
+    else:
+        with pytest.raises(UntrustedCode, match=problem):
+            check_class("evil", part, reference, base)
 
 
 class _Payload:

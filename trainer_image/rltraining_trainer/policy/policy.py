@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from pydantic import ValidationError
-from torch import Tensor
+from torch import Tensor, nn
 
 from rltraining_trainer.checkpoint.storage import open_storage
 from rltraining_trainer.errors import BadConfiguration
@@ -21,7 +22,7 @@ from rltraining_trainer.networks import (
     build_q_network,
 )
 from rltraining_trainer.policy.description import PolicyDescription, SpaceError, make_space
-from rltraining_trainer.policy.trust import check_code
+from rltraining_trainer.policy.trust import check_class, check_code
 
 DESCRIPTION_FILE = "policy.json"
 WEIGHTS_FILE = "weights.pt"
@@ -41,12 +42,13 @@ class Policy:
         trust_code: bool = False,
         origin: str = "the policy",
     ) -> None:
-        """``trust_code``: whether code that belongs to no installed package may run. ``origin``: what messages call the policy.
+        """``trust_code``: whether any code that the policy names may run. ``origin``: what messages call the policy.
 
         Raises SpaceError for spaces that cannot be, BadConfiguration when weights or spaces do not fit, UntrustedCode when the
         network is code that is not trusted, UserCodeError when that code fails."""
         self.description, self._trust_code, self._origin = description, trust_code, origin
-        self._check_code("network", description.network.entry_point)
+        if not trust_code:
+            check_class(origin, "network", description.network.entry_point, nn.Module)
         self.observation_space = make_space(description.observation_space)
         self.action_space = make_space(description.action_space)
         self.network, self.actions = self._build()
@@ -62,8 +64,10 @@ class Policy:
         """Loads the policy in a directory: a path or any fsspec URI.
 
         User code that the policy needs must be importable, and runs only with ``trust_code``: a policy from someone
-        else may name modules that are part of its folder. Modules of installed packages need no trust. Weights are read
-        without executing code. Raises BadConfiguration (including UntrustedCode) or UserCodeError.
+        else may name modules that are part of its folder. Environments of installed packages need no trust, nor do their
+        subclasses of ``torch.nn.Module`` and ``gymnasium.Wrapper``. Weights are read without executing code.
+
+        Raises BadConfiguration (including UntrustedCode) or UserCodeError.
         """
         storage = open_storage(uri)
         try:
@@ -93,10 +97,12 @@ class Policy:
 
     def check_environment(self) -> None:
         """Raises UntrustedCode where the environment, or a wrapper around it, is code that is not trusted."""
+        if self._trust_code:
+            return
         environment = self.description.environment
-        self._check_code("environment", environment.id)
+        check_code(self._origin, "environment", environment.id)
         for wrapper in environment.wrappers:
-            self._check_code("wrapper", wrapper.entry_point)
+            check_class(self._origin, "wrapper", wrapper.entry_point, gym.Wrapper)
 
     def reset(self) -> None:
         """Forget the past: all that follows are new episodes."""
@@ -132,10 +138,6 @@ class Policy:
         )
         action = self.actions.to_environment(self._choose(parameters, deterministic))
         return action[0] if single else action
-
-    def _check_code(self, part: str, reference: str | None) -> None:
-        if not self._trust_code:
-            check_code(self._origin, part, reference)
 
     def _build(self) -> tuple[PolicyNetwork, Actions]:
         """The network that the policy's algorithm trains, and what becomes of its output."""

@@ -1,12 +1,22 @@
 """Checks whether the code that a policy names is in an installed package, or may be part of the policy's own
-archive."""
+archive.
+
+Code of an installed package is harmless only where it is used as its author meant it. A policy chooses the arguments too,
+so the name of any function would let it do damage: torch has classes that empty the file that an argument names. Without
+trust a policy may therefore name classes of networks and of wrappers only.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import importlib.util
 import site
 import sysconfig
 from pathlib import Path
+from typing import Any
+
+from gymnasium.wrappers import RecordVideo
 
 from rltraining_trainer.errors import BadConfiguration
 
@@ -14,10 +24,11 @@ from rltraining_trainer.errors import BadConfiguration
 class UntrustedCode(BadConfiguration):
     """A policy needs user code that the caller has not trusted."""
 
-    def __init__(self, policy: str, part: str, module: str) -> None:
-        self.needs = f"its {part} is code of the module {module!r}, which belongs to no installed package"
+    def __init__(self, policy: str, needs: str) -> None:
+        self.needs = needs
+        """Which code, as a clause: `its network is code of …`."""
         super().__init__(
-            f"{policy}: {self.needs}: if you trust whoever made this policy, add --trust-code "
+            f"{policy}: {needs}: if you trust whoever made this policy, add --trust-code "
             "(in Python: trust_code=True)"
         )
 
@@ -30,7 +41,25 @@ def check_code(policy: str, part: str, reference: str | None) -> None:
     """
     module, separator, _ = (reference or "").rpartition(":")
     if separator and not _is_installed(module):
-        raise UntrustedCode(policy, part, module)
+        raise UntrustedCode(
+            policy, f"its {part} is code of the module {module!r}, which belongs to no installed package"
+        )
+
+
+def check_class(policy: str, part: str, reference: str | None, base: type) -> None:
+    """Raises UntrustedCode unless ``reference`` (``module:name``) is a subclass of ``base`` in an installed package."""
+    check_code(policy, part, reference)
+    if not reference:
+        return
+    module, _, path = reference.partition(":")
+    try:
+        found: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+    except Exception as error:
+        raise UntrustedCode(policy, f"its {part} {reference!r} cannot be imported: {error}") from error
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise UntrustedCode(policy, f"its {part} is {reference!r}, which is no subclass of {base.__name__}")
+    if issubclass(found, RecordVideo):
+        raise UntrustedCode(policy, f"its {part} is {reference!r}, which writes files")
 
 
 def _is_installed(module: str) -> bool:
