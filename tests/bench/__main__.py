@@ -16,6 +16,7 @@ from tests.bench import (
     limits,
     operator,
     replay,
+    tasks,
     transport,
 )
 
@@ -29,19 +30,28 @@ BENCHES = {
     "apex": apex.run,
     "atari": atari.run,
     "distributed-replay": distributed_replay.run,
+    "tasks": tasks.run,
     "operator": operator.run,  # needs a cluster: see its first lines
 }
+
+HOURS = {"tasks"}
+"""What takes so long that it runs only where it is named."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("name", nargs="*", choices=[[], *BENCHES], help="which tables; all if none is named")
+    parser.add_argument(
+        "name",
+        nargs="*",
+        choices=[[], *BENCHES],
+        help="which tables; if none is named, all that take minutes",
+    )
     parser.add_argument("--seeds", type=int, default=5, help="runs of what learns (default 5)")
     arguments = parser.parse_args()
     print(
         f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, Python {platform.python_version()}"
     )
-    for name in arguments.name or BENCHES:
+    for name in arguments.name or [name for name in BENCHES if name not in HOURS]:
         print(f"\n## {name}\n")
         BENCHES[name](arguments.seeds)
 
