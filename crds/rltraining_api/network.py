@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from rltraining_api.base import ApiModel, OneOf
+from rltraining_api.base import ApiModel, OneOf, Rule, refusal
 from rltraining_api.fields import EntryPoint, LayerSizes
 
 Width = Annotated[int, Field(ge=1, le=65_536)]
@@ -44,6 +44,37 @@ class Lstm(ApiModel):
     """Width of its state (IMPALA: 256)."""
 
 
+LogStd = Annotated[float, Field(ge=-20, le=20)]
+LOG_STD_BOUNDS = "gaussian.minLogStd must be at most gaussian.maxLogStd"
+
+
+class Gaussian(ApiModel):
+    """The distribution of actions in a Box, with a3c, a2c, ppo and impala. Each bounded action runs from -1 to 1 in it."""
+
+    initial_log_std: LogStd = 0.0
+    """Logarithm of the first standard deviation (openai/baselines, Stable-Baselines3: 0)."""
+    min_log_std: LogStd | None = None
+    """Smallest logarithm of a standard deviation; without, any (openai/baselines: any)."""
+    max_log_std: LogStd | None = None
+    """Largest logarithm of a standard deviation; without, any (openai/baselines: any)."""
+    squash: Literal["Tanh"] | None = None
+    """Tanh: draws go through a tanh, so that every action is within its bounds; probabilities take that into account
+    (Haarnoja et al. 2018, arXiv 1812.05905, appendix C). Without, what is drawn beyond a bound is clipped (PPO: clipped)."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.minLogStd) || !has(self.maxLogStd) || self.minLogStd <= self.maxLogStd", LOG_STD_BOUNDS
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _bounds_are_in_order(self) -> Self:
+        low, high = self.min_log_std, self.max_log_std
+        if low is not None and high is not None and low > high:
+            raise refusal(f"{LOG_STD_BOUNDS} ({high:g}), got {low:g}")
+        return self
+
+
 class Network(OneOf):
     """Exactly one network, and optionally an LSTM on top."""
 
@@ -63,6 +94,9 @@ class Network(OneOf):
     value_network: Literal["Separate", "Shared"] | None = None
     """Whether a3c, a2c, ppo and impala have a second network for the value, or one for both with two heads. Without: Separate
     for mlp, Shared for images, networks of your own and with an LSTM (baselines, Stable-Baselines3: the same)."""
+
+    gaussian: Gaussian | None = None
+    """The distribution of actions in a Box, with a3c, a2c, ppo and impala."""
 
     @classmethod
     def default(cls) -> Self:

@@ -84,6 +84,9 @@ PROBLEMS = {
         "gradients Learner needs learner.replicas 1: use gradients Samplers, with which each learner holds a slice of the "
         "parameters, got 2 learners"
     ),
+    "network: {mlp: {}, gaussian: {minLogStd: 1, maxLogStd: -1}}": (
+        "gaussian.minLogStd must be at most gaussian.maxLogStd (-1), got 1"
+    ),
     "network: {lstm: {}}": "exactly one network is needed, found none",
     "algorithm: {dqnApex: {}}, replay: {replicas: 2}": "replay is for dqnApex or ddpgApex with",
     "algorithm: {ddpgApex: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rltraining_api.network import ImpalaCnn, Lstm, Mlp, NatureCnn, Network
+from rltraining_api.network import Gaussian, ImpalaCnn, Lstm, Mlp, NatureCnn, Network
 from rltraining_trainer.errors import BadConfiguration, TrainerError, UserCodeError
-from rltraining_trainer.networks import build_actor_critic
+from rltraining_trainer.networks import SquashedGaussian, build_actor_critic
 
 MLP = Network(mlp=Mlp(hidden_sizes=(8, 7)))
 NATURE = Network(nature_cnn=NatureCnn(hidden_size=16))
@@ -299,3 +299,14 @@ def test_what_a_network_of_the_users_raises_later_is_theirs(entry_point: Callabl
             first,
         ), first
         assert f"raise {error}('too many')" in trace
+
+
+def test_a_gaussian_begins_and_is_squashed_as_its_settings_say() -> None:
+    observation, action = spaces.Box(-1, 1, (3,)), spaces.Box(-2, 2, (2,))
+    network = Network(mlp=Mlp(), gaussian=Gaussian(initial_log_std=-1.5, squash="Tanh"))
+    actor_critic, distribution = build_actor_critic(network, observation, action)
+    assert actor_critic.log_std is not None
+    assert actor_critic.log_std.tolist() == [-1.5, -1.5]
+    assert isinstance(distribution, SquashedGaussian)
+    with pytest.raises(BadConfiguration, match=r"gaussian\.squash: Tanh needs actions with bounds"):
+        build_actor_critic(network, observation, spaces.Box(-np.inf, np.inf, (2,)))

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from rltraining_trainer.networks import Categorical, DiagonalGaussian
+from rltraining_trainer.networks import Categorical, DiagonalGaussian, SquashedGaussian
 from soak import SOAK
 from torch import distributions as reference
 
@@ -52,6 +52,49 @@ def test_gaussian_probabilities_and_entropies_are_torchs() -> None:
     assert torch.equal(ours.log_prob(parameters, action), log_prob)
     assert torch.allclose(entropy, theirs.entropy(), atol=1e-5)
     assert torch.equal(ours.mode(parameters), mean)
+
+
+def test_squashed_gaussian_probabilities_are_torchs_and_entropies_those_of_draws() -> None:
+    torch.manual_seed(0)
+    ours, parameters = SquashedGaussian(box(-1, 1, (2,))), torch.randn(5, 4)
+    mean, log_std = parameters.chunk(2, -1)
+    log_std = (log_std / 3).clamp(max=0.4)
+    parameters = torch.cat((mean, log_std), -1)
+    theirs = reference.Independent(
+        reference.TransformedDistribution(
+            reference.Normal(mean.double(), log_std.double().exp()), reference.TanhTransform(cache_size=1)
+        ),
+        1,
+    )
+    draw = ours.sample(parameters, ours.noise(5))
+    log_prob, entropy = ours.log_prob_and_entropy(parameters, draw)
+
+    squashed = ours.environment_action(draw)
+    assert torch.equal(squashed, draw.tanh())
+    expected = theirs.log_prob(draw.double().tanh())
+    assert torch.allclose(log_prob.double(), expected, rtol=1e-5, atol=1e-5)
+    many = ours.sample(parameters.expand(N, 5, 4), ours.noise(N, 5))
+    surprise = -ours.log_prob(parameters, many)
+    assert torch.allclose(entropy, surprise.mean(0), atol=0.02)
+    assert torch.isfinite(ours.log_prob(parameters, torch.full((5, 2), 50.0))).all(), "where tanh rounds to 1"
+
+
+def test_a_squashed_draw_is_within_the_bounds_of_the_space() -> None:
+    ours = SquashedGaussian(box([0, -3], [10, 3], (2,)))
+    ends = torch.tensor([[-50.0, -50.0], [0.0, 0.0], [50.0, 50.0]])
+    assert ours.to_environment(ends).tolist() == [[0, -3], [5, 0], [10, 3]]
+
+
+def test_a_log_standard_deviation_is_kept_within_its_bounds() -> None:
+    space = box(-1, 1, (3,))
+    wild = torch.cat((torch.zeros(3), torch.tensor([-9.0, 0.5, 9.0])))
+    tame = torch.cat((torch.zeros(3), torch.tensor([-2.0, 0.5, 1.0])))
+    ours, plain, action = DiagonalGaussian(space, (-2.0, 1.0)), DiagonalGaussian(space), torch.ones(3)
+    for found, expected in zip(
+        ours.log_prob_and_entropy(wild, action), plain.log_prob_and_entropy(tame, action), strict=True
+    ):
+        assert torch.equal(found, expected)
+    assert torch.equal(ours.sample(wild, action), plain.sample(tame, action))
 
 
 def test_categorical_draws_as_often_as_it_says() -> None:

@@ -4,7 +4,12 @@ from rltraining_trainer.networks.actions import Actions, DeterministicActions, G
 from rltraining_trainer.networks.actor_critic import ActorCritic
 from rltraining_trainer.networks.build import build_actor_critic, build_deterministic, build_q_network
 from rltraining_trainer.networks.deterministic import DeterministicActorCritic
-from rltraining_trainer.networks.distributions import Categorical, DiagonalGaussian, Distribution
+from rltraining_trainer.networks.distributions import (
+    Categorical,
+    DiagonalGaussian,
+    Distribution,
+    SquashedGaussian,
+)
 from rltraining_trainer.networks.policy_network import PolicyNetwork, State
 from rltraining_trainer.networks.q_network import QNetwork
 
@@ -19,6 +24,7 @@ __all__ = [
     "GreedyActions",
     "PolicyNetwork",
     "QNetwork",
+    "SquashedGaussian",
     "State",
     "build_actor_critic",
     "build_deterministic",

@@ -23,6 +23,7 @@ class ActorCritic(PolicyNetwork):
         policy_size: how many numbers the policy head puts out (see ``Distribution.parameter_size``).
         gaussian: the second half of the policy's parameters are log standard deviations that depend on no observation.
         lstm_size: hidden units of the LSTM, 0 for none.
+        initial_log_std: what the log standard deviations of a gaussian begin with.
         value_torso: as ``torso``, for the value alone; None: both heads are on ``torso``. There is none with an LSTM.
         normalizer: what normalises observations in the torsos, and rewards.
     """
@@ -35,6 +36,7 @@ class ActorCritic(PolicyNetwork):
         *,
         gaussian: bool,
         lstm_size: int,
+        initial_log_std: float = 0.0,
         value_torso: nn.Module | None = None,
         normalizer: Normalizer | None = None,
     ) -> None:
@@ -46,7 +48,7 @@ class ActorCritic(PolicyNetwork):
         outputs = policy_size // 2 if gaussian else policy_size
         # A nearly uniform first policy, and values that begin near zero.
         self.policy_head = orthogonal(nn.Linear(inputs, outputs), 0.01)
-        self.log_std = nn.Parameter(torch.zeros(outputs)) if gaussian else None
+        self.log_std = nn.Parameter(torch.full((outputs,), initial_log_std)) if gaussian else None
         self.value_torso = value_torso
         self.value_head = orthogonal(nn.Linear(inputs, 1), 1.0)
         self._half: HalfPrecisionTorso | None = None

@@ -11,14 +11,19 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from rltraining_api.environment import Normalize
-from rltraining_api.network import Network
+from rltraining_api.network import Gaussian, Network
 from torch import Tensor, nn
 
 from rltraining_trainer.errors import BadConfiguration, UserCodeError, one_line, user_code, user_code_error
 from rltraining_trainer.networks.actions import DeterministicActions, GreedyActions
 from rltraining_trainer.networks.actor_critic import ActorCritic
 from rltraining_trainer.networks.deterministic import DeterministicActorCritic
-from rltraining_trainer.networks.distributions import Categorical, DiagonalGaussian, Distribution
+from rltraining_trainer.networks.distributions import (
+    Categorical,
+    DiagonalGaussian,
+    Distribution,
+    SquashedGaussian,
+)
 from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.q_network import QNetwork
 from rltraining_trainer.networks.torsos import ACTIVATIONS, AsFloat, ImpalaCnn, Mlp, NatureCnn, OneHot, Pixels
@@ -41,7 +46,8 @@ def build_actor_critic(
         BadConfiguration: the network does not fit the observations, or a space is not supported.
         UserCodeError: ``network.entryPoint`` cannot be imported, or raised.
     """
-    distribution = _distribution(action_space)
+    gaussian = network.gaussian or Gaussian()
+    distribution = _distribution(action_space, gaussian)
     normalizer = _normalizer(normalize, observation_space)
     torso, features = _torso(network, observation_space, normalizer)
     separate = _has_value_network(network)
@@ -51,6 +57,7 @@ def build_actor_critic(
         distribution.parameter_size,
         gaussian=isinstance(distribution, DiagonalGaussian),
         lstm_size=network.lstm.hidden_size if network.lstm else 0,
+        initial_log_std=gaussian.initial_log_std,
         value_torso=_torso(network, observation_space, normalizer)[0] if separate else None,
         normalizer=normalizer,
     )
@@ -169,15 +176,27 @@ def _has_value_network(network: Network) -> bool:
     return network.mlp is not None and network.lstm is None
 
 
-def _distribution(space: spaces.Space) -> Distribution:
+def _distribution(space: spaces.Space, gaussian: Gaussian | None = None) -> Distribution:
     if isinstance(space, spaces.Discrete):
         return Categorical(space)
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and _is_known(space):
-        return DiagonalGaussian(space)
+        return _gaussian(space, gaussian or Gaussian())
     raise BadConfiguration(
         f"spec.environment: actions of {_shown(space)} are not supported; "
         "wrap the environment so that its action space is Discrete or a Box of floats"
     )
+
+
+def _gaussian(space: spaces.Box, settings: Gaussian) -> DiagonalGaussian:
+    bounds = settings.min_log_std, settings.max_log_std
+    if settings.squash is None:
+        return DiagonalGaussian(space, bounds)
+    if not np.isfinite(space.high.astype(np.float64) - space.low).all():
+        raise BadConfiguration(
+            f"spec.network.gaussian.squash: Tanh needs actions with bounds, but those of the environment are "
+            f"{_shown(space)}; leave it out, or give its action space finite bounds"
+        )
+    return SquashedGaussian(space, bounds)
 
 
 def _torso(network: Network, space: spaces.Space, normalizer: Normalizer | None) -> tuple[nn.Module, int]:

@@ -18,6 +18,8 @@ from torch import Tensor
 from rltraining_trainer.networks.actions import Actions, BoxActions, DiscreteActions
 
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+_QUADRATURE_NODES = 16
+"""Of the entropy of squashed Gaussians, which is then right to .01 for standard deviations up to 1.5."""
 
 
 class Distribution(Actions, Protocol):
@@ -69,10 +71,14 @@ class DiagonalGaussian(BoxActions):
 
     The policy lives where every bounded action runs from -1 to 1; ``to_environment`` scales and clips. Log-probabilities are
     those of the unclipped draw, as in PPO's and IMPALA's published continuous variants.
+
+    Args:
+        bounds: of the log standard deviation, which is clipped to them; None: no bound.
     """
 
-    def __init__(self, space: spaces.Box) -> None:
+    def __init__(self, space: spaces.Box, bounds: tuple[float | None, float | None] = (None, None)) -> None:
         super().__init__(space)
+        self._bounds = bounds
         dimensions = int(np.prod(space.shape))
         self.action_shape: tuple[int, ...] = (dimensions,)
         self.parameter_size = 2 * dimensions
@@ -81,17 +87,57 @@ class DiagonalGaussian(BoxActions):
         return torch.randn(*batch, *self.action_shape)
 
     def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
-        mean, log_std = parameters.chunk(2, -1)
+        mean, log_std = self._split(parameters)
         return mean + log_std.exp() * noise
 
     def mode(self, parameters: Tensor) -> Tensor:
         return parameters.chunk(2, -1)[0]
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
-        mean, log_std = parameters.chunk(2, -1)
+        mean, log_std = self._split(parameters)
         z = (action - mean) * (-log_std).exp()
         return (-0.5 * z.square() - log_std - _LOG_SQRT_2PI).sum(-1)
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        entropy = (parameters.chunk(2, -1)[1] + 0.5 + _LOG_SQRT_2PI).sum(-1)
+        entropy = (self._split(parameters)[1] + 0.5 + _LOG_SQRT_2PI).sum(-1)
         return self.log_prob(parameters, action), entropy
+
+    def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation, each ``[..., d]``."""
+        mean, log_std = parameters.chunk(2, -1)
+        low, high = self._bounds
+        return mean, log_std if low is None and high is None else log_std.clamp(low, high)
+
+
+class SquashedGaussian(DiagonalGaussian):
+    """tanh(u) with u of a ``DiagonalGaussian``, within the bounds of every action (Haarnoja et al. 2018, arXiv 1812.05905,
+    appendix C).
+
+    An action is kept as u, since tanh(u) rounds to 1 from u = 9 on: ``environment_action`` squashes it. Probabilities are
+    densities of tanh(u).
+    """
+
+    def __init__(self, space: spaces.Box, bounds: tuple[float | None, float | None] = (None, None)) -> None:
+        super().__init__(space, bounds)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(_QUADRATURE_NODES)
+        self._nodes = torch.tensor(nodes, dtype=torch.float32)
+        self._weights = torch.tensor(weights / weights.sum(), dtype=torch.float32)
+
+    def environment_action(self, action: Tensor) -> Tensor:
+        return super().environment_action(action.tanh())
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        return super().log_prob(parameters, action) - _log_slope(action).sum(-1)
+
+    def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """The entropy is H(u) + E[log tanh'(u)], which has no closed form: the mean is taken by Gauss-Hermite quadrature."""
+        mean, log_std = self._split(parameters)
+        nodes, weights = (part.to(parameters) for part in (self._nodes, self._weights))
+        slopes = _log_slope(mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * nodes)
+        entropy = log_std + 0.5 + _LOG_SQRT_2PI + (slopes * weights).sum(-1)
+        return self.log_prob(parameters, action), entropy.sum(-1)
+
+
+def _log_slope(u: Tensor) -> Tensor:
+    """log tanh'(u) = log(1 − tanh² u), exact where tanh² u rounds to 1."""
+    return 2.0 * (math.log(2.0) - u - torch.nn.functional.softplus(-2.0 * u))
