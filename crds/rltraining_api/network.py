@@ -57,9 +57,10 @@ class Gaussian(ApiModel):
     """Smallest logarithm of a standard deviation; without, any (openai/baselines: any)."""
     max_log_std: LogStd | None = None
     """Largest logarithm of a standard deviation; without, any (openai/baselines: any)."""
-    squash: Literal["Tanh"] | None = None
-    """Tanh: draws go through a tanh, so that every action is within its bounds; probabilities take that into account
-    (Haarnoja et al. 2018, arXiv 1812.05905, appendix C). Without, what is drawn beyond a bound is clipped (PPO: clipped)."""
+    squash: Literal["Clip", "Tanh"] = "Clip"
+    """How draws come within the bounds of actions. Clip: what is beyond a bound is clipped, which probabilities leave out of
+    account. Tanh: draws go through a tanh, which probabilities take into account (Haarnoja et al. 2018, arXiv 1812.05905,
+    appendix C; PPO and IMPALA: Clip)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

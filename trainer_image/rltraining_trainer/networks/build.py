@@ -189,7 +189,7 @@ def _distribution(space: spaces.Space, gaussian: Gaussian | None = None) -> Dist
 
 def _gaussian(space: spaces.Box, settings: Gaussian) -> DiagonalGaussian:
     bounds = settings.min_log_std, settings.max_log_std
-    if settings.squash is None:
+    if settings.squash == "Clip":
         return DiagonalGaussian(space, bounds)
     if not np.isfinite(space.high.astype(np.float64) - space.low).all():
         raise BadConfiguration(
