@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -77,6 +77,9 @@ NO_WRAPPERS_FOR_GAMES = (
     "wrappers are not for games of the Arcade Learning Environment, which are preprocessed in batches: "
     "set atari instead"
 )
+NO_STEPPING_OF_GAMES = (
+    "stepping is not for games of the Arcade Learning Environment, whose emulators have threads: leave it out"
+)
 
 
 class Wrapper(ApiModel):
@@ -121,6 +124,14 @@ class Environment(ApiModel):
         tuple[Wrapper, ...], Field(max_length=WRAPPERS_MAX, json_schema_extra=ATOMIC_LIST)
     ] = ()
     """Wrappers around each single environment, the innermost first."""
+    stepping: Literal["Serial", "Threads", "Processes"] = "Serial"
+    """How a sampler steps its environments. Serial: one after the other. Threads: each in a thread, for simulators that
+    sleep, wait or compute outside of Python's lock. Processes: each in a process, for all others that are slow."""
+    on_error: Literal["Fail", "Reset"] = "Fail"
+    """What happens when an environment raises, or gives an observation or a reward that is NaN or infinite. Fail: the
+    job fails. Reset: that environment is reset, or made anew, and its episode is discarded."""
+    max_errors_per_hour: Annotated[int, Field(ge=1, le=1_000_000)] = 60
+    """With onError Reset: errors that a sampler survives within an hour. The job fails with the one after them."""
     atari: Atari | None = None
     """Preprocessing of a game of the Arcade Learning Environment; without, as published."""
 
@@ -129,6 +140,10 @@ class Environment(ApiModel):
         Rule(
             f"!has(self.wrappers) || self.wrappers.size() == 0 || !self.id.matches('{patterns.ATARI_ID}')",
             NO_WRAPPERS_FOR_GAMES,
+        ),
+        Rule(
+            f"!has(self.stepping) || self.stepping == 'Serial' || !self.id.matches('{patterns.ATARI_ID}')",
+            NO_STEPPING_OF_GAMES,
         ),
     )
 
@@ -153,6 +168,8 @@ class Environment(ApiModel):
             return self
         if self.wrappers:
             raise refusal(NO_WRAPPERS_FOR_GAMES)
+        if self.stepping != "Serial":
+            raise refusal(NO_STEPPING_OF_GAMES)
         for keyword in self.kwargs:
             if keyword in _INSTEAD_OF_KWARGS:
                 field = _INSTEAD_OF_KWARGS[keyword]

@@ -31,6 +31,10 @@ class UserCodeError(TrainerError):
     reason = "UserCodeError"
 
 
+class EnvironmentLost(Exception):
+    """The process of an environment ended, as by a crash of native code. A restart may help."""
+
+
 class Diverged(TrainerError):
     """NaN or infinity in the loss: no further step can mend it."""
 

@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 import pytest
 import torch
-from counting import HandWritten, length, reward, synchronous, terminates
+from counting import CountingEnv, HandWritten, length, reward, synchronous, terminates
 from gymnasium.vector import AutoresetMode, VectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +19,9 @@ from rltraining_trainer.algorithms.transitions import (
     TransitionCollector,
     Transitions,
 )
-from rltraining_trainer.environments import Stepper
+from rltraining_trainer.environments import Faults, Stepper
+from rltraining_trainer.environments.batch import EnvironmentBatch, InTurn
+from rltraining_trainer.environments.slot import Slot
 from rltraining_trainer.errors import Diverged
 from soak import SOAK
 from torch import Tensor
@@ -224,3 +226,38 @@ def test_nan_from_the_environment_ends_the_run(what: str, bad: float) -> None:
     subject.reward_clip = None
     with pytest.raises(Diverged, match=f"^environment 'Counting' gave {what} that is NaN or infinite$"):
         subject.collect()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_steps_before_a_failure_go_on_in_the_value_of_the_last_observation(rows: int, n: int) -> None:
+    """Wherever blocks end, and no transition has a step of two episodes."""
+
+    class Failing(CountingEnv):
+        """One long episode, whose sixth step raises once; the next begins after that."""
+
+        def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+            if (self.episode, self.count) == (0, 5):
+                raise OSError("no power")
+            self.count += 1
+            return self._observation(), float(self.count), False, False, {}
+
+    environments = EnvironmentBatch(InTurn([Slot(lambda: Failing(0), "Mine")]), 1)
+    stepper = Stepper(environments, "Mine", Faults(resets=True, max_per_hour=1))
+    collect = TransitionCollector(
+        Thinker(), stepper, rows, n, DISCOUNT, None, 1.0, 0, environments=range(1), total=1
+    )
+    blocks = [collect.collect() for _ in range(24 // rows)]
+
+    begun = [tuple(part) for block in blocks for part in block.transitions["observation"].tolist()]
+    assert begun == [(0, step) for step in range(5)] + [(1, step) for step in range(len(begun) - 5)]
+    assert sum(block.steps for block in blocks) == len(begun) + blocks[-1].pending == stepper.stepped.steps
+    followed = torch.cat([block.transitions["next_observation"] for block in blocks]).tolist()
+    discounts = torch.cat([block.transitions["discount"] for block in blocks]).tolist()
+    returns = torch.cat([block.transitions["reward"] for block in blocks]).tolist()
+    for step in range(5):
+        k = min(n, 5 - step)
+        assert followed[step] == [0, step + k], "at most the last observation before the failure"
+        assert discounts[step] == pytest.approx(DISCOUNT**k), "as of an episode that was truncated"
+        assert returns[step] == pytest.approx(sum(DISCOUNT**i * (step + i + 1) for i in range(k)))
+    assert not any(block.episode_return.numel() for block in blocks)

@@ -12,6 +12,7 @@ from torch import Tensor
 from rltraining_trainer.algorithms.n_step import n_step_transitions
 from rltraining_trainer.dataflow.moments import NO_MOMENTS, moments_of
 from rltraining_trainer.environments import EpisodeTracker, Stepper
+from rltraining_trainer.environments.mistakes import not_finite
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.networks.normalizer import Normalizer
 
@@ -97,7 +98,7 @@ class _Rows(NamedTuple):
     observation: np.ndarray
     """``[R, B, ...]``."""
     action: np.ndarray
-    """``[R, B, ...]``; from here to ``valid``, ``[R, B]``."""
+    """``[R, B, ...]``; from here to ``discarded``, ``[R, B]``."""
     value_of_action: np.ndarray
     value_of_state: np.ndarray
     reward: np.ndarray
@@ -105,6 +106,8 @@ class _Rows(NamedTuple):
     terminated: np.ndarray
     truncated: np.ndarray
     valid: np.ndarray
+    discarded: np.ndarray
+    """The episode was given up before this row, which is no step."""
     final: np.ndarray
     """``[R, B]`` where in ``finals`` the last observation of the episode that ended here is; -1: in the next row."""
     finals: np.ndarray
@@ -160,8 +163,11 @@ class TransitionCollector:
             Diverged: an observation, a reward or a value is NaN or infinite.
         """
         new, rewards, over = self._steps()
-        returns, lengths = self._episodes.add(rewards, over, new.valid, self._greedier)
+        returns, lengths = self._episodes.add(rewards, over, new.valid, self._greedier, new.discarded)
         rows = new if self._carried is None else _join(self._carried, new)
+        # The row before is the last of an episode that was given up. It may be of the steps before, of which transitions
+        # wait for it.
+        rows.truncated[:-1] |= rows.discarded[1:]
         complete = max(0, len(rows.valid) - self.n_step)
         transitions, priorities = self._transitions(rows, complete)
         self._carried = _since(rows, complete)
@@ -192,6 +198,7 @@ class TransitionCollector:
         )
         rewards = np.empty(shape, np.float32)
         terminated, truncated, over, valid = (np.empty(shape, bool) for _ in range(4))
+        discarded = np.zeros(shape, bool)
         final, finals, final_values = np.full(shape, -1), [observation[:0]], [np.zeros(0, np.float32)]
         observation_rows, first_rows = (torch.from_numpy(array).unbind() for array in (observations, firsts))
         acted: list[Acted] = []
@@ -202,6 +209,8 @@ class TransitionCollector:
             step = self.stepper.step(self.actor.to_environment(acted[t].action))
             rewards[t], valid[t], over[t] = step.reward, step.valid, step.over
             terminated[t], truncated[t] = step.terminated, step.truncated
+            if step.discarded is not None:
+                discarded[t] = step.discarded
             if step.final is not None:
                 (ended,) = np.nonzero(step.over)
                 final[t, ended] = sum(map(len, finals)) + np.arange(len(ended))
@@ -224,6 +233,7 @@ class TransitionCollector:
             terminated=terminated,
             truncated=truncated,
             valid=valid,
+            discarded=discarded,
             final=final,
             finals=np.concatenate(finals),
             final_values=np.concatenate(final_values),
@@ -235,7 +245,7 @@ class TransitionCollector:
         if np.isfinite(seen).all():
             return
         if np.issubdtype(suspect.dtype, np.floating) and not np.isfinite(suspect).all():
-            raise Diverged(f"environment {self.stepper.name!r} gave {name} that is NaN or infinite")
+            raise Diverged(not_finite(self.stepper.name, name))
         raise Diverged("a value is NaN or infinite: lower the learning rate, or clip rewards with rewardClip")
 
     def _values(self, observation: np.ndarray, goes_on: np.ndarray) -> np.ndarray:

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from rltraining_trainer.dataflow.moments import NO_MOMENTS, moments_of
 from rltraining_trainer.environments import EpisodeTracker, Stepper
+from rltraining_trainer.environments.mistakes import not_finite
+from rltraining_trainer.errors import Diverged
 from rltraining_trainer.networks import ActorCritic, Distribution
 from rltraining_trainer.networks.normalizer import CLIP
 
@@ -97,7 +99,11 @@ class UnrollCollector:
 
     @torch.no_grad()
     def collect(self) -> Unroll:
-        """The next T steps, with the network's parameters as they are now. Every tensor is new: it may be sent as it is."""
+        """The next T steps, with the network's parameters as they are now. Every tensor is new: it may be sent as it is.
+
+        Raises:
+            Diverged: an observation or a reward is NaN or infinite.
+        """
         length, batch, distribution = self.length, self._batch, self.distribution
         observation, first, state = self._observation, self._first, self._state
         policy_of, initial_state = self.network.acting(), state
@@ -106,6 +112,7 @@ class UnrollCollector:
         firsts = np.empty((length + 1, batch), bool)
         rewards = np.empty((length, batch), np.float32)
         terminated, truncated, over, valid = (np.empty((length, batch), bool) for _ in range(4))
+        discarded = np.zeros((length, batch), bool)
         bootstraps = np.zeros((length, batch), np.float32)
         # The network sees a step's row as a tensor on the same memory, whatever kind of array the environment gave;
         # of a beginning only if there is a state to be forgotten.
@@ -123,6 +130,8 @@ class UnrollCollector:
             actions.append(action)
             rewards[t], valid[t], over[t] = step.reward, step.valid, step.over
             terminated[t], truncated[t] = step.terminated, step.truncated
+            if step.discarded is not None:
+                discarded[t] = step.discarded
             if step.final is not None and step.truncated.any():
                 value = self.network.value(torch.from_numpy(step.final), state).numpy()
                 bootstraps[t] = self.discount * value * (step.truncated & ~step.terminated)
@@ -130,10 +139,11 @@ class UnrollCollector:
 
         observations[length], firsts[length] = observation, first
         self._observation, self._first, self._state = observation, first, state
-        returns, lengths = self._episodes.add(rewards, over, valid)
+        self._check_finite(observations, rewards[valid])
+        returns, lengths = self._episodes.add(rewards, over, valid, discarded=discarded)
         if self.reward_clip is not None:
             rewards = rewards.clip(-self.reward_clip, self.reward_clip)
-        rewards, moments = self._normalize(observations, rewards, terminated | truncated, valid)
+        rewards, moments = self._normalize(observations, rewards, terminated | truncated | discarded, valid)
         action, policy = torch.stack(actions), torch.stack(policies)
         return Unroll(
             observation=torch.from_numpy(observations),
@@ -150,6 +160,11 @@ class UnrollCollector:
             episode_length=torch.from_numpy(lengths),
             moments=moments,
         )
+
+    def _check_finite(self, observations: np.ndarray, rewards: np.ndarray) -> None:
+        for what, values in (("an observation", observations), ("a reward", rewards)):
+            if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+                raise Diverged(not_finite(self.stepper.name, what))
 
     def _normalize(
         self, observations: np.ndarray, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray

@@ -1,11 +1,13 @@
 """Gymnasium environments, many stepped together, whatever way they reset themselves."""
 
 from rltraining_trainer.environments.episodes import EpisodeTracker
+from rltraining_trainer.environments.faults import Faults
 from rltraining_trainer.environments.make import close_environments, make_environments, make_spaces
 from rltraining_trainer.environments.stepper import Step, Stepped, Stepper
 
 __all__ = [
     "EpisodeTracker",
+    "Faults",
     "Step",
     "Stepped",
     "Stepper",

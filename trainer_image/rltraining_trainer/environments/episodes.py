@@ -13,10 +13,16 @@ class EpisodeTracker:
         self._length = np.zeros(num_envs, np.int64)
 
     def add(
-        self, reward: np.ndarray, ended: np.ndarray, valid: np.ndarray, told: np.ndarray | None = None
+        self,
+        reward: np.ndarray,
+        ended: np.ndarray,
+        valid: np.ndarray,
+        told: np.ndarray | None = None,
+        discarded: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """The next T steps, all of them ``[T, B]``; ``ended`` where an episode ended, ``valid`` where there was a step:
         what else stands in ``reward`` is no part of a return. ``told`` ``[B]`` bool: whose episodes are to be told (None: all).
+        ``discarded`` ``[T, B]`` bool: where an episode was given up, which is never told (None: nowhere).
 
         Returns:
             Of the K episodes that ended, in the order of their ends: returns ``[K]`` float32 and lengths ``[K]`` int64.
@@ -25,12 +31,12 @@ class EpisodeTracker:
         # Of each environment, the running totals where its episode began. Few episodes end in an unroll: a loop over them, of
         # plain numbers, takes less than arithmetic of arrays would.
         first_return, first_length = (-self._return).tolist(), (-self._length).tolist()
-        ends = ended.nonzero()
+        ends = (ended if discarded is None else ended | discarded).nonzero()
+        complete = ended[ends].tolist()
         episodes = []
-        for b, total, count in zip(
-            ends[1].tolist(), returns[ends].tolist(), lengths[ends].tolist(), strict=True
-        ):
-            if told is None or told[b]:
+        each = zip(ends[1].tolist(), complete, returns[ends].tolist(), lengths[ends].tolist(), strict=True)
+        for b, whole, total, count in each:
+            if whole and (told is None or told[b]):
                 episodes.append((total - first_return[b], count - first_length[b]))
             first_return[b], first_length[b] = total, count
         self._return, self._length = returns[-1] - first_return, lengths[-1] - first_length

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
 
+from rltraining_trainer.errors import TrainerError, UserCodeError, user_code_error
 from rltraining_trainer.user_trace import user_trace
 
 RETURNS = {
@@ -25,7 +26,28 @@ class WrongObservation(ValueError):
         )
 
 
-def mistake(environments: VectorEnv, method: str, error: BaseException) -> str | None:
+def environment_error(
+    name: str, method: str, error: BaseException, space: spaces.Space, observations: Iterable[Any] = ()
+) -> TrainerError:
+    """``error``, raised by ``method`` of environment ``name``, as one of ours: what was wrong, and the user's traceback.
+
+    Args:
+        space: of one observation.
+        observations: what the environments may have returned before something failed.
+    """
+    rule = mistake(space, method, error, observations)
+    what = f"environment {name!r}: {method}"
+    return UserCodeError(f"{what} {rule}") if rule else user_code_error(what, error)
+
+
+def not_finite(name: str, what: str) -> str:
+    """That environment ``name`` gave ``what``, "an observation" or "a reward", that cannot be learnt from."""
+    return f"environment {name!r} gave {what} that is NaN or infinite"
+
+
+def mistake(
+    space: spaces.Space, method: str, error: BaseException, observations: Iterable[Any] = ()
+) -> str | None:
     """What was wrong with what an environment returned from ``reset`` or ``step``, as a clause; None if that was right."""
     if isinstance(error, WrongObservation):
         return str(error)
@@ -33,9 +55,7 @@ def mistake(environments: VectorEnv, method: str, error: BaseException) -> str |
         return None  # another error, or one that their own code raised
     if "unpack" in str(error):
         return f"must return {RETURNS[method]}"
-    space = environments.single_observation_space
-    # SyncVectorEnv keeps them until it puts them together, which is where it fails.
-    for observation in getattr(environments, "_env_obs", ()):
+    for observation in observations:
         if space.shape is not None and shape_of(observation) != space.shape:
             return str(WrongObservation(observation, space))
     return None

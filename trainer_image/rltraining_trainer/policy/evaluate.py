@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rltraining_trainer.environments import Stepper, make_environments
+from rltraining_trainer.environments import Faults, Stepper, make_environments
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.policy.description import describe_space
 from rltraining_trainer.policy.policy import Policy
@@ -84,7 +84,7 @@ def open_environments(policy: Policy, num_envs: int, **kwargs: Any) -> Iterator[
     """The policy's own environments, closed at the end; ``kwargs`` go to their constructor."""
     policy.check_environment()
     spec = policy.description.environment
-    stepper = Stepper(make_environments(spec, num_envs, **kwargs), spec.id)
+    stepper = Stepper(make_environments(spec, num_envs, **kwargs), spec.id, Faults.of(spec))
     try:
         _check_spaces(policy, stepper)
         yield stepper
@@ -109,6 +109,8 @@ def play(
             observation, first = step.observation, step.first
             returns += step.reward
             lengths += step.valid
+            if step.discarded is not None:
+                returns[step.discarded], lengths[step.discarded] = 0.0, 0
             (ended,) = np.nonzero(step.over)
             yield [(int(i), Episode(float(returns[i]), int(lengths[i]))) for i in ended]
             returns[ended], lengths[ended] = 0.0, 0

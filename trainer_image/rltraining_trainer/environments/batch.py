@@ -1,0 +1,239 @@
+"""Single environments as one vector environment: stepped in turn, each by a thread of its own, or each by a process of its own.
+
+Gymnasium's ``SyncVectorEnv`` steps them in turn, and ``AsyncVectorEnv`` in processes. But the first error of an environment
+ends either of them, and the latter's processes outlive a parent that was killed. Here an environment that fails can be reset,
+or made anew, alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+from rltraining_trainer.environments.faults import FAILED, REMAKE, RESETS_ALONE
+from rltraining_trainer.environments.mistakes import environment_error
+from rltraining_trainer.environments.slot import ACTION_MASK, Description, Outcome, Request, Slot, blank
+
+
+class Slots(Protocol):
+    """Where the B environments are."""
+
+    def call(self, requests: Sequence[Request | None]) -> list[Outcome]:
+        """One request to each slot; None leaves it alone. Returns when all have answered."""
+        ...
+
+    def close(self) -> None:
+        """Close all environments. Raises what the first of them raised."""
+        ...
+
+
+class InTurn:
+    """In this thread, one after the other."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = slots
+
+    def call(self, requests: Sequence[Request | None]) -> list[Outcome]:
+        return [slot.answer(request) for slot, request in zip(self._slots, requests, strict=True)]
+
+    def close(self) -> None:
+        raise_first([slot.close() for slot in self._slots])
+
+
+class InThreads:
+    """Each in a thread of its own, in which it is made, stepped and closed: some simulators must stay where they were made."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = slots
+        self._threads = [ThreadPoolExecutor(1, f"environment-{number}") for number in range(len(slots))]
+
+    def call(self, requests: Sequence[Request | None]) -> list[Outcome]:
+        each = zip(self._threads, self._slots, requests, strict=True)
+        answers = [thread.submit(slot.answer, request) for thread, slot, request in each]
+        return [answer.result() for answer in answers]
+
+    def close(self) -> None:
+        outcomes = self.call([("close", ())] * len(self._slots))
+        for thread in self._threads:
+            thread.shutdown(wait=False)
+        raise_first(outcomes)
+
+
+class EnvironmentBatch(VectorEnv):
+    """What ``SyncVectorEnv`` returns in the mode NEXT_STEP, of infos ``action_mask`` alone; and a failure of an environment is
+    returned as ``faults`` has it, not raised.
+    """
+
+    def __init__(self, slots: Slots, num_envs: int) -> None:
+        """Raises TrainerError if an environment cannot be made; then all are closed."""
+        self._slots = slots
+        self.num_envs = num_envs
+        try:
+            raise_first(slots.call([("make", ())] * num_envs))
+            first, *_ = slots.call([("describe", ()), *[None] * (num_envs - 1)])
+            raise_first([first])
+        except BaseException:
+            self.closed = True
+            slots.close()
+            raise
+        about: Description = first.observation
+        self.render_mode = about.render_mode
+        self.metadata = {
+            **about.metadata,
+            "autoreset_mode": AutoresetMode.NEXT_STEP,
+            RESETS_ALONE: True,
+        }
+        self.single_observation_space = about.observation_space
+        self.single_action_space = about.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        # What stands in place of an observation that an environment did not return.
+        self._observations: list[Any] = [blank(self.single_observation_space)] * num_envs
+        self._remade = 0
+        self._seed: int | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Environment b gets ``seed + b``. ``options``: see ``faults``; what else is in it goes to the environments."""
+        if seed is not None:
+            self._seed = seed
+        rest = dict(options or {})
+        mask = rest.pop("reset_mask", np.ones(self.num_envs, bool))
+        remake = rest.pop(REMAKE, np.zeros(self.num_envs, bool)) & mask
+        seeds: list[int | None] = [None if seed is None else seed + b for b in range(self.num_envs)]
+        failed: dict[int, Exception] = {}
+        if remake.any():
+            made = self._slots.call([("make", ()) if again else None for again in remake.tolist()])
+            failed = {b: outcome.error for b, outcome in enumerate(made) if outcome.error is not None}
+            for b in np.flatnonzero(remake).tolist():
+                self._remade += 1
+                if self._seed is not None:  # a generator of its own, the same in each such run
+                    seeds[b] = self._seed + self.num_envs * self._remade + b
+        requests: list[Request | None] = [
+            ("reset", (seeds[b], rest or None)) if mask[b] and b not in failed else None
+            for b in range(self.num_envs)
+        ]
+        observations, info, _ = self._collect(requests, failed)
+        return observations, info
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """One step of each; a reset instead, whatever the action, where an episode has ended."""
+        requests: list[Request | None] = [
+            ("step", (action,)) for action in iterate(self.action_space, actions)
+        ]
+        observations, info, outcomes = self._collect(requests, {})
+        return (
+            observations,
+            np.array([outcome.reward for outcome in outcomes], np.float64),
+            np.array([outcome.terminated for outcome in outcomes], bool),
+            np.array([outcome.truncated for outcome in outcomes], bool),
+            info,
+        )
+
+    def _collect(
+        self, requests: list[Request | None], failed: dict[int, Exception]
+    ) -> tuple[Any, dict[str, Any], list[Outcome]]:
+        """(observations ``[B, ...]``, infos, outcomes); who was not asked keeps its observation."""
+        outcomes = self._slots.call(requests)
+        info: dict[str, Any] = {}
+        masks: dict[int, Any] = {}
+        for b, (request, outcome) in enumerate(zip(requests, outcomes, strict=True)):
+            if outcome.error is not None:
+                failed[b] = outcome.error
+            elif request is not None:
+                self._observations[b] = outcome.observation
+                if outcome.action_mask is not None:
+                    masks[b] = outcome.action_mask
+        for b, mask in masks.items():
+            info = self._add_info(info, {ACTION_MASK: mask}, b)
+        if failed:
+            info[FAILED] = failed
+        return self._batched(), info, outcomes
+
+    def _batched(self) -> Any:
+        space = self.single_observation_space
+        if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+            return np.array(self._observations, space.dtype)
+        empty: Any = create_empty_array(space, self.num_envs)
+        return concatenate(space, self._observations, empty)
+
+    def render(self) -> tuple[Any, ...]:
+        outcomes = self._slots.call([("render", ())] * self.num_envs)
+        raise_first(outcomes)
+        return tuple(outcome.observation for outcome in outcomes)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self._slots.close()
+
+
+class WholeBatch(VectorEnv):
+    """A vector environment of the user's that outlives its errors: one that raises fails in all its environments at once.
+
+    Args:
+        make: makes it. Raises TrainerError.
+        name: of the environment, for messages.
+    """
+
+    def __init__(self, make: Callable[[], VectorEnv], name: str) -> None:
+        self._make, self._name = make, name
+        self._inner = inner = make()
+        self.num_envs, self.render_mode = inner.num_envs, inner.render_mode
+        self.single_observation_space = inner.single_observation_space
+        self.single_action_space = inner.single_action_space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        # Who resets nothing by itself takes a mask of those to be reset.
+        alone = inner.metadata.get("autoreset_mode") is AutoresetMode.DISABLED
+        self.metadata = {**inner.metadata, RESETS_ALONE: alone}
+        self._blank = create_empty_array(self.single_observation_space, self.num_envs)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        rest = dict(options or {})
+        try:
+            remake, mask = rest.pop(REMAKE, None), rest.get("reset_mask")
+            if mask is None or mask.all() or not self.metadata[RESETS_ALONE]:
+                rest.pop("reset_mask", None)
+                if remake is not None and remake.any():
+                    self._remake()
+            return self._inner.reset(seed=seed, options=rest or None)
+        except BaseException as error:
+            return self._blank, self._failed("reset", error)
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        try:
+            return self._inner.step(actions)
+        except BaseException as error:
+            none = np.zeros(self.num_envs, bool)
+            return self._blank, np.zeros(self.num_envs), none, none, self._failed("step", error)
+
+    def render(self) -> tuple[Any, ...] | None:
+        return self._inner.render()
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self._inner.close()
+
+    def _remake(self) -> None:
+        with contextlib.suppress(Exception):  # it is broken
+            self._inner.close()
+        self._inner = self._make()
+
+    def _failed(self, method: str, error: BaseException) -> dict[str, Any]:
+        told = environment_error(self._name, method, error, self.single_observation_space)
+        return {FAILED: dict.fromkeys(range(self.num_envs), told)}
+
+
+def raise_first(outcomes: Sequence[Outcome]) -> None:
+    """Raises the first error in ``outcomes``, if there is one."""
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error

@@ -1,0 +1,174 @@
+"""One of the environments that are stepped together: it outlives its errors, and returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from rltraining_trainer.environments.mistakes import WrongObservation, environment_error, shape_of
+from rltraining_trainer.errors import user_code_error
+
+ACTION_MASK = "action_mask"
+"""The one info that is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one environment returned, or why it did not. It crosses processes."""
+
+    observation: Any = None
+    """Arrays of its own, of the space's shape and type; None if it failed, or was only closed."""
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    action_mask: Any = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What an environment is. It crosses processes."""
+
+    observation_space: spaces.Space
+    action_space: spaces.Space
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+
+Request = tuple[str, tuple[Any, ...]]
+"""A method of ``Slot``, and its arguments."""
+
+
+class Slot:
+    """The place of one environment, which may be made anew.
+
+    Args:
+        make: makes the environment. Raises TrainerError.
+        name: of the environment, for messages.
+    """
+
+    def __init__(self, make: Callable[[], gym.Env], name: str) -> None:
+        self._make, self.name = make, name
+        self._environment: gym.Env | None = None
+        self._ended = False
+        self._space: spaces.Space = spaces.Discrete(1)
+
+    def answer(self, request: Request | None) -> Outcome:
+        """Do what is asked; None: nothing."""
+        if request is None:
+            return Outcome()
+        method, arguments = request
+        outcome: Outcome = getattr(self, method)(*arguments)
+        return outcome
+
+    def make(self) -> Outcome:
+        """Make the environment, in place of the one that may be here."""
+        try:
+            self.close()
+            self._environment = self._make()
+            self._space = self._environment.observation_space
+        except BaseException as error:
+            return Outcome(error=user_code_error(f"making environment {self.name!r}", error))
+        return Outcome()
+
+    def describe(self) -> Outcome:
+        """A ``Description``, in place of an observation."""
+        environment = self._environment
+        assert environment is not None, "made before"
+        spaces = environment.observation_space, environment.action_space
+        return Outcome(Description(*spaces, environment.metadata, environment.render_mode))
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> Outcome:
+        """The first observation of an episode."""
+        return self._returned("reset", lambda environment: environment.reset(seed=seed, options=options))
+
+    def step(self, action: Any) -> Outcome:
+        """One step, or, after an episode's end, a reset instead, whatever the action."""
+        if self._ended:
+            return self.reset(None, None)
+        return self._returned("step", lambda environment: environment.step(action))
+
+    def render(self) -> Outcome:
+        """What the environment's ``render`` returns, in place of an observation."""
+        try:
+            assert self._environment is not None, "made before"
+            return Outcome(self._environment.render())
+        except BaseException as error:
+            return Outcome(error=user_code_error(f"environment {self.name!r}: render", error))
+
+    def close(self) -> Outcome:
+        """Close the environment, if there is one. Whatever that raises is returned."""
+        environment, self._environment = self._environment, None
+        try:
+            if environment is not None:
+                environment.close()
+        except BaseException as error:
+            return Outcome(error=user_code_error(f"environment {self.name!r}: close", error))
+        return Outcome()
+
+    def _returned(self, method: str, call: Callable[[gym.Env], Any]) -> Outcome:
+        raw: Any = None
+        try:
+            if self._environment is None:
+                return Outcome(error=RuntimeError(f"environment {self.name!r} could not be made"))
+            reward: Any = 0.0
+            terminated: Any = False
+            truncated: Any = False
+            returned = call(self._environment)
+            if method == "reset":
+                raw, info = returned
+            else:
+                raw, reward, terminated, truncated, info = returned
+            outcome = Outcome(
+                conform(self._space, raw),
+                float(reward),
+                bool(terminated),
+                bool(truncated),
+                info.get(ACTION_MASK) if info else None,
+            )
+        except BaseException as error:
+            self._ended = False
+            return Outcome(error=environment_error(self.name, method, error, self._space, (raw,)))
+        self._ended = outcome.terminated or outcome.truncated
+        return outcome
+
+
+def conform(space: spaces.Space, observation: Any) -> Any:
+    """A copy of ``observation`` in arrays of the space's shapes and types. Environments may return what they go on with.
+
+    Raises:
+        WrongObservation: it is of another shape.
+    """
+    if isinstance(space, spaces.Dict):
+        return {key: conform(part, observation[key]) for key, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(conform(part, item) for part, item in zip(space, observation, strict=True))
+    if _is_text(space):
+        return observation
+    try:
+        copied = np.array(observation, space.dtype)
+    except (TypeError, ValueError) as error:
+        if shape_of(observation) == space.shape:
+            raise  # of that shape, but of nothing that is a number
+        raise WrongObservation(observation, space) from error
+    if copied.shape != space.shape:
+        raise WrongObservation(observation, space)
+    return copied
+
+
+def blank(space: spaces.Space) -> Any:
+    """In place of an observation of the space: zeros, empty texts."""
+    if isinstance(space, spaces.Dict):
+        return {key: blank(part) for key, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(map(blank, space))
+    return "" if _is_text(space) else np.zeros(space.shape or (), space.dtype)
+
+
+def _is_text(space: spaces.Space) -> bool:
+    return space.dtype is None or np.dtype(space.dtype).kind == "U"
