@@ -16,7 +16,7 @@ from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
 from rltraining_trainer.algorithms.rollout_gradients import Gradient, RolloutGradients
 from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
 from rltraining_trainer.dataflow import NO_MOMENTS, flatten_parameters
-from rltraining_trainer.environments import Stepper
+from rltraining_trainer.environments import Faults, Stepper
 from rltraining_trainer.networks import ActorCritic, Distribution, build_actor_critic
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import LARGE_GRADIENT_BYTES, SEND_TIMEOUT, LearnerLink, is_large
@@ -53,7 +53,7 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
     send = (
         Holders.send_rollout if at_learner else _gradient_sender(network, distribution, settings, parameters)
     )
-    stepper = Stepper(environments, spec.environment.id)
+    stepper = Stepper(environments, spec.environment.id, Faults.of(spec.environment))
     serve_sampler(context, lambda: holders.attached, stepper, holders.links)
     holders.attach()
 

@@ -26,6 +26,7 @@ from rltraining_trainer.environments import make_spaces
 from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.discards import Discards
 from rltraining_trainer.roles.flow import Flow
 from rltraining_trainer.roles.gradient_flow import GradientFlow
 from rltraining_trainer.roles.link import FAREWELL
@@ -75,9 +76,10 @@ class Learner:
         self._spaces = make_spaces(spec.environment)
         self._models = ModelServer()
         self._live = live = LiveSpec(context.job_file, spec)
+        self._discards = Discards()
         self._flow = self._make_flow(live)
         self._group = self._make_group() if len(context.learners) > 1 else Alone()
-        services = {**self._flow.services, **self._group.services}
+        services = {**self._discards.watched(self._flow.services), **self._group.services}
         self._endpoint = Endpoint(context.pod, context.token, services, direct=self._flow.sends_large)
         self._http = MemberServer(
             context.http_port,
@@ -91,8 +93,8 @@ class Learner:
         self._batch: Any = None  # kept until there is an update, or all go back
         self._record: RunRecord | None = None
         if context.index == 0:
-            run_id = self._endpoint.incarnation
-            self._record = RunRecord(context, self._flow, self._models, live, run_id, self._spaces)
+            parts = (context, self._flow, self._models, live, self._endpoint.incarnation)
+            self._record = RunRecord(*parts, self._spaces, self._discards)
         self._models.publish(self._flow.algorithm.parameters)
 
     def serve(self) -> None:
@@ -184,7 +186,13 @@ class Learner:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if isinstance(settings, Impala):
             return TrajectoryFlow(
-                self._context, settings, self._spaces, self._models, device, lambda: self._endpoint
+                self._context,
+                settings,
+                self._spaces,
+                self._models,
+                device,
+                lambda: self._endpoint,
+                self._discards,
             )
         if isinstance(settings, A3c | A2c | Ppo):
             at_learner = self._context.job.spec.gradients_at == "Learner"

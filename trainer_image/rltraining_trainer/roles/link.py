@@ -12,8 +12,10 @@ import torch
 from gymnasium import spaces
 
 from rltraining_trainer.dataflow import WANTS_NONE, load_flat
+from rltraining_trainer.environments import Stepped
 from rltraining_trainer.metrics import WaitMeter
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.discards import discard_fields
 from rltraining_trainer.transport import Backoff, Call, Endpoint, Peer, PeerLost, discover
 
 _LOG = logging.getLogger(__name__)
@@ -203,9 +205,13 @@ class LearnerLink(Link):
         self.done = False
         self.answer: dict[str, Any] = {}
         """The newest."""
+        self.stepped: Stepped | None = None
+        """What this sampler's environments came to, if messages are to report what was discarded."""
         self._parameters = parameters
 
     def send(self, **content: Any) -> None:
+        if self.stepped is not None:
+            content |= discard_fields(self._context.pod, self._endpoint.incarnation, self.stepped)
         super().send(version=self.version, **content)
 
     def _greet(self, peer: Peer) -> bool:

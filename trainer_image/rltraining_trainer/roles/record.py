@@ -27,6 +27,7 @@ from rltraining_trainer.metrics import MetricsWriter, Numbers, WaitMeter
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy import PolicyError, export_policy
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.discards import Discards
 from rltraining_trainer.roles.evaluations import Evaluations
 from rltraining_trainer.roles.flow import Recorded
 from rltraining_trainer.roles.live_spec import LiveSpec
@@ -63,11 +64,13 @@ class RunRecord:
         live: LiveSpec,
         run_id: str,
         of: tuple[spaces.Space, spaces.Space],
+        discards: Discards,
     ) -> None:
         spec = context.job.spec
         self._context, self._flow, self._models = context, flow, models
         self.progress = ProgressTracker(spec.stop)
         self.waits = WaitMeter()
+        self._discards = discards
         self.stop_reason: str | None = None
         self._live = live
         store = CheckpointStore(f"{context.storage}/checkpoints", spec.checkpoint.keep)
@@ -259,6 +262,7 @@ class RunRecord:
         yield from self._flow.warnings()
         if self._evaluations is not None:
             yield from self._evaluations.warnings()
+        yield from self._discards.warnings()
         if trouble:
             yield Warning(reason="LearnersApart", message=f"the learners do not stay together: {trouble}")
         yield from self._warnings
@@ -287,6 +291,7 @@ class RunRecord:
             "models": self._models.get_state(),
             "flow": self._flow.get_state(),
             "progress": self.progress.get_state(time.monotonic()),
+            "discards": self._discards.get_state(),
             "rng": rng_state(),
         }
 
@@ -298,6 +303,7 @@ class RunRecord:
             raise BadConfiguration(f"checkpoint {uri} is of another job: {error}") from error
         self._models.set_state(state["models"])
         self.progress.set_state(state["progress"])
+        self._discards.set_state(state.get("discards", {"counts": {}, "first_error": ""}))
         restore_rng(state["rng"])
         _LOG.info("went on from checkpoint %s", uri)
 
@@ -312,6 +318,7 @@ class RunRecord:
             "seconds": self.progress.seconds(now),
             "environmentSteps": progress.environment_steps,
             "episodes": progress.episodes,
+            "episodes/discarded": self._discards.total,
             "updates": progress.updates,
             "meanReturn": progress.mean_return,
             "stepsPerSecond": progress.steps_per_second,

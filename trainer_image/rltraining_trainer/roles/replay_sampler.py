@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 
 from rltraining_trainer.algorithms.transitions import Block, TransitionCollector
 from rltraining_trainer.dataflow import FIRST_VERSION, NO_MOMENTS
-from rltraining_trainer.environments import Stepper
+from rltraining_trainer.environments import Faults, Stepper
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import REPORT_SECONDS, LearnerLink, Link, is_large
 from rltraining_trainer.roles.replay_flow import Settings, make_actor
@@ -37,7 +37,10 @@ def sample_into_replay(context: Context, settings: Settings, environments: Vecto
     endpoint = Endpoint(context.pod, context.token, services, direct=is_large(of[0]))
     actor, parameters = make_actor(settings, context, of)
     learner = LearnerLink(context, context.learners[0], endpoint, "report", parameters, alone=False)
-    stepper, links = Stepper(environments, spec.environment.id), list[Link]([learner])
+    stepper, links = (
+        Stepper(environments, spec.environment.id, Faults.of(spec.environment)),
+        list[Link]([learner]),
+    )
     serve_sampler(context, learner.attached.is_set, stepper, links, kept.shard if kept else None)
     endpoint.start()
     learner.attach()

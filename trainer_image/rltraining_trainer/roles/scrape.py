@@ -27,7 +27,11 @@ def serve_sampler(
     links: Sequence[Link],
     shard: ReplayShard | None = None,
 ) -> None:
-    """Begin to answer probes and Prometheus. ``links``: to all whom it waits for, the learner first; more may come."""
+    """Begin to answer probes and Prometheus, and to report discarded episodes to learners. ``links``: to all whom it waits
+    for, the learner first; more may come."""
+    for link in links:
+        if isinstance(link, LearnerLink):
+            link.stepped = stepper.stepped
 
     def read() -> Numbers:
         return {
@@ -48,6 +52,7 @@ def stepped(counts: Sequence[Stepped]) -> Numbers:
     return {
         "sampler/environmentSteps": sum(one.steps for one in counts),
         "sampler/episodes": sum(one.episodes for one in counts),
+        "sampler/episodesDiscarded": sum(one.discarded for one in counts),
         "sampler/environmentSeconds": sum(one.seconds for one in counts),
     }
 

@@ -25,9 +25,10 @@ from rltraining_trainer.dataflow import (
     flatten_parameters,
 )
 from rltraining_trainer.dataflow.reports import Lived, SamplerReports
-from rltraining_trainer.environments import Stepper
+from rltraining_trainer.environments import Faults, Stepper
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.discards import Discards
 from rltraining_trainer.roles.flow import WholeState
 from rltraining_trainer.roles.followers import Follower
 from rltraining_trainer.roles.link import LearnerLink, is_large
@@ -48,6 +49,7 @@ class TrajectoryFlow(WholeState[ImpalaLearner]):
         models: ModelServer,
         device: torch.device,
         endpoint: Callable[[], Endpoint],
+        discards: Discards,
     ) -> None:
         spec = context.job.spec
         network, distribution = build_actor_critic(spec.network, *of, normalize=spec.environment.normalize)
@@ -61,7 +63,13 @@ class TrajectoryFlow(WholeState[ImpalaLearner]):
         self._first = context.index == 0
         self._reports = SamplerReports(models)  # of the other learners
         self._lived = Lived()  # of this learner, if another one keeps the record
-        self._follower = Follower(context, endpoint, "report", self._lived.take, lambda answer: None)
+        self._follower = Follower(
+            context,
+            endpoint,
+            "report",
+            lambda: self._lived.take() | discards.fields(),
+            lambda answer: None,
+        )
 
     @property
     def sends_large(self) -> bool:
@@ -151,7 +159,7 @@ def sample_trajectories(context: Context, settings: Impala, environments: Vector
     learner = LearnerLink(
         context, context.own_learner, endpoint, "push", flatten_parameters(network), alone=True
     )
-    stepper = Stepper(environments, spec.environment.id)
+    stepper = Stepper(environments, spec.environment.id, Faults.of(spec.environment))
     serve_sampler(context, learner.attached.is_set, stepper, [learner])
 
     learner.attach()

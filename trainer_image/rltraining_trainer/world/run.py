@@ -23,6 +23,7 @@ from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy import check_finite
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.discards import Discards
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import Experience
 from rltraining_trainer.roles.record import RunRecord
@@ -94,7 +95,8 @@ class Run:
         self._spaces = of
         if self._context.index == 0:
             run_id = self._endpoint().incarnation
-            self._record = RunRecord(self._context, self._flow, self._models, self._live, run_id, of)
+            parts = (self._context, self._flow, self._models, self._live, run_id)
+            self._record = RunRecord(*parts, of, Discards())
         self._state = "Waiting"
 
     def goes_on(self) -> bool:

@@ -14,7 +14,7 @@ from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, LearnerReport
 from rltraining_api.job import JobSpec
 from rltraining_api.names import ROLES, Role, parse_pod_name, pod_name
 
-from rltraining_trainer.environments import Stepped, Stepper, make_environments, make_spaces
+from rltraining_trainer.environments import Faults, Stepped, Stepper, make_environments, make_spaces
 from rltraining_trainer.errors import TrainerError, UserCodeError
 from rltraining_trainer.group import Alone, LearnerGroup
 from rltraining_trainer.metrics import Numbers
@@ -129,10 +129,11 @@ class World:
     def environments(self, count: int | None = None) -> Stepper:
         """Environments as ``spec.environment`` says, stepped together: ``numEnvs`` of them, or ``count``.
 
-        What they raise ends the job, as UserCodeError with its traceback.
+        What they raise ends the job, as UserCodeError with its traceback, unless ``spec.environment.onError`` is Reset.
         """
         environment = self.spec.environment
-        stepper = Stepper(make_environments(environment, count or environment.num_envs), environment.id)
+        environments = make_environments(environment, count or environment.num_envs)
+        stepper = Stepper(environments, environment.id, Faults.of(environment))
         self._stepped.append(stepper.stepped)
         return stepper
 
