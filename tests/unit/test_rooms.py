@@ -55,7 +55,8 @@ TRAINER_NEVER = {
     "environments": {"transport", "dataflow", "algorithms", "networks", "checkpoint", "roles", "world"},
     "checkpoint": {"transport", "dataflow", "algorithms", "environments", "networks", "roles", "world"},
     "metrics": {"transport", "dataflow", "algorithms", "environments", "networks", "roles", "world"},
-    "policy": {"transport", "dataflow", "roles", "world"},
+    "policy": {"transport", "dataflow", "roles", "world", "evaluation"},
+    "evaluation": {"dataflow", "algorithms", "group", "roles", "world"},
 }
 """Parts of the trainer that each part knows nothing of. Only `roles` and `world` know all."""
 

@@ -16,8 +16,9 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-NICE = 19
-"""The lowest priority."""
+NICE = 10
+"""What the command `nice` adds: beside a learner that never waits for data this leaves a tenth of a core, where the lowest
+priority would leave a hundredth, and the result of an evaluation would come hours late."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -80,7 +81,7 @@ def _end_with(parent: int) -> None:
 
 
 def _give_way() -> None:
-    """Takes the lowest priority for the CPU, and the first place where memory runs out: the learner is worth more."""
+    """Takes a lower priority for the CPU than the learner, and the first place where memory runs out."""
     with suppress(OSError):
         os.nice(NICE)
     with suppress(OSError):
