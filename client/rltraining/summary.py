@@ -70,9 +70,9 @@ def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str
     stopped_at = checkpoint if snapshot.stopped_by else None
     why = failure(status) if status.phase == "Failed" else status.message
     why = "" if snapshot.stopped_by else why.split("\n")[0]
-    returns_seen = [progress.mean_return, *(point.mean_return for point in status.curve)]
-    best = max((seen for seen in returns_seen if seen is not None), default=None)
-    returns = f"{decimal(progress.mean_return)} last, {decimal(best)} best (mean of training episodes)"
+    # The best is of as many episodes as the mean is to go over: a few could be good by chance.
+    best = "" if progress.best_return is None else f", {decimal(progress.best_return)} best"
+    returns = f"{decimal(progress.mean_return)} last{best} (mean of training episodes)"
     steps = f"{count(max(progress.environment_steps, stopped_at or 0))} used for learning"
     if progress.steps_per_second:
         steps += f", {short(progress.steps_per_second)}/s in the end"

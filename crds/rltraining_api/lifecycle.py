@@ -21,7 +21,8 @@ class MeanReturn(ApiModel):
     at_least: Return
     """The mean undiscounted return to reach."""
     episodes: Annotated[int, Field(ge=1, le=100_000)] = 100
-    """Newest training episodes over which the mean goes; there must be as many."""
+    """Newest training episodes over which the mean goes; there must be as many. Each sampler's count in the order in which they
+    began, see `status.progress.meanReturn`."""
 
 
 class SmoothedReturn(ApiModel):

@@ -38,7 +38,11 @@ class Progress(ApiModel):
     model_version: StepsOrZero = 0
     """Version of the newest parameters samplers can have."""
     mean_return: Measured = None
-    """Mean undiscounted return of the last `stop.meanReturn.episodes` (default 100) training episodes."""
+    """Mean undiscounted return of the last `stop.meanReturn.episodes` (default 100) training episodes, of each sampler in the
+    order in which they began: an episode counts when those that began before it have ended, so that short ones do not come
+    first. None before the first, and over fewer episodes until there are as many."""
+    best_return: Measured = None
+    """The highest `meanReturn` so far that went over as many episodes as it should."""
     steps_per_second: Measured = None
     """Environment steps a second, over the last seconds."""
     percent: Measured = None

@@ -35,9 +35,9 @@ def headline(source: Source, now: datetime) -> list[Fact]:
     job, status = source.job, source.job.status
     returns = [value for row in source.rows if (value := number(row, "meanReturn")) is not None]
     last = returns[-1] if returns else status.progress.mean_return
-    final = Fact(
-        "Return", decimal(last), f"best {decimal(max(returns))}; of training episodes" if returns else ""
-    )
+    best = status.progress.best_return
+    of_best = "" if best is None else f"best {decimal(best)}; "
+    final = Fact("Return", decimal(last), f"{of_best}of training episodes" if returns else "")
     seconds = source.rows[-1]["seconds"] if source.rows else None
     replicas = {role: job.spec.replicas(role) for role in ROLES}
     members = ", ".join(

@@ -70,6 +70,7 @@ def make_unroll(
         first=first,
         state=state,
         moments=NO_MOMENTS,
+        episodes=torch.ones(batch, dtype=torch.int64),
         episode_return=normal(3),
         episode_length=torch.arange(3),
     )
@@ -115,7 +116,7 @@ def environments_of(unroll: Unroll, environments: slice) -> Unroll:
         if isinstance(column, Tensor) and column.dim() > 1 and name != "moments"
     }
     state = tuple(part[environments] for part in unroll["state"])
-    episodes = {name: unroll[name] for name in ("moments", "episode_return", "episode_length")}  # type: ignore[literal-required]
+    episodes = {name: unroll[name] for name in ("moments", "episodes", "episode_return", "episode_length")}  # type: ignore[literal-required]
     return Unroll(**columns, **episodes, state=state)
 
 

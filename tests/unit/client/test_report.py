@@ -79,7 +79,7 @@ def condition(kind: str, message: str) -> dict[str, str]:
 
 def test_a_finished_run_is_told_in_one_page_that_needs_nothing_else(run: WriteRun) -> None:
     status = {"message": "stop.meanReturn is met", "restarts": 2, "failures": 1, "disruptions": 1}
-    progress = {"environmentSteps": 49_000, "meanReturn": 49.0, "episodes": 321}
+    progress = {"environmentSteps": 49_000, "meanReturn": 49.0, "bestReturn": 49.0, "episodes": 321}
     page = page_of(run([row(i) for i in range(50)], **END, **status, progress=progress))
     for words in (
         "cartpole Succeeded",

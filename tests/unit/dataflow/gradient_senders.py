@@ -46,6 +46,7 @@ class Sender:
             gradient=torch.tensor([value]),
             weight=1.0,
             steps=1,
+            episodes=0,
             returns=torch.zeros(0),
             terms={},
         )

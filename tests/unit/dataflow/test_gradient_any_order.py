@@ -106,7 +106,7 @@ class AnyOrder(RuleBasedStateMachine):
             place = Place(place.epoch or "epoch 0", max(0, place.iteration - behind + 1), position)
         self.sequences[name] += 1
         source = Source(name, str(self.lives[name]), self.sequences[name])
-        push = GradientPush(source, place, behind, torch.zeros(1), 1.0, 1, torch.zeros(0), {})
+        push = GradientPush(source, place, behind, torch.zeros(1), 1.0, 1, 0, torch.zeros(0), {})
         self.pushes[name].append(push)
         self.pushed += 1
         self.send(push)

@@ -57,6 +57,7 @@ def make_push(**changes: Any) -> dict[str, Any]:
         "gradient": torch.ones(SIZE),
         "weight": 1.0,
         "steps": 4,
+        "episodes": 2,
         "returns": torch.zeros(2),
         "terms": {"loss": 0.5},
     }
@@ -103,6 +104,7 @@ def test_a_push_is_answered_with_the_parameters_that_it_led_to() -> None:
         ("weight", -1.0),
         ("steps", -1),
         ("steps", 1.5),
+        ("episodes", -1),
         ("returns", torch.tensor(1.0)),
         ("terms", {"loss": "small"}),
         ("terms", [0.5]),

@@ -28,6 +28,7 @@ def make_unroll(**changes: Any) -> dict[str, Any]:
         "first": torch.zeros(T + 1, B, dtype=torch.bool),
         "state": (torch.zeros(B, H), torch.zeros(B, H)),
         "moments": torch.zeros(1, 3, dtype=torch.float64),
+        "episodes": torch.ones(B, dtype=torch.int64),
         "episode_return": torch.zeros(1),
         "episode_length": torch.zeros(1),
     }
@@ -56,6 +57,7 @@ def test_an_unroll_is_read_as_it_was_sent() -> None:
         ("state", ()),
         ("state", (torch.zeros(B, H), torch.zeros(B, H + 1))),
         ("state", (torch.zeros(B, H), 7)),
+        ("episodes", torch.ones(B + 1, dtype=torch.int64)),
         ("episode_return", torch.zeros(1, 1)),
         ("moments", torch.zeros(1, 3)),
         ("moments", torch.zeros(1, 5, dtype=torch.float64)),

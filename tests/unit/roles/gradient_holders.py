@@ -61,6 +61,7 @@ class Sampler:
                     "gradient": gradient[number * size // count : (number + 1) * size // count].clone(),
                     "weight": 1.0,
                     "steps": 5,
+                    "episodes": 2,
                     "returns": torch.ones(2) if number == 0 else torch.zeros(0),
                     "terms": {"loss": 1.0, "kl": kl},
                 }

@@ -13,7 +13,13 @@ from rltraining_api.algorithms import A2c, Aggregate
 from rltraining_trainer.algorithms.rollout_gradients import Gradient
 from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.roles import gradient_sampler
-from rltraining_trainer.roles.gradient_sampler import Holders, answer_timeout, send_at_once, send_in_step
+from rltraining_trainer.roles.gradient_sampler import (
+    Holders,
+    RolloutStats,
+    answer_timeout,
+    send_at_once,
+    send_in_step,
+)
 
 SIZE = 5
 
@@ -100,7 +106,7 @@ def make_gradient() -> Gradient:
 
 
 def exchange(holders: Holders) -> bool:
-    return holders.exchange(make_gradient(), 7, torch.ones(2), NO_MOMENTS)
+    return holders.exchange(make_gradient(), RolloutStats(7, 3, torch.ones(2)))
 
 
 def test_each_holder_gets_its_slice_of_one_place_and_the_first_the_returns(
@@ -205,6 +211,7 @@ class Gradients:
 
 ROLLOUT: Any = {
     "valid": torch.tensor([True, False, True]),
+    "episodes": torch.tensor([2]),
     "episode_return": torch.ones(1),
     "moments": NO_MOMENTS,
 }

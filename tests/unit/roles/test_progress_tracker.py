@@ -49,6 +49,19 @@ def test_it_counts_what_was_used() -> None:
     assert tracker.seconds(103.0) == 3.0, "from the first unroll on"
 
 
+def test_the_best_return_is_of_as_many_episodes_as_the_mean_is_to_go_over() -> None:
+    tracker = ProgressTracker(STOP)
+    bests = []
+    for returns in ((90.0,), (3.0, 3.0), (3.0,), (6.0, 6.0), (0.0,)):
+        tracker.add([experience(*returns)], now=100.0)
+        bests.append(tracker.report(updates=0, model_version=1, now=100.0).best_return)
+
+    assert bests == [None, 32.0, 32.0, 32.0, 32.0]
+    again = ProgressTracker(STOP)
+    again.set_state(stored(tracker.get_state(100.0)))
+    assert again.best_return == 32.0
+
+
 def test_steps_from_before_the_learner_began_count_but_tell_no_speed() -> None:
     tracker = ProgressTracker(STOP)
     tracker.add([experience(steps=500)._replace(late=True)], now=100.0)

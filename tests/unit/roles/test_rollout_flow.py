@@ -35,6 +35,7 @@ def make_rollout(seed: int) -> dict[str, Any]:
         "first": torch.zeros(T + 1, B, dtype=torch.bool),
         "state": (),
         "moments": NO_MOMENTS,
+        "episodes": torch.ones(B, dtype=torch.int64),
         "episode_return": torch.ones(2),
         "episode_length": torch.full((2,), 7),
     }

@@ -85,7 +85,8 @@ class Block:
     episodes: int
     """Episodes that ended in this block."""
     episode_return: Tensor
-    """``[E]`` undiscounted returns of those that ended in environments of the greedier half of all."""
+    """``[E]`` undiscounted returns of episodes in environments of the greedier half of all, in the order in which these began:
+    see ``EpisodeTracker``."""
     episode_length: Tensor
     """``[E]`` their lengths in steps."""
     moments: Tensor

@@ -38,8 +38,10 @@ class Unroll(TypedDict):
     """``[T+1, B]`` bool: x_t begins an episode."""
     state: tuple[Tensor, ...]
     """Recurrent state before x_0, ``[B, H]`` each."""
+    episodes: Tensor
+    """``[B]`` int64, how many episodes ended within the unroll."""
     episode_return: Tensor
-    """``[K]`` undiscounted returns of the episodes that ended within the unroll."""
+    """``[K]`` undiscounted returns of ended episodes, in the order in which these began: see ``EpisodeTracker``."""
     episode_length: Tensor
     """``[K]`` their lengths in steps."""
     moments: Tensor
@@ -51,7 +53,7 @@ def concatenate(unrolls: Sequence[Unroll]) -> Unroll:
     """Unrolls of one T side by side: B is the sum of theirs."""
     if len(unrolls) == 1:
         return unrolls[0]
-    along = {"episode_return": 0, "episode_length": 0, "moments": 0}
+    along = {"episodes": 0, "episode_return": 0, "episode_length": 0, "moments": 0}
     columns = {
         name: torch.cat([unroll[name] for unroll in unrolls], along.get(name, 1))  # type: ignore[literal-required]
         for name in unrolls[0]
@@ -156,6 +158,7 @@ class UnrollCollector:
             valid=torch.from_numpy(valid),
             first=torch.from_numpy(firsts),
             state=initial_state,
+            episodes=torch.from_numpy(over.sum(0)),
             episode_return=torch.from_numpy(returns),
             episode_length=torch.from_numpy(lengths),
             moments=moments,

@@ -257,8 +257,7 @@ class GradientFlow:
         if self._index == 0:
             version = self._models.version
             self._experiences += [
-                Experience(push.steps, push.returns, push.returns.numel(), version - push.version)
-                for push in pushes
+                Experience(push.steps, push.returns, push.episodes, version - push.version) for push in pushes
             ]
         self._moments += [push.moments for push in pushes]
         terms = _mean_terms(pushes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gymnasium.vector import VectorEnv
@@ -98,8 +98,7 @@ def send_at_once(unroll: Unroll, gradients: RolloutGradients, holders: Holders) 
     statistics = gradients.begin(unroll)
     if statistics is not None:
         gradients.share(statistics)
-    steps = int(unroll["valid"].sum())
-    holders.exchange(gradients.gradient(0), steps, unroll["episode_return"], unroll["moments"])
+    holders.exchange(gradients.gradient(0), RolloutStats.of(unroll))
 
 
 def send_in_step(unroll: Unroll, gradients: RolloutGradients, holders: Holders) -> None:
@@ -108,15 +107,29 @@ def send_in_step(unroll: Unroll, gradients: RolloutGradients, holders: Holders) 
     statistics = gradients.begin(unroll, holders.remaining, holders.exchanges)
     if statistics is not None:
         gradients.share(holders.add_up(statistics))
-    steps, returns, moments = int(unroll["valid"].sum()), unroll["episode_return"], unroll["moments"]
+    stats = RolloutStats.of(unroll)
     while not holders.done and holders.place[:2] == (epoch, iteration):
         position = holders.place[2]
-        if holders.exchange(gradients.gradient(position), steps, returns, moments):
-            steps, returns, moments = (
-                0,
-                _NO_RETURNS,
-                NO_MOMENTS,
-            )  # counted once, with the first gradient that is used
+        if holders.exchange(gradients.gradient(position), stats):
+            stats = RolloutStats()  # counted once, with the first gradient that is used
+
+
+class RolloutStats(NamedTuple):
+    """What is behind the gradients of a rollout, and is counted once; nothing by default."""
+
+    steps: int = 0
+    """Environment steps."""
+    episodes: int = 0
+    """Episodes that ended in them."""
+    returns: Tensor = _NO_RETURNS
+    """``[K]`` undiscounted returns of ended episodes."""
+    moments: Tensor = NO_MOMENTS
+    """``[U, 1 + 2·d]`` of observations."""
+
+    @classmethod
+    def of(cls, unroll: Unroll) -> RolloutStats:
+        steps, episodes = int(unroll["valid"].sum()), int(unroll["episodes"].sum())
+        return cls(steps, episodes, unroll["episode_return"], unroll["moments"])
 
 
 class Holders:
@@ -173,19 +186,19 @@ class Holders:
         self._at_all(LearnerLink.attach)
         self._come_together()
 
-    def exchange(self, gradient: Gradient, steps: int, returns: Tensor, moments: Tensor) -> bool:
-        """Send a gradient, with the environment steps, the returns ``[K]`` of episodes and the moments ``[U, 1 + 2·d]`` of
-        observations that are behind it, and get newer parameters. Whether it was used."""
+    def exchange(self, gradient: Gradient, stats: RolloutStats) -> bool:
+        """Send a gradient with what is behind it and not counted yet, and get newer parameters. Whether it was used."""
         place: Any = self.place
         for link, cut in zip(self.links, self._cuts, strict=True):
             link.send(
                 place=place,
                 gradient=gradient.values[cut],
                 weight=gradient.weight,
-                steps=steps,
-                returns=returns if link is self.links[0] else _NO_RETURNS,
+                steps=stats.steps,
+                episodes=stats.episodes,
+                returns=stats.returns if link is self.links[0] else _NO_RETURNS,
                 terms=gradient.terms,
-                moments=moments,
+                moments=stats.moments,
             )
         for link in self.links:
             link.settle()

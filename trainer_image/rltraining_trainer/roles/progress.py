@@ -26,7 +26,7 @@ class Experience(NamedTuple):
     steps: int
     """Environment steps."""
     returns: Tensor
-    """``[K]`` undiscounted returns of the episodes that ended and that rules about returns look at, oldest first."""
+    """``[K]`` undiscounted returns of the ended episodes that rules about returns look at: see ``EpisodeTracker``."""
     episodes: int
     """All episodes that ended."""
     lag: int | None
@@ -45,6 +45,8 @@ class ProgressTracker:
         self.evaluations = EvaluationTracker(stop)
         self._stop = stop
         self.returns, self._smoothed = _meters(stop)
+        self.best_return: float | None = None
+        """The highest mean return of as many episodes as the mean is to go over."""
         self._rate = RateMeter()
         self._late_steps = 0
         self._lag: float | None = None
@@ -64,6 +66,7 @@ class ProgressTracker:
                 self.returns.add(experience.returns)
                 if self._smoothed is not None:
                     self._smoothed.add(experience.returns)
+                self._note_best()
             if experience.lag is not None:
                 # A sampler may hold parameters of a learner that was lost: newer than ours, and no lag.
                 lag = float(max(0, experience.lag))
@@ -105,6 +108,7 @@ class ProgressTracker:
             updates=updates,
             model_version=model_version,
             mean_return=_rounded(self.returns.mean, 4),
+            best_return=_rounded(self.best_return, 4),
             steps_per_second=_rounded(rate, 1),
             percent=_rounded(percent, 1),
             policy_lag=_rounded(self._lag, 2),
@@ -115,6 +119,7 @@ class ProgressTracker:
             "environment_steps": self.environment_steps,
             "episodes": self.episodes,
             "seconds": self.seconds(now),
+            "best_return": self.best_return,
             "curve": self.curve.get_state(),
             "evaluations": self.evaluations.get_state(),
             **self._returns_state(),
@@ -125,10 +130,16 @@ class ProgressTracker:
         self.episodes = state["episodes"]
         self._seconds_before, self._started = state["seconds"], None
         self._rate = RateMeter()
+        self.best_return = state.get("best_return")  # a checkpoint of an earlier version has none
         self.curve.set_state(state["curve"])
         if "evaluations" in state:  # a checkpoint of an earlier version has none
             self.evaluations.set_state(state["evaluations"])
         self._set_returns_state(state)
+
+    def _note_best(self) -> None:
+        mean = self.returns.mean
+        if self.returns.full and mean is not None and (self.best_return is None or mean > self.best_return):
+            self.best_return = mean
 
     def _returns_state(self) -> dict[str, Any]:
         return {

@@ -71,7 +71,7 @@ class RolloutFlow(GradientFlow):
             Experience(
                 int(unroll["valid"].sum()),
                 unroll["episode_return"],
-                unroll["episode_return"].numel(),
+                int(unroll["episodes"].sum()),
                 version - push.version,
             )
             for push, unroll in zip(pushes, unrolls, strict=True)

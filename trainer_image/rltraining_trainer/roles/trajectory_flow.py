@@ -184,4 +184,6 @@ def sample_trajectories(context: Context, settings: Impala, environments: Vector
 def _experience(trajectory: Trajectory, version: int) -> Experience:
     unroll = trajectory.unroll
     returns = unroll["episode_return"]
-    return Experience(int(unroll["valid"].sum()), returns, len(returns), version - trajectory.version)
+    return Experience(
+        int(unroll["valid"].sum()), returns, int(unroll["episodes"].sum()), version - trajectory.version
+    )

@@ -49,8 +49,10 @@ class GradientPush(Push):
     """Of how many steps it is the mean; 1 for a sum."""
     steps: int
     """Environment steps that are behind it and were not counted yet."""
+    episodes: int
+    """Episodes that ended in them."""
     returns: Tensor
-    """``[K]`` undiscounted returns of the episodes that ended in them."""
+    """``[K]`` undiscounted returns of ended episodes: see ``EpisodeTracker``."""
     terms: dict[str, float]
     """Of the loss, for the curves."""
     moments: Tensor = NO_MOMENTS

@@ -21,8 +21,8 @@ Reader = Callable[[Push, Payload], P]
 
 @dataclass(frozen=True)
 class GradientReader:
-    """Reads ``{"gradient": Tensor [size], "weight": float, "steps": int, "returns": Tensor [K], "terms": {str: float},
-    "moments": Tensor [U, 1 + 2·d]}``."""
+    """Reads ``{"gradient": Tensor [size], "weight": float, "steps": int, "episodes": int, "returns": Tensor [K],
+    "terms": {str: float}, "moments": Tensor [U, 1 + 2·d]}``."""
 
     size: int
 
@@ -40,6 +40,7 @@ class GradientReader:
             gradient=gradient,
             weight=_at_least_0(payload, "weight", float),
             steps=_at_least_0(payload, "steps", int),
+            episodes=_at_least_0(payload, "episodes", int),
             returns=vector(payload, "returns", torch.float32),
             terms=_terms(payload),
             moments=moments_field(payload),
@@ -80,6 +81,7 @@ class UnrollReader:
             raise ValueError(f"the field unroll.state must be {len(self.state_sizes)} tensors")
         for part, size in zip(state, self.state_sizes, strict=True):
             _check("unroll.state", part, (batch, size), torch.float32)
+        vector(unroll, "episodes", torch.int64, batch)
         vector(unroll, "episode_return", torch.float32)
         moments = moments_field(unroll)
         _check("unroll.moments", moments, (len(moments), self.moments_size), torch.float64)
