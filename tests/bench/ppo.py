@@ -1,5 +1,5 @@
-"""PPO on HalfCheetah-v5 with its published settings for MuJoCo: this project, with gradients at the learner and at the samplers,
-and Stable-Baselines3, in turn, on all cores of this machine.
+"""PPO on HalfCheetah-v5 with its published settings for MuJoCo, in turn, on all cores of this machine: this project, with
+gradients at the learner and at the samplers, and Stable-Baselines3.
 
 Stable-Baselines3 is installed, pinned, into an environment of its own. Steps/s count rollouts and updates.
 """

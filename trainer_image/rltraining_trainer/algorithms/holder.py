@@ -5,6 +5,7 @@ M holders (parameter servers, Dean et al. 2012, "Large scale distributed deep ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
@@ -14,7 +15,7 @@ from rltraining_api.algorithms import A2c, A3c, Ppo
 from torch import Tensor
 
 from rltraining_trainer.algorithms.divergence import diverged
-from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
+from rltraining_trainer.algorithms.optimizers import make_optimizer
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.algorithms.schedules import scheduled
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
@@ -79,11 +80,13 @@ class ParameterHolder:
             squares = norms.double().square()
             reduce(squares, 0.0)
             norms = squares.sqrt().float()
-        for run, run_norm in zip(runs, norms, strict=True):
-            clip_by_norm(run, self._clip, run_norm)
-        norm = torch.linalg.vector_norm(norms)
-        if not torch.isfinite(norm):
+        found = norms.tolist()
+        norm = math.hypot(*found)
+        if not math.isfinite(norm):
             raise diverged(f"update {self.updates}", {"gradient_norm": norm}, None, self.settings)
+        for run, run_norm in zip(runs, found, strict=True):
+            if self._clip is not None and run_norm > self._clip:
+                run.mul_(self._clip / (run_norm + 1e-6))
         self.environment_steps += steps
         self._optimizer.step(self.parameters, gradient, self.learning_rate(self.environment_steps))
         self.updates += 1

@@ -82,6 +82,8 @@ class ProximalPolicyOptimization:
         """What is dealt out to minibatches: steps, as t·B + b, or environments."""
         self._order: Tensor
         """The items in the order of the present epoch."""
+        self._ordered: tuple[Tensor, Tensor]
+        """Without an LSTM: actions ``[S, ...]`` and figures ``[4, S]`` of all S steps in that order."""
         self._epoch: int | None = None
         self._clip_range, self._entropy_cost = settings.clip_range, settings.entropy_cost
         self._explained_variance = torch.zeros(())
@@ -98,7 +100,7 @@ class ProximalPolicyOptimization:
         if self._network.lstm is None:
             self._items = valid.flatten().nonzero().squeeze(1)
         elif batch >= self._minibatches:
-            self._items = torch.arange(batch)
+            self._items = torch.arange(batch, device=valid.device)
         else:
             raise BadConfiguration(
                 f"spec.environment.numEnvs: with an LSTM, minibatches are of whole environments, and {batch} of a sampler's "
@@ -149,7 +151,8 @@ class ProximalPolicyOptimization:
         squares = self._squares(part).mean()
         mean_entropy = entropy.mean()
         loss = policy_loss.add(squares, alpha=settings.baseline_cost)
-        loss = loss.sub(mean_entropy, alpha=self._entropy_cost)
+        if self._entropy_cost:
+            loss = loss.sub(mean_entropy, alpha=self._entropy_cost)
         loss.backward()
         far = ratio.detach() - 1.0
         kl = (far - log_ratio.detach()).mean()
@@ -167,7 +170,8 @@ class ProximalPolicyOptimization:
         apart = settings.advantage_normalization and settings.advantage_normalization_per == "Minibatch"
         if not apart or len(advantages) < 2:
             return advantages
-        return normalize(advantages, moments(advantages, torch.ones_like(advantages, dtype=torch.bool)))
+        variance, mean = torch.var_mean(advantages, correction=0)
+        return (advantages - mean) / (variance.sqrt() + 1e-8)
 
     def _squares(self, part: _Minibatch) -> Tensor:
         """``[S]``, squared errors of the values."""
@@ -189,20 +193,30 @@ class ProximalPolicyOptimization:
         epoch, part = divmod(position, self._minibatches)
         if epoch != self._epoch:
             self._epoch = epoch
-            self._order = self._items.index_select(0, torch.randperm(len(self._items)))
+            self._deal()
         start, stop = (len(self._order) * end // self._minibatches for end in (part, part + 1))
-        items = self._order[start:stop]
-        return self._of_steps(items) if self._network.lstm is None else self._of_environments(items)
+        if self._network.lstm is None:
+            return self._of_steps(start, stop)
+        return self._of_environments(self._order[start:stop])
 
-    def _of_steps(self, steps: Tensor) -> _Minibatch | None:
-        unroll = self._unroll
-        if not len(steps):
+    def _deal(self) -> None:
+        """Put the items into a new order. It is drawn on the CPU, so that it is the same on every device."""
+        order = torch.randperm(len(self._items)).to(self._items.device)
+        self._order = self._items.index_select(0, order)
+        if self._network.lstm is None:
+            # Small columns are put in order once for all minibatches of the epoch; observations may be large.
+            action = self._unroll["action"].flatten(0, 1).index_select(0, self._order)
+            self._ordered = action, self._figures.flatten(1).index_select(1, self._order)
+
+    def _of_steps(self, start: int, stop: int) -> _Minibatch | None:
+        """The steps from ``start`` to ``stop`` in the present order."""
+        if start == stop:
             return None
-        observation = unroll["observation"].flatten(0, 1).index_select(0, steps).unsqueeze(0)
+        unroll, (action, figures) = self._unroll, self._ordered
+        observation = unroll["observation"].flatten(0, 1).index_select(0, self._order[start:stop])
         first = unroll["first"][:1]  # of no use to a network without a state
-        policies, values = self._network.unroll(observation, (), first)
-        action = unroll["action"].flatten(0, 1).index_select(0, steps)
-        return _Minibatch(policies[0], values[0], action, *self._figures.flatten(1).index_select(1, steps))
+        policies, values = self._network.unroll(observation.unsqueeze(0), (), first)
+        return _Minibatch(policies[0], values[0], action[start:stop], *figures[:, start:stop].unbind())
 
     def _of_environments(self, environments: Tensor) -> _Minibatch | None:
         unroll, length = self._unroll, len(self._unroll["action"])

@@ -63,17 +63,18 @@ class ActorCritic(PolicyNetwork):
         return self._policy_parameters(features), state
 
     def acting(self) -> Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]:
-        """``policy`` for who acts often: the same, of the same parameters, in less time if there is neither an LSTM nor a
-        Gaussian policy. Convolutions may be in bfloat16, then with the values that parameters have now: see
+        """``policy`` for who acts often: the same, of the same parameters, in less time if there is no LSTM.
+
+        Convolutions before discrete actions may be in bfloat16, then with the values that parameters have now: see
         ``half_precision_torso``."""
-        if self.lstm is not None or self.log_std is not None:
+        if self.lstm is not None:
             return self.policy
         half = self._half = self._half or half_precision_torso(self.torso)
-        if half is not None:
+        if half is not None and self.log_std is None:
             half.refresh()
             return lambda observation, state, first: (self.policy_head(half(observation)), state)
-        parameters = plain_function(self.torso, self.policy_head)
-        return lambda observation, state, first: (parameters(observation), state)
+        head = plain_function(self.torso, self.policy_head)
+        return lambda observation, state, first: (self._with_deviations(head(observation)), state)
 
     def value(self, observation: Tensor, state: State) -> Tensor:
         """Values ``[B]`` of observations that go on from ``state``."""
@@ -126,7 +127,10 @@ class ActorCritic(PolicyNetwork):
         return torch.stack(outputs)
 
     def _policy_parameters(self, features: Tensor) -> Tensor:
-        parameters = self.policy_head(features)
+        return self._with_deviations(self.policy_head(features))
+
+    def _with_deviations(self, parameters: Tensor) -> Tensor:
+        """What the policy head puts out, and a Gaussian policy's log standard deviations."""
         if self.log_std is None:
             return parameters
         return torch.cat((parameters, self.log_std.expand_as(parameters)), -1)
