@@ -47,7 +47,7 @@ def train(
 @pytest.mark.parametrize(
     "settings",
     [
-        A2c(learning_rate=0.01, advantage_normalization=True, n_step=3),
+        A2c(learning_rate=0.1, advantage_normalization=True, n_step=3),
         A2c(optimizer=ADAM, learning_rate=0.01, gae_lambda=0.9),
         Ppo(minibatches=1, optimizer=SGD, learning_rate=0.01),
     ],
