@@ -140,7 +140,7 @@ def test_unrolls_of_several_samplers_are_one_batch() -> None:
 
 
 def test_a_gradient_is_clipped_before_it_is_used() -> None:
-    optimizer = Optimizer(rmsprop=RmsProp(alpha=0.0, epsilon=1e6))  # a step is gradient / 1e6
+    optimizer = Optimizer(rmsprop=RmsProp(alpha=0.0, epsilon=1e6))  # a step is gradient / 1e3
     learner = make(Impala(gradient_clip=0.5, learning_rate=1.0, optimizer=optimizer))
     before = learner.parameters.detach().clone()
 
@@ -148,7 +148,7 @@ def test_a_gradient_is_clipped_before_it_is_used() -> None:
 
     assert terms["gradient_norm"] > 10, "the norm is reported as it was before"
     for run in (learner.parameters.detach() - before).split(learner.network.clip_sizes):
-        assert run.norm().item() * 1e6 == pytest.approx(0.5, rel=0.2), "policy and value are clipped apart"
+        assert run.norm().item() * 1e3 == pytest.approx(0.5, rel=0.2), "policy and value are clipped apart"
 
 
 def test_several_updates_on_a_batch_are_as_many_steps_with_one() -> None:
