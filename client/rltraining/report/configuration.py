@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from rltraining_api.job import RLTrainingJob
+from pydantic import ValidationError
+from rltraining_api.job import JobSpec, RLTrainingJob
+from rltraining_api.presets import resolve
 
 INDENT = "  "
 
@@ -21,9 +23,18 @@ class YamlLine:
 
 
 def lines(job: RLTrainingJob) -> tuple[YamlLine, ...]:
-    """The spec, with all defaults filled in."""
+    """The spec, with all defaults filled in: those of the preset too, if the learner has reported which one it is."""
     changed = job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return (YamlLine("spec:", False), *_mapping(job.spec.to_dict(), changed, INDENT))
+    return (YamlLine("spec:", False), *_mapping(_complete(job).to_dict(), changed, INDENT))
+
+
+def _complete(job: RLTrainingJob) -> JobSpec:
+    if job.status.preset is None:
+        return job.spec
+    try:
+        return resolve(job, job.status.preset).job.spec
+    except ValidationError:  # of a version whose presets went with the settings
+        return job.spec
 
 
 def _mapping(value: Mapping[str, Any], changed: Any, indent: str) -> Iterator[YamlLine]:

@@ -254,6 +254,11 @@ def test_the_configuration_is_the_whole_spec_with_defaults_marked(manifest: str)
     assert marked["seed: 0"] is True
     assert marked["batchUnrolls: 1"] is True
 
+    trained = job.model_copy(update={"status": job.status.model_copy(update={"preset": "Classic"})})
+    preset = {line.text.strip(): line.is_default for line in configuration.lines(trained)}
+    assert preset["queueCapacity: 0"] is True, "the preset's, as it was run"
+    assert preset["discount: 0.9"] is False
+
 
 def test_evaluations_are_drawn_at_the_steps_of_their_policies(run: WriteRun) -> None:
     evaluated = {
