@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from pydantic import ValidationError
@@ -147,7 +148,9 @@ def _header(data: Mapping[str, Any]) -> list[str]:
     """What is wrong with apiVersion and kind; nothing else is worth saying then."""
     wanted = {"apiVersion": API_VERSION, "kind": KIND}
     return [
-        f"{key}: must be {value}, got {data[key]}" if data.get(key) else f"{key}: is required: {value}"
+        f"{key}: must be {value}, got {shorten(str(data[key]), 60)}"
+        if data.get(key)
+        else f"{key}: is required: {value}"
         for key, value in wanted.items()
         if data.get(key) != value
     ]
