@@ -22,14 +22,14 @@ REPLAY: dict[str, Any] = {"capacity": 20_000, "minimum": 500, "samplesPerInsert"
 
 
 def replay_job(*, replay: dict[str, Any] | None = None, **spec: Any) -> RLTrainingJob:
-    """A small job of Ape-X DQN with two samplers. `replay` overrides REPLAY, and None removes a setting."""
+    """A small job of Ape-X DQN with two samplers. `replay` overrides REPLAY; null means that neither side waits."""
     settings = {
         "batchSize": 64,
         "learningRate": 1e-3,
         "optimizer": {"adam": {}},
         "parameterRefreshSteps": 16,
         "targetUpdatePeriod": 100,
-        "replay": {name: value for name, value in (REPLAY | (replay or {})).items() if value is not None},
+        "replay": REPLAY | (replay or {}),
     }
     return small_job(**({"algorithm": {"dqnApex": settings}, "sampler": {"replicas": 2}} | spec))
 
