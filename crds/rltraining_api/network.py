@@ -38,7 +38,8 @@ class ImpalaCnn(ApiModel):
 
 
 class Lstm(ApiModel):
-    """A recurrent core after the network."""
+    """A recurrent core on the network's features. IMPALA's was given the last reward and action too: an environment of which
+    they are to be seen adds them to its observations."""
 
     hidden_size: Width = 256
     """Width of its state (IMPALA: 256)."""

@@ -30,8 +30,8 @@ class Apex(ApiModel):
     target_update_rate: ByTask[Fraction] = 1.0
     """How far the target network then moves towards the network: 1 copies it (paper: copies); with a period of 1 and a
     small rate it follows smoothly (Polyak averaging)."""
-    parameter_refresh_steps: ByTask[Count] = 400
-    """Steps of each environment between a sampler's looks for newer parameters (paper: 400 frames)."""
+    parameter_refresh_steps: ByTask[Count] = 100
+    """Steps of each environment between a sampler's looks for newer parameters (paper: 400 frames, which are 100 steps)."""
     reward_clip: ByTask[Positive | None] = None
     """Clip rewards to [-rewardClip, rewardClip] for learning; returns are reported unclipped. Off by default
     (paper: 1 for Atari)."""
@@ -69,7 +69,7 @@ class DqnApex(Apex):
     double_q: bool = True
     """Choose the next action with the online network, value it with the target network (paper: yes)."""
     dueling: bool = True
-    """Split the Q-value into state value and advantages (paper: yes)."""
+    """Split the last hidden layer in two of its size, one for the state value and one for the advantages (paper: yes)."""
     exploration_epsilon: Fraction = 0.4
     """ε of the first of N environments, which are counted over all samplers; environment i explores with
     ε^(1 + explorationAlpha i/(N-1)) (paper: .4, one environment a sampler)."""
@@ -85,6 +85,8 @@ class DdpgApex(Apex):
     """Steps of reward before the bootstrap (D4PG: 5)."""
     batch_size: ByTask[Count] = 256
     """Transitions in one update, of all learners together (D4PG: 256)."""
+    parameter_refresh_steps: ByTask[Count] = 400
+    """Steps of each environment between a sampler's looks for newer parameters (paper: 400 frames, here each a step)."""
     replay: DdpgReplay = Field(default_factory=DdpgReplay)
     """The replay memory: where it lies, how large it is, and how it is drawn from (paper: appendix)."""
     actor_learning_rate: ByTask[LearningRate] = 1e-4

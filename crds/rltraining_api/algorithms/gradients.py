@@ -163,7 +163,8 @@ class A3c(NStepActorCritic):
     """Weight of the value loss (R − V)², a squared error without a factor of ½ (its author: .5 of ½(R − V)²)."""
     loss_reduction: ByTask[LossReduction] = "Sum"
     """How losses of all steps of a rollout become one: Sum or Mean. With Mean the same learning rate makes steps smaller by
-    the number of steps in the rollout (paper: Sum, gradients are accumulated over the rollout)."""
+    the number of steps in the rollout (paper: Sum over the 5 steps of a worker's one environment; here over those of all
+    `environment.numEnvs`: with more than one, lower the learning rate, or take Mean)."""
     advantage_normalization: ByTask[bool] = False
     """Bring advantages to mean 0 and variance 1: in mode Async within the rollout, in mode Sync over the rollouts of all
     samplers (paper: no)."""

@@ -64,6 +64,7 @@ class DdpgReplay(Replay):
     """A memory of transitions, in shards that are drawn from as if they were one (arXiv 1803.00933, appendix)."""
 
     capacity: ByTask[Count] = 1_000_000
-    """Transitions kept in all shards together; the oldest of a shard go first (paper: 1,000,000)."""
+    """Transitions kept in all shards together; the oldest of a shard go first (paper: 1,000,000, and those with the least
+    priority go first; that costs a second tree, and what it gains was not published)."""
     minimum: ByTask[Count] = 10_000
     """Transitions in all shards together before learning starts (not published)."""

@@ -71,16 +71,42 @@ def test_a_q_network_values_every_action(network: Network, space: spaces.Space, 
 def test_dueling_is_value_plus_advantage_less_its_mean() -> None:
     space = spaces.Box(-1, 1, (3,), np.float32)
     q_network, _ = build_q_network(MLP, space, THREE, dueling=True)
-    nn.init.normal_(q_network.head.weight)
-    nn.init.normal_(q_network.head.bias)
+    for parameter in q_network.head.parameters():
+        nn.init.normal_(parameter)
     observation = observations(space, 5)
 
     found = q_network(observation)
 
-    out = q_network.head(q_network.torso(observation))
-    value, advantage = out[:, :1], out[:, 1:]
+    features = q_network.torso(observation)
+    value, advantage = q_network.head.value(features), q_network.head.advantage(features)  # type: ignore[operator,union-attr]
     assert torch.allclose(found, value + advantage - advantage.mean(1, keepdim=True), atol=1e-6)
     assert torch.allclose(found.mean(1), value[:, 0], atol=1e-6), "the mean over actions is the state's value"
+
+
+@pytest.mark.parametrize(
+    ("network", "space", "shared", "inputs", "hidden"),
+    [
+        (MLP, spaces.Box(-1, 1, (3,), np.float32), [(8, 3)], 8, 7),
+        (
+            Network(nature_cnn=NatureCnn()),
+            spaces.Box(0, 255, (84, 84, 4), np.uint8),
+            [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3)],
+            3136,
+            512,
+        ),
+        (USERS, spaces.Box(-1, 1, (3,), np.float32), [(9, 3)], 9, 9),
+    ],
+    ids=["mlp", "published, images", "user's"],
+)
+def test_each_stream_of_a_dueling_network_has_its_hidden_layer(
+    network: Network, space: spaces.Space, shared: list[tuple[int, ...]], inputs: int, hidden: int
+) -> None:
+    """Out of one linear layer they would be Q-values that are no different from those without dueling."""
+    q_network, _ = build_q_network(network, space, THREE, dueling=True)
+
+    sizes = [tuple(p.shape) for p in q_network.parameters() if p.dim() > 1]
+
+    assert sizes == [*shared, (hidden, inputs), (1, hidden), (hidden, inputs), (3, hidden)]
 
 
 @fitting
