@@ -11,6 +11,7 @@ from tests.bench import (
     apex,
     atari,
     distributed_replay,
+    environments,
     gradients,
     impala,
     limits,
@@ -31,6 +32,7 @@ BENCHES = {
     "replay": replay.run,
     "apex": apex.run,
     "atari": atari.run,
+    "environments": environments.run,
     "distributed-replay": distributed_replay.run,
     "tasks": tasks.run,
     "operator": operator.run,  # needs a cluster: see its first lines
