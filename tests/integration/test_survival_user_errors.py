@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from small_jobs import CODE, code, small_job
+from small_jobs import CODE, code, job_of, small_job
 from training import SAMPLER, Run, Train
 
 BASE = """
@@ -132,11 +133,20 @@ CASES = {
         "spec.network.entryPoint: the network of nets:learns_badly raised RuntimeError: ",
         [" are too many (nets.py, line 7)\n", 'raise RuntimeError(f"{len(observation)} are too many")'],
     ),
-    "NaN in the loss": Case(
+    "reward of NaN": Case(
         environment("mazes:NaN-v0"),
         "Diverged",
-        "NaN in the loss at update ",
-        [": the environment gave a reward that is NaN or infinite"],
+        "environment 'mazes:NaN-v0' gave a reward that is NaN or infinite",
+    ),
+    "more errors than are survived": Case(
+        {
+            "environment": {"id": "mazes:Step-v0", "numEnvs": 8, "onError": "Reset", "maxErrorsPerHour": 3},
+            "code": CODE,
+        },
+        "UserCodeError",
+        "more than 3 errors of environments within an hour (spec.environment.maxErrorsPerHour); the last: "
+        "environment 'mazes:Step-v0': step raised ValueError: the maze has no exit (mazes.py, line 23)\n",
+        ['raise ValueError("the maze has no exit")'],
     ),
 }
 
@@ -170,3 +180,21 @@ def test_an_environment_that_cannot_be_closed_after_training_costs_nothing(train
         assert "environment 'mazes:Tired-v0': close raised OSError: the simulator is gone" in log
 
     train(small_job(**environment("mazes:Tired-v0"), stop={"environmentSteps": 500}), scenario, MODULES)
+
+
+@pytest.mark.parametrize("algorithm", ["impala", "ppo", "ppoAtSamplers", "dqnApex"])
+def test_environments_that_fail_are_reset_and_the_run_succeeds(train: Train, algorithm: str) -> None:
+    """One raises from its 51st step on until it is made anew, so it also fails when it has only been reset."""
+    settings = {"id": "mazes:Step-v0", "numEnvs": 8, "onError": "Reset", "maxErrorsPerHour": 100_000}
+    spec = {"environment": settings, "code": CODE, "stop": {"environmentSteps": 3000}}
+
+    async def scenario(run: Run) -> None:
+        job = await run.until_ended()
+        assert (job.status.phase, job.status.failures) == ("Succeeded", 0)
+        (warning,) = (text for text in job.status.warnings if text.startswith("EnvironmentsReset: "))
+        assert "step raised ValueError: the maze has no exit (mazes.py, line 23)" in warning
+        *_, last = map(json.loads, (run.cluster.workdir / "progress.jsonl").read_text().splitlines())
+        assert last["episodes/discarded"] >= 8
+        assert last["episodes"] == 0
+
+    train(job_of(algorithm, **spec), scenario, MODULES)
