@@ -1,0 +1,61 @@
+"""Targets, losses, RMSProp and schedules agree with rlax and optax on random inputs: tests/vectors/make_references.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rltraining_api.algorithms import Optimizer, RmsProp
+from rltraining_trainer.algorithms.optimizers import make_optimizer
+from rltraining_trainer.algorithms.q_learning import double_q_target, huber_loss, squared_loss
+from rltraining_trainer.algorithms.returns import generalized_advantages, n_step_returns
+from rltraining_trainer.algorithms.schedules import scheduled
+from rltraining_trainer.algorithms.vtrace import vtrace
+from torch import Tensor
+
+REFERENCES = json.loads((Path(__file__).parents[2] / "vectors" / "references.json").read_text())
+
+
+def given(name: str, *fields: str) -> list[Tensor]:
+    """Inputs ``[T, 1]`` of one environment."""
+    return [torch.tensor(REFERENCES[name][field]).unsqueeze(1) for field in fields]
+
+
+def check(found: Tensor, name: str, field: str) -> None:
+    assert found.flatten().tolist() == pytest.approx(REFERENCES[name][field], rel=1e-5, abs=1e-5)
+
+
+def test_vtrace_is_rlaxs() -> None:
+    log_rhos, discounts, rewards, values = given("vtrace", "log_rhos", "discounts", "rewards", "values")
+    inputs = (log_rhos, discounts, rewards, values[:-1], values[-1])
+    found = vtrace(*inputs, rho_clip=1.2, pg_rho_clip=1.1)
+    check(found.targets, "vtrace", "targets")
+    check(found.advantages, "vtrace", "advantages")
+    check(vtrace(*inputs, rho_clip=1.2, pg_rho_clip=1.1, lambda_=0.9).targets, "vtrace", "decayed")
+
+
+def test_advantages_and_n_step_returns_are_rlaxs() -> None:
+    check(generalized_advantages(*given("gae", "rewards", "discounts", "values"), 0.95), "gae", "advantages")
+    check(n_step_returns(*given("n_step", "rewards", "discounts", "values"), 3), "n_step", "returns")
+
+
+def test_double_q_errors_and_losses_are_rlaxs() -> None:
+    made = {name: torch.tensor(values) for name, values in REFERENCES["double_q"].items()}
+    target = double_q_target(made["returns"], made["discounts"], made["target"], made["selector"])
+    errors = target - made["q"][:, 0]
+
+    check(errors, "double_q", "errors")
+    check(huber_loss(errors)[0], "double_q", "huber")
+    check(squared_loss(errors)[0], "double_q", "squared")
+
+
+@pytest.mark.parametrize("case", REFERENCES["rmsprop"], ids=lambda case: str(case["settings"]))
+def test_rmsprop_with_a_linear_schedule_is_optaxs(case: dict[str, Any]) -> None:
+    parameters = torch.tensor(case["parameters"])
+    optimizer = make_optimizer(Optimizer(rmsprop=RmsProp(**case["settings"])), len(parameters))
+    for step, (gradient, expected) in enumerate(zip(case["gradients"], case["steps"], strict=True)):
+        optimizer.step(parameters, torch.tensor(gradient), scheduled(0.01, "Linear", step, 10))
+        assert parameters.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-5), step
