@@ -12,7 +12,7 @@ BYTES_MAX = 2**20
 DEPTH_MAX = 64
 """Levels of nested lists and objects; a pod template has about a dozen."""
 VALUES_MAX = 100_000
-"""Values of a job, after alias expansion."""
+"""Values of a job, and of all documents of a file together, after alias expansion."""
 ALIASED_MAX = 10_000
 """Values that all aliases of a document expand to. API servers have had such a bound since CVE-2019-11253."""
 PROBLEMS_MAX = 20

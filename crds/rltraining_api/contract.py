@@ -6,11 +6,10 @@ HTTP, the learner's report. Neither side imports the other; both import this mod
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import IntEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from rltraining_api.base import ApiModel, refusal
 from rltraining_api.curve import CURVE_POINTS_MAX, Curve
@@ -163,7 +162,7 @@ class LearnerReport(ApiModel):
     """One sentence that names the `stop` rule that ended the run."""
     conditions: Annotated[tuple[ReportedCondition, ...], _first(REPORTED_CONDITIONS_MAX)] = ()
     warnings: Annotated[tuple[Warning, ...], _first(REPORTED_WARNINGS_MAX)] = ()
-    time: datetime | None = None
+    time: AwareDatetime | None = None
 
 
 class TerminationMessage(ApiModel):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from rltraining_api.base import ApiModel
 from rltraining_api.fields import (
@@ -71,7 +70,7 @@ class EvaluationResult(ApiModel):
     """The highest return."""
     mean_length: Measured = None
     """Mean length in environment steps."""
-    time: datetime | None = None
+    time: AwareDatetime | None = None
     """When the last of its episodes ended."""
 
 

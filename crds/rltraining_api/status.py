@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from rltraining_api.base import ApiModel
 from rltraining_api.curve import Curve
@@ -84,7 +84,7 @@ class CheckpointStatus(ApiModel):
     """Where it lies."""
     step: StepsOrZero
     """Environment steps at which it was taken."""
-    time: datetime
+    time: AwareDatetime
     """When it was complete."""
 
 

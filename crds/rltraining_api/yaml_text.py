@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rltraining_api.bounds import ALIASED_MAX, BYTES_MAX, DEPTH_MAX, TOO_DEEP, TOO_LARGE
+from rltraining_api.bounds import ALIASED_MAX, BYTES_MAX, DEPTH_MAX, TOO_DEEP, TOO_LARGE, VALUES_MAX
 
 NUMBER_MAX = 400
 """Characters of a number. Parsing a number of base 60 takes time quadratic in its length."""
@@ -55,6 +55,7 @@ class _Loader(yaml.SafeLoader):
             self._values += extent.values
             self._aliased += extent.values
             self._go_down_to(self._depth + extent.height, event)
+            self._check_count(event)
             if self._aliased > ALIASED_MAX:
                 raise YamlError(
                     f"{_place(event.start_mark)}: aliases stand for more than {ALIASED_MAX:,} values: write out what is meant"
@@ -66,11 +67,19 @@ class _Loader(yaml.SafeLoader):
         self._go_down_to(self._depth, event)
         node = super().compose_node(parent, index)
         self._values += 1
+        self._check_count(event)
         self._depth -= isinstance(event, yaml.CollectionStartEvent)
         if event.anchor is not None:
             self._anchors[event.anchor] = _Extent(self._values - values, self._deepest - self._depth)
         self._deepest = max(self._deepest, deepest)
         return node
+
+    def _check_count(self, event: yaml.NodeEvent) -> None:
+        # The file as a whole is bounded: it may have thousands of documents, each with aliases.
+        if self._values > VALUES_MAX:
+            raise YamlError(
+                f"{_place(event.start_mark)}: the file holds more than {VALUES_MAX:,} values: split it"
+            )
 
     def _go_down_to(self, depth: int, event: yaml.NodeEvent) -> None:
         self._deepest = max(self._deepest, depth)

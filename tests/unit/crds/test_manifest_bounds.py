@@ -81,6 +81,10 @@ NESTED = f"lists and objects are nested more than {DEPTH_MAX} levels deep"
             f"kind: ConfigMap\napiVersion: v1\nmetadata: {{name: x}}\nbomb:{laughs(9)}\n---\n{job('{}')}",
             ALIASES,
         ),
+        (
+            f"a: &a [{'1,' * 90}1]\nb: [{'*a,' * 90}*a]\n---\n" * 20,
+            "the file holds more than 100,000 values: split it",
+        ),
         (job(deep(100)), f"line 69, column 18: {NESTED}"),
         (job("[" * 100 + "]" * 100), f"line 8, column 74: {NESTED}"),
         (job("{a: " * 20_000), f"line 8, column 257: {NESTED}"),

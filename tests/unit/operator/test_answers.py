@@ -105,6 +105,11 @@ def test_what_is_read_of_a_bomb_neither_blocks_the_event_loop_nor_fills_log_and_
             "2 errors, the first: progress.environmentSteps: Input should be greater than or equal to 0",
         ),
         (b'{"conditions":[{}]}', "4 errors, the first: conditions.0.type: Field required"),
+        (
+            # The API server would reject the whole status for it, with the job's end in it.
+            b'{"checkpoint":{"uri":"s3://a/b","step":1,"time":"2020-01-01T00:00:00"}}',
+            "1 error, the first: checkpoint.time: Input should have timezone info",
+        ),
     ],
 )
 def test_of_what_is_wrong_the_number_and_the_first_are_said(body: bytes, problem: str) -> None:
