@@ -45,6 +45,7 @@ _PPO: dict[Preset, Values] = {
     "Atari": {
         **_values(
             "PPO paper, table 5",
+            discount=0.99,
             rolloutLength=128,
             epochs=3,
             minibatchSize=256,
@@ -64,6 +65,7 @@ _PPO: dict[Preset, Values] = {
     "MuJoCo": {
         **_values(
             "CleanRL ppo_continuous_action.py",
+            discount=0.99,
             epochs=10,
             minibatchSize=64,
             learningRate=3e-4,
@@ -86,6 +88,7 @@ _PPO: dict[Preset, Values] = {
     },
     "Classic": {
         **_values("SB3 zoo ppo.yml, Acrobot", environment__normalize=_NORMALIZE),
+        **_values("SB3 zoo ppo.yml, LunarLander", discount=0.999, gaeLambda=0.98),
         **_values(
             "Stable-Baselines3 PPO",
             epochs=10,
@@ -93,7 +96,6 @@ _PPO: dict[Preset, Values] = {
             learningRate=3e-4,
             clipRange=0.2,
             clipRangeSchedule="Constant",
-            gaeLambda=0.95,
         ),
         **_values(
             "CleanRL ppo.py",
@@ -116,6 +118,7 @@ _A2C: dict[Preset, Values] = {
     "Atari": {
         **_values(
             "openai/baselines a2c",
+            discount=0.99,
             rolloutLength=5,
             learningRate=7e-4,
             learningRateSchedule="Linear",
@@ -135,6 +138,7 @@ _A2C: dict[Preset, Values] = {
     "MuJoCo": {
         **_values(
             "SB3 zoo a2c.yml, HalfCheetah",
+            discount=0.99,
             rolloutLength=8,
             learningRate=9.6e-4,
             learningRateSchedule="Linear",
@@ -155,6 +159,7 @@ _A2C: dict[Preset, Values] = {
         **_values("SB3 zoo a2c.yml, Acrobot", environment__normalize=_NORMALIZE, gradientClip=0.5),
         **_values(
             "measured",
+            discount=0.99,
             rolloutLength=16,
             learningRate=1e-3,
             learningRateSchedule="Linear",
@@ -175,6 +180,7 @@ _A3C: dict[Preset, Values] = {
     "Atari": {
         **_values(
             "A3C paper",
+            discount=0.99,
             rolloutLength=5,
             learningRate=7e-4,
             learningRateSchedule="Linear",

@@ -107,7 +107,7 @@ class ActorCritic(ApiModel):
     """Where gradients are computed. Samplers: each sampler sends one for each minibatch of its rollout. Learner: samplers
     send their rollouts, and the learner computes all updates of these, on its GPU if it has one. Without: Learner
     if there is one learner, else Samplers (A2C and PPO in openai/baselines: Learner; DPPO: Samplers)."""
-    discount: Fraction = 0.99
+    discount: ByTask[Fraction] = 0.99
     """γ (.99 in all three)."""
     learning_rate_schedule: ByTask[Schedule] = "Constant"
     """Constant, or Linear: down to 0 over stop.environmentSteps, which must then be set (published: Linear
