@@ -16,6 +16,7 @@ from rltraining_api.environment import Environment
 from rltraining_trainer.environments import Stepper, make_environments
 from rltraining_trainer.environments.batch import EnvironmentBatch, InThreads, InTurn
 from rltraining_trainer.environments.faults import FAILED, REMAKE
+from rltraining_trainer.environments.packing import pack_environments
 from rltraining_trainer.environments.slot import Slot, conform
 from rltraining_trainer.errors import BadConfiguration, UserCodeError
 
@@ -45,7 +46,7 @@ def test_threads_play_the_same_episodes_as_gymnasium(id: str) -> None:
     """Any space: a Box, Discrete, and a Dict with an image and a text."""
     spec = Environment(id=id, stepping="Threads", max_episode_steps=20)
     ours = make_environments(spec, 3)
-    theirs = SyncVectorEnv([lambda: gym.make(id, max_episode_steps=20)] * 3)
+    theirs = pack_environments(SyncVectorEnv([lambda: gym.make(id, max_episode_steps=20)] * 3), id)
     assert ours.single_observation_space == theirs.single_observation_space
     theirs.action_space.seed(1)
 

@@ -163,13 +163,14 @@ HALF_BOUNDED = spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 1], 
             build_deterministic,
             MLP,
             spaces.Box(0, 9, (2,), np.int64),
-            r"spec\.environment: actions of Box\(.*int64\) are not supported; wrap the environment .* Box of floats",
+            r"spec\.environment: actions of Box\(.*int64\) are not supported; they may be Discrete, a Box of floats, .*",
         ),
         (
             Q,
             MLP,
             spaces.MultiDiscrete([2, 3]),
-            r"spec\.environment: actions of MultiDiscrete\(.*\) are not supported; wrap the environment .* Discrete .*",
+            r"spec\.algorithm\.dqnApex: it needs Discrete actions, but those of the environment are MultiDiscrete\(.*\); "
+            r"use a2c, a3c, ppo or impala",
         ),
         (
             build_deterministic,

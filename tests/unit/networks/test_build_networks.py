@@ -48,6 +48,8 @@ RECURRENT = MLP.model_copy(update={"lstm": Lstm(hidden_size=5)})
         (MLP, box(3, dtype=np.int64)),
         (MLP, spaces.Box(0, 1, (3,), bool)),
         (MLP, spaces.Discrete(4, start=-2)),
+        (MLP, spaces.MultiDiscrete([3, 4], start=[1, 0])),
+        (MLP, spaces.MultiBinary([2, 3])),
         (NATURE, box(84, 84, 4, dtype=np.uint8)),
         (NATURE, box(4, 84, 84, dtype=np.uint8)),
         (NATURE, box(36, 50, 1, dtype=np.uint8)),
@@ -106,17 +108,27 @@ LONG = spaces.Dict({"a": spaces.Box(-np.arange(1, 60, dtype=np.float32), 1, (59,
             MLP,
             spaces.Dict({"a": box(2)}),
             TWO,
-            r"spec\.network\.mlp: observations of Dict\('a': .*\) are not supported; "
-            r"wrap the environment with gymnasium\.wrappers\.FlattenObservation",
+            r"spec\.environment: observations of Dict\('a': .*\) are no arrays of numbers; "
+            r"wrap the environment \(environment\.wrappers: \[\{name: FlattenObservation\}\]\)",
         ),
-        (MLP, LONG, TWO, r"spec\.network\.mlp: observations of Dict\(.* \.\.\. are not supported; wrap .*"),
-        (MLP, spaces.MultiBinary(3), TWO, r"spec\.network\.mlp: observations of MultiBinary\(3\) .*"),
+        (
+            MLP,
+            LONG,
+            TWO,
+            r"spec\.environment: observations of Dict\(.* \.\.\. are no arrays of numbers; wrap .*",
+        ),
+        (
+            MLP,
+            spaces.Text(3),
+            TWO,
+            r"spec\.environment: observations of Text\(.* are no arrays of numbers; wrap .*",
+        ),
         (
             NATURE,
             box(4),
             TWO,
-            r"spec\.network\.natureCnn: it needs images, a uint8 Box \[height, width, channels\], but the observations "
-            r"are Box\(-1\.0, 1\.0, \(4,\), float32\); use network\.mlp or network\.entryPoint",
+            r"spec\.network\.natureCnn: it needs images, a Box \[height, width, channels\] or a stack of those, but the "
+            r"observations are Box\(-1\.0, 1\.0, \(4,\), float32\); use network\.mlp or network\.entryPoint",
         ),
         (IMPALA, spaces.Discrete(3), TWO, r"spec\.network\.impalaCnn: it needs images, .*Discrete\(3\).*"),
         (
@@ -129,9 +141,9 @@ LONG = spaces.Dict({"a": spaces.Box(-np.arange(1, 60, dtype=np.float32), 1, (59,
         (
             MLP,
             box(3),
-            spaces.MultiDiscrete([2, 2]),
-            r"spec\.environment: actions of MultiDiscrete\(\[2 2\]\) are not supported; wrap the environment so that its "
-            r"action space is Discrete or a Box of floats",
+            spaces.Dict({"a": TWO, "b": spaces.Text(2)}),
+            r"spec\.environment: actions of Dict\(.*\) are not supported; they may be Discrete, a Box of floats, "
+            r"MultiDiscrete, MultiBinary, or a Dict or Tuple of these: wrap the environment \(environment\.wrappers\)",
         ),
         (MLP, box(3), box(2, dtype=np.int32), r"spec\.environment: actions of Box\(.*int32\) are not .*"),
         (
@@ -273,7 +285,7 @@ def test_a_network_of_the_users_that_does_not_fit_is_one_sentence(
 
 def test_a_network_of_the_users_needs_observations_that_are_one_array(entry_point: Callable) -> None:
     with pytest.raises(
-        BadConfiguration, match=r"entryPoint: observations of Dict\(.* are not one array; wrap"
+        BadConfiguration, match=r"entryPoint: observations of Dict\(.* are no arrays of numbers; wrap"
     ):
         build_actor_critic(entry_point(GOOD), LONG, TWO)
 

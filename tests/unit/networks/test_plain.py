@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from rltraining_trainer.networks.encoders import OneHot
 from rltraining_trainer.networks.plain import plain_function
-from rltraining_trainer.networks.torsos import ACTIVATIONS, AsFloat, Mlp, OneHot
+from rltraining_trainer.networks.torsos import ACTIVATIONS, AsFloat, Mlp
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
@@ -45,7 +47,10 @@ def shared() -> nn.Module:
         (Mlp((2, 2), (FEATURES,), nn.Tanh), torch.randn(3, 2, 2)),
         (Mlp((), (FEATURES,), nn.Tanh), torch.randn(3)),
         (nn.Sequential(AsFloat(), Mlp((4,), (FEATURES,), nn.Tanh)), torch.randint(9, (2, 4))),
-        (nn.Sequential(OneHot(3, 1), Mlp((3,), (FEATURES,), nn.Tanh)), torch.tensor([1, 3, 2])),
+        (
+            nn.Sequential(OneHot(np.array([3]), np.array([1])), Mlp((3,), (FEATURES,), nn.Tanh)),
+            torch.tensor([1, 3, 2]),
+        ),
         (Users(), torch.randn(2, 3, 4)),
         (
             nn.Sequential(nn.Linear(4, FEATURES), nn.Flatten(), nn.Linear(3 * FEATURES, FEATURES)),

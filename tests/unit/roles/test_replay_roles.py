@@ -92,7 +92,7 @@ def test_observations_that_are_not_one_array_are_refused() -> None:
 
 
 def test_actions_that_are_not_one_array_are_refused_by_their_name() -> None:
-    with pytest.raises(BadConfiguration, match=r"actions of Dict.*TransformAction"):
+    with pytest.raises(BadConfiguration, match=r"actions of Dict.*use ppo, a2c, a3c or impala"):
         transition_columns(VECTOR, spaces.Dict({"a": VECTOR}))
 
 

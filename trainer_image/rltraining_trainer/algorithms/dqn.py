@@ -12,6 +12,7 @@ from rltraining_trainer.algorithms.exploration import apex_epsilon
 from rltraining_trainer.algorithms.q_learning import double_q_target, huber_loss, squared_loss
 from rltraining_trainer.algorithms.transitions import Acted, Transitions
 from rltraining_trainer.networks import GreedyActions, QNetwork
+from rltraining_trainer.networks.unpack import MASKED
 
 
 class DqnActor:
@@ -33,11 +34,17 @@ class DqnActor:
         values = self._network(observation)
         best, greedy = values.max(1)
         explores = torch.rand(len(values)) < self._epsilon
-        action = torch.where(explores, torch.randint_like(greedy, values.shape[1]), greedy)
+        action = torch.where(explores, self._random(values), greedy)
         return Acted(action, values.gather(1, action.unsqueeze(1)).squeeze(1), best)
 
     def value(self, observation: Tensor) -> Tensor:
         return self._network(observation).amax(1)
+
+    def _random(self, values: Tensor) -> Tensor:
+        """Uniform draws ``[B]`` among the valid actions; the values ``[B, n]`` of others are ``MASKED``."""
+        if self._network.mask is None:
+            return torch.randint(values.shape[1], (len(values),))
+        return torch.rand_like(values).masked_fill(values <= MASKED, -1.0).argmax(1)
 
     def to_environment(self, action: Tensor) -> np.ndarray:
         return self._actions.to_environment(action)

@@ -187,7 +187,8 @@ class TransitionCollector:
         """Of observations ``[T, B, ...]``."""
         if self.actor.normalizer is None:
             return NO_MOMENTS
-        return moments_of(torch.from_numpy(observation).flatten(0, 1).flatten(1)).unsqueeze(0)
+        rows = observation.reshape(-1, *observation.shape[2:])
+        return moments_of(torch.from_numpy(self.actor.normalizer.vectors(rows))).unsqueeze(0)
 
     def _steps(self) -> tuple[_Rows, np.ndarray, np.ndarray]:
         """The next T rows; the rewards ``[T, B]`` as the environments gave them; ``[T, B]`` where episodes ended."""

@@ -178,7 +178,8 @@ class UnrollCollector:
             return rewards, NO_MOMENTS
         columns = []
         if normalizer.shape is not None:
-            columns.append(observations[:-1].reshape(rewards.size, -1))
+            rows = observations[:-1].reshape(rewards.size, *observations.shape[2:])
+            columns.append(normalizer.vectors(rows))
         if normalizer.rewards:
             columns.append(self._discounted_returns(rewards, ended, valid).reshape(-1, 1))
             rewards = (rewards * np.float32(normalizer.reward_scale)).clip(-CLIP, CLIP)

@@ -17,6 +17,7 @@ from rltraining_api.environment import Environment
 
 from rltraining_trainer.environments.batch import EnvironmentBatch, InThreads, InTurn, Slots, WholeBatch
 from rltraining_trainer.environments.extras import missing_extra, register_extra
+from rltraining_trainer.environments.packing import pack_environments
 from rltraining_trainer.environments.processes import InProcesses
 from rltraining_trainer.environments.single import SingleEnvironment
 from rltraining_trainer.environments.slot import Slot
@@ -34,7 +35,8 @@ _LOG = logging.getLogger(__name__)
 
 
 def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> VectorEnv:
-    """``num_envs`` copies of ``spec.id``, stepped together as ``spec.stepping`` says.
+    """``num_envs`` copies of ``spec.id``, stepped together as ``spec.stepping`` says. Observations of several parts, and masks
+    of valid actions, are packed into one array: see ``packed_space``.
 
     In turn (Serial), the environment's own ``vector_entry_point`` is used where it has one (the whole batch is then one
     computation), else gymnasium's ``SyncVectorEnv``. A single environment is no batch: it is made by its ``entry_point``
@@ -50,6 +52,17 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
         BadConfiguration: no environment of that id, or a wrapper that does not fit it.
         UserCodeError: its module, its constructor or a wrapper of the user's raised.
     """
+    environments = _make(spec, num_envs, kwargs)
+    if spec.preprocessing is not None:
+        return environments  # one array, all actions valid
+    try:
+        return pack_environments(environments, spec.id)
+    except BaseException:
+        close_environments(environments, spec.id)
+        raise
+
+
+def _make(spec: Environment, num_envs: int, kwargs: dict[str, Any]) -> VectorEnv:
     registered, wrappers = _find(spec)
     if spec.stepping != "Serial" and registered.entry_point is None:
         raise BadConfiguration(

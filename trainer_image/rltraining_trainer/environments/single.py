@@ -7,14 +7,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from rltraining_trainer.environments.mistakes import WrongObservation, shape_of
+from rltraining_trainer.environments.packed_space import MASK_KEY, first_of
 
 
 class SingleEnvironment(VectorEnv):
     """What ``SyncVectorEnv([lambda: environment])`` tells, without gymnasium's work for a batch, which takes several times as
-    long as a step of a small environment. Infos are left out.
+    long as a step of a small environment. Of infos only ``action_mask`` is kept.
     """
 
     def __init__(self, environment: gym.Env) -> None:
@@ -29,6 +30,7 @@ class SingleEnvironment(VectorEnv):
         self.action_space = batch_space(self.single_action_space, 1)
         # Attributes of a space are properties, which each step would pay for. Copies are made of the figures, which are the
         # caller's to keep: in half the time of new ones.
+        self._parts = self.single_observation_space if _is_composite(self.single_observation_space) else None
         self._dtype, self._shape = self.single_observation_space.dtype, self.single_observation_space.shape
         self._reward = np.zeros(1, np.float32)
         self._terminated, self._truncated = np.zeros(1, bool), np.zeros(1, bool)
@@ -36,25 +38,24 @@ class SingleEnvironment(VectorEnv):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        observation, _ = self.environment.reset(seed=seed, options=options)
+    ) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.environment.reset(seed=seed, options=options)
         self._ended = False
-        return self._batch_of_one(observation), {}
+        return self._batch_of_one(observation), _kept(info)
 
-    def step(
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """One step, or, after an episode's end, a reset instead, whatever the action."""
         reward: Any = 0.0
         terminated = truncated = False
         if self._ended:
-            observation, _ = self.environment.reset()
+            observation, info = self.environment.reset()
         else:
-            observation, reward, terminated, truncated, _ = self.environment.step(actions[0])
+            action = first_of(actions)
+            observation, reward, terminated, truncated, info = self.environment.step(action)
         self._reward[0], self._terminated[0], self._truncated[0] = reward, terminated, truncated
         self._ended = bool(terminated or truncated)
         figures = self._reward.copy(), self._terminated.copy(), self._truncated.copy()
-        return self._batch_of_one(observation), *figures, {}
+        return self._batch_of_one(observation), *figures, _kept(info)
 
     def render(self) -> tuple[Any, ...]:
         return (self.environment.render(),)
@@ -62,7 +63,10 @@ class SingleEnvironment(VectorEnv):
     def close_extras(self, **kwargs: Any) -> None:
         self.environment.close()
 
-    def _batch_of_one(self, observation: Any) -> np.ndarray:
+    def _batch_of_one(self, observation: Any) -> Any:
+        if self._parts is not None:
+            empty: Any = create_empty_array(self._parts, 1)
+            return concatenate(self._parts, [observation], empty)
         try:
             copied = np.array(observation, self._dtype)  # environments may return what they go on with
         except (TypeError, ValueError) as error:
@@ -72,3 +76,12 @@ class SingleEnvironment(VectorEnv):
         if copied.shape != self._shape:
             raise WrongObservation(observation, self.single_observation_space)
         return copied[np.newaxis]
+
+
+def _is_composite(space: gym.Space) -> bool:
+    return space.shape is None
+
+
+def _kept(info: Any) -> dict[str, Any]:
+    """Of an environment's info what is kept, as infos of a batch of one."""
+    return {MASK_KEY: [info[MASK_KEY]]} if info and MASK_KEY in info else {}

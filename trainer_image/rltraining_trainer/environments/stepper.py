@@ -34,6 +34,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rltraining_trainer.environments.faults import FAILED, REMAKE, RESETS_ALONE, Faults
 from rltraining_trainer.environments.make import close_environments
 from rltraining_trainer.environments.mistakes import environment_error, not_finite
+from rltraining_trainer.environments.packed_space import numbers_of, original_space
 from rltraining_trainer.errors import BadConfiguration, Diverged, TrainerError, UserCodeError
 
 _LOG = logging.getLogger(__name__)
@@ -173,6 +174,8 @@ class Stepper:
             ("an observation", final),
             ("a reward", reward),
         ):
+            if values is not None and what == "an observation":
+                values = numbers_of(self.environments.single_observation_space, values)
             if values is None or not np.issubdtype(values.dtype, np.floating) or np.isfinite(values).all():
                 continue
             finite = np.isfinite(values).reshape(len(values), -1).all(1)
@@ -255,7 +258,7 @@ class Stepper:
     def _told(self, method: str, error: BaseException) -> TrainerError:
         # SyncVectorEnv keeps observations until it puts them together, which is where it fails.
         observations = getattr(self.environments.unwrapped, "_env_obs", ())
-        space = self.environments.single_observation_space
+        space = original_space(self.environments.single_observation_space)
         return environment_error(self.name, method, error, space, observations)
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.plain import plain_function
 from rltraining_trainer.networks.policy_network import PolicyNetwork, State
 from rltraining_trainer.networks.torsos import orthogonal
+from rltraining_trainer.networks.unpack import ActionMask
 
 
 class ActorCritic(PolicyNetwork):
@@ -21,11 +22,12 @@ class ActorCritic(PolicyNetwork):
         torso: observations ``[N, ...]`` to features ``[N, features]``.
         features: how many.
         policy_size: how many numbers the policy head puts out (see ``Distribution.parameter_size``).
-        gaussian: the second half of the policy's parameters are log standard deviations that depend on no observation.
+        gaussians: how many of these are log standard deviations that depend on no observation; they come last.
         lstm_size: hidden units of the LSTM, 0 for none.
         initial_log_std: what the log standard deviations of a gaussian begin with.
         value_torso: as ``torso``, for the value alone; None: both heads are on ``torso``. There is none with an LSTM.
         normalizer: what normalises observations in the torsos, and rewards.
+        mask: which actions an observation makes invalid; None: none.
     """
 
     def __init__(
@@ -34,21 +36,23 @@ class ActorCritic(PolicyNetwork):
         features: int,
         policy_size: int,
         *,
-        gaussian: bool,
+        gaussians: int,
         lstm_size: int,
         initial_log_std: float = 0.0,
         value_torso: nn.Module | None = None,
         normalizer: Normalizer | None = None,
+        mask: ActionMask | None = None,
     ) -> None:
         super().__init__(normalizer)
+        self.mask = mask
         # The policy's parameters are the first part of the flat vector, the value's own ones the rest.
         self.torso = torso
         self.lstm = nn.LSTMCell(features, lstm_size) if lstm_size else None
         inputs = lstm_size or features
-        outputs = policy_size // 2 if gaussian else policy_size
+        outputs = policy_size - gaussians
         # A nearly uniform first policy, and values that begin near zero.
         self.policy_head = orthogonal(nn.Linear(inputs, outputs), 0.01)
-        self.log_std = nn.Parameter(torch.full((outputs,), initial_log_std)) if gaussian else None
+        self.log_std = nn.Parameter(torch.full((gaussians,), initial_log_std)) if gaussians else None
         self.value_torso = value_torso
         self.value_head = orthogonal(nn.Linear(inputs, 1), 1.0)
         self._half: HalfPrecisionTorso | None = None
@@ -60,14 +64,14 @@ class ActorCritic(PolicyNetwork):
 
     def policy(self, observation: Tensor, state: State, first: Tensor | None = None) -> tuple[Tensor, State]:
         features, state = self._step(observation, state, first)
-        return self._policy_parameters(features), state
+        return self._policy_parameters(features, observation), state
 
     def acting(self) -> Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]:
-        """``policy`` for who acts often: the same, of the same parameters, in less time if there is no LSTM.
+        """``policy`` for who acts often: the same, of the same parameters, in less time if there is neither an LSTM nor a mask.
 
         Convolutions before discrete actions may be in bfloat16, then with the values that parameters have now: see
         ``half_precision_torso``."""
-        if self.lstm is not None:
+        if self.lstm is not None or self.mask is not None:
             return self.policy
         half = self._half = self._half or half_precision_torso(self.torso)
         if half is not None and self.log_std is None:
@@ -93,7 +97,7 @@ class ActorCritic(PolicyNetwork):
         if self.lstm is not None:
             features = self._unroll_lstm(features.unflatten(0, (length, batch)), state, first).flatten(0, 1)
         value_features = features if self.value_torso is None else self.value_torso(rows)
-        parameters, value = self._policy_parameters(features), self.value_head(value_features)
+        parameters, value = self._policy_parameters(features, rows), self.value_head(value_features)
         return parameters.view(length, batch, -1), value.view(length, batch)
 
     @property
@@ -126,14 +130,15 @@ class ActorCritic(PolicyNetwork):
             outputs.append(state[0])
         return torch.stack(outputs)
 
-    def _policy_parameters(self, features: Tensor) -> Tensor:
-        return self._with_deviations(self.policy_head(features))
+    def _policy_parameters(self, features: Tensor, observation: Tensor) -> Tensor:
+        parameters = self._with_deviations(self.policy_head(features))
+        return parameters if self.mask is None else self.mask(parameters, observation)
 
     def _with_deviations(self, parameters: Tensor) -> Tensor:
         """What the policy head puts out, and a Gaussian policy's log standard deviations."""
         if self.log_std is None:
             return parameters
-        return torch.cat((parameters, self.log_std.expand_as(parameters)), -1)
+        return torch.cat((parameters, self.log_std.expand(*parameters.shape[:-1], -1)), -1)
 
 
 def _forget(state: State, first: Tensor) -> State:

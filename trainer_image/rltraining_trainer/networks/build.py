@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-from collections.abc import Callable, Sequence
-from textwrap import shorten
+from functools import partial
+from typing import TypeGuard
 
 import numpy as np
-import torch
 from gymnasium import spaces
 from rltraining_api.environment import Normalize
 from rltraining_api.network import Gaussian, Network
-from torch import Tensor, nn
+from torch import nn
 
-from rltraining_trainer.errors import BadConfiguration, UserCodeError, one_line, user_code, user_code_error
+from rltraining_trainer.environments.packed_space import PackedSpace, discrete_choices, items_of, shown
+from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks.actions import DeterministicActions, GreedyActions
 from rltraining_trainer.networks.actor_critic import ActorCritic
+from rltraining_trainer.networks.build_torso import build_flattener, build_torso, is_known
 from rltraining_trainer.networks.deterministic import DeterministicActorCritic
 from rltraining_trainer.networks.distributions import (
     Categorical,
@@ -24,10 +24,11 @@ from rltraining_trainer.networks.distributions import (
     Distribution,
     SquashedGaussian,
 )
+from rltraining_trainer.networks.factored import Factored
 from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.q_network import QNetwork
-from rltraining_trainer.networks.torsos import ACTIVATIONS, AsFloat, ImpalaCnn, Mlp, NatureCnn, OneHot, Pixels
-from rltraining_trainer.networks.user_torso import UserTorso
+from rltraining_trainer.networks.torsos import ACTIVATIONS, Mlp
+from rltraining_trainer.networks.unpack import ActionMask
 
 
 def build_actor_critic(
@@ -49,17 +50,18 @@ def build_actor_critic(
     gaussian = network.gaussian or Gaussian()
     distribution = _distribution(action_space, gaussian)
     normalizer = _normalizer(normalize, observation_space)
-    torso, features = _torso(network, observation_space, normalizer)
+    torso, features = build_torso(network, observation_space, normalizer)
     separate = _has_value_network(network)
     actor_critic = ActorCritic(
         torso,
         features,
         distribution.parameter_size,
-        gaussian=isinstance(distribution, DiagonalGaussian),
+        gaussians=distribution.gaussians,
         lstm_size=network.lstm.hidden_size if network.lstm else 0,
         initial_log_std=gaussian.initial_log_std,
-        value_torso=_torso(network, observation_space, normalizer)[0] if separate else None,
+        value_torso=build_torso(network, observation_space, normalizer)[0] if separate else None,
         normalizer=normalizer,
+        mask=_mask(observation_space, sum(discrete_choices(action_space))),
     )
     return actor_critic, distribution
 
@@ -77,13 +79,15 @@ def build_q_network(
     if not isinstance(action_space, spaces.Discrete):
         raise BadConfiguration(
             "spec.algorithm.dqnApex: it needs Discrete actions, but those of the environment are "
-            f"{_shown(action_space)}; use ddpgApex, ppo or impala"
+            f"{shown(action_space)}; use {_instead(action_space)}"
         )
     _check_not_recurrent(network, "dqnApex")
     _check_rewards_are_raw(normalize, "dqnApex")
     normalizer = _normalizer(normalize, observation_space)
-    torso, features = _torso(network, observation_space, normalizer)
-    q_network = QNetwork(torso, features, int(action_space.n), dueling=dueling, normalizer=normalizer)
+    torso, features = build_torso(network, observation_space, normalizer)
+    count = int(action_space.n)
+    mask = _mask(observation_space, count)
+    q_network = QNetwork(torso, features, count, dueling=dueling, normalizer=normalizer, mask=mask)
     return q_network, GreedyActions(action_space)
 
 
@@ -103,23 +107,22 @@ def build_deterministic(
     if not isinstance(action_space, spaces.Box):
         raise BadConfiguration(
             "spec.algorithm.ddpgApex: it needs actions in a Box of floats, but those of the environment are "
-            f"{_shown(action_space)}; use dqnApex, ppo or impala"
+            f"{shown(action_space)}; use {_instead(action_space)}"
         )
     if not np.isfinite(action_space.high.astype(np.float64) - action_space.low).all():
         raise BadConfiguration(
             f"spec.algorithm.ddpgApex: it needs actions with bounds, but those of the environment are "
-            f"{_shown(action_space)}; give its action space finite bounds, or use ppo or impala"
+            f"{shown(action_space)}; give its action space finite bounds, or use ppo or impala"
         )
     _check_not_recurrent(network, "ddpgApex")
     _check_rewards_are_raw(normalize, "ddpgApex")
     normalizer = _normalizer(normalize, observation_space)
-    actor_torso, actor_features = _torso(network, observation_space, normalizer)
+    actor_torso, actor_features = build_torso(network, observation_space, normalizer)
     if network.mlp is not None:
         hidden_sizes, activation = network.mlp.hidden_sizes, ACTIVATIONS[network.mlp.activation]
-        critic_torso = _mlp(observation_space, (), activation, normalizer)  # which only flattens
-        known = _features(critic_torso, observation_space, network)
+        critic_torso, known = build_flattener(network, observation_space, normalizer)
     else:
-        critic_torso, known = _torso(network, observation_space, normalizer)
+        critic_torso, known = build_torso(network, observation_space, normalizer)
         hidden_sizes, activation = (known,), nn.ReLU
     dimensions = math.prod(action_space.shape)
     critic_body = Mlp((known + dimensions,), hidden_sizes, activation)
@@ -133,6 +136,12 @@ def build_deterministic(
         normalizer=normalizer,
     )
     return actor_critic, DeterministicActions(action_space)
+
+
+def _instead(action_space: spaces.Space) -> str:
+    """The algorithms for these actions, of which one with a replay memory was not."""
+    apex = {spaces.Discrete: "dqnApex, ", spaces.Box: "ddpgApex, "}
+    return f"{apex.get(type(action_space), 'a2c, a3c, ')}ppo or impala"
 
 
 def _check_not_recurrent(network: Network, algorithm: str) -> None:
@@ -158,11 +167,17 @@ def _normalizer(normalize: Normalize | None, space: spaces.Space) -> Normalizer 
     """
     if normalize is None:
         return None
-    is_vector = isinstance(space, spaces.Box) and not (space.dtype == np.uint8 and len(space.shape) > 1)
-    shape = space.shape if normalize.observations and is_vector else None
+    shape: tuple[int, ...] | None = None
+    if isinstance(space, PackedSpace):
+        shape = (space.vector_size,) if space.vector_size else None
+    elif isinstance(space, spaces.Box) and not (space.dtype == np.uint8 and len(space.shape) > 1):
+        shape = space.shape
+    if not normalize.observations:
+        shape = None
     if shape is None and not normalize.rewards:
         return None
-    return Normalizer(shape, rewards=normalize.rewards)
+    packed = space if isinstance(space, PackedSpace) and shape is not None else None
+    return Normalizer(shape, rewards=normalize.rewards, packed=packed)
 
 
 def _has_value_network(network: Network) -> bool:
@@ -179,11 +194,13 @@ def _has_value_network(network: Network) -> bool:
 def _distribution(space: spaces.Space, gaussian: Gaussian | None = None) -> Distribution:
     if isinstance(space, spaces.Discrete):
         return Categorical(space)
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and _is_known(space):
+    if _is_box(space):
         return _gaussian(space, gaussian or Gaussian())
+    if not isinstance(space, spaces.Box) and _is_factored(space):
+        return Factored(space, partial(_gaussian, settings=gaussian or Gaussian()))
     raise BadConfiguration(
-        f"spec.environment: actions of {_shown(space)} are not supported; "
-        "wrap the environment so that its action space is Discrete or a Box of floats"
+        f"spec.environment: actions of {shown(space)} are not supported; they may be Discrete, a Box of floats, MultiDiscrete, "
+        "MultiBinary, or a Dict or Tuple of these: wrap the environment (environment.wrappers)"
     )
 
 
@@ -194,150 +211,23 @@ def _gaussian(space: spaces.Box, settings: Gaussian) -> DiagonalGaussian:
     if not np.isfinite(space.high.astype(np.float64) - space.low).all():
         raise BadConfiguration(
             f"spec.network.gaussian.squash: Tanh needs actions with bounds, but those of the environment are "
-            f"{_shown(space)}; leave it out, or give its action space finite bounds"
+            f"{shown(space)}; leave it out, or give its action space finite bounds"
         )
     return SquashedGaussian(space, bounds)
 
 
-def _torso(network: Network, space: spaces.Space, normalizer: Normalizer | None) -> tuple[nn.Module, int]:
-    """(observations to features, how many)."""
-    if network.entry_point is not None:
-        torso = _user_torso(network.entry_point, space)
-        features = _features(torso, space, network)
-        torso = UserTorso(torso, network.entry_point)
-        if normalizer is not None and normalizer.shape is not None:
-            torso = nn.Sequential(normalizer, torso)
-        return torso, features
-    if network.mlp is not None:
-        torso = _mlp(space, network.mlp.hidden_sizes, ACTIVATIONS[network.mlp.activation], normalizer)
-    else:
-        torso = _cnn(network, space)
-    return torso, _features(torso, space, network)
+def _is_factored(space: spaces.Space) -> bool:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = [part for _, part in items_of(space)]
+        return bool(parts) and all(map(_is_factored, parts))
+    return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary) or _is_box(space)
 
 
-def _mlp(
-    space: spaces.Space,
-    hidden_sizes: Sequence[int],
-    activation: type[nn.Module],
-    normalizer: Normalizer | None,
-) -> nn.Module:
-    if isinstance(space, spaces.Discrete):
-        n = int(space.n)
-        return nn.Sequential(OneHot(n, int(space.start)), Mlp((n,), hidden_sizes, activation))
-    if isinstance(space, spaces.Box):
-        mlp = Mlp(space.shape, hidden_sizes, activation)
-        if normalizer is not None and normalizer.shape is not None:
-            return nn.Sequential(normalizer, mlp)
-        return mlp if space.dtype == np.float32 else nn.Sequential(AsFloat(), mlp)
-    raise BadConfiguration(
-        f"spec.network.mlp: observations of {_shown(space)} are not supported; "
-        "wrap the environment with gymnasium.wrappers.FlattenObservation"
-    )
+def _is_box(space: spaces.Space) -> TypeGuard[spaces.Box]:
+    return isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and is_known(space)
 
 
-def _cnn(network: Network, space: spaces.Space) -> nn.Module:
-    name = network.name
-    if not (isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8):
-        raise BadConfiguration(
-            f"spec.network.{name}: it needs images, a uint8 Box [height, width, channels], but the observations are "
-            f"{_shown(space)}; use network.mlp or network.entryPoint"
-        )
-    channels_last = space.shape[2] <= space.shape[0]
-    channels, height, width = (space.shape[i] for i in ((2, 0, 1) if channels_last else (0, 1, 2)))
-    try:
-        if network.nature_cnn is not None:
-            cnn: nn.Module = NatureCnn(channels, height, width, network.nature_cnn.hidden_size)
-        else:
-            assert network.impala_cnn is not None
-            settings = network.impala_cnn
-            cnn = ImpalaCnn(channels, height, width, settings.channels, settings.hidden_size)
-    except RuntimeError as error:  # torch: a kernel larger than what is left of the image
-        raise BadConfiguration(
-            f"spec.network.{name}: images of {height} x {width} are too small for it; use a smaller network or larger images"
-        ) from error
-    return nn.Sequential(Pixels(channels_last), cnn)
-
-
-def _user_torso(entry_point: str, space: spaces.Space) -> nn.Module:
-    """``module:factory``: called with the observation space, it returns a module from ``[N, ...]`` to ``[N, features]``.
-
-    The module is given floats as float32, everything else in the space's own type.
-    """
-    if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        raise BadConfiguration(
-            f"spec.network.entryPoint: observations of {_shown(space)} are not one array; "
-            "wrap the environment with gymnasium.wrappers.FlattenObservation"
-        )
-    module_name, _, factory_name = entry_point.partition(":")
-    with user_code(f"spec.network.entryPoint: importing {module_name!r}"):
-        module = importlib.import_module(module_name)
-    factory: Callable[[spaces.Space], nn.Module] | None = getattr(module, factory_name, None)
-    if factory is None:
-        raise UserCodeError(f"spec.network.entryPoint: module {module_name!r} has no {factory_name!r}")
-    with user_code(f"spec.network.entryPoint: {entry_point}(observation_space)"):
-        torso = factory(space)
-    if not isinstance(torso, nn.Module):
-        raise UserCodeError(
-            f"spec.network.entryPoint: {entry_point} must return a torch.nn.Module, got {type(torso).__name__}"
-        )
-    if any(True for _ in torso.buffers()):
-        raise UserCodeError(
-            f"spec.network.entryPoint: {entry_point} has buffers (as BatchNorm does), and samplers get parameters only; "
-            "use a normalisation without running statistics, such as LayerNorm"
-        )
-    other_floats = np.issubdtype(space.dtype, np.floating) and space.dtype != np.float32
-    return nn.Sequential(AsFloat(), torso) if other_floats else torso
-
-
-def _features(torso: nn.Module, space: spaces.Space, network: Network) -> int:
-    """How many features the torso puts out, seen by giving it two observations."""
-    observation = _two_of(space)
-    try:
-        with torch.no_grad():
-            features = torso(observation)
-    except Exception as error:
-        message = f"spec.network.{network.name}: the network does not fit observations of {_shown(space)}"
-        if network.entry_point is not None:
-            raise user_code_error(f"{message}: it", error) from error
-        raise BadConfiguration(f"{message}: {one_line(error)}") from error
-    found = f"a {type(features).__name__}"
-    if isinstance(features, Tensor):
-        found = f"{tuple(features.shape)} of {features.dtype}"
-        if features.dim() == 2 and features.shape[0] == 2 and features.dtype == torch.float32:
-            return int(features.shape[1])
-    raise BadConfiguration(
-        f"spec.network.{network.name}: the network must turn observations [N, ...] into features [N, F] of "
-        f"torch.float32, but turned {tuple(observation.shape)} into {found}"
-    )
-
-
-def _two_of(space: spaces.Space) -> Tensor:
-    if not _is_known(space):
-        raise BadConfiguration(
-            f"spec.environment: observations of {_shown(space)} are of a type that torch does not know; use float32"
-        )
-    try:
-        with np.errstate(over="ignore"):
-            return torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(2)]))
-    except (
-        ValueError,
-        OverflowError,
-    ) as error:  # gymnasium computes the width of the bounds in the type itself
-        raise BadConfiguration(
-            f"spec.environment: observations of {_shown(space)} cannot be drawn ({one_line(error)}); "
-            "give the space narrower bounds, or none: -numpy.inf and numpy.inf"
-        ) from error
-
-
-def _is_known(space: spaces.Space) -> bool:
-    """Whether torch has its type: not of long doubles."""
-    try:
-        torch.from_numpy(np.empty(0, space.dtype))
-    except TypeError:
-        return False
-    return True
-
-
-def _shown(space: spaces.Space) -> str:
-    """A space in one line of bearable length: those with many bounds print as paragraphs."""
-    return shorten(str(space), 160, placeholder=" ...")
+def _mask(space: spaces.Space, logits: int) -> ActionMask | None:
+    """What reads the mask of valid actions from packed observations, if they have one."""
+    has_mask = isinstance(space, PackedSpace) and space.mask is not None
+    return ActionMask(space, logits) if has_mask else None  # type: ignore[arg-type]

@@ -27,6 +27,8 @@ class Distribution(Actions, Protocol):
 
     parameter_size: int
     """P, how many numbers the policy head puts out."""
+    gaussians: int
+    """How many of these are log standard deviations that depend on no observation; they come last."""
     action_shape: tuple[int, ...]
     """Shape of one action as a tensor: () or (dimensions,)."""
 
@@ -43,6 +45,7 @@ class Categorical(DiscreteActions):
     """One of n actions (``spaces.Discrete``); the parameters are logits ``[..., n]``."""
 
     action_shape: tuple[int, ...] = ()
+    gaussians = 0
 
     def __init__(self, space: spaces.Discrete) -> None:
         super().__init__(space)
@@ -81,6 +84,7 @@ class DiagonalGaussian(BoxActions):
         self._bounds = bounds
         dimensions = int(np.prod(space.shape))
         self.action_shape: tuple[int, ...] = (dimensions,)
+        self.gaussians = dimensions
         self.parameter_size = 2 * dimensions
 
     def noise(self, *batch: int) -> Tensor:

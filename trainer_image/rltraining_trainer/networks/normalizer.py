@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from rltraining_trainer.environments.packed_space import PackedSpace
 
 CLIP = 10.0
 """Normalised observations and rewards are clipped to ±10 (openai/baselines and Stable-Baselines3, VecNormalize)."""
@@ -24,10 +27,14 @@ class Normalizer(nn.Module):
     Args:
         shape: of one observation; None leaves observations as they are.
         rewards: whether the last statistic is that of discounted returns.
+        packed: the space of observations that are packed, whose vectors ``[N, *shape]`` are normalised; None: they are not.
     """
 
-    def __init__(self, shape: Sequence[int] | None, *, rewards: bool) -> None:
+    def __init__(
+        self, shape: Sequence[int] | None, *, rewards: bool, packed: PackedSpace | None = None
+    ) -> None:
         super().__init__()
+        self._packed = packed
         self.shape, self.rewards = None if shape is None else tuple(shape), rewards
         self.observation_size = 0 if shape is None else math.prod(shape)
         size = self.observation_size + rewards
@@ -43,6 +50,12 @@ class Normalizer(nn.Module):
             statistic[: self.observation_size].view(self.shape) for statistic in (self.mean, self.variance)
         )
         return ((observation.float() - mean) * (variance + EPSILON).rsqrt()).clamp(-CLIP, CLIP)
+
+    def vectors(self, observation: np.ndarray) -> np.ndarray:
+        """What statistics are kept of, ``[N, d]``, in observations ``[N, ...]`` as environments give them."""
+        if self._packed is not None:
+            observation = self._packed.split(observation)[0][:, : self.observation_size]
+        return observation.reshape(len(observation), -1)
 
     @property
     def reward_scale(self) -> float:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.policy_network import PolicyNetwork, State
 from rltraining_trainer.networks.torsos import orthogonal
+from rltraining_trainer.networks.unpack import ActionMask
 
 
 class QNetwork(PolicyNetwork):
@@ -20,6 +21,7 @@ class QNetwork(PolicyNetwork):
         actions: n.
         dueling: see ``Dueling``; its two streams take the place of the torso's last hidden layer.
         normalizer: what normalises observations in the torso.
+        mask: which actions an observation makes invalid, whose values then are ``MASKED``; None: none.
     """
 
     def __init__(
@@ -30,8 +32,10 @@ class QNetwork(PolicyNetwork):
         *,
         dueling: bool,
         normalizer: Normalizer | None = None,
+        mask: ActionMask | None = None,
     ) -> None:
         super().__init__(normalizer)
+        self.mask = mask
         if dueling:
             self.torso, hidden, activation = _split(torso) or (
                 torso,
@@ -43,7 +47,8 @@ class QNetwork(PolicyNetwork):
             self.torso, self.head = torso, orthogonal(nn.Linear(features, actions), 0.01)
 
     def forward(self, observation: Tensor) -> Tensor:
-        return self.head(self.torso(observation))
+        values: Tensor = self.head(self.torso(observation))
+        return values if self.mask is None else self.mask(values, observation)
 
     def policy(self, observation: Tensor, state: State, first: Tensor | None = None) -> tuple[Tensor, State]:
         return self(observation), state

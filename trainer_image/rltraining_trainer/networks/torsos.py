@@ -42,17 +42,6 @@ class Mlp(nn.Sequential):
         super().__init__(*layers)
 
 
-class OneHot(nn.Module):
-    """Discrete observations ``[N]`` in start..start+n-1 as ``[N, n]``."""
-
-    def __init__(self, n: int, start: int) -> None:
-        super().__init__()
-        self.n, self.start = n, start
-
-    def forward(self, observation: Tensor) -> Tensor:
-        return F.one_hot(observation.long() - self.start, self.n).float()
-
-
 class AsFloat(nn.Module):
     """Observations of integers, or of other floats, as float32."""
 
@@ -126,3 +115,19 @@ class ImpalaCnn(nn.Sequential):
 def _output_size(module: nn.Module, *shape: int) -> int:
     with torch.no_grad():
         return module(torch.zeros(1, *shape)).shape[1]
+
+
+class SmallCnn(nn.Sequential):
+    """Two convolutions of 3 x 3 and one layer on ``[N, C, H, W]``, for images that are too small for the published networks."""
+
+    def __init__(self, channels: int, height: int, width: int, hidden_size: int) -> None:
+        gain = math.sqrt(2)
+        convolutions = nn.Sequential(
+            orthogonal(nn.Conv2d(channels, 16, 3, padding=1), gain),
+            nn.ReLU(),
+            orthogonal(nn.Conv2d(16, 32, 3, padding=1), gain),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        features = _output_size(convolutions, channels, height, width)
+        super().__init__(convolutions, orthogonal(nn.Linear(features, hidden_size), gain), nn.ReLU())

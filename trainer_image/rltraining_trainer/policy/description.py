@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import OrderedDict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Annotated, Literal
@@ -19,6 +20,7 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.network import Network
 from rltraining_api.status import Progress
 
+from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.errors import BadConfiguration
 
 
@@ -62,9 +64,26 @@ class MultiBinarySpace(ApiModel):
     shape: tuple[int, ...]
 
 
+class DictSpace(ApiModel):
+    """One of each of several spaces, by name."""
+
+    type: Literal["Dict"] = "Dict"
+    spaces: dict[str, SpaceDescription]
+
+
+class TupleSpace(ApiModel):
+    """One of each of several spaces, in order."""
+
+    type: Literal["Tuple"] = "Tuple"
+    spaces: tuple[SpaceDescription, ...]
+
+
 SpaceDescription = Annotated[
-    DiscreteSpace | BoxSpace | MultiDiscreteSpace | MultiBinarySpace, Field(discriminator="type")
+    DiscreteSpace | BoxSpace | MultiDiscreteSpace | MultiBinarySpace | DictSpace | TupleSpace,
+    Field(discriminator="type"),
 ]
+DictSpace.model_rebuild()
+TupleSpace.model_rebuild()
 
 
 BATCH = "batch"
@@ -101,6 +120,9 @@ class PolicyDescription(ApiModel):
     dueling: bool = False
     """The Q-network ends in state value and advantages (`dqnApex.dueling`)."""
     observation_space: SpaceDescription
+    """Of observations as the environment gives them; text parts of a Dict are left out."""
+    action_mask_in_info: bool = False
+    """Which actions are valid is not a part of the observation: the environment says it in `info["action_mask"]`."""
     action_space: SpaceDescription
     progress: Progress
     """How far training had come."""
@@ -123,6 +145,7 @@ def describe(
         network=job.spec.network,
         dueling=getattr(job.spec.algorithm.parameters, "dueling", False),
         observation_space=describe_space(observation_space),
+        action_mask_in_info=isinstance(observation_space, PackedSpace) and observation_space.mask_from_info,
         action_space=describe_space(action_space),
         progress=progress,
         time=datetime.now(UTC),
@@ -137,7 +160,16 @@ def describe(
 
 
 def describe_space(space: spaces.Space) -> SpaceDescription:
-    """Raises BadConfiguration for a kind of space that no network here takes."""
+    """Describes a space; of packed observations, the space that they were packed of.
+
+    Raises BadConfiguration for a kind of space that no network here takes.
+    """
+    if isinstance(space, PackedSpace):
+        return describe_space(space.original)
+    if isinstance(space, spaces.Dict):
+        return DictSpace(spaces={key: describe_space(part) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return TupleSpace(spaces=tuple(describe_space(part) for part in space.spaces))
     if isinstance(space, spaces.Discrete):
         return DiscreteSpace(n=int(space.n), start=int(space.start))
     if isinstance(space, spaces.Box):
@@ -173,6 +205,10 @@ def _space(description: SpaceDescription) -> spaces.Space:
                 np.array(values, np.int64).reshape(shape) for values in (description.nvec, description.start)
             )
             return spaces.MultiDiscrete(nvec, dtype, start=first)
+        case DictSpace(spaces=parts):
+            return spaces.Dict(OrderedDict((key, _space(part)) for key, part in parts.items()))
+        case TupleSpace(spaces=items):
+            return spaces.Tuple([_space(part) for part in items])
         case MultiBinarySpace(shape=shape):
             return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
         case BoxSpace(shape=shape, dtype=dtype):

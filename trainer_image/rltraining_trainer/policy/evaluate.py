@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from rltraining_trainer.environments import Faults, Stepper, make_environments
+from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.policy.description import describe_space
 from rltraining_trainer.policy.policy import Policy
@@ -105,7 +106,7 @@ def play(
         returns, lengths = np.zeros(len(observation)), np.zeros(len(observation), int)
         yield []
         while True:
-            step = stepper.step(policy.act(observation, deterministic=deterministic, first=first))
+            step = stepper.step(policy.act_packed(observation, deterministic=deterministic, first=first))
             observation, first = step.observation, step.first
             returns += step.reward
             lengths += step.valid
@@ -129,3 +130,10 @@ def _check_spaces(policy: Policy, stepper: Stepper) -> None:
                 f"spec.environment.id: {stepper.name!r} has {what} of {found}, "
                 f"but the policy was trained with {trained}"
             )
+    found_space = environments.single_observation_space
+    in_info = isinstance(found_space, PackedSpace) and found_space.mask_from_info
+    if in_info != policy.description.action_mask_in_info:
+        raise BadConfiguration(
+            f'spec.environment.id: {stepper.name!r} gives {"a" if in_info else "no"} info["action_mask"], '
+            f"but the policy was trained {'without' if in_info else 'with'} one"
+        )

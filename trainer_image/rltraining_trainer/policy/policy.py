@@ -12,6 +12,12 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from rltraining_trainer.checkpoint.storage import open_storage
+from rltraining_trainer.environments.packed_space import (
+    PackedSpace,
+    batch_of_one,
+    first_of,
+    pack_space,
+)
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import (
     Actions,
@@ -51,6 +57,9 @@ class Policy:
             check_class(origin, "network", description.network.entry_point, nn.Module)
         self.observation_space = make_space(description.observation_space)
         self.action_space = make_space(description.action_space)
+        self.network_space, _ = pack_space(
+            self.observation_space, self.action_space, mask_in_info=description.action_mask_in_info
+        )
         self.network, self.actions = self._build()
         try:
             self.network.load_state_dict(weights)
@@ -108,42 +117,73 @@ class Policy:
         """Forget the past: all that follows are new episodes."""
         self._state = None
 
-    @torch.no_grad()
-    def act(self, observation: Any, *, deterministic: bool = True, first: np.ndarray | None = None) -> Any:
-        """The action for an observation, or actions ``[B, ...]`` for observations ``[B, ...]``.
+    def act(
+        self,
+        observation: Any,
+        *,
+        deterministic: bool = True,
+        first: np.ndarray | None = None,
+        action_mask: Any = None,
+    ) -> Any:
+        """The action for an observation, or actions ``[B, ...]`` for observations ``[B, ...]``. Of a Dict or Tuple, each part
+        is an array ``[B, ...]``; so are actions.
 
         Args:
             deterministic: the most likely action; else one is drawn, with torch's global generator, unless the algorithm's
                 policy is deterministic anyhow.
             first: ``[B]`` bool, where an observation begins an episode, so that what was before is forgotten.
+            action_mask: ``[n]`` or ``[B, n]``, ``info["action_mask"]`` of the observation, if the environment gives one.
 
         Raises:
-            ValueError: the observation has a shape that the policy does not know.
+            ValueError: the observation has a shape that the policy does not know, or a mask is missing.
         """
-        space = self.observation_space
-        array = np.asarray(observation, space.dtype)
+        rows, single = self._rows(observation, action_mask)
+        action = self.act_packed(rows, deterministic=deterministic, first=first)
+        return first_of(action) if single else action
+
+    @torch.no_grad()
+    def act_packed(
+        self, rows: np.ndarray, *, deterministic: bool = True, first: np.ndarray | None = None
+    ) -> Any:
+        """As ``act``, for a batch of observations as ``make_environments`` gives them: of several parts, packed."""
+        if self._state is None:
+            self._state = self.network.initial_state(len(rows))
+        parameters, self._state = self.network.policy(
+            torch.from_numpy(np.ascontiguousarray(rows)),
+            self._state,
+            None if first is None else torch.from_numpy(first),
+        )
+        return self.actions.to_environment(self._choose(parameters, deterministic))
+
+    def _rows(self, observation: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
+        """(a batch of observations as the network takes them, whether one was given and not a batch)."""
+        space = self.network_space
+        if isinstance(space, PackedSpace):
+            part = next(part for part in space.parts if part.path or not part.is_mask)
+            array = np.asarray(part.of(observation))
+            single = array.shape == part.shape
+            batch = batch_of_one(observation) if single else observation
+            mask = None
+            if space.mask_from_info:
+                if action_mask is None:
+                    raise ValueError('this policy needs action_mask: info["action_mask"] of the observation')
+                mask = np.asarray(action_mask)[np.newaxis] if single else np.asarray(action_mask)
+            return space.pack(batch, 1 if single else len(array), mask), single
         assert space.shape is not None
+        array = np.asarray(observation, space.dtype)
         single = array.shape == space.shape
         batch = array[None] if single else array
         if batch.shape[1:] != space.shape:
             raise ValueError(
                 f"observations have the shape {space.shape} or [B, *{space.shape}], not {array.shape}"
             )
-        if self._state is None:
-            self._state = self.network.initial_state(len(batch))
-        parameters, self._state = self.network.policy(
-            torch.from_numpy(np.ascontiguousarray(batch)),
-            self._state,
-            None if first is None else torch.from_numpy(first),
-        )
-        action = self.actions.to_environment(self._choose(parameters, deterministic))
-        return action[0] if single else action
+        return batch, single
 
     def _build(self) -> tuple[PolicyNetwork, Actions]:
         """The network that the policy's algorithm trains, and what becomes of its output."""
         described = self.description
         normalize = described.environment.normalize
-        made_for = described.network, self.observation_space, self.action_space
+        made_for = described.network, self.network_space, self.action_space
         if described.algorithm == "dqnApex":
             return build_q_network(*made_for, dueling=described.dueling, normalize=normalize)
         if described.algorithm == "ddpgApex":

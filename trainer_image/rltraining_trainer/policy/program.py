@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rltraining_trainer.environments.packed_space import LARGE, PackedSpace, Part
 from rltraining_trainer.errors import TrainerError, one_line
+from rltraining_trainer.networks.factored import Factored
 from rltraining_trainer.policy.description import BATCH, Program, TensorDescription
 from rltraining_trainer.policy.policy import Policy
 
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
 BATCHES = (1, 3)
 """Sizes that a program is tried with; it is made from another one."""
-LARGE = 1e6
-"""A number of this size comes of bounds that are there for form: the space is taken for unbounded."""
 
 
 class ProgramError(Exception):
@@ -29,21 +29,39 @@ class ProgramError(Exception):
 
 
 class PolicyProgram(nn.Module):
-    """(observation ``[B, ...]``, \\*state) to (most likely action ``[B, ...]``, policy parameters ``[B, P]``, \\*state).
+    """(\\*observation ``[B, ...]``, \\*state) to (\\*most likely action ``[B, ...]``, policy parameters ``[B, P]``, \\*state).
 
-    The action is what the environment takes; the parameters are the network's output, such as logits or Q-values; the
-    state, zeros at the beginning of an episode, is empty without an LSTM.
+    Observations and actions of several parts are one tensor for each part, and so is a mask of valid actions. The action is
+    what the environment takes; the parameters are the network's output, such as logits or Q-values; the state, zeros at the
+    beginning of an episode, is empty without an LSTM.
     """
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
         self.network = policy.network
         self._actions = policy.actions
+        self._parts = len(_parts(policy))
 
-    def forward(self, observation: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-        parameters, state = self.network.policy(observation, state)
-        action = self._actions.environment_action(self._actions.mode(parameters))
-        return (action, parameters, *state)
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        observation: Any = (
+            inputs[0] if not self._parts else [_as_kept(part) for part in inputs[: self._parts]]
+        )
+        parameters, state = self.network.policy(observation, inputs[self._parts or 1 :])
+        mode = self._actions.mode(parameters)
+        if isinstance(self._actions, Factored):
+            return (*self._actions.environment_parts(mode), parameters, *state)
+        return (self._actions.environment_action(mode), parameters, *state)
+
+
+def _parts(policy: Policy) -> tuple[Part, ...]:
+    """Of an observation; none if it is one array."""
+    space = policy.network_space
+    return space.parts if isinstance(space, PackedSpace) else ()
+
+
+def _as_kept(part: Tensor) -> Tensor:
+    """Part of an observation as it comes out of packed ones."""
+    return part if part.dtype == torch.uint8 else part.float()
 
 
 def to_torchscript(policy: Policy) -> bytes:
@@ -83,7 +101,7 @@ def exported_program(policy: Policy) -> ExportedProgram:
 
     example = example_inputs(policy, 2)
     batch = {0: Dim(BATCH)}
-    shapes = (batch, (batch,) * (len(example) - 1)) if len(example) > 1 else (batch,)
+    shapes = ((batch,) * len(example),)  # of one argument: all inputs
     with torch.no_grad():
         try:
             program = export(PolicyProgram(policy).eval(), example, dynamic_shapes=shapes)
@@ -111,12 +129,16 @@ def describe_program(policy: Policy, file: str) -> Program:
 def names(policy: Policy) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Of the program's inputs, and of its outputs."""
     states = [f"state_{i}" for i in range(len(policy.network.initial_state(1)))]
-    return ("observation", *states), ("action", "policy", *(f"next_{state}" for state in states))
+    observation = tuple(part.name for part in _parts(policy)) or ("observation",)
+    action = policy.actions.names if isinstance(policy.actions, Factored) else ("action",)
+    return (*observation, *states), (*action, "policy", *(f"next_{state}" for state in states))
 
 
 def example_inputs(policy: Policy, batch: int) -> tuple[Tensor, ...]:
     """Inputs of the program: ``batch`` random observations, and states at an episode's beginning."""
-    space = policy.observation_space
+    space = policy.network_space
+    if isinstance(space, PackedSpace):
+        return (*_example_parts(space, batch), *policy.network.initial_state(batch))
     observations = np.stack([np.asarray(space.sample()) for _ in range(batch)])
     if np.issubdtype(
         observations.dtype, np.floating
@@ -124,6 +146,25 @@ def example_inputs(policy: Policy, batch: int) -> tuple[Tensor, ...]:
         normal = space.np_random.standard_normal(observations.shape).astype(observations.dtype)
         observations = np.where(np.abs(observations) > LARGE, normal, observations)
     return (torch.from_numpy(observations), *policy.network.initial_state(batch))
+
+
+def _example_parts(space: PackedSpace, batch: int) -> tuple[Tensor, ...]:
+    """Of ``batch`` random observations, each in the type of its space; masks of uint8."""
+    rows = np.stack([space.sample() for _ in range(batch)])
+    return tuple(
+        torch.from_numpy(
+            space.part_of(rows, part)
+            .reshape(batch, *part.shape)
+            .astype(np.uint8 if part.is_mask else _kind(part.space.dtype))
+        )
+        for part in space.parts
+    )
+
+
+def _kind(dtype: np.dtype | None) -> np.dtype:
+    """float32 for floats of any width."""
+    assert dtype is not None
+    return np.dtype(np.float32) if dtype.kind == "f" else dtype
 
 
 def check_agrees(program: Callable[..., tuple[Tensor, ...]], policy: Policy, form: str) -> None:
@@ -140,7 +181,9 @@ def check_agrees(program: Callable[..., tuple[Tensor, ...]], policy: Policy, for
                         f"spec.network.{policy.description.network.name}: as {form} the network gives other results than "
                         "in torch; its forward must not branch on values nor draw random numbers"
                     )
-            inputs = (example_inputs(policy, batch)[0], *expected[2:])
+            states = len(policy.network.initial_state(batch))
+            fresh = example_inputs(policy, batch)
+            inputs = (*fresh[: len(fresh) - states], *expected[len(expected) - states :])
 
 
 def _describe_tensors(names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> tuple[TensorDescription, ...]:

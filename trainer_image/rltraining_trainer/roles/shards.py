@@ -151,8 +151,10 @@ def transition_columns(observation: spaces.Space, action: spaces.Space) -> dict[
     Raises:
         BadConfiguration: observations or actions are not one array of numbers.
     """
-    seen_shape = _array_shape("observations", observation, "FlattenObservation")
-    taken_shape = _array_shape("actions", action, "TransformAction")
+    seen_shape = _array_shape(
+        "observations", observation, "environment.wrappers: [{name: FlattenObservation}]"
+    )
+    taken_shape = _array_shape("actions", action, "environment.wrappers, or use ppo, a2c, a3c or impala")
     kind = np.float32 if np.issubdtype(observation.dtype, np.floating) else observation.dtype
     seen = Column(seen_shape, torch.from_numpy(np.empty(0, kind)).dtype)
     number = Column((), torch.float32)
@@ -167,11 +169,11 @@ def transition_columns(observation: spaces.Space, action: spaces.Space) -> dict[
     }
 
 
-def _array_shape(name: str, space: spaces.Space, wrapper: str) -> tuple[int, ...]:
-    """Raises BadConfiguration, naming the wrapper that helps, if an element of ``space`` is not one array of numbers."""
+def _array_shape(name: str, space: spaces.Space, remedy: str) -> tuple[int, ...]:
+    """Raises BadConfiguration, naming the remedy, if an element of ``space`` is not one array of numbers."""
     if space.shape is None or space.dtype is None or space.dtype.kind not in "biuf":
         raise BadConfiguration(
             f"spec.environment: {name} of {space} are not one array of numbers; "
-            f"wrap the environment with gymnasium.wrappers.{wrapper}"
+            f"wrap the environment with {remedy}"
         )
     return tuple(space.shape)

@@ -1,0 +1,261 @@
+"""From ``spec.network`` and a space of observations to a torso that fits: ``[N, ...]`` to features ``[N, F]``."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from rltraining_api.network import Network
+from torch import Tensor, nn
+
+from rltraining_trainer.environments.packed_space import PackedSpace, shown
+from rltraining_trainer.errors import BadConfiguration, UserCodeError, one_line, user_code, user_code_error
+from rltraining_trainer.networks.encoders import image_encoder, vector_encoder
+from rltraining_trainer.networks.normalizer import Normalizer
+from rltraining_trainer.networks.parts import PartsTorso
+from rltraining_trainer.networks.torsos import (
+    ACTIVATIONS,
+    AsFloat,
+    ImpalaCnn,
+    Mlp,
+    NatureCnn,
+    SmallCnn,
+    orthogonal,
+)
+from rltraining_trainer.networks.unpack import Structure
+from rltraining_trainer.networks.user_torso import UserTorso
+
+SMALL_IMAGE = 36
+"""Images with a shorter side are too small for the published convolutions, beside other parts of an observation."""
+WRAP = "wrap the environment (environment.wrappers: [{name: FlattenObservation}])"
+
+
+def build_torso(
+    network: Network, space: spaces.Space, normalizer: Normalizer | None
+) -> tuple[nn.Module, int]:
+    """(observations to features, how many).
+
+    Raises:
+        BadConfiguration: the network does not fit the observations.
+        UserCodeError: ``network.entryPoint`` cannot be imported, or raised.
+    """
+    if network.entry_point is not None:
+        return _user_torso(network, network.entry_point, space, normalizer)
+    if isinstance(space, PackedSpace):
+        torso: nn.Module = _parts_torso(network, space, normalizer)
+    elif network.mlp is not None:
+        torso = _mlp(network, space, normalizer)
+    else:
+        torso = _cnn(network, space)
+    return torso, _features(torso, space, network)
+
+
+def build_flattener(
+    network: Network, space: spaces.Space, normalizer: Normalizer | None
+) -> tuple[nn.Module, int]:
+    """As ``build_torso`` of a network without layers: observations to what its first layer takes."""
+    torso: nn.Module
+    if isinstance(space, PackedSpace):
+        torso = PartsTorso(space, _flat_encoders(space), normalizer, nn.Identity())
+    else:
+        torso = nn.Sequential(_encoder(space, normalizer), nn.Flatten())
+    return torso, _features(torso, space, network)
+
+
+def _mlp(network: Network, space: spaces.Space, normalizer: Normalizer | None) -> nn.Module:
+    assert network.mlp is not None
+    hidden_sizes, activation = network.mlp.hidden_sizes, ACTIVATIONS[network.mlp.activation]
+    encoder = _encoder(space, normalizer)
+    is_one_hot = isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+    shape = (spaces.flatdim(space),) if is_one_hot else tuple(space.shape or ())
+    mlp = Mlp(shape, hidden_sizes, activation)
+    return mlp if isinstance(encoder, nn.Identity) else nn.Sequential(encoder, mlp)
+
+
+def _encoder(space: spaces.Space, normalizer: Normalizer | None) -> nn.Module:
+    if normalizer is not None and normalizer.shape is not None:
+        return normalizer
+    encoder = vector_encoder(space)
+    if encoder is None:
+        raise BadConfiguration(
+            f"spec.environment: observations of {shown(space)} are no arrays of numbers; {WRAP}"
+        )
+    return encoder
+
+
+def _cnn(network: Network, space: spaces.Space) -> nn.Module:
+    found = image_encoder(space)
+    if found is None:
+        raise BadConfiguration(
+            f"spec.network.{network.name}: it needs images, a Box [height, width, channels] or a stack of those, but the "
+            f"observations are {shown(space)}; use network.mlp or network.entryPoint"
+        )
+    encoder, (channels, height, width) = found
+    try:
+        cnn = _published_cnn(network, channels, height, width)
+    except RuntimeError as error:  # torch: a kernel larger than what is left of the image
+        raise BadConfiguration(
+            f"spec.network.{network.name}: images of {height} x {width} are too small for it; use a smaller network or "
+            "larger images"
+        ) from error
+    return nn.Sequential(encoder, cnn)
+
+
+def _published_cnn(network: Network, channels: int, height: int, width: int) -> nn.Module:
+    if network.nature_cnn is not None:
+        return NatureCnn(channels, height, width, network.nature_cnn.hidden_size)
+    assert network.impala_cnn is not None
+    settings = network.impala_cnn
+    return ImpalaCnn(channels, height, width, settings.channels, settings.hidden_size)
+
+
+def _parts_torso(network: Network, space: PackedSpace, normalizer: Normalizer | None) -> nn.Module:
+    """With ``mlp`` its layers are on all parts, flattened and scaled. With convolutions these are on each image, and one layer
+    is on their features and the other parts."""
+    if network.mlp is not None:
+        encoders, trunk = _flat_encoders(space), None
+    else:
+        hidden_size = (network.nature_cnn or network.impala_cnn).hidden_size  # type: ignore[union-attr]
+        encoders = [
+            _image_or_vector(network, part.space, hidden_size) for part in space.parts if not part.is_mask
+        ]
+        if not any(is_image_part for is_image_part in map(_has_convolutions, encoders)):
+            raise BadConfiguration(
+                f"spec.network.{network.name}: it needs images, but no part of the observations is one: "
+                f"{shown(space.original)}; use network.mlp or network.entryPoint"
+            )
+        trunk = nn.Identity() if len(encoders) == 1 else None
+    torso = PartsTorso(space, encoders, normalizer, nn.Identity())
+    if trunk is None:
+        size = _features(torso, space, network)
+        if network.mlp is not None:
+            mlp = network.mlp
+            torso.trunk = Mlp((size,), mlp.hidden_sizes, ACTIVATIONS[mlp.activation])
+        else:
+            torso.trunk = nn.Sequential(orthogonal(nn.Linear(size, hidden_size), 2**0.5), nn.ReLU())
+    return torso
+
+
+def _flat_encoders(space: PackedSpace) -> list[nn.Module]:
+    return [_encoder(part.space, None) for part in space.parts if not part.is_mask]
+
+
+def _image_or_vector(network: Network, space: spaces.Space, hidden_size: int) -> nn.Module:
+    found = image_encoder(space)
+    if found is None:
+        return _encoder(space, None)
+    encoder, (channels, height, width) = found
+    if min(height, width) < SMALL_IMAGE:
+        return nn.Sequential(encoder, SmallCnn(channels, height, width, hidden_size))
+    return nn.Sequential(encoder, _published_cnn(network, channels, height, width))
+
+
+def _has_convolutions(encoder: nn.Module) -> bool:
+    return any(isinstance(module, nn.Conv2d) for module in encoder.modules())
+
+
+def _user_torso(
+    network: Network, entry_point: str, space: spaces.Space, normalizer: Normalizer | None
+) -> tuple[nn.Module, int]:
+    """``module:factory``: called with the observation space, it returns a module from ``[N, ...]`` to ``[N, features]``.
+
+    The module is given floats as float32, everything else in the space's own type; of a Dict or Tuple of observations, the same
+    structure of tensors.
+    """
+    if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        raise BadConfiguration(
+            f"spec.network.entryPoint: observations of {shown(space)} are no arrays of numbers; {WRAP}"
+        )
+    if isinstance(space, PackedSpace):
+        if normalizer is not None and normalizer.shape is not None:
+            raise BadConfiguration(
+                "spec.environment.normalize.observations: with network.entryPoint, observations of several parts are not "
+                "normalised; leave it out, or use network.mlp"
+            )
+        torso: nn.Module = nn.Sequential(Structure(space), _call_factory(entry_point, space.original))
+    else:
+        torso = _call_factory(entry_point, space)
+        if np.issubdtype(space.dtype, np.floating) and space.dtype != np.float32:
+            torso = nn.Sequential(AsFloat(), torso)
+    features = _features(torso, space, network)
+    torso = UserTorso(torso, entry_point)
+    if normalizer is not None and normalizer.shape is not None:
+        torso = nn.Sequential(normalizer, torso)
+    return torso, features
+
+
+def _call_factory(entry_point: str, space: spaces.Space) -> nn.Module:
+    module_name, _, factory_name = entry_point.partition(":")
+    with user_code(f"spec.network.entryPoint: importing {module_name!r}"):
+        module = importlib.import_module(module_name)
+    factory: Callable[[spaces.Space], nn.Module] | None = getattr(module, factory_name, None)
+    if factory is None:
+        raise UserCodeError(f"spec.network.entryPoint: module {module_name!r} has no {factory_name!r}")
+    with user_code(f"spec.network.entryPoint: {entry_point}(observation_space)"):
+        torso = factory(space)
+    if not isinstance(torso, nn.Module):
+        raise UserCodeError(
+            f"spec.network.entryPoint: {entry_point} must return a torch.nn.Module, got {type(torso).__name__}"
+        )
+    if any(True for _ in torso.buffers()):
+        raise UserCodeError(
+            f"spec.network.entryPoint: {entry_point} has buffers (as BatchNorm does), and samplers get parameters only; "
+            "use a normalisation without running statistics, such as LayerNorm"
+        )
+    return torso
+
+
+def _features(torso: nn.Module, space: spaces.Space, network: Network) -> int:
+    """How many features the torso puts out, seen by giving it two observations."""
+    observation = _two_of(space)
+    try:
+        with torch.no_grad():
+            features = torso(observation)
+    except Exception as error:
+        original = space.original if isinstance(space, PackedSpace) else space
+        message = f"spec.network.{network.name}: the network does not fit observations of {shown(original)}"
+        if network.entry_point is not None:
+            raise user_code_error(f"{message}: it", error) from error
+        raise BadConfiguration(f"{message}: {one_line(error)}") from error
+    found = f"a {type(features).__name__}"
+    if isinstance(features, Tensor):
+        found = f"{tuple(features.shape)} of {features.dtype}"
+        if features.dim() == 2 and features.shape[0] == 2 and features.dtype == torch.float32:
+            return int(features.shape[1])
+    given = (
+        "an observation of several parts" if isinstance(space, PackedSpace) else str(tuple(observation.shape))
+    )
+    raise BadConfiguration(
+        f"spec.network.{network.name}: the network must turn observations [N, ...] into features [N, F] of "
+        f"torch.float32, but turned {given} into {found}"
+    )
+
+
+def _two_of(space: spaces.Space) -> Tensor:
+    if not is_known(space):
+        raise BadConfiguration(
+            f"spec.environment: observations of {shown(space)} are of a type that torch does not know; use float32"
+        )
+    try:
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(2)]))
+    except (
+        ValueError,
+        OverflowError,
+    ) as error:  # gymnasium computes the width of the bounds in the type itself
+        raise BadConfiguration(
+            f"spec.environment: observations of {shown(space)} cannot be drawn ({one_line(error)}); "
+            "give the space narrower bounds, or none: -numpy.inf and numpy.inf"
+        ) from error
+
+
+def is_known(space: spaces.Space) -> bool:
+    """Whether torch has its type: not of long doubles."""
+    try:
+        torch.from_numpy(np.empty(0, space.dtype))
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,130 @@
+"""From the array of one space to numbers that a network takes: scaled, one-hot, or images with their channels first."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rltraining_trainer.environments.packed_space import LARGE
+from rltraining_trainer.networks.torsos import AsFloat, Pixels
+
+
+class OneHot(nn.Module):
+    """Discrete observations ``[N, ...]``, each of so many choices counted from its start, as ``[N, sum of choices]``."""
+
+    _column: Tensor
+    _value: Tensor
+
+    def __init__(self, choices: np.ndarray, start: np.ndarray) -> None:
+        super().__init__()
+        counts = np.asarray(choices, np.int64).reshape(-1)
+        column = np.repeat(np.arange(len(counts)), counts)
+        value = np.concatenate(
+            [np.arange(n) + first for n, first in zip(counts, np.ravel(start), strict=True)]
+        )
+        self.register_buffer("_column", torch.from_numpy(column), persistent=False)
+        self.register_buffer("_value", torch.from_numpy(value), persistent=False)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        columns = observation.reshape(observation.shape[0], -1)
+        return columns.index_select(1, self._column).eq(self._value).float()
+
+
+class Scaled(nn.Module):
+    """Arrays ``[N, *shape]`` with bounds, as float32: from 0 to 1, or within -1 and 1 where a bound is negative."""
+
+    _center: Tensor
+    _scale: Tensor
+
+    def __init__(self, low: np.ndarray, high: np.ndarray) -> None:
+        super().__init__()
+        low, high = low.astype(np.float64), high.astype(np.float64)
+        usable = np.isfinite(low) & np.isfinite(high) & (np.abs(low) <= LARGE) & (np.abs(high) <= LARGE)
+        usable &= high > low
+        center = np.where(usable & (low > 0), low, 0.0)
+        width = np.where(low < 0, np.maximum(-low, high), high - center)
+        scale = np.divide(1.0, width, out=np.ones_like(width), where=usable)
+        self.register_buffer("_center", _smallest(center), persistent=False)
+        self.register_buffer("_scale", _smallest(scale), persistent=False)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return (observation.float() - self._center) * self._scale
+
+
+class ChannelsFirst(nn.Module):
+    """Images ``[N, *shape]`` as ``[N, C, H, W]``: the channels of all frames of a stack side by side.
+
+    In memory the channels of a pixel lie side by side, as in ``Pixels``.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self._dimensions = len(shape)
+        self._channels_last = channels_are_last(shape)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        image = observation
+        if self._dimensions == 2:
+            image = image.unsqueeze(1)
+        elif self._dimensions == 4 and self._channels_last:
+            image = image.permute(0, 1, 4, 2, 3).flatten(1, 2)
+        elif self._dimensions == 4:
+            image = image.flatten(1, 2)
+        elif self._channels_last:
+            image = image.permute(0, 3, 1, 2)
+        return image.contiguous(memory_format=torch.channels_last)
+
+
+def vector_encoder(space: spaces.Space) -> nn.Module | None:
+    """From arrays ``[N, *shape]`` of the space to float32, in any shape; None for a space that is no array of numbers."""
+    if isinstance(space, spaces.Discrete):
+        return OneHot(np.array([space.n]), np.array([space.start]))
+    if isinstance(space, spaces.MultiDiscrete):
+        return OneHot(space.nvec, space.start)
+    if isinstance(space, spaces.MultiBinary):
+        return AsFloat()
+    if not isinstance(space, spaces.Box):
+        return None
+    if space.dtype == np.float32:
+        return nn.Identity()
+    is_integer = np.issubdtype(space.dtype, np.integer)
+    return Scaled(space.low, space.high) if is_integer else AsFloat()
+
+
+def image_encoder(space: spaces.Space) -> tuple[nn.Module, tuple[int, int, int]] | None:
+    """(from arrays ``[N, *shape]`` of the space to images ``[N, C, H, W]`` of float32 in 0..1, (C, H, W)); None if they are no
+    images: a Box with three axes, a stack of those, or bytes with two."""
+    if not isinstance(space, spaces.Box) or not is_image(space):
+        return None
+    shape = space.shape
+    if len(shape) == 2:
+        sizes = (1, *shape)
+    else:
+        *stack, a, b, c = shape
+        frames = stack[0] if stack else 1
+        sizes = (frames * c, a, b) if channels_are_last(shape) else (frames * a, b, c)
+    if len(shape) == 3 and space.dtype == np.uint8:
+        return Pixels(channels_are_last(shape)), sizes
+    scaled = AsFloat() if space.dtype == bool else Scaled(space.low, space.high)
+    return nn.Sequential(scaled, ChannelsFirst(shape)), sizes
+
+
+def is_image(space: spaces.Space) -> bool:
+    """Whether it is a Box with three axes, of which one is channels, a stack of such, or one of bytes with two axes."""
+    if not isinstance(space, spaces.Box):
+        return False
+    return len(space.shape) in (3, 4) or (len(space.shape) == 2 and space.dtype == np.uint8)
+
+
+def channels_are_last(shape: tuple[int, ...]) -> bool:
+    """Whether the last axis of an image, or of a stack of images, is the one of channels: the smaller of first and last."""
+    return len(shape) > 2 and shape[-1] <= shape[-3]
+
+
+def _smallest(values: np.ndarray) -> Tensor:
+    """``values`` as float32; one number if all are the same."""
+    flat = values.reshape(-1)
+    same = bool(flat.size) and bool((flat == flat[0]).all())
+    return torch.tensor(flat[0] if same else values, dtype=torch.float32)

@@ -1,0 +1,55 @@
+"""The torso for observations of several parts: each part is encoded, and layers on all of them follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from rltraining_trainer.environments.packed_space import PackedSpace, is_vector
+from rltraining_trainer.networks.normalizer import Normalizer
+from rltraining_trainer.networks.unpack import Packed, Unpack
+
+
+class PartsTorso(nn.Module):
+    """Packed observations to features.
+
+    Vectors of floats come first, side by side, and are normalised together if that is wanted; then the other parts' features.
+
+    Args:
+        encoders: of each part of ``space`` but the mask, in order: ``[N, *shape]`` to what can be flattened.
+        normalizer: of the vectors ``[N, space.vector_size]``.
+        trunk: the features of all parts ``[N, K]`` to the torso's.
+    """
+
+    def __init__(
+        self,
+        space: PackedSpace,
+        encoders: Sequence[nn.Module],
+        normalizer: Normalizer | None,
+        trunk: nn.Module,
+    ) -> None:
+        super().__init__()
+        self._unpack = Unpack(space)
+        indices = [i for i, part in enumerate(space.parts) if not part.is_mask]
+        vector = [is_vector(space.parts[i].space) for i in indices]
+        self._vectors = [i for i, yes in zip(indices, vector, strict=True) if yes]
+        self._others = [i for i, yes in zip(indices, vector, strict=True) if not yes]
+        self.normalizer = normalizer
+        self.encoders = nn.ModuleList(e for e, yes in zip(encoders, vector, strict=True) if not yes)
+        self.trunk = trunk
+
+    def forward(self, observation: Packed) -> Tensor:
+        return self.trunk(self.encode(observation))
+
+    def encode(self, observation: Packed) -> Tensor:
+        """All parts' features ``[N, K]``."""
+        parts = self._unpack(observation)
+        batch = parts[0].shape[0]
+        features = [parts[i].reshape(batch, -1) for i in self._vectors]
+        if self.normalizer is not None and features:
+            features = [self.normalizer(torch.cat(features, 1))]
+        for i, encoder in zip(self._others, self.encoders, strict=True):
+            features.append(encoder(parts[i]).flatten(1))
+        return torch.cat(features, 1)
