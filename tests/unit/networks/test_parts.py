@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from rltraining_trainer.environments.masks import check_masks
 from rltraining_trainer.environments.packed_space import PackedSpace, pack_space
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import build_actor_critic, build_deterministic, build_q_network
-from rltraining_trainer.networks.encoders import OneHot, Scaled, image_encoder
+from rltraining_trainer.networks.encoders import OneHot, Scaled, image_encoder, vector_encoder
 from rltraining_trainer.networks.unpack import MASKED, Unpack
 
 MLP = Network(mlp=Mlp(hidden_sizes=(8, 7)))
@@ -137,6 +138,19 @@ def test_integers_are_scaled_by_their_bounds() -> None:
     assert scaled(spaces.Box(0, 2**31 - 1, (1,), np.int32), 7) == [7.0], "bounds that are there for form"
     one_hot = OneHot(np.array([2, 3]), np.array([0, 5]))
     assert one_hot(torch.tensor([[1, 6]])).tolist() == [[0.0, 1.0, 0.0, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "encode", [vector_encoder, lambda space: image_encoder(space)[0]], ids=["mlp", "cnn"]
+)
+def test_small_images_of_small_numbers_are_not_scaled_to_nothing(encode: Callable) -> None:
+    """As in MiniGrid, whose bytes are below 11 of 255."""
+    encoder = encode(image(7, 7, 3))
+    grid = torch.randint(0, 11, (4, 7, 7, 3), dtype=torch.uint8)
+    encoded = encoder(grid)
+    torch.testing.assert_close(encoded.flatten(1).square().mean(1), torch.ones(4))
+    torch.testing.assert_close(encoder(grid * 20), encoded), "whatever their scale"
+    assert (encoder(torch.zeros(1, 7, 7, 3, dtype=torch.uint8)) == 0).all()
 
 
 @pytest.mark.parametrize(

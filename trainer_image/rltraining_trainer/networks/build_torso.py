@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rltraining_trainer.environments.packed_space import PackedSpace, shown
 from rltraining_trainer.errors import BadConfiguration, UserCodeError, one_line, user_code, user_code_error
-from rltraining_trainer.networks.encoders import image_encoder, vector_encoder
+from rltraining_trainer.networks.encoders import SMALL_IMAGE, image_encoder, vector_encoder
 from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.parts import PartsTorso
 from rltraining_trainer.networks.torsos import (
@@ -28,8 +28,6 @@ from rltraining_trainer.networks.torsos import (
 from rltraining_trainer.networks.unpack import Structure
 from rltraining_trainer.networks.user_torso import UserTorso
 
-SMALL_IMAGE = 36
-"""Images with a shorter side are too small for the published convolutions, beside other parts of an observation."""
 WRAP = "wrap the environment (environment.wrappers: [{name: FlattenObservation}])"
 
 

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from rltraining_trainer.environments.packed_space import LARGE
 from rltraining_trainer.networks.torsos import AsFloat, Pixels
 
+SMALL_IMAGE = 36
+"""Images of bytes with a shorter side are too small for the convolutions of Mnih et al. 2015, and often are no pixels."""
+
 
 class OneHot(nn.Module):
     """Discrete observations ``[N, ...]``, each of so many choices counted from its start, as ``[N, sum of choices]``."""
@@ -53,6 +56,19 @@ class Scaled(nn.Module):
         return (observation.float() - self._center) * self._scale
 
 
+class Contrast(nn.Module):
+    """Small images of bytes ``[N, ...]`` as float32, each divided by the root mean square of its bytes.
+
+    In grids such as MiniGrid's the bytes number objects, and are far below the bound of 255: scaled by that bound they would be
+    too small to learn from.
+    """
+
+    def forward(self, observation: Tensor) -> Tensor:
+        image = observation.float()
+        axes = tuple(range(1, image.dim()))
+        return image * (image.square().mean(axes, keepdim=True) + 1e-4).rsqrt()
+
+
 class ChannelsFirst(nn.Module):
     """Images ``[N, *shape]`` as ``[N, C, H, W]``: the channels of all frames of a stack side by side.
 
@@ -89,6 +105,8 @@ def vector_encoder(space: spaces.Space) -> nn.Module | None:
         return None
     if space.dtype == np.float32:
         return nn.Identity()
+    if is_small_image(space):
+        return Contrast()
     is_integer = np.issubdtype(space.dtype, np.integer)
     return Scaled(space.low, space.high) if is_integer else AsFloat()
 
@@ -105,6 +123,8 @@ def image_encoder(space: spaces.Space) -> tuple[nn.Module, tuple[int, int, int]]
         *stack, a, b, c = shape
         frames = stack[0] if stack else 1
         sizes = (frames * c, a, b) if channels_are_last(shape) else (frames * a, b, c)
+    if is_small_image(space):
+        return nn.Sequential(Contrast(), ChannelsFirst(shape)), sizes
     if len(shape) == 3 and space.dtype == np.uint8:
         return Pixels(channels_are_last(shape)), sizes
     scaled = AsFloat() if space.dtype == bool else Scaled(space.low, space.high)
@@ -116,6 +136,15 @@ def is_image(space: spaces.Space) -> bool:
     if not isinstance(space, spaces.Box):
         return False
     return len(space.shape) in (3, 4) or (len(space.shape) == 2 and space.dtype == np.uint8)
+
+
+def is_small_image(space: spaces.Box) -> bool:
+    """Whether it is an image of bytes with a side too short for the published convolutions."""
+    if not is_image(space) or space.dtype != np.uint8:
+        return False
+    shape = space.shape if len(space.shape) == 2 else space.shape[-3:]
+    sides = shape if len(shape) == 2 else (shape[:2] if channels_are_last(space.shape) else shape[1:])
+    return min(sides) < SMALL_IMAGE
 
 
 def channels_are_last(shape: tuple[int, ...]) -> bool:
