@@ -223,10 +223,11 @@ def test_the_commands_show_what_kubectl_shows_and_are_found_by_it(
         replayPods={"summary": "3/3"},
         restarts=3,
         progress={"environmentSteps": 412160, "meanReturn": 213.25, "stepsPerSecond": 2500.5},
+        evaluation={"last": {"environmentSteps": 400000, "meanReturn": 250.5}},
     )
     narrow = {"NAME": "cartpole", "PHASE": "Running", "ALGORITHM": "impala", "LEARNERS": "1/1", "SAMPLERS": "2/2",
               "STEPS": "412160", "RETURN": "213.25"}  # fmt: skip
-    wide = {"REPLAYS": "3/3", "RESTARTS": "3", "STEPS/S": "2500.5"}
+    wide = {"REPLAYS": "3/3", "RESTARTS": "3", "STEPS/S": "2500.5", "EVALUATION": "250.5"}
     for output, columns in (((), narrow), (("-o", "wide"), narrow | wide)):
         ours = row(rltrain(cluster, "get", "-n", SPACE, *output).stdout)
         assert row(cluster.kubectl("get", "rlj", "-n", SPACE, *output)) == ours == columns

@@ -177,7 +177,7 @@ class Draw:
                     for key in self._keys(schema, path)
                 }
             case "array":
-                count = schema["minItems"] + self._random.randrange(2)
+                count = schema.get("minItems", 0) + self._random.randrange(2)
                 items = [self._value(schema["items"], (*path, 0)) for _ in range(count)]
                 return list(dict.fromkeys(items)) if schema["x-kubernetes-list-type"] == "set" else items
             case "string":
@@ -273,14 +273,14 @@ def _values(random: Random, node: Node, texts: tuple[str, ...]) -> Iterator[tupl
         )
         yield from ((text, []) for text in texts if admits(schema, text) and text not in wrong)
     elif schema["type"] == "array":
-        item, least, most = schema["items"], schema["minItems"], schema["maxItems"]
+        item, least, most = schema["items"], schema.get("minItems", 0), schema["maxItems"]
         first = (*node.path, 0)
         if item["type"] == "integer":
             items = list(range(item["minimum"], item["minimum"] + most + 1))
         else:
             items = [at(accepted(random, Node(first, item)), first) for _ in range(most + 1)]
         twice = [[items[0]] * 2] if schema["x-kubernetes-list-type"] == "set" else []
-        yield items[:least], [items[: least - 1], *twice]
+        yield items[:least], [*([items[: least - 1]] if least else []), *twice]
         yield items[:most], [items]
 
 

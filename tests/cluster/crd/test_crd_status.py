@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from random_jobs import SHORTEST, job
 from rltraining_api.curve import CURVE_POINTS_MAX, CurvePoint
+from rltraining_api.evaluation import EvaluationResult, EvaluationStatus
 from rltraining_api.manifest import read_job
 from rltraining_api.status import (
     CheckpointStatus,
@@ -52,6 +53,15 @@ def test_a_whole_status_is_kept(server: Server) -> None:
         warnings=("CheckpointSkipped: the disk is full",),
         checkpoint=CheckpointStatus(uri="file:///a", step=1, time=TIME),
         policy_uri="file:///b",
+        preset="Classic",
+        evaluation=EvaluationStatus(
+            count=2**53,
+            restarts=1,
+            without_improvement=1,
+            last=EvaluationResult(environment_steps=2**53, episodes=10, mean_return=-1e300, std_return=0.0),
+            best=EvaluationResult(environment_steps=1, episodes=10, mean_return=1e300),
+            best_policy_uri="file:///c",
+        ),
         start_time=TIME,
         completion_time=TIME,
         observed_generation=1,
