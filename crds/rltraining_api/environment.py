@@ -92,7 +92,9 @@ class Wrapper(ApiModel):
     kwargs: FreeForm = Field(default_factory=dict)
     """Keyword arguments for the wrapper's constructor, after the environment."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (Rule("has(self.name) != has(self.entryPoint)", ONE_WRAPPER),)
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("[has(self.name), has(self.entryPoint)].filter(x, x).size() == 1", ONE_WRAPPER),
+    )
 
     @property
     def title(self) -> str:

@@ -150,9 +150,10 @@ def test_processes_end_with_a_sampler_that_is_killed_whatever_they_do(module: Pa
 
 
 def test_closing_leaves_no_process_and_does_not_wait_for_one_that_hangs() -> None:
+    others = {process.pid for process in psutil.Process().children(recursive=True)}  # of other tests
     environments = make_environments(spec(), 3)
     environments.reset(seed=0)
-    family = psutil.Process().children(recursive=True)
+    family = [child for child in psutil.Process().children(recursive=True) if child.pid not in others]
     os.kill(family[-1].pid, signal.SIGSTOP)
     began = time.monotonic()
     environments.close()
