@@ -200,6 +200,22 @@ _A3C: dict[Preset, Values] = {
     "Classic": dict(_A2C["Classic"]),
 }
 
+_IMPALA_VECTORS = _values(
+    "measured",
+    queueCapacity=0,
+    learningRateSchedule="Linear",
+    optimizer=_ADAM,
+    gradientClip=0.5,
+    baselineCost=0.25,
+    lossReduction="Mean",
+    advantageNormalization=True,
+    rewardClip=None,
+    network=_TANH_64,
+    environment__normalize=_NORMALIZE,
+    environment__numEnvs=16,
+    **{"lambda": 0.95},
+)
+
 _IMPALA: dict[Preset, Values] = {
     "Atari": {
         **_values(
@@ -221,42 +237,14 @@ _IMPALA: dict[Preset, Values] = {
         ),
         **_values("measured", queueCapacity=1),
     },
-    "MuJoCo": _values(
-        "measured",
-        unrollLength=32,
-        queueCapacity=0,
-        learningRate=3e-4,
-        learningRateSchedule="Linear",
-        optimizer=_ADAM,
-        gradientClip=0.5,
-        entropyCost=0.0,
-        baselineCost=0.25,
-        lossReduction="Mean",
-        advantageNormalization=True,
-        rewardClip=None,
-        network=_TANH_64,
-        environment__normalize=_NORMALIZE,
-        environment__numEnvs=16,
-        **{"lambda": 0.95},
-    ),
-    "Classic": _values(
-        "measured",
-        unrollLength=16,
-        queueCapacity=0,
-        learningRate=1e-3,
-        learningRateSchedule="Linear",
-        optimizer=_ADAM,
-        gradientClip=0.5,
-        entropyCost=0.01,
-        baselineCost=0.25,
-        lossReduction="Mean",
-        advantageNormalization=True,
-        rewardClip=None,
-        network=_TANH_64,
-        environment__normalize=_NORMALIZE,
-        environment__numEnvs=16,
-        **{"lambda": 0.95},
-    ),
+    "MuJoCo": {
+        **_IMPALA_VECTORS,
+        **_values("measured", unrollLength=32, learningRate=3e-4, entropyCost=0.0),
+    },
+    "Classic": {
+        **_IMPALA_VECTORS,
+        **_values("measured", unrollLength=16, learningRate=1e-3, entropyCost=0.01),
+    },
 }
 
 _DQN_CLASSIC = {
@@ -366,19 +354,13 @@ _DDPG: dict[Preset, Values] = {
     "Classic": _DDPG_MUJOCO,
 }
 
+_USER_ENVIRONMENT = _values("measured", environment__normalize=None, environment__numEnvs=16)
+_USER_VECTORS = {**_values("SB3", network=_TANH_64), **_USER_ENVIRONMENT}
+
 _USER: dict[Preset, Values] = {
-    "Atari": {
-        **_values("Mnih et al. 2015", network=_NATURE_CNN),
-        **_values("measured", environment__normalize=None, environment__numEnvs=16),
-    },
-    "MuJoCo": {
-        **_values("SB3", network=_TANH_64),
-        **_values("measured", environment__normalize=None, environment__numEnvs=16),
-    },
-    "Classic": {
-        **_values("SB3", network=_TANH_64),
-        **_values("measured", environment__normalize=None, environment__numEnvs=16),
-    },
+    "Atari": {**_values("Mnih et al. 2015", network=_NATURE_CNN), **_USER_ENVIRONMENT},
+    "MuJoCo": _USER_VECTORS,
+    "Classic": _USER_VECTORS,
 }
 
 PRESET_VALUES: Mapping[str, Mapping[Preset, Values]] = MappingProxyType(
