@@ -136,7 +136,7 @@ CASES = {
     "reward of NaN": Case(
         environment("mazes:NaN-v0"),
         "Diverged",
-        "environment 'mazes:NaN-v0' gave a reward that is NaN or infinite",
+        "environment 'mazes:NaN-v0' returned a reward that is NaN or infinite",
     ),
     "more errors than are survived": Case(
         {

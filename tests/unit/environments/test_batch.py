@@ -149,7 +149,5 @@ def test_a_batch_that_is_one_computation_cannot_be_stepped_by_threads(
 ) -> None:
     registered = gym.envs.registration.EnvSpec("Whole-v0", vector_entry_point="no:where")
     monkeypatch.setitem(gym.registry, "Whole-v0", registered)
-    with pytest.raises(
-        BadConfiguration, match=r"^spec\.environment\.stepping: Threads is for single environ"
-    ):
+    with pytest.raises(BadConfiguration, match=r"^spec\.environment\.stepping: Threads needs single environ"):
         make_environments(Environment(id="Whole-v0", stepping="Threads"), 2)

@@ -149,7 +149,7 @@ def test_nan_that_is_too_much_is_a_divergence() -> None:
     for _ in range(2):
         stepper.step(np.zeros(B, np.int64))
     with pytest.raises(
-        Diverged, match="the last: environment 'Mine' gave an observation that is NaN or infinite"
+        Diverged, match="the last: environment 'Mine' returned an observation that is NaN or infinite"
     ):
         stepper.step(np.zeros(B, np.int64))
 

@@ -104,20 +104,24 @@ def test_without_an_image_the_parts_are_float32_and_vectors_come_first() -> None
         (
             spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2)), "b": IMAGE}),
             spaces.Discrete(2),
-            r"the part 'a' of observations, Sequence.*, is no array of numbers; leave it out with environment\.wrappers: "
+            r"the part 'a' of observations, Sequence.*, is not an array of numbers; leave it out with environment\.wrappers: "
             r"\[\{name: FilterObservation, kwargs: \{filter_keys: \[\.\.\.\]\}\}\]",
         ),
         (
             spaces.Dict({"mission": spaces.Text(9)}),
             spaces.Discrete(2),
-            r"have no part that is an array of numbers",
+            r"do not contain an array of numbers",
         ),
         (
             spaces.Dict({"action_mask": spaces.MultiBinary(3), "b": IMAGE}),
             spaces.Discrete(2),
             r"'action_mask' of observations has 3 entries, but the actions of Discrete\(2\) have 2 choices",
         ),
-        (spaces.Dict({"action_mask": spaces.MultiBinary(2)}), spaces.Discrete(2), r"no part but the mask"),
+        (
+            spaces.Dict({"action_mask": spaces.MultiBinary(2)}),
+            spaces.Discrete(2),
+            r"contain only the action mask",
+        ),
     ],
     ids=range(4),
 )

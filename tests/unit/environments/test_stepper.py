@@ -75,7 +75,7 @@ def truth(b: int, steps: int) -> list[tuple]:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("make", MAKERS)
-def test_every_step_is_told_once_with_what_truly_followed(
+def test_every_step_is_returned_once_with_its_true_successor(
     make: Callable[[int, AutoresetMode], VectorEnv], mode: AutoresetMode
 ) -> None:
     stepper = Stepper(make(B, mode), "Counting")
@@ -227,7 +227,7 @@ def test_however_much_it_says_the_place_is_seen() -> None:
     assert "in ramble" in trace
 
 
-SHAPE = "must return an observation of shape (2,), as its observation space says, not"
+SHAPE = "must return an observation of shape (2,) to match its observation space, got"
 
 
 def single(makers: list[Callable[[], gym.Env]]) -> VectorEnv:
@@ -239,13 +239,13 @@ def single(makers: list[Callable[[], gym.Env]]) -> VectorEnv:
 @pytest.mark.parametrize(
     ("observation", "rule"),
     [
-        (np.zeros(3, np.float32), f"{SHAPE} one of shape (3,)"),
-        ("nonsense", f"{SHAPE} one of shape ()"),
+        (np.zeros(3, np.float32), f"{SHAPE} shape (3,)"),
+        ("nonsense", f"{SHAPE} shape ()"),
         (None, f"{SHAPE} None"),
         ([[1.0], [1.0, 2.0]], f"{SHAPE} lists of different lengths"),
     ],
 )
-def test_an_observation_of_another_shape_is_told_in_a_sentence(
+def test_an_observation_of_another_shape_is_reported(
     where: str, observation: Any, rule: str, batch: Callable[..., VectorEnv]
 ) -> None:
     assert told(where, lambda: observation, batch) == f"environment 'Mine': {where} {rule}"
@@ -272,7 +272,7 @@ class Forgetful(Faulty):
     ],
 )
 @pytest.mark.parametrize("batch", [SyncVectorEnv, single])
-def test_a_return_value_that_is_not_as_gymnasium_says_is_told(
+def test_a_return_value_of_the_wrong_form_is_reported(
     where: str, rule: str, batch: Callable[..., VectorEnv]
 ) -> None:
     stepper = Stepper(batch([lambda: Forgetful(where, lambda: np.zeros(3, np.float32))]), "Mine")
@@ -295,12 +295,12 @@ def told(where: str, fault: Callable[[], Any], batch: Callable[..., VectorEnv] =
     return str(caught.value)
 
 
-def test_observations_that_are_not_of_the_space_are_told() -> None:
+def test_observations_that_do_not_match_the_space_are_reported() -> None:
     environments = HandWritten(2, AutoresetMode.NEXT_STEP)
     environments.single_observation_space = spaces.Box(-1, 1, (3,), np.float32)
 
     with pytest.raises(
-        UserCodeError, match=r"reset returned observations of shape \(2, 2\).*they are \(2, 3\)"
+        UserCodeError, match=r"reset returned observations of shape \(2, 2\).*requires \(2, 3\)"
     ):
         Stepper(environments, "Mine").reset(0)
 

@@ -224,7 +224,7 @@ def test_nan_from_the_environment_ends_the_run(what: str, bad: float) -> None:
         torch.ones(B, dtype=torch.long), value_of_action(observation), value_of_state(observation)
     )
     subject.reward_clip = None
-    with pytest.raises(Diverged, match=f"^environment 'Counting' gave {what} that is NaN or infinite$"):
+    with pytest.raises(Diverged, match=f"^environment 'Counting' returned {what} that is NaN or infinite$"):
         subject.collect()
 
 

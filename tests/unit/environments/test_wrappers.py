@@ -143,7 +143,7 @@ def test_an_environment_that_is_vectorised_only_cannot_be_wrapped(
     gym.register("Batch-v0", vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv")
     unregistered("Batch-v0")
     with pytest.raises(
-        BadConfiguration, match=r"wrappers: .* 'Batch-v0' has a vector_entry_point only; wrap it"
+        BadConfiguration, match=r"wrappers: .* 'Batch-v0' has only a vector_entry_point; wrap"
     ):
         make_environments(environment(STACK, id="Batch-v0"), 2)
 

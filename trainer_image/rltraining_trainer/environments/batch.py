@@ -1,8 +1,11 @@
-"""Single environments as one vector environment: stepped in turn, each by a thread of its own, or each by a process of its own.
+"""Vector environments that survive the errors of their environments.
 
-Gymnasium's ``SyncVectorEnv`` steps them in turn, and ``AsyncVectorEnv`` in processes. But the first error of an environment
-ends either of them, and the latter's processes outlive a parent that was killed. Here an environment that fails can be reset,
-or made anew, alone.
+`EnvironmentBatch` steps single environments in turn, in one thread each or in one process each.
+Gymnasium's ``SyncVectorEnv`` and ``AsyncVectorEnv`` stop at the first error of any environment, and
+the processes of ``AsyncVectorEnv`` outlive a parent that is killed. Here each environment can be
+reset or recreated without touching the others.
+
+`WholeBatch` does the same for a user's own vector environment, which can only fail as a whole.
 """
 
 from __future__ import annotations
@@ -23,19 +26,19 @@ from rltraining_trainer.environments.slot import ACTION_MASK, Description, Outco
 
 
 class Slots(Protocol):
-    """Where the B environments are."""
+    """Runs requests on B environments: in turn, in threads or in processes."""
 
     def call(self, requests: Sequence[Request | None]) -> list[Outcome]:
-        """One request to each slot; None leaves it alone. Returns when all have answered."""
+        """Sends one request to each slot (None: skip the slot) and returns all B outcomes."""
         ...
 
     def close(self) -> None:
-        """Close all environments. Raises what the first of them raised."""
+        """Closes all environments, then raises the first error among them."""
         ...
 
 
 class InTurn:
-    """In this thread, one after the other."""
+    """Runs the environments one after the other in the calling thread."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self._slots = slots
@@ -48,7 +51,10 @@ class InTurn:
 
 
 class InThreads:
-    """Each in a thread of its own, in which it is made, stepped and closed: some simulators must stay where they were made."""
+    """Runs each environment in a separate thread.
+
+    The thread that makes an environment also steps and closes it: some simulators require that.
+    """
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self._slots = slots
@@ -67,12 +73,14 @@ class InThreads:
 
 
 class EnvironmentBatch(VectorEnv):
-    """What ``SyncVectorEnv`` returns in the mode NEXT_STEP, of infos ``action_mask`` alone; and a failure of an environment is
-    returned as ``faults`` has it, not raised.
+    """Steps B single environments as one vector environment.
+
+    Equivalent to ``SyncVectorEnv`` in mode NEXT_STEP with two differences: infos keep only
+    ``action_mask``, and errors are reported in ``info[FAILED]`` (see ``faults``) instead of raised.
     """
 
     def __init__(self, slots: Slots, num_envs: int) -> None:
-        """Raises TrainerError if an environment cannot be made; then all are closed."""
+        """Makes the environments. Raises TrainerError, after closing all of them, if one fails."""
         self._slots = slots
         self.num_envs = num_envs
         try:
@@ -94,7 +102,7 @@ class EnvironmentBatch(VectorEnv):
         self.single_action_space = about.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        # What stands in place of an observation that an environment did not return.
+        # The latest observation of each environment; zeros until it has returned one.
         self._observations: list[Any] = [blank(self.single_observation_space)] * num_envs
         self._remade = 0
         self._seed: int | None = None
@@ -102,21 +110,29 @@ class EnvironmentBatch(VectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Environment b gets ``seed + b``. ``options``: see ``faults``; what else is in it goes to the environments."""
+        """Resets the environments that ``options`` selects; environment b gets ``seed + b``.
+
+        ``reset_mask`` and ``REMAKE`` in ``options`` are described in ``faults``. All other options
+        are passed to the environments.
+        """
         if seed is not None:
             self._seed = seed
+        # Split the options into those of this class and those of the environments.
         rest = dict(options or {})
         mask = rest.pop("reset_mask", np.ones(self.num_envs, bool))
         remake = rest.pop(REMAKE, np.zeros(self.num_envs, bool)) & mask
         seeds: list[int | None] = [None if seed is None else seed + b for b in range(self.num_envs)]
         failed: dict[int, Exception] = {}
+        # Recreate environments. Each gets a new seed, which is the same in every run with this
+        # seed.
         if remake.any():
             made = self._slots.call([("make", ()) if again else None for again in remake.tolist()])
             failed = {b: outcome.error for b, outcome in enumerate(made) if outcome.error is not None}
             for b in np.flatnonzero(remake).tolist():
                 self._remade += 1
-                if self._seed is not None:  # a generator of its own, the same in each such run
+                if self._seed is not None:
                     seeds[b] = self._seed + self.num_envs * self._remade + b
+        # Reset the selected environments, except those that could not be recreated.
         requests: list[Request | None] = [
             ("reset", (seeds[b], rest or None)) if mask[b] and b not in failed else None
             for b in range(self.num_envs)
@@ -125,7 +141,7 @@ class EnvironmentBatch(VectorEnv):
         return observations, info
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One step of each; a reset instead, whatever the action, where an episode has ended."""
+        """Steps each environment; those whose episode has ended are reset and ignore the action."""
         requests: list[Request | None] = [
             ("step", (action,)) for action in iterate(self.action_space, actions)
         ]
@@ -141,7 +157,11 @@ class EnvironmentBatch(VectorEnv):
     def _collect(
         self, requests: list[Request | None], failed: dict[int, Exception]
     ) -> tuple[Any, dict[str, Any], list[Outcome]]:
-        """(observations ``[B, ...]``, infos, outcomes); who was not asked keeps its observation."""
+        """Returns (observations ``[B, ...]``, infos, outcomes) of ``requests``.
+
+        Environments without a request, or with an error, keep their previous observation. Errors
+        are added to ``failed``.
+        """
         outcomes = self._slots.call(requests)
         info: dict[str, Any] = {}
         masks: dict[int, Any] = {}
@@ -175,11 +195,12 @@ class EnvironmentBatch(VectorEnv):
 
 
 class WholeBatch(VectorEnv):
-    """A vector environment of the user's that outlives its errors: one that raises fails in all its environments at once.
+    """Wraps a user's vector environment so that an error is reported as a failure of all B
+    environments.
 
     Args:
-        make: makes it. Raises TrainerError.
-        name: of the environment, for messages.
+        make: Creates the vector environment. Raises TrainerError.
+        name: The environment's name in messages.
     """
 
     def __init__(self, make: Callable[[], VectorEnv], name: str) -> None:
@@ -190,7 +211,7 @@ class WholeBatch(VectorEnv):
         self.single_action_space = inner.single_action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        # Who resets nothing by itself takes a mask of those to be reset.
+        # Vector environments without autoreset accept a reset_mask.
         alone = inner.metadata.get("autoreset_mode") is AutoresetMode.DISABLED
         self.metadata = {**inner.metadata, RESETS_ALONE: alone}
         self._blank = create_empty_array(self.single_observation_space, self.num_envs)
@@ -223,13 +244,14 @@ class WholeBatch(VectorEnv):
         self._inner.close()
 
     def _remake(self) -> None:
-        with contextlib.suppress(Exception):  # it is broken
+        # The environment has failed, so errors on closing it are expected.
+        with contextlib.suppress(Exception):
             self._inner.close()
         self._inner = self._make()
 
     def _failed(self, method: str, error: BaseException) -> dict[str, Any]:
-        told = environment_error(self._name, method, error, self.single_observation_space)
-        return {FAILED: dict.fromkeys(range(self.num_envs), told)}
+        failure = environment_error(self._name, method, error, self.single_observation_space)
+        return {FAILED: dict.fromkeys(range(self.num_envs), failure)}
 
 
 def raise_first(outcomes: Sequence[Outcome]) -> None:

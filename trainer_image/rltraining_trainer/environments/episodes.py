@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 HELD_PER_ENVIRONMENT = 4
-"""Episodes that are held back for each environment, at most, while one that began before them still runs."""
+"""Maximum number of held episodes per environment."""
 
 
 class EpisodeTracker:
-    """Adds up undiscounted rewards and steps of episodes that go on over many unrolls, and reports them in the order in which
-    they began.
+    """Adds up undiscounted rewards and steps of episodes across unrolls.
 
-    B environments that begin together end their short episodes first, so the newest returns in the order of their *ends* are
-    those of short episodes again and again: in Acrobot-v1 an untrained policy seems to have learnt something. Which episode
-    begins next does not depend on its length. An episode that has ended is therefore held back until all that began before it
-    have ended too, or until ``HELD_PER_ENVIRONMENT`` · B are held back by one that hardly ends.
+    Finished episodes are reported in the order in which they began. Reporting them in the order in
+    which they end would favour short episodes: B environments that start together finish their
+    short episodes first, and in Acrobot-v1 an untrained policy then seems to have learnt something.
+    A finished episode is therefore held until all earlier ones have ended too, or until
+    ``HELD_PER_ENVIRONMENT`` · B episodes are held behind a very long one.
     """
 
     def __init__(self, num_envs: int) -> None:
         self._return = np.zeros(num_envs)
         self._length = np.zeros(num_envs, np.int64)
-        # When each environment's episode began: rows so far times B, plus its number.
+        # Start of each environment's current episode, as a sort key: row * B + environment.
         self._began = np.arange(num_envs)
         self._rows = 0
         self._held: list[tuple[int, float, int]] = []
@@ -31,38 +31,47 @@ class EpisodeTracker:
         reward: np.ndarray,
         ended: np.ndarray,
         valid: np.ndarray,
-        told: np.ndarray | None = None,
+        reported: np.ndarray | None = None,
         discarded: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The next T steps, all of them ``[T, B]``; ``ended`` where an episode ended, ``valid`` where there was a step:
-        what else stands in ``reward`` is no part of a return. ``told`` ``[B]`` bool: whose episodes are to be told (None: all).
-        ``discarded`` ``[T, B]`` bool: where an episode was given up, which is never told (None: nowhere).
+        """Adds the next T steps of B environments.
+
+        Args:
+            reward: ``[T, B]``, ignored where ``valid`` is False.
+            ended: ``[T, B]`` bool, an episode ended.
+            valid: ``[T, B]`` bool, the row is an environment step.
+            reported: ``[B]`` bool, the environments whose episodes are reported (None: all).
+            discarded: ``[T, B]`` bool, the episode was discarded and is never reported (None:
+                none).
 
         Returns:
-            Of the K episodes that are not held back any more, in the order of their beginnings: returns ``[K]`` float32 and
-            lengths ``[K]`` int64.
+            Returns ``[K]`` float32 and lengths ``[K]`` int64 of the K episodes that are released,
+            in the order in which they began.
         """
         returns, lengths = np.where(valid, reward, 0.0).cumsum(0, np.float64), valid.cumsum(0)
-        # Of each environment, the running totals where its episode began. Few episodes end in an unroll: a loop over them, of
-        # plain numbers, takes less than arithmetic of arrays would.
+        # Running totals at the start of each environment's episode. Few episodes end in an unroll,
+        # so a loop over them is faster than array arithmetic.
         first_return, first_length = (-self._return).tolist(), (-self._length).tolist()
         ends, num_envs = (ended if discarded is None else ended | discarded).nonzero(), len(self._began)
         columns = (*ends, ended[ends], returns[ends], lengths[ends])
         for t, b, whole, total, count in zip(*(column.tolist() for column in columns), strict=True):
-            if whole and (told is None or told[b]):
+            if whole and (reported is None or reported[b]):
                 self._held.append((int(self._began[b]), total - first_return[b], count - first_length[b]))
             first_return[b], first_length[b] = total, count
             self._began[b] = (self._rows + t + 1) * num_envs + b
         self._return, self._length = returns[-1] - first_return, lengths[-1] - first_length
         self._rows += len(reward)
-        released = self._release(self._began if told is None else self._began[told])
+        released = self._release(self._began if reported is None else self._began[reported])
         return (
             np.array([total for _, total, _ in released], np.float32),
             np.array([count for _, _, count in released], np.int64),
         )
 
     def _release(self, running: np.ndarray) -> list[tuple[int, float, int]]:
-        """The held episodes that began before all that are ``running``, and those that are too many to hold."""
+        """Removes and returns the held episodes that began before all ``running`` ones.
+
+        Also releases the oldest held episodes above the limit.
+        """
         if not self._held:
             return []
         self._held.sort()

@@ -1,4 +1,4 @@
-"""Environments whose packages are extras of this distribution: how their ids are registered, and what to install."""
+"""Registers environments of optional packages and names the extra that a package needs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import gymnasium as gym
 from rltraining_trainer.errors import BadConfiguration
 
 EXTRAS = {"ale_py": "atari", "Box2D": "box2d", "minigrid": "minigrid", "mujoco": "mujoco"}
-"""By the module that an environment imports: the extra of rltraining-trainer that installs its package."""
+"""Maps a module that an environment imports to the extra of rltraining-trainer that installs it."""
 
 REGISTERED_BY = {"ALE/": "ale_py", "BabyAI-": "minigrid", "MiniGrid-": "minigrid"}
-"""By the beginning of an id: the module that registers it when it is imported, which users need not name."""
+"""Maps the prefix of an id to the module that registers it, which users then need not name."""
 
 
 def register_extra(id: str) -> None:
-    """Imports the package that registers ``id``, where it is one of ``REGISTERED_BY``.
+    """Imports the package that registers ``id``, if the id has a prefix in ``REGISTERED_BY``.
 
     Raises:
         ModuleNotFoundError: the package is not installed.
@@ -27,8 +27,8 @@ def register_extra(id: str) -> None:
 
 
 def missing_extra(id: str, error: BaseException) -> BadConfiguration | None:
-    """If making environment ``id`` failed because the package of an extra is missing: the error that names the extra."""
-    # Gymnasium raises its own error from the import's.
+    """Returns an error that names the missing extra, or None if ``error`` has another cause."""
+    # Gymnasium raises its own exception from the ImportError, so follow the chain of causes.
     cause: BaseException | None = error
     while cause is not None:
         module = (cause.name or "").partition(".")[0] if isinstance(cause, ModuleNotFoundError) else ""

@@ -1,9 +1,10 @@
-"""What happens when one of the environments that are stepped together fails: ``spec.environment.onError``.
+"""Handles environments that fail during training (``spec.environment.onError``).
 
-A vector environment that outlives a failure reports it in its infos: ``info[FAILED]`` is a dictionary from the numbers of
-environments to their errors, and all else that it returns of these environments is finite and has no meaning. The ``Stepper``
-then calls ``reset`` with the options ``reset_mask`` ``[B]`` (which environments to reset, as in gymnasium) and ``REMAKE``
-``[B]`` (which of them to make anew first). ``RESETS_ALONE`` in the metadata: others are left alone by that.
+A vector environment that survives failures reports them in ``info[FAILED]``, a dictionary from
+environment indices to errors. Everything else it returns for these environments is finite but
+meaningless. The ``Stepper`` then calls ``reset`` with two options: ``reset_mask`` ``[B]`` selects
+the environments to reset, as in gymnasium, and ``REMAKE`` ``[B]`` selects those to recreate first.
+``RESETS_ALONE`` in the metadata states that such a reset leaves the other environments untouched.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from collections.abc import Callable, Iterable
 from rltraining_api.environment import Environment
 
 FAILED = "rltraining/failed"
-"""In infos."""
+"""Key in infos."""
 REMAKE = "rltraining/remake"
-"""In options of ``reset``."""
+"""Key in the options of ``reset``."""
 RESETS_ALONE = "rltraining/resetsAlone"
-"""In ``metadata``."""
+"""Key in ``metadata``."""
 
 HOUR_SECONDS = 3600.0
 
 
 class Faults:
-    """Decides whether an environment that failed is reset, or its error ends the job.
+    """Decides whether a failed environment is reset or its error ends the job.
 
     Args:
-        resets: environments that fail are reset; else each error is raised.
-        max_per_hour: errors within an hour; the one after them is raised all the same.
-        clock: seconds.
+        resets: Whether failed environments are reset. If False, every error is raised.
+        max_per_hour: Number of errors tolerated within an hour. The next one is raised.
+        clock: Returns the current time in seconds.
     """
 
     def __init__(
@@ -43,11 +44,11 @@ class Faults:
 
     @classmethod
     def of(cls, spec: Environment) -> Faults:
-        """As ``spec.onError`` and ``spec.maxErrorsPerHour`` have it."""
+        """Returns the rules of ``spec.onError`` and ``spec.maxErrorsPerHour``."""
         return cls(spec.on_error == "Reset", spec.max_errors_per_hour)
 
     def add(self, errors: Iterable[Exception]) -> None:
-        """Counts errors. Raises the one that is not survived."""
+        """Counts errors and raises the first one that exceeds the rules."""
         for error in errors:
             if not self.resets:
                 raise error

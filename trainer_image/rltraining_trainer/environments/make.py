@@ -1,4 +1,4 @@
-"""From ``spec.environment`` to a gymnasium vector environment."""
+"""Makes the gymnasium vector environment that ``spec.environment`` describes."""
 
 from __future__ import annotations
 
@@ -35,26 +35,36 @@ _LOG = logging.getLogger(__name__)
 
 
 def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> VectorEnv:
-    """``num_envs`` copies of ``spec.id``, stepped together as ``spec.stepping`` says. Observations of several parts, and masks
-    of valid actions, are packed into one array: see ``packed_space``.
+    """Makes ``num_envs`` copies of ``spec.id`` as one vector environment.
 
-    In turn (Serial), the environment's own ``vector_entry_point`` is used where it has one (the whole batch is then one
-    computation), else gymnasium's ``SyncVectorEnv``. A single environment is no batch: it is made by its ``entry_point``
-    (``SingleEnvironment``), unless what that makes has other spaces than the ``vector_entry_point``'s, or takes other keywords.
-    Games of the Arcade Learning Environment are ``AtariGames``. ``spec.wrappers`` are around each single environment, which
-    then is always made by the ``entry_point``.
+    Composite observations and masks of valid actions are packed into one array (see
+    ``packed_space``). The class depends on the spec, first match wins:
 
-    Where ``spec.onError`` is Reset, or ``spec.stepping`` is Threads or Processes, single environments are an
-    ``EnvironmentBatch`` and others a ``WholeBatch``, which report errors instead of raising them (see ``faults``).
-    ``kwargs`` (such as ``render_mode``) come on top of ``spec.kwargs``.
+    - Games of the Arcade Learning Environment: ``AtariGames``.
+    - A ``vector_entry_point``, no wrappers, stepping Serial: the user's vector environment, which
+      computes the whole batch at once. A single environment is then made by the ``entry_point`` if
+      that has the same spaces and keywords, since stepping it is faster.
+    - onError Reset, or stepping Threads or Processes: ``EnvironmentBatch``.
+    - One environment: ``SingleEnvironment``.
+    - Otherwise gymnasium's ``SyncVectorEnv``.
+
+    With onError Reset the first two are wrapped in a ``WholeBatch``, so that all classes report
+    errors instead of raising them (see ``faults``). Wrappers are applied to each single
+    environment.
+
+    Args:
+        spec: What to make.
+        num_envs: Number of environments.
+        kwargs: Keywords of the constructor, such as ``render_mode``, in addition to
+            ``spec.kwargs``.
 
     Raises:
-        BadConfiguration: no environment of that id, or a wrapper that does not fit it.
-        UserCodeError: its module, its constructor or a wrapper of the user's raised.
+        BadConfiguration: There is no environment with that id, or a wrapper does not fit it.
+        UserCodeError: The environment's module, its constructor or a user's wrapper raised.
     """
     environments = _make(spec, num_envs, kwargs)
     if spec.preprocessing is not None:
-        return environments  # one array, all actions valid
+        return environments  # a game's observation is one array, and all its actions are valid
     try:
         return pack_environments(environments, spec.id)
     except BaseException:
@@ -66,8 +76,8 @@ def _make(spec: Environment, num_envs: int, kwargs: dict[str, Any]) -> VectorEnv
     registered, wrappers = _find(spec)
     if spec.stepping != "Serial" and registered.entry_point is None:
         raise BadConfiguration(
-            f"spec.environment.stepping: {spec.stepping} is for single environments, but {spec.id!r} has a vector_entry_point "
-            "only, which steps all environments at once; leave stepping out, or register an entry_point too"
+            f"spec.environment.stepping: {spec.stepping} needs single environments, but {spec.id!r} "
+            "has only a vector_entry_point; leave stepping out, or register an entry_point too"
         )
     atari = spec.preprocessing
     wrapped = bool(wrappers or registered.additional_wrappers)
@@ -78,7 +88,7 @@ def _make(spec: Environment, num_envs: int, kwargs: dict[str, Any]) -> VectorEnv
     def make() -> VectorEnv:
         with _making(spec):
             if atari is not None:
-                # Imported here: a tenth of a second that only games cost.
+                # Imported lazily: the import takes a tenth of a second.
                 from rltraining_trainer.environments.atari import AtariGames
 
                 return AtariGames(registered.kwargs["game"], num_envs, atari, **options)
@@ -106,7 +116,7 @@ def _make(spec: Environment, num_envs: int, kwargs: dict[str, Any]) -> VectorEnv
 
 
 def make_environment(spec: Environment, **kwargs: Any) -> gym.Env:
-    """One environment, made by its ``entry_point``, in ``spec.wrappers``. Raises as ``make_environments``."""
+    """Makes one wrapped environment by its ``entry_point``. Raises like ``make_environments``."""
     registered, wrappers = _find(spec)
     with _making(spec):
         environment = gym.make(registered.id, **_options(spec, kwargs))
@@ -116,7 +126,7 @@ def make_environment(spec: Environment, **kwargs: Any) -> gym.Env:
 
 
 def preload(spec: Environment) -> None:
-    """Import what ``make_environment`` will need. Raises what that import raises."""
+    """Imports the modules that ``make_environment`` needs. Raises the errors of their import."""
     registered, _ = _find(spec)
     if isinstance(registered.entry_point, str):
         load_env_creator(registered.entry_point)
@@ -131,7 +141,7 @@ def _slots(spec: Environment, num_envs: int, kwargs: dict[str, Any]) -> Slots:
 
 
 def _find(spec: Environment) -> tuple[EnvSpec, tuple[Wrapping, ...]]:
-    """The registration of ``spec.id``, whose module is imported for that, and its wrappers."""
+    """Returns the registration of ``spec.id``, after importing its module, and its wrappers."""
     id = _import_and_strip_module(spec.id)
     try:
         registered = gym.spec(id)
@@ -142,21 +152,21 @@ def _find(spec: Environment) -> tuple[EnvSpec, tuple[Wrapping, ...]]:
     wrappers = load_wrappers(spec.wrappers)
     if wrappers and registered.entry_point is None:
         raise BadConfiguration(
-            f"spec.environment.wrappers: they are around single environments, but {spec.id!r} has a vector_entry_point only; "
-            "wrap it there, or register an entry_point too"
+            f"spec.environment.wrappers: wrappers need single environments, but {spec.id!r} has only "
+            "a vector_entry_point; wrap the environments there, or register an entry_point too"
         )
     return registered, wrappers
 
 
 def _options(spec: Environment, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Keywords of the environment's constructor."""
+    """Returns the keywords of the environment's constructor."""
     limit = {} if spec.max_episode_steps is None else {"max_episode_steps": spec.max_episode_steps}
     return {**spec.kwargs, **kwargs, **limit}
 
 
 @contextmanager
 def _making(spec: Environment) -> Iterator[None]:
-    """Raises what goes wrong inside, where environments are made, as one of our errors."""
+    """Converts errors raised while an environment is made into TrainerErrors."""
     try:
         yield
     except gym.error.DependencyNotInstalled as error:
@@ -166,7 +176,7 @@ def _making(spec: Environment) -> Iterator[None]:
     except TrainerError:
         raise
     except BaseException as error:
-        # A keyword too many, or one too few.
+        # An unexpected or a missing keyword argument.
         if isinstance(error, TypeError) and "argument" in text_of(error):
             raise BadConfiguration(
                 f"spec.environment.kwargs: {spec.id!r} does not take them: {_sentence(error)}"
@@ -177,7 +187,10 @@ def _making(spec: Environment) -> Iterator[None]:
 
 
 def make_spaces(spec: Environment) -> tuple[Space, Space]:
-    """Of one observation and of one action, from an environment that is closed again. Raises as ``make_environments``."""
+    """Returns the spaces of one observation and one action.
+
+    Makes an environment for that and closes it. Raises like ``make_environments``.
+    """
     environments = make_environments(spec.model_copy(update={"stepping": "Serial", "on_error": "Fail"}), 1)
     with user_code(f"environment {spec.id!r}: close"):
         environments.close()
@@ -185,7 +198,7 @@ def make_spaces(spec: Environment) -> tuple[Space, Space]:
 
 
 def close_environments(environments: VectorEnv, name: str) -> None:
-    """At the end of a work, of which nothing is lost when this fails: that is a warning in the log."""
+    """Closes environments. Logs an error as a warning, since all results are complete by then."""
     try:
         with user_code(f"environment {name!r}: close"):
             environments.close()
@@ -194,7 +207,11 @@ def close_environments(environments: VectorEnv, name: str) -> None:
 
 
 def _single_like(batch: VectorEnv, id: str, options: dict[str, Any]) -> VectorEnv | None:
-    """Instead of ``batch``, of one environment, the same as a single one, if there is such."""
+    """Replaces ``batch``, a vector environment of one, by its single environment, which is faster.
+
+    Returns None if there is no ``entry_point`` that accepts the same keywords and has the same
+    spaces. Closes whichever of the two environments is not used.
+    """
     if gym.spec(id).entry_point is None:
         return None
     try:
@@ -208,7 +225,7 @@ def _single_like(batch: VectorEnv, id: str, options: dict[str, Any]) -> VectorEn
 
 
 def _import_and_strip_module(id: str) -> str:
-    """``module:Id`` imports ``module``, which registers ``Id``; a plain id stays as it is."""
+    """Imports ``module`` of ``module:Id`` and returns ``Id``. A plain id is returned unchanged."""
     module, separator, name = id.rpartition(":")
     try:
         if not separator:

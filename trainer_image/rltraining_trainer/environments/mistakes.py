@@ -1,4 +1,4 @@
-"""Mistakes of environments that gymnasium notices late, and tells in words of its own."""
+"""Clear errors for mistakes in environments that gymnasium detects late or reports unclearly."""
 
 from __future__ import annotations
 
@@ -18,22 +18,27 @@ RETURNS = {
 
 
 class WrongObservation(ValueError):
-    """An observation is not of the shape that its space says."""
+    """Raised when the shape of an observation differs from that of its space."""
 
     def __init__(self, observation: Any, space: spaces.Space) -> None:
         super().__init__(
-            f"must return an observation of shape {space.shape}, as its observation space says, not {_told(observation)}"
+            f"must return an observation of shape {space.shape} to match its observation space, "
+            f"got {_describe(observation)}"
         )
 
 
 def environment_error(
     name: str, method: str, error: BaseException, space: spaces.Space, observations: Iterable[Any] = ()
 ) -> TrainerError:
-    """``error``, raised by ``method`` of environment ``name``, as one of ours: what was wrong, and the user's traceback.
+    """Converts an exception of an environment's method into a TrainerError with the user's
+    traceback.
 
     Args:
-        space: of one observation.
-        observations: what the environments may have returned before something failed.
+        name: The environment's name.
+        method: ``reset`` or ``step``.
+        error: The exception that the method raised.
+        space: The space of one observation.
+        observations: Observations that may have been returned before the failure.
     """
     rule = mistake(space, method, error, observations)
     what = f"environment {name!r}: {method}"
@@ -41,18 +46,21 @@ def environment_error(
 
 
 def not_finite(name: str, what: str) -> str:
-    """That environment ``name`` gave ``what``, "an observation" or "a reward", that cannot be learnt from."""
-    return f"environment {name!r} gave {what} that is NaN or infinite"
+    """Returns the message for ``what`` ("an observation" or "a reward") that is not finite."""
+    return f"environment {name!r} returned {what} that is NaN or infinite"
 
 
 def mistake(
     space: spaces.Space, method: str, error: BaseException, observations: Iterable[Any] = ()
 ) -> str | None:
-    """What was wrong with what an environment returned from ``reset`` or ``step``, as a clause; None if that was right."""
+    """Describes what is wrong with the return value of ``reset`` or ``step``, as a clause.
+
+    Returns None if ``error`` has another cause.
+    """
     if isinstance(error, WrongObservation):
         return str(error)
     if not isinstance(error, ValueError | TypeError) or user_trace(error)[0]:
-        return None  # another error, or one that their own code raised
+        return None  # an unrelated error, or one raised by user code
     if "unpack" in str(error):
         return f"must return {RETURNS[method]}"
     for observation in observations:
@@ -61,15 +69,15 @@ def mistake(
     return None
 
 
-def _told(observation: Any) -> str:
+def _describe(observation: Any) -> str:
     if observation is None:
         return "None"
     shape = shape_of(observation)
-    return "lists of different lengths" if shape is None else f"one of shape {shape}"
+    return "lists of different lengths" if shape is None else f"shape {shape}"
 
 
 def shape_of(observation: Any) -> tuple[int, ...] | None:
-    """Of what should be one array; None of nested lists of different lengths."""
+    """Returns the shape of an array-like; None for nested lists of different lengths."""
     try:
         return np.shape(observation)
     except ValueError:

@@ -1,10 +1,11 @@
-"""Observations of several parts, and action masks, as one array.
+"""Packs composite observations and action masks into one array per observation.
 
-A Dict or Tuple of observations, nested or not, is packed into one row per observation, so that unrolls, replay memory and
-transport only see a Box. The network unpacks the row again (``networks.unpack``).
+Unrolls, the replay buffer and the transport then only handle a Box. The network unpacks the rows
+again (``networks.unpack``).
 
-A row has float32 numbers, then bytes. Vectors, and discrete parts as indexes, are numbers; images of uint8 are bytes. Without
-an image the row is an array of float32; with one it is an array of uint8, four of which are one number.
+A row holds float32 numbers followed by bytes. Vectors and discrete parts (as indices) are stored as
+numbers, uint8 images as bytes. A row without images is a float32 array. With images it is a uint8
+array in which each number takes four bytes.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from rltraining_trainer.environments.mistakes import WrongObservation
 from rltraining_trainer.errors import BadConfiguration
 
 MASK_KEY = "action_mask"
-"""Of infos, or of a Dict of observations: which actions are valid."""
+"""Key of the mask of valid actions, in infos or in a Dict of observations."""
 LARGE = 1e6
-"""Bounds beyond this are there for form: nothing of that size is computed well, or meant."""
+"""Bounds beyond this are treated as absent: values of that size would not be usable in float32."""
 BYTES_MIN = 64
-"""A vector of uint8 of at least this size is kept as bytes."""
+"""Minimum size of a uint8 vector that is stored as bytes."""
 NUMBER_BYTES = 4
 
 Path = tuple[str | int, ...]
@@ -35,14 +36,14 @@ LeafSpace = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBi
 
 @dataclass(frozen=True)
 class Part:
-    """One array of an observation.
+    """Describes one array of an observation and its position in a row.
 
     Attributes:
-        path: keys and positions that lead to it in the observation; ``()``: the observation is one array.
-        space: of the array.
-        start: where it begins, counted in its own type: numbers from the row's first number, bytes from its first byte.
-        is_bytes: it is kept as uint8; else as float32.
-        is_mask: it says which actions are valid.
+        path: Keys and indices that lead to the array. Empty if the observation is a single array.
+        space: Space of the array.
+        start: Offset of the array among the row's numbers or among its bytes, in elements.
+        is_bytes: Whether the array is stored as uint8 instead of float32.
+        is_mask: Whether the array is the mask of valid actions.
     """
 
     path: Path
@@ -53,7 +54,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """Of the part in messages and in exported programs: ``observation.image``."""
+        """Name of the part in messages and exported programs, such as ``observation.image``."""
         if self.is_mask and not self.path:
             return MASK_KEY
         return ".".join(("observation", *map(str, self.path)))
@@ -64,37 +65,42 @@ class Part:
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """Number of elements."""
         return int(np.prod(self.shape))
 
     def of(self, observation: Any) -> Any:
-        """The part of an observation. Raises WrongPart if there is none."""
+        """Returns this part of ``observation``. Raises WrongPart if it is missing."""
         for key in self.path:
             try:
                 observation = observation[key]
             except (KeyError, IndexError, TypeError) as error:
                 raise WrongPart(
-                    f"must return an observation with {_quoted(self)}, as its observation space says"
+                    f"must return observations with {_quoted(self)} to match its observation space"
                 ) from error
         return observation
 
 
 class WrongPart(WrongObservation):
-    """An observation lacks a part, or a part has another shape than its space; or no action is valid."""
+    """Raised for a missing part, a part of the wrong shape, or a mask without a valid action."""
 
     def __init__(self, clause: str) -> None:
-        """``clause``: what the environment must do."""
+        """Takes a clause that states what the environment must do."""
         ValueError.__init__(self, clause)
 
 
 class PackedSpace(spaces.Box):
-    """Rows that hold all parts of an observation, and perhaps a mask of its valid actions.
+    """The space of packed observations, optionally with a mask of valid actions.
 
     Attributes:
-        original: the space of the observations that are packed.
-        parts: the arrays of an observation, in the order of ``original``; a mask from infos is last.
-        choices: of each discrete factor of an action, how many choices it has: what a mask is made of. Empty without one.
-        mask_from_info: the mask is ``info["action_mask"]``, not a part of the observation.
+        original: Space of the observations before packing.
+        parts: Arrays of an observation in the order of ``original``. A mask from infos comes last.
+        choices: Number of choices of each discrete factor of an action, or empty without a mask. A
+            mask has ``sum(choices)`` entries.
+        mask_from_info: Whether the mask is ``info["action_mask"]`` instead of an observation's
+            part.
+        numbers: Number of float32 values in a row.
+        vector_size: Number of those values that belong to vectors of floats. They come first.
+        has_bytes: Whether rows hold bytes after the numbers.
     """
 
     def __init__(
@@ -104,21 +110,31 @@ class PackedSpace(spaces.Box):
         choices: Sequence[int] = (),
         mask_path: Path | None = None,
     ) -> None:
-        """``leaves``: what is packed of ``original``; ``mask_path``: which of them is the mask, ``()`` if it is an info."""
+        """Lays out the rows.
+
+        Args:
+            original: Space of the observations before packing.
+            leaves: Paths and spaces of the arrays to pack.
+            choices: Number of choices of each discrete factor of an action.
+            mask_path: Path of the mask among ``leaves``, ``()`` for a mask from infos, None
+                without.
+        """
         self.original, self.choices = original, tuple(choices)
         self.mask_from_info = mask_path == ()
+        # Find the mask. One from infos is appended as a further array.
         if self.mask_from_info:
             leaves = [*leaves, ((), spaces.MultiBinary(sum(choices)))]
         is_mask = [path == mask_path and mask_path is not None for path, _ in leaves]
-        if self.mask_from_info:  # an observation that is one array has the path () too
+        if self.mask_from_info:  # an observation that is a single array has the path () as well
             is_mask = [False] * (len(leaves) - 1) + [True]
+        # Images are stored as bytes; in rows with images the mask is as well.
         has_bytes = any(_is_bytes(space) for _, space in leaves)
         kept_as_bytes = [
             _is_bytes(space) or (masks and has_bytes)
             for (_, space), masks in zip(leaves, is_mask, strict=True)
         ]
 
-        # Vectors of floats come first: they are what can be normalised.
+        # Assign offsets. Vectors of floats come first, so that they can be normalised together.
         order = sorted(range(len(leaves)), key=lambda i: (kept_as_bytes[i], not is_vector(leaves[i][1])))
         numbers, end = 0, 0
         starts = [0] * len(leaves)
@@ -137,7 +153,8 @@ class PackedSpace(spaces.Box):
             )
         )
         if has_bytes:
-            # Whole numbers of four bytes: each row of a batch can be read as numbers.
+            # Pad rows to a multiple of four bytes, so that every row of a batch is aligned for
+            # float32.
             width = NUMBER_BYTES * (numbers + -(-end // NUMBER_BYTES))
             super().__init__(0, 255, (width,), np.uint8)
         else:
@@ -146,11 +163,11 @@ class PackedSpace(spaces.Box):
 
     @property
     def mask(self) -> Part | None:
-        """The part that says which actions are valid."""
+        """The mask of valid actions, or None."""
         return next((part for part in self.parts if part.is_mask), None)
 
     def sample(self, *_: Any, **__: Any) -> np.ndarray:
-        """A packed random observation, in which some actions of each factor are valid."""
+        """Returns a random packed observation with at least one valid choice for each factor."""
         row: np.ndarray = self.pack_values([self._sample_part(part)[np.newaxis] for part in self.parts], 1)[0]
         return row
 
@@ -158,24 +175,26 @@ class PackedSpace(spaces.Box):
         return isinstance(x, np.ndarray) and x.shape == self.shape and x.dtype == self.dtype
 
     def seed(self, seed: Any = None) -> Any:
-        """Seeds the space and the parts that it samples."""
+        """Seeds this space and the spaces of its parts."""
         for i, part in enumerate(self.parts):
             part.space.seed(None if seed is None else int(seed) + i)
         return super().seed(seed)
 
     def pack(self, observation: Any, batch: int, mask: np.ndarray | None = None) -> np.ndarray:
-        """Rows ``[B, P]`` of a batch of observations, in the structure of ``original`` with arrays ``[B, ...]``.
+        """Packs a batch of observations into rows ``[B, P]``.
 
         Args:
-            mask: ``[B, sum(choices)]``, for ``mask_from_info``.
+            observation: Structured like ``original``, with arrays ``[B, ...]``.
+            batch: B.
+            mask: ``[B, sum(choices)]``, required if ``mask_from_info``.
 
         Raises:
-            WrongPart: a part is missing or has another shape.
+            WrongPart: A part is missing or has the wrong shape.
         """
         return self.pack_values([self._values(part, observation, batch, mask) for part in self.parts], batch)
 
     def pack_values(self, values: Sequence[np.ndarray], batch: int) -> np.ndarray:
-        """Rows ``[B, P]`` of the parts' arrays ``[B, ...]``, in their order."""
+        """Packs arrays ``[B, ...]``, one for each of ``parts``, into rows ``[B, P]``."""
         rows = np.zeros((batch, *self.shape), self.dtype)
         numbers, data = self.split(rows)
         for part, value in zip(self.parts, values, strict=True):
@@ -184,14 +203,14 @@ class PackedSpace(spaces.Box):
         return rows
 
     def split(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(numbers ``[..., F]`` float32, bytes ``[..., N]`` uint8) of rows ``[..., P]``, on the same memory."""
+        """Returns views of rows ``[..., P]``: float32 ``[..., F]`` and uint8 ``[..., N]``."""
         if not self.has_bytes:
             return rows, np.empty((*rows.shape[:-1], 0), np.uint8)
         cut = NUMBER_BYTES * self.numbers
         return rows[..., :cut].view(np.float32), rows[..., cut:]
 
     def part_of(self, rows: np.ndarray, part: Part) -> np.ndarray:
-        """``part`` of rows ``[B, P]``: a view ``[B, size]``."""
+        """Returns a view ``[B, size]`` of ``part`` in rows ``[B, P]``."""
         numbers, data = self.split(rows)
         return (data if part.is_bytes else numbers)[:, part.start : part.start + part.size]
 
@@ -202,8 +221,8 @@ class PackedSpace(spaces.Box):
         array = np.asarray(part.of(observation))
         if array.shape != (batch, *part.shape):
             raise WrongPart(
-                f"must return an observation in which {_quoted(part)} has the shape {part.shape}, as its observation space "
-                f"says, not {array.shape[1:]}"
+                f"must return an observation in which {_quoted(part)} has shape {part.shape} to match "
+                f"its observation space, got {array.shape[1:]}"
             )
         return array
 
@@ -221,11 +240,19 @@ class PackedSpace(spaces.Box):
 def pack_space(
     space: spaces.Space, action_space: spaces.Space, *, mask_in_info: bool = False
 ) -> tuple[spaces.Space, tuple[str, ...]]:
-    """(the space of packed observations, or ``space`` itself if it is one array without a mask; the names of text parts, which
-    are left out).
+    """Chooses how observations are packed.
+
+    Args:
+        space: Space of one observation.
+        action_space: Space of one action.
+        mask_in_info: Whether infos have a mask of valid actions.
+
+    Returns:
+        The packed space, or ``space`` itself for a single array without a mask; and the names of
+        text parts, which are left out.
 
     Raises:
-        BadConfiguration: a part is of a kind that no network takes, or a mask does not fit the actions.
+        BadConfiguration: No network supports a part, or the mask does not fit the actions.
     """
     choices = discrete_choices(action_space)
     composite = isinstance(space, spaces.Dict | spaces.Tuple)
@@ -235,7 +262,7 @@ def pack_space(
     leaves = [*_leaves(kept)]
     if not leaves:
         raise BadConfiguration(
-            f"spec.environment: observations of {shown(space)} have no part that is an array of numbers"
+            f"spec.environment: observations of {shown(space)} do not contain an array of numbers"
         )
     mask_path: Path | None = () if mask_in_info else None
     if isinstance(kept, spaces.Dict) and MASK_KEY in kept.spaces and choices:
@@ -244,17 +271,18 @@ def pack_space(
         if size != sum(choices):
             raise BadConfiguration(
                 f"spec.environment: the part {MASK_KEY!r} of observations has {size} entries, but the actions of "
-                f"{shown(action_space)} have {sum(choices)} choices; make them one each"
+                f"{shown(action_space)} have {sum(choices)} choices; return one entry per choice"
             )
         if len(leaves) == 1:
             raise BadConfiguration(
-                f"spec.environment: observations of {shown(space)} have no part but the mask of actions"
+                f"spec.environment: observations of {shown(space)} contain only the action mask; "
+                "add an array that the policy can observe"
             )
     return PackedSpace(kept, leaves, choices if mask_path is not None else (), mask_path), left_out
 
 
 def discrete_choices(action_space: spaces.Space) -> tuple[int, ...]:
-    """Of each discrete factor of an action, in order, how many choices it has."""
+    """Returns the number of choices of each discrete factor of an action, in order."""
     if isinstance(action_space, spaces.Discrete):
         return (int(action_space.n),)
     if isinstance(action_space, spaces.MultiDiscrete):
@@ -267,12 +295,12 @@ def discrete_choices(action_space: spaces.Space) -> tuple[int, ...]:
 
 
 def items_of(space: spaces.Dict | spaces.Tuple) -> Iterator[tuple[str | int, spaces.Space]]:
-    """Keys, or positions, and parts."""
+    """Yields the key (Dict) or index (Tuple) and the space of each part."""
     yield from space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
 
 
 def without_text(space: spaces.Space, path: Path = ()) -> tuple[spaces.Space, tuple[str, ...]]:
-    """(``space`` without its text parts, their names)."""
+    """Returns ``space`` without its text parts, and the names of these parts."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return space, ()
     kept: dict[str | int, spaces.Space] = {}
@@ -289,35 +317,35 @@ def without_text(space: spaces.Space, path: Path = ()) -> tuple[spaces.Space, tu
     if isinstance(space, spaces.Tuple):
         if len(kept) < len(space.spaces):
             raise BadConfiguration(
-                f"spec.environment: observations have the text {left_out[0]!r} in a Tuple, of which no part can be left out; "
-                "make the Tuple a Dict, or wrap the environment (environment.wrappers)"
+                f"spec.environment: observations have the text {left_out[0]!r} in a Tuple, whose "
+                "parts cannot be left out; use a Dict or a wrapper (environment.wrappers)"
             )
         return spaces.Tuple([*kept.values()]), tuple(left_out)
     return spaces.Dict(OrderedDict((str(key), part) for key, part in kept.items())), tuple(left_out)
 
 
 def is_vector(space: spaces.Space) -> bool:
-    """Whether it is a Box of floats with one axis at most: what running statistics are kept of."""
+    """Returns whether ``space`` is a float Box with at most one axis, which can be normalised."""
     return isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and len(space.shape) <= 1
 
 
 def shown(space: spaces.Space) -> str:
-    """A space in one line of bearable length: those with many bounds print as paragraphs."""
+    """Formats a space for a message, shortened if it has many bounds."""
     return shorten(str(space), 160, placeholder=" ...")
 
 
 def original_space(space: spaces.Space) -> spaces.Space:
-    """The space of observations as environments give them."""
+    """Returns the space of observations before packing."""
     return space.original if isinstance(space, PackedSpace) else space
 
 
 def numbers_of(space: spaces.Space, observation: np.ndarray) -> np.ndarray:
-    """What may be NaN in observations ``[B, ...]``: of packed ones their numbers."""
+    """Returns the values that may be NaN: the numbers of packed rows, or all observations."""
     return space.split(observation)[0] if isinstance(space, PackedSpace) else observation
 
 
 def first_of(batch: Any) -> Any:
-    """The first element of a batch in the structure of a Dict or Tuple."""
+    """Returns the first element of a batch of (possibly nested) observations or actions."""
     if isinstance(batch, Mapping):
         return {key: first_of(part) for key, part in batch.items()}
     if isinstance(batch, tuple):
@@ -326,7 +354,7 @@ def first_of(batch: Any) -> Any:
 
 
 def batch_of_one(observation: Any) -> Any:
-    """An observation in the structure of a Dict or Tuple as a batch of one: each part ``[1, ...]``."""
+    """Returns a (possibly nested) observation as a batch of one, with arrays ``[1, ...]``."""
     if isinstance(observation, Mapping):
         return {key: batch_of_one(part) for key, part in observation.items()}
     if isinstance(observation, tuple):
@@ -345,8 +373,8 @@ def _leaves(space: spaces.Space, path: Path = ()) -> Iterator[tuple[Path, LeafSp
     name = ".".join(map(str, path))
     keep = "{name: FilterObservation, kwargs: {filter_keys: [...]}}"
     raise BadConfiguration(
-        f"spec.environment: the part {name!r} of observations, {shown(space)}, is no array of numbers; leave it out with "
-        f"environment.wrappers: [{keep}]"
+        f"spec.environment: the part {name!r} of observations, {shown(space)}, is not an array of "
+        f"numbers; leave it out with environment.wrappers: [{keep}]"
     )
 
 

@@ -1,4 +1,4 @@
-"""A vector environment whose observations are packed: see ``packed_space``."""
+"""Wraps a vector environment so that it returns packed observations (see ``packed_space``)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ _LOG = logging.getLogger(__name__)
 
 
 def pack_environments(environments: VectorEnv, name: str) -> VectorEnv:
-    """The same environments, with observations of several parts, and masks of valid actions, packed into one array.
+    """Packs composite observations and masks of valid actions into one array per observation.
 
-    Whether infos have a mask is seen by resetting an environment once.
+    Returns ``environments`` itself if there is nothing to pack. Resets one environment to find out
+    whether its infos have a mask.
 
     Raises:
-        BadConfiguration: observations have a part that no network takes, or a mask does not fit the actions.
+        BadConfiguration: No network supports a part, or the mask does not fit the actions.
     """
     space, action_space = environments.single_observation_space, environments.single_action_space
     is_dict_with_mask = isinstance(space, gym.spaces.Dict) and MASK_KEY in space.spaces
@@ -45,10 +46,10 @@ def pack_environments(environments: VectorEnv, name: str) -> VectorEnv:
 
 
 class PackedEnvironments(VectorEnv):
-    """``environments``, with rows of ``space`` as observations.
+    """Returns the observations of ``environments`` as rows of ``space``.
 
-    A mask is that of the observation that it is packed with: also of an episode's last one, where the environment gives that
-    apart (``final_obs`` and ``final_info``). Where an episode has ended no action is taken, and a mask is not needed.
+    Each row holds the mask of its own observation, also in ``final_obs`` (from ``final_info``). The
+    last observation of an episode does not need a mask, since no action follows it.
     """
 
     def __init__(self, environments: VectorEnv, space: PackedSpace) -> None:
@@ -96,11 +97,13 @@ class PackedEnvironments(VectorEnv):
     def _packed(
         self, observation: Any, info: dict[str, Any], *, ended: np.ndarray, kept: np.ndarray
     ) -> np.ndarray:
-        """Rows ``[B, P]``.
+        """Packs observations into rows ``[B, P]``.
 
         Args:
+            observation: Observations ``[B, ...]`` before packing.
+            info: Infos that belong to them.
             ended: ``[B]`` bool, observations that end an episode.
-            kept: ``[B]`` bool, observations whose masks are as they were.
+            kept: ``[B]`` bool, environments whose masks have not changed.
         """
         exempt = ended.copy()
         for number in info.get(FAILED, ()):
@@ -112,7 +115,7 @@ class PackedEnvironments(VectorEnv):
         return rows
 
     def _take_masks(self, info: dict[str, Any], exempt: np.ndarray, kept: np.ndarray) -> None:
-        """Take the masks that ``info`` has; where an episode has ended it may have none."""
+        """Stores the masks in ``info``. Environments in ``exempt`` or ``kept`` may lack one."""
         given = info.get(f"_{MASK_KEY}", np.full(self.num_envs, MASK_KEY in info))
         masks = info.get(MASK_KEY)
         for b in range(self.num_envs):
@@ -131,12 +134,12 @@ class PackedEnvironments(VectorEnv):
         if mask is None:
             raise WrongPart(
                 f'must return info["{MASK_KEY}"] as an array of {size} zeros and ones, one for each choice of '
-                f"{self.single_action_space}, not {_told(value)}"
+                f"{self.single_action_space}, got {_describe(value)}"
             )
         return mask
 
     def _final(self, info: dict[str, Any], over: np.ndarray) -> np.ndarray:
-        """The last observations of the episodes that are over, packed one by one: ``[B]`` of rows, or of None."""
+        """Packs the last observations of ended episodes. Returns objects ``[B]``: rows, or None."""
         final = np.full(self.num_envs, None, dtype=object)
         masks = info.get("final_info", {}).get(MASK_KEY)
         everything = np.ones(sum(self.space.choices), np.uint8)
@@ -150,7 +153,10 @@ class PackedEnvironments(VectorEnv):
 
 
 def _gives_mask(environments: VectorEnv) -> bool:
-    """Whether the infos of a reset have a mask. An error is not raised here: the reset that follows raises it again."""
+    """Returns whether the infos of a reset have a mask.
+
+    Errors are ignored here, since the next reset raises them again.
+    """
     try:
         if isinstance(environments, SyncVectorEnv):
             _, info = environments.envs[0].reset()
@@ -163,7 +169,7 @@ def _gives_mask(environments: VectorEnv) -> bool:
     return MASK_KEY in info
 
 
-def _told(value: Any) -> str:
+def _describe(value: Any) -> str:
     try:
         return f"an array of shape {np.shape(value)}"
     except ValueError:

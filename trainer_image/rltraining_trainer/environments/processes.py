@@ -1,11 +1,12 @@
-"""Environments in processes of their own, one each, which end with this one however it ends.
+"""Runs each environment in a separate process that always ends with this one.
 
-A template process imports once what the environments need, and forks one process for each of them: they start in
-milliseconds and share memory. Nothing is forked from this process, which has threads. The template ends when its connection to
-this process ends, and the kernel then kills its children (``PR_SET_PDEATHSIG``), whatever they are doing.
+A template process imports the environment's modules once and forks one process per environment, so
+that they start in milliseconds and share memory. Forking this process instead is unsafe because it
+has threads. The template exits when its connection to this process closes, and the kernel then
+kills its children (``PR_SET_PDEATHSIG``), even if user code hangs.
 
-Observations are pickled, not in shared memory as ``AsyncVectorEnv`` has it: any space can be sent, and it takes less than
-a tenth of a millisecond for each environment.
+Observations are pickled instead of shared in memory as in ``AsyncVectorEnv``: this supports all
+spaces and takes less than 0.1 ms per environment.
 """
 
 from __future__ import annotations
@@ -26,16 +27,17 @@ from rltraining_trainer.environments.slot import Outcome, Request
 from rltraining_trainer.errors import EnvironmentLost
 
 CLOSE_SECONDS = 2.0
-"""For which environments may take to close; their processes are then killed."""
+"""How long environments may take to close before their processes are killed."""
 
 
 class InProcesses:
-    """Each slot in a process of its own.
+    """Runs each slot in a separate process.
 
     Args:
-        make: makes an environment; it is pickled. Raises TrainerError.
-        name: of the environment, for messages.
-        preload: makes the template import what ``make`` will need; it is pickled.
+        make: Makes an environment. Must be picklable. Raises TrainerError.
+        name: The environment's name in messages.
+        count: Number of environments.
+        preload: Imports the modules that ``make`` needs. Must be picklable.
     """
 
     def __init__(
@@ -56,7 +58,8 @@ class InProcesses:
         ]
 
     def close(self) -> None:
-        """Close all environments, and their processes. Never raises: what they raise is of no use any more."""
+        """Closes all environments and ends their processes. Ignores the errors of environments."""
+        # Ask all environments to close, and wait until they have or the time is up.
         workers = [worker for worker in self._workers if worker is not None]
         for worker in workers:
             worker.send(("close", ()))
@@ -64,7 +67,8 @@ class InProcesses:
         while closing and (left := until - time.monotonic()) > 0:
             for ready in wait(closing, left):
                 closing.remove(ready)  # type: ignore[arg-type]
-        self._template.kill()  # and the kernel kills its children
+        # End the template; the kernel then kills its children.
+        self._template.kill()
         self._template.wait()
         for worker in workers:
             worker.connection.close()
@@ -86,11 +90,11 @@ class InProcesses:
                 return outcome
             how = "had ended"
         except (EOFError, OSError):
-            assert worker is not None, "it was asked"
+            assert worker is not None, "only a worker's connection raises these errors"
             worker.connection.close()
             self._workers[b] = None
             self._control.send(worker.pid)
-            how = f"ended with {_told(self._control.recv())}"
+            how = f"ended with {_describe_exit(self._control.recv())}"
         error = f"environment {self._name!r}: the process of environment {b} {how} in {method}"
         return Outcome(error=EnvironmentLost(error))
 
@@ -110,16 +114,16 @@ class _Worker:
         self.connection, self.pid = connection, pid
 
     def send(self, request: Request) -> None:
-        """Of one that has ended: nothing. The answer that does not come says so."""
+        """Sends a request. Ignores a closed connection, which `recv` reports instead."""
         with contextlib.suppress(OSError):
             self.connection.send(request)
 
 
 def _start_template() -> tuple[subprocess.Popen[bytes], Connection]:
-    """(the process, and the connection to it). See ``template``."""
+    """Starts the template process (see ``template``) and returns it with the connection to it."""
     ours, theirs = socket.socketpair()
     with theirs:
-        # -P: the working directory is no place to import from, unless this process does so too.
+        # -P keeps the working directory out of sys.path; the template receives this process's path.
         command = [
             sys.executable,
             "-P",
@@ -131,8 +135,8 @@ def _start_template() -> tuple[subprocess.Popen[bytes], Connection]:
     return process, Connection(ours.detach())
 
 
-def _told(status: int) -> str:
-    """``waitstatus_to_exitcode`` in words."""
+def _describe_exit(status: int) -> str:
+    """Describes a result of ``os.waitstatus_to_exitcode``."""
     if status >= 0:
         return f"exit code {status}"
     try:

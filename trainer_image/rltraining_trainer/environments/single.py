@@ -14,8 +14,10 @@ from rltraining_trainer.environments.packed_space import MASK_KEY, first_of
 
 
 class SingleEnvironment(VectorEnv):
-    """What ``SyncVectorEnv([lambda: environment])`` tells, without gymnasium's work for a batch, which takes several times as
-    long as a step of a small environment. Of infos only ``action_mask`` is kept.
+    """Steps one environment as a vector environment of one.
+
+    Equivalent to ``SyncVectorEnv([lambda: environment])``, but without gymnasium's batching, which
+    takes several times as long as a step of a small environment. Infos keep only ``action_mask``.
     """
 
     def __init__(self, environment: gym.Env) -> None:
@@ -28,8 +30,8 @@ class SingleEnvironment(VectorEnv):
         self.single_action_space = environment.action_space
         self.observation_space = batch_space(self.single_observation_space, 1)
         self.action_space = batch_space(self.single_action_space, 1)
-        # Attributes of a space are properties, which each step would pay for. Copies are made of the figures, which are the
-        # caller's to keep: in half the time of new ones.
+        # Cache the space's attributes, which are slow properties. Copying preallocated arrays in
+        # `step` takes half the time of creating new ones.
         self._parts = self.single_observation_space if _is_composite(self.single_observation_space) else None
         self._dtype, self._shape = self.single_observation_space.dtype, self.single_observation_space.shape
         self._reward = np.zeros(1, np.float32)
@@ -44,7 +46,7 @@ class SingleEnvironment(VectorEnv):
         return self._batch_of_one(observation), _kept(info)
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One step, or, after an episode's end, a reset instead, whatever the action."""
+        """Steps the environment, or resets it and ignores the action if its episode has ended."""
         reward: Any = 0.0
         terminated = truncated = False
         if self._ended:
@@ -68,10 +70,10 @@ class SingleEnvironment(VectorEnv):
             empty: Any = create_empty_array(self._parts, 1)
             return concatenate(self._parts, [observation], empty)
         try:
-            copied = np.array(observation, self._dtype)  # environments may return what they go on with
+            copied = np.array(observation, self._dtype)  # a copy: environments may reuse the array
         except (TypeError, ValueError) as error:
             if shape_of(observation) == self._shape:
-                raise  # of that shape, but of nothing that is a number
+                raise  # the shape is right, but the elements are not numbers
             raise WrongObservation(observation, self.single_observation_space) from error
         if copied.shape != self._shape:
             raise WrongObservation(observation, self.single_observation_space)
@@ -83,5 +85,5 @@ def _is_composite(space: gym.Space) -> bool:
 
 
 def _kept(info: Any) -> dict[str, Any]:
-    """Of an environment's info what is kept, as infos of a batch of one."""
+    """Returns the infos to keep, as infos of a batch of one."""
     return {MASK_KEY: [info[MASK_KEY]]} if info and MASK_KEY in info else {}

@@ -1,4 +1,4 @@
-"""One of the environments that are stepped together: it outlives its errors, and returns them."""
+"""Holds one environment of a batch, whose errors are returned instead of raised."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rltraining_trainer.environments.mistakes import WrongObservation, environme
 from rltraining_trainer.errors import user_code_error
 
 ACTION_MASK = "action_mask"
-"""The one info that is kept."""
+"""The only key of infos that is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one environment returned, or why it did not. It crosses processes."""
+    """The return value or the error of one request. Sent between processes."""
 
     observation: Any = None
-    """Arrays of its own, of the space's shape and type; None if it failed, or was only closed."""
+    """Copied arrays of the space's shape and type. None after an error, ``make`` or ``close``."""
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
@@ -32,7 +32,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What an environment is. It crosses processes."""
+    """The properties of an environment. Sent between processes."""
 
     observation_space: spaces.Space
     action_space: spaces.Space
@@ -41,15 +41,15 @@ class Description:
 
 
 Request = tuple[str, tuple[Any, ...]]
-"""A method of ``Slot``, and its arguments."""
+"""The name of a method of ``Slot`` and its arguments."""
 
 
 class Slot:
-    """The place of one environment, which may be made anew.
+    """Holds one environment and can recreate it.
 
     Args:
-        make: makes the environment. Raises TrainerError.
-        name: of the environment, for messages.
+        make: Makes the environment. Raises TrainerError.
+        name: The environment's name in messages.
     """
 
     def __init__(self, make: Callable[[], gym.Env], name: str) -> None:
@@ -59,7 +59,7 @@ class Slot:
         self._space: spaces.Space = spaces.Discrete(1)
 
     def answer(self, request: Request | None) -> Outcome:
-        """Do what is asked; None: nothing."""
+        """Carries out a request. Returns an empty outcome for None."""
         if request is None:
             return Outcome()
         method, arguments = request
@@ -67,7 +67,7 @@ class Slot:
         return outcome
 
     def make(self) -> Outcome:
-        """Make the environment, in place of the one that may be here."""
+        """Makes the environment, after closing the previous one if there is one."""
         try:
             self.close()
             self._environment = self._make()
@@ -77,24 +77,24 @@ class Slot:
         return Outcome()
 
     def describe(self) -> Outcome:
-        """A ``Description``, in place of an observation."""
+        """Returns a ``Description`` in place of an observation."""
         environment = self._environment
         assert environment is not None, "made before"
         spaces = environment.observation_space, environment.action_space
         return Outcome(Description(*spaces, environment.metadata, environment.render_mode))
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> Outcome:
-        """The first observation of an episode."""
-        return self._returned("reset", lambda environment: environment.reset(seed=seed, options=options))
+        """Begins an episode and returns its first observation."""
+        return self._call("reset", lambda environment: environment.reset(seed=seed, options=options))
 
     def step(self, action: Any) -> Outcome:
-        """One step, or, after an episode's end, a reset instead, whatever the action."""
+        """Steps the environment, or resets it and ignores the action if its episode has ended."""
         if self._ended:
             return self.reset(None, None)
-        return self._returned("step", lambda environment: environment.step(action))
+        return self._call("step", lambda environment: environment.step(action))
 
     def render(self) -> Outcome:
-        """What the environment's ``render`` returns, in place of an observation."""
+        """Returns the environment's frame in place of an observation."""
         try:
             assert self._environment is not None, "made before"
             return Outcome(self._environment.render())
@@ -102,7 +102,7 @@ class Slot:
             return Outcome(error=user_code_error(f"environment {self.name!r}: render", error))
 
     def close(self) -> Outcome:
-        """Close the environment, if there is one. Whatever that raises is returned."""
+        """Closes the environment if there is one."""
         environment, self._environment = self._environment, None
         try:
             if environment is not None:
@@ -111,7 +111,8 @@ class Slot:
             return Outcome(error=user_code_error(f"environment {self.name!r}: close", error))
         return Outcome()
 
-    def _returned(self, method: str, call: Callable[[gym.Env], Any]) -> Outcome:
+    def _call(self, method: str, call: Callable[[gym.Env], Any]) -> Outcome:
+        """Calls ``reset`` or ``step`` and converts the result, or the exception, to an outcome."""
         raw: Any = None
         try:
             if self._environment is None:
@@ -139,10 +140,12 @@ class Slot:
 
 
 def conform(space: spaces.Space, observation: Any) -> Any:
-    """A copy of ``observation`` in arrays of the space's shapes and types. Environments may return what they go on with.
+    """Copies ``observation`` into arrays of the space's shapes and types.
+
+    The copy is needed because environments may reuse the arrays that they return.
 
     Raises:
-        WrongObservation: it is of another shape.
+        WrongObservation: The shape differs from the space's.
     """
     if isinstance(space, spaces.Dict):
         return {key: conform(part, observation[key]) for key, part in space.items()}
@@ -154,7 +157,7 @@ def conform(space: spaces.Space, observation: Any) -> Any:
         copied = np.array(observation, space.dtype)
     except (TypeError, ValueError) as error:
         if shape_of(observation) == space.shape:
-            raise  # of that shape, but of nothing that is a number
+            raise  # the shape is right, but the elements are not numbers
         raise WrongObservation(observation, space) from error
     if copied.shape != space.shape:
         raise WrongObservation(observation, space)
@@ -162,7 +165,7 @@ def conform(space: spaces.Space, observation: Any) -> Any:
 
 
 def blank(space: spaces.Space) -> Any:
-    """In place of an observation of the space: zeros, empty texts."""
+    """Returns a placeholder for an observation of the space: zeros and empty strings."""
     if isinstance(space, spaces.Dict):
         return {key: blank(part) for key, part in space.items()}
     if isinstance(space, spaces.Tuple):

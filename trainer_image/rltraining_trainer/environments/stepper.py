@@ -10,15 +10,18 @@ SameStep    first of the next           second of the next                      
 Disabled    the episode's last          (the caller resets)                      reset, then as SameStep
 ==========  ==========================  =======================================  ==============================
 
-A ``Step`` says it once for all: ``valid`` tells which rows were real steps, ``first`` which observations begin an episode,
-and ``final`` holds the last observations that are not in the stream.
+A ``Step`` hides these differences: ``valid`` marks the rows that were real steps, ``first`` marks
+observations that begin an episode, and ``final`` holds last observations that are not in the
+stream.
 
-An environment that fails at step t and is reset (``spec.environment.onError``) looks as if its episode had been truncated
-before step t, and as if step t had only reset it: row t is no step (``valid`` is False), and ``observation`` begins the next
-episode. So nothing is learnt from what has no meaning, or is NaN. ``discarded`` marks the row; the episode has no return.
+An environment that fails at step t and is reset (``spec.environment.onError``) appears as if its
+episode had been truncated before step t and step t had only reset it: row t is not a step
+(``valid`` is False), and ``observation`` begins the next episode. Meaningless or NaN values are
+therefore never used for learning. ``discarded`` marks the row, and the return of the episode is not
+reported.
 
-Infos of our own environments may have ``LIFE_LOST`` ``[B]`` bool: what is learnt from ends there, with a terminal state, and
-begins anew with the same observation, while the episode goes on.
+Infos of the project's own environments may have ``LIFE_LOST`` ``[B]`` bool: the learner treats the
+loss of a life as a terminal state followed by a new episode, while the game's episode continues.
 """
 
 from __future__ import annotations
@@ -40,23 +43,26 @@ from rltraining_trainer.errors import BadConfiguration, Diverged, TrainerError, 
 _LOG = logging.getLogger(__name__)
 
 LIFE_LOST = "rltraining/lifeLost"
-"""No name that infos of the users' environments would have by chance."""
+"""Key in infos, with a prefix that users' environments do not use."""
 
 
 @dataclass(slots=True)
 class Step:
-    """What one action in each of B environments led to.
+    """The result of one action in each of B environments.
 
     Attributes:
-        observation: ``[B, ...]``, what to act on next: float32 if it is of floats, else as the observation space says.
+        observation: ``[B, ...]``, the next observation: float32 for floats, otherwise of the
+            space's type.
         reward: ``[B]`` float32.
-        terminated: ``[B]`` bool, a terminal state was reached: nothing follows that is to be learnt from.
-        truncated: ``[B]`` bool, the episode was cut off: its value goes on.
-        over: ``[B]`` bool, the episode ended; a life that was lost terminates without ending it.
-        valid: ``[B]`` bool, False where the environment only reset itself and the action was ignored.
-        first: ``[B]`` bool, ``observation`` begins an episode, or a life.
-        final: ``[B, ...]`` or None, the last observation of episodes that ended here, where ``observation`` is not it.
-        discarded: ``[B]`` bool or None, the episode was given up before this step, since its environment failed.
+        terminated: ``[B]`` bool, a terminal state was reached, whose value is 0.
+        truncated: ``[B]`` bool, the episode was cut off; its last observation is bootstrapped.
+        over: ``[B]`` bool, the episode ended. A lost life sets ``terminated`` but not ``over``.
+        valid: ``[B]`` bool, False where the environment only reset itself and ignored the action.
+        first: ``[B]`` bool, ``observation`` begins an episode or a life.
+        final: ``[B, ...]``, the last observations of episodes that ended, where ``over``; None if
+            ``observation`` holds them.
+        discarded: ``[B]`` bool, the episode was discarded before this step because its environment
+            failed; None if no environment failed.
     """
 
     observation: np.ndarray
@@ -72,25 +78,25 @@ class Step:
 
 @dataclass(slots=True)
 class Stepped:
-    """What stepping came to, apart from the environments: whoever tells of it keeps none of them alive."""
+    """Counters of a stepper, separate from it so that reporting them keeps no environment alive."""
 
     steps: int = 0
-    """Environment steps that were taken."""
+    """Number of environment steps."""
     episodes: int = 0
-    """Episodes that ended in them."""
+    """Number of episodes that ended."""
     seconds: float = 0.0
-    """For which the environments were stepped."""
+    """Time spent in stepping."""
     discarded: int = 0
-    """Episodes that were given up, since their environments failed."""
+    """Number of episodes discarded because their environments failed."""
     first_error: str = ""
-    """Why the first of these environments failed, without its traceback."""
+    """The first of these failures, without its traceback."""
 
 
 class Stepper:
     """Steps a vector environment of any autoreset mode."""
 
     def __init__(self, environments: VectorEnv, name: str, faults: Faults | None = None) -> None:
-        """``faults``: which errors of the environments are survived; without, none."""
+        """``faults`` decides which errors of environments are survived (None: no errors)."""
         mode, dtype = environments.metadata.get("autoreset_mode"), environments.single_observation_space.dtype
         if not isinstance(mode, AutoresetMode):
             raise BadConfiguration(
@@ -100,7 +106,7 @@ class Stepper:
         self.environments = environments
         self.name = name
         self.shows_last_observation = mode is AutoresetMode.NEXT_STEP
-        """The last observation of every episode is in the stream: it is what the reset step begins with."""
+        """Whether the last observation of every episode is in the stream (mode NextStep)."""
         self._mode = mode
         self._dtype = np.dtype(np.float32) if dtype is None or np.issubdtype(dtype, np.floating) else dtype
         self._all = np.ones(environments.num_envs, bool)
@@ -112,7 +118,10 @@ class Stepper:
         self.stepped = Stepped()
 
     def reset(self, seed: int | None) -> np.ndarray:
-        """First observations ``[B, ...]``; each environment gets a seed of its own from ``seed``."""
+        """Resets all environments, each with a different seed derived from ``seed``.
+
+        Returns first observations ``[B, ...]``.
+        """
         observation, failed = self._reset(seed=seed)
         if failed:
             observation, _ = self._recover(observation, failed)
@@ -121,19 +130,20 @@ class Stepper:
         if observation.shape != expected:
             raise UserCodeError(
                 f"environment {self.name!r}: reset returned observations of shape {observation.shape}, "
-                f"but by its observation space they are {expected}"
+                f"but its observation space requires {expected}"
             )
         return observation
 
     def step(self, action: np.ndarray) -> Step:
-        """Take ``action[b]`` in environment b. Raises UserCodeError with the environment's own traceback."""
+        """Takes ``action[b]`` in environment b. Raises UserCodeError with the user's traceback."""
         began = time.perf_counter()
         try:
             observation, reward, terminated, truncated, info = self.environments.step(action)
-            # Views where the types are right already; a vector environment of the user's may return others.
+            # Convert types, without a copy where they are right already.
             observation, reward = np.asarray(observation, self._dtype), np.asarray(reward, np.float32)
             terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
             over = terminated | truncated
+            # Hide the autoreset mode.
             if self.shows_last_observation:
                 valid, first, final = ~self._over, self._over, None
             else:
@@ -143,8 +153,9 @@ class Stepper:
             if LIFE_LOST in info:
                 terminated, first = terminated | info[LIFE_LOST], first | info[LIFE_LOST]
         except BaseException as error:
-            raise self._told("step", error) from error
+            raise self._trainer_error("step", error) from error
         step = Step(observation, reward, terminated, truncated, over, valid, first, final)
+        # Discard the episodes of failed environments.
         if self._faults.resets or FAILED in info:
             failed = self._failures(info, observation, np.where(valid, reward, 0.0), final)
             if failed:
@@ -165,7 +176,10 @@ class Stepper:
         reward: np.ndarray | None = None,
         final: np.ndarray | None = None,
     ) -> dict[int, Exception]:
-        """By the numbers of environments that failed: why. NaN is looked for where that is survived."""
+        """Returns the error of each failed environment by its index.
+
+        NaN and infinite values count as failures if failed environments are reset.
+        """
         failed: dict[int, Exception] = dict(info.get(FAILED, {}))
         if not self._faults.resets:
             return failed
@@ -186,7 +200,7 @@ class Stepper:
     def _discard(self, step: Step, failed: dict[int, Exception]) -> None:
         """Turns the rows of environments that failed at ``step`` into resets, and resets these environments."""
         observation, mask = self._recover(step.observation, failed)
-        # Those that were resetting themselves had no episode to lose.
+        # Environments that were only resetting themselves had no episode to discard.
         step.discarded = mask & step.valid
         self.stepped.discarded += int(np.count_nonzero(step.discarded))
         step.observation = observation
@@ -194,25 +208,28 @@ class Stepper:
         step.terminated, step.truncated = step.terminated & ~mask, step.truncated & ~mask
         step.over, step.valid, step.first = step.over & ~mask, step.valid & ~mask, step.first | mask
         if step.final is not None:
-            step.final[mask] = observation[mask]  # of no episode's end, but finite
+            step.final[mask] = observation[mask]  # not used, but must be finite
         self._suspect = (self._suspect & ~step.valid) | mask
 
     def _recover(
         self, observation: np.ndarray, failed: dict[int, Exception]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Resets environments until all have a first observation: alone if that is possible, else all. One that fails again
-        before it has completed a step is made anew.
+        """Resets failed environments until each has a first observation.
+
+        Resets all environments if they cannot be reset alone. An environment that fails again
+        before completing a step is recreated.
 
         Returns:
-            (``observation`` with those of new episodes, ``[B]`` bool which these are).
+            ``observation`` with the first observations of new episodes, and ``[B]`` bool, which are
+            new.
 
         Raises:
-            Exception: an error that is not survived.
+            Exception: ``Faults`` does not tolerate an error.
         """
         begun = self._none.copy()
         suspect = self._suspect.copy()
         while failed:
-            # One error of a whole batch is that of all its environments.
+            # A vector environment that fails as a whole reports one error for all its environments.
             errors = {id(error): error for error in failed.values()}.values()
             self._faults.add(errors)
             for error in errors:
@@ -235,19 +252,25 @@ class Stepper:
         seed: int | None = None,
         only: np.ndarray | None = None,
     ) -> tuple[np.ndarray, dict[int, Exception]]:
-        """(observations ``[B, ...]``, failures of environments, of those in ``only`` ``[B]`` bool)."""
+        """Resets environments.
+
+        Returns observations ``[B, ...]`` and failures by index, limited to ``only`` ``[B]`` bool.
+        """
         try:
             observation, info = self.environments.reset(seed=seed, options=options)
             observation = np.asarray(observation, self._dtype)
         except BaseException as error:
-            raise self._told("reset", error) from error
+            raise self._trainer_error("reset", error) from error
         failed = self._failures(info, observation)
         return observation, {b: error for b, error in failed.items() if only is None or only[b]}
 
     def _final(
         self, observation: np.ndarray, over: np.ndarray, info: dict[str, Any]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(observations to go on with, last observations of the ended episodes)."""
+        """Returns the observations to act on next and the last observations of ended episodes.
+
+        Resets the environments that are ``over`` in mode Disabled.
+        """
         final = observation.copy()
         if self._mode is AutoresetMode.DISABLED:
             observation, _ = self.environments.reset(options={"reset_mask": over})
@@ -255,8 +278,9 @@ class Stepper:
         final[over] = np.stack(list(info["final_obs"][over]))
         return observation, final
 
-    def _told(self, method: str, error: BaseException) -> TrainerError:
-        # SyncVectorEnv keeps observations until it puts them together, which is where it fails.
+    def _trainer_error(self, method: str, error: BaseException) -> TrainerError:
+        # SyncVectorEnv stores the observations before it concatenates them, which is where it
+        # fails.
         observations = getattr(self.environments.unwrapped, "_env_obs", ())
         space = original_space(self.environments.single_observation_space)
         return environment_error(self.name, method, error, space, observations)

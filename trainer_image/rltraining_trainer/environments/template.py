@@ -1,8 +1,12 @@
-"""``python -m rltraining_trainer.environments.template FD``: forks the processes of environments. See ``processes``.
+"""``python -m rltraining_trainer.environments.template FD``: forks environment processes (see
+``processes``).
 
-The connection at the file descriptor FD brings ``(sys.path, preload, make, name)`` once. Then it brings None and a file
-descriptor, which is answered with the id of a new process that serves a ``Slot`` there, or the id of such a process, which is
-answered with its exit code when it has ended.
+Reads orders from the connection at file descriptor FD. The first message is
+``(sys.path, preload, make, name)``. Each further message is one of:
+
+- None, followed by a file descriptor: forks a process that serves a ``Slot`` at that descriptor,
+  and replies with its process id.
+- A process id: waits for that process to end, and replies with its exit code.
 """
 
 from __future__ import annotations
@@ -27,12 +31,13 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Serve until the connection ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the sampler, which closes this
+    """Serves orders until the connection closes."""
+    # The sampler handles Ctrl-C and closes this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = Connection(int(sys.argv[1]))
     try:
         sys.path[:], preload, make, name = control.recv()
-        # What cannot be imported is reported by the environment that needs it.
+        # Import errors are ignored here: making an environment raises them again.
         with contextlib.suppress(BaseException):
             preload()
         while True:
@@ -54,7 +59,7 @@ def _fork(control: Connection, make: Callable[[], gym.Env], name: str) -> int:
     try:
         _die_with(template)
         control.close()
-        # Who uses these global generators gets other numbers in each process.
+        # Reseed the global generators, which are copies of the template's in every child.
         random.seed()
         np.random.seed()
         _serve(connection, Slot(make, name))
@@ -63,7 +68,7 @@ def _fork(control: Connection, make: Callable[[], gym.Env], name: str) -> int:
 
 
 def _serve(connection: Connection, slot: Slot) -> None:
-    """Answer until the other end is closed."""
+    """Answers requests until the other end closes the connection."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             outcome = slot.answer(connection.recv())
@@ -71,15 +76,15 @@ def _serve(connection: Connection, slot: Slot) -> None:
                 connection.send(outcome)
             except OSError:
                 return
-            except Exception as error:  # something in it cannot be pickled
-                said = f"what environment {slot.name!r} returned cannot be sent: {one_line(error)}"
-                connection.send(Outcome(error=UserCodeError(said)))
+            except Exception as error:
+                message = f"a return value cannot be pickled: {one_line(error)}"
+                connection.send(Outcome(error=UserCodeError(f"environment {slot.name!r}: {message}")))
 
 
 def _die_with(template: int) -> None:
-    """Have the kernel kill this process when ``template``, its parent, ends."""
+    """Has the kernel kill this process when its parent ``template`` ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != template:  # it has ended already
+    if os.getppid() != template:  # the template ended before the call above
         os._exit(0)
 
 

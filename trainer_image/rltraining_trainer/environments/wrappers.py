@@ -1,4 +1,4 @@
-"""From ``spec.environment.wrappers`` to functions that wrap one environment."""
+"""Loads the wrappers of ``spec.environment.wrappers``."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ REFUSED = {
     "HumanRendering": "samplers have no screen; use rltrain evaluate --video",
     "Autoreset": "environments that are stepped together are reset by the trainer; leave it out",
 }
-"""Wrappers of gymnasium that would do harm here: why, and what to do instead."""
+"""Gymnasium wrappers that are rejected: the reason and the alternative."""
 
 
 @dataclass(frozen=True)
 class Wrapping:
-    """Wraps an environment as one item of ``spec.environment.wrappers`` describes."""
+    """A loaded item of ``spec.environment.wrappers``, which wraps one environment when called."""
 
     factory: Callable[..., gym.Env]
     kwargs: dict[str, Any]
@@ -43,11 +43,11 @@ class Wrapping:
     is_user_code: bool
 
     def __call__(self, environment: gym.Env) -> gym.Env:
-        """The wrapped environment.
+        """Returns the wrapped environment.
 
         Raises:
-            BadConfiguration: the wrapper does not take these keywords, or does not fit the environment.
-            UserCodeError: a wrapper of the user's raised, or returned no environment.
+            BadConfiguration: The wrapper rejects its keywords or the environment.
+            UserCodeError: A user's wrapper raised, or did not return an environment.
         """
         try:
             wrapped = self.factory(environment, **self.kwargs)
@@ -69,11 +69,11 @@ class Wrapping:
 
 
 def load_wrappers(wrappers: Sequence[Wrapper]) -> tuple[Wrapping, ...]:
-    """The wrappers in the order in which they are applied.
+    """Returns the wrappers in the order in which they are applied.
 
     Raises:
-        BadConfiguration: there is no wrapper of that name, or it would do harm here.
-        UserCodeError: the module of an ``entryPoint`` cannot be imported, or has no such class.
+        BadConfiguration: There is no wrapper of that name, or it is one of ``REFUSED``.
+        UserCodeError: The module of an ``entryPoint`` cannot be imported, or lacks the class.
     """
     return tuple(_load(wrapper, f"spec.environment.wrappers[{i}]") for i, wrapper in enumerate(wrappers))
 
@@ -96,7 +96,7 @@ def _of_gymnasium(name: str, field: str) -> type[gym.Wrapper]:
         hint = f"did you mean {close[0]}?" if close else f"they are: {', '.join(known)}"
         raise BadConfiguration(f"{field}: gymnasium.wrappers has no {name!r}; {hint}")
     try:
-        # Some are imported on first use, with packages of their own.
+        # Gymnasium imports some wrappers lazily; they need further packages.
         wrapper: type[gym.Wrapper] = getattr(gymnasium_wrappers, name)
     except (gym.error.Error, ImportError, AttributeError) as error:
         raise BadConfiguration(f"{field}: {name} cannot be imported: {one_line(error)}") from error
