@@ -18,6 +18,7 @@ from tests.bench import (
     operator,
     ppo,
     replay,
+    replay_library,
     tasks,
     transport,
 )
@@ -30,6 +31,7 @@ BENCHES = {
     "impala": impala.run,
     "ppo": ppo.run,
     "replay": replay.run,
+    "replay-library": replay_library.run,
     "apex": apex.run,
     "atari": atari.run,
     "environments": environments.run,

@@ -25,10 +25,6 @@ BATCH = 512
 STACK = 4
 FRAME = (84, 84)
 OBSERVED = "observation", "next_observation"
-PEERS = (
-    "peers, cycle: small: tianshou 4.85 M, cpprb 1.7 M, TorchRL 2.0 M, Machin 109 k; "
-    "28 KB: tianshou 261 k, cpprb 149 k, TorchRL 40 k, Machin 68 k"
-)
 
 
 class Kind(NamedTuple):
@@ -69,7 +65,7 @@ def run(seeds: int) -> None:
         _ours(STACKED),
     ]
     print_table(header, rows)
-    print(f"\nsum tree: {'compiled' if KERNEL else 'numpy, as there was no compiler'}; {PEERS}")
+    print(f"\nsum tree: {'compiled' if KERNEL else 'numpy, as there was no compiler'}")
 
 
 def _rates(kind: Kind, calls: list[tuple[int, Callable[[], object]]]) -> list[str]:

@@ -99,6 +99,7 @@ class ReplayBuffer:
         }
         self._stores["columns"] = Columns(self._ring, whole)
         self._random = np.random.Generator(np.random.PCG64(seed))
+        self._largest = 1.0
         self._sampled = self._applied = self._stale = 0
 
     @property
@@ -127,15 +128,21 @@ class ReplayBuffer:
             self._ring.inserted, self._ring.evicted, self._sampled, self._applied, self._stale
         )
 
+    @property
+    def largest_priority(self) -> float:
+        """The largest raw priority so far, at least 1: what items that nobody has evaluated are usually given."""
+        return self._largest
+
     def add(self, items: Mapping[str, Tensor], priorities: Tensor) -> None:
         """Insert K items, [K, ...] each, with their raw priorities [K]. K may be 0, or more than there is room for.
 
         Raises:
             ValueError: other columns, shapes or types, or a priority that is negative, infinite or NaN. Nothing changes.
         """
-        weights = _checked(priorities)
+        weights, largest = _checked(priorities)
         count = len(weights)
         check_items(self._columns, items, count)
+        self._largest = max(self._largest, largest)
         ring = self._ring
         passed = max(0, count - ring.capacity)  # evicted by the others of this very call
         if passed:
@@ -181,7 +188,8 @@ class ReplayBuffer:
         Raises:
             ValueError: a priority is negative, infinite or NaN, or the lengths differ. Nothing changes.
         """
-        weights, where, which = _checked(priorities), slots.numpy(), versions.numpy()
+        weights, largest = _checked(priorities)
+        where, which = slots.numpy(), versions.numpy()
         if where.shape != weights.shape or which.shape != weights.shape:
             raise ValueError(f"{len(where)} slots, {len(which)} versions and {len(weights)} priorities")
         held = self._ring.holds(where, which)
@@ -189,6 +197,7 @@ class ReplayBuffer:
         if applied < len(held):
             where, weights = where[held], weights[held]
         if applied:
+            self._largest = max(self._largest, largest)
             self._distribution.set(where, weights)
         stale = len(held) - applied
         self._applied += applied
@@ -208,6 +217,7 @@ class ReplayBuffer:
             "form": self._form,
             "counts": list(self.counts),
             "random": dict(self._random.bit_generator.state),
+            "largest": self._largest,
             "distribution": self._distribution.get_state(),
             "stores": {name: store.get_state() for name, store in self._stores.items()},
         }
@@ -230,6 +240,7 @@ class ReplayBuffer:
         self._ring.inserted, self._ring.evicted = inserted, evicted
         self._sampled, self._applied, self._stale = sampled, applied, stale
         self._random.bit_generator.state = state["random"]
+        self._largest = state.get("largest", 1.0)  # a checkpoint of an earlier version has none
         for name, store in self._stores.items():
             store.set_state(state["stores"][name])
         self._distribution.set_state(state["distribution"])
@@ -244,11 +255,12 @@ class ReplayBuffer:
         self._distribution.check_valid()
 
 
-def _checked(priorities: Tensor) -> NDArray[np.float64]:
-    """As float64 [K]. Raises ValueError."""
+def _checked(priorities: Tensor) -> tuple[NDArray[np.float64], float]:
+    """Returns the priorities as float64 [K], and the largest of them. Raises ValueError."""
     weights: NDArray[np.float64] = priorities.numpy().astype(np.float64)
     if weights.ndim != 1:
         raise ValueError(f"priorities must be [K], not {tuple(weights.shape)}")
-    if len(weights) and not (np.minimum.reduce(weights) >= 0 and np.maximum.reduce(weights) < np.inf):
+    largest = float(np.maximum.reduce(weights, initial=0.0))
+    if len(weights) and not (np.minimum.reduce(weights) >= 0 and largest < np.inf):
         raise ValueError("priorities must be finite and at least 0")
-    return weights
+    return weights, largest

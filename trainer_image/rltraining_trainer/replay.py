@@ -1,0 +1,271 @@
+"""Prioritized replay for any program: one process, numpy or torch, no job.
+
+from rltraining_trainer.replay import PrioritizedReplay
+
+replay = PrioritizedReplay(100_000)
+replay.add({"observation": observation, "action": 1, "reward": 0.5})
+batch = replay.sample(256)
+replay.update_priorities(batch, abs(errors) + 1e-6)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rltraining_trainer.dataflow.replay.buffer import Draw, ReplayBuffer
+from rltraining_trainer.dataflow.replay.items import infer_columns, to_tensors
+from rltraining_trainer.dataflow.replay.rate_limiter import RateLimiter
+from rltraining_trainer.dataflow.replay.storage import Column
+from rltraining_trainer.dataflow.replay.weights import importance_weights
+
+__all__ = ["PrioritizedReplay", "ReplaySample", "TableStats"]
+
+Array: TypeAlias = "NDArray[Any] | Tensor"
+
+
+@dataclass(frozen=True, eq=False)
+class ReplaySample:
+    """B items that were sampled with replacement. ``sample["reward"]`` is one of their columns."""
+
+    items: dict[str, Any]
+    """Each ``[B, ...]``, copies: tensors if the table was given tensors, else numpy arrays."""
+    weights: Any
+    """float32 ``[B]``: importance weights ``(N·P(i))^-β``, divided by the largest of the batch."""
+    keys: Any
+    """int64 ``[B]``: the numbers of the insertions, by which `update_priorities` finds the items."""
+
+    def __getitem__(self, column: str) -> Any:
+        return self.items[column]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+class TableStats(NamedTuple):
+    """Counts of items since the table was made. ``inserted = evicted + size`` at all times."""
+
+    size: int
+    inserted: int
+    evicted: int
+    sampled: int
+    updated: int
+    """Priorities that were changed."""
+    stale: int
+    """Priorities that came after their items had been evicted."""
+
+    @property
+    def samples_per_insert(self) -> float:
+        """How often an item is sampled, on average so far."""
+        return self.sampled / self.inserted if self.inserted else 0.0
+
+
+class PrioritizedReplay:
+    """A table of items that are sampled by priority (Schaul et al. 2016, arXiv 1511.05952).
+
+    - An *item* is a mapping of names to arrays. The first insertion fixes names, shapes and types.
+    - The *sampler* draws item i with the probability ``p_i^α / Σ p^α``, where α is
+      ``priority_exponent``: 0 draws all alike. An item with the priority 0 is never drawn.
+    - The *remover* evicts the oldest item when the *table* is full.
+    - The *rate limiter* keeps samples and insertions in proportion: see `can_sample`.
+
+    Any thread may call any method; no method blocks on another thread's data.
+
+    Args:
+        capacity: items that the table holds. Memory is taken as it fills.
+        priority_exponent: α.
+        importance_exponent: β of the importance weights: 1 undoes the bias of the sampler, 0 leaves it.
+        min_size: insertions before the first sample.
+        samples_per_insert: how often each item may be sampled, on average; None: without a limit.
+        frame_stack: if above 1, the columns ``observation`` and ``next_observation`` are stacks of
+            this many frames along their first axis, and each distinct frame is stored once.
+        seed: of the sampler.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        priority_exponent: float = 0.6,
+        importance_exponent: float = 0.4,
+        min_size: int = 1,
+        samples_per_insert: float | None = None,
+        frame_stack: int = 1,
+        seed: int = 0,
+    ) -> None:
+        for name, value, least in (
+            ("capacity", capacity, 1),
+            ("min_size", min_size, 1),
+            ("frame_stack", frame_stack, 1),
+        ):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
+        for name, exponent in (
+            ("priority_exponent", priority_exponent),
+            ("importance_exponent", importance_exponent),
+        ):
+            if not 0 <= exponent <= 1:
+                raise ValueError(f"{name} must be within [0, 1], not {exponent}")
+        if samples_per_insert is not None and not 0 < samples_per_insert < float("inf"):
+            raise ValueError(f"samples_per_insert must be positive, not {samples_per_insert}")
+        self._capacity, self._frame_stack, self._seed = capacity, frame_stack, seed
+        self._priority_exponent, self._importance_exponent = priority_exponent, importance_exponent
+        self._min_size, self._samples_per_insert = min_size, samples_per_insert
+        self._lock = threading.Lock()
+        self._columns: dict[str, Column] = {}
+        self._buffer: ReplayBuffer | None = None  # made by the first insertion
+        self._tensors = False
+
+    def __len__(self) -> int:
+        """Returns how many items the table holds."""
+        return self._buffer.size if self._buffer is not None else 0
+
+    def add(self, item: Mapping[str, Any], priority: float | None = None) -> None:
+        """Inserts one item. See `extend`."""
+        rows = {
+            name: value[None] if isinstance(value, Tensor) else np.expand_dims(value, 0)
+            for name, value in item.items()
+        }
+        scalars = {name: [value] for name, value in item.items() if isinstance(value, bool | int | float)}
+        self.extend(rows | scalars, None if priority is None else [priority])
+
+    def extend(self, items: Mapping[str, Any], priorities: Any = None) -> None:
+        """Inserts K items, and evicts the oldest ones where there is no room.
+
+        Args:
+            items: columns ``[K, ...]``, numpy arrays, tensors or lists of numbers. Numbers are
+                converted to the column's type where its kind allows.
+            priorities: ``[K]``, finite and at least 0; None: the largest priority so far, and at
+                least 1.
+
+        Raises:
+            ValueError: names, shapes or kinds of numbers differ from those of the first insertion,
+                or a priority is out of its range. Nothing changes.
+        """
+        with self._lock:
+            buffer, columns = self._buffer, self._columns
+            if buffer is None:
+                columns = infer_columns(items)
+                buffer = self._make_buffer(columns)
+            tensors = to_tensors(items, columns)
+            if priorities is None:
+                count = len(next(iter(tensors.values()), ()))
+                weights = torch.full((count,), buffer.largest_priority, dtype=torch.float64)
+            else:
+                weights = torch.as_tensor(priorities, dtype=torch.float64).detach().cpu()
+            buffer.add(tensors, weights)
+            if self._buffer is None:
+                self._buffer, self._columns = buffer, columns
+                self._tensors = any(isinstance(rows, Tensor) for rows in items.values())
+
+    def can_sample(self, batch_size: int) -> bool:
+        """Returns whether the rate limiter lets ``batch_size`` items be sampled now.
+
+        It does once there were ``min_size`` insertions, and while samples are at most two batches
+        ahead of ``samples_per_insert`` for each insertion after these. `sample` itself never refuses:
+
+            while replay.can_sample(256):
+                learn(replay.sample(256))
+        """
+        with self._lock:
+            if self._buffer is None or self._buffer.size == 0:
+                return False
+            limiter = RateLimiter(self._samples_per_insert, 0.0, self._min_size, batch_size)
+            counts = self._buffer.counts
+            return limiter.may_sample(counts.inserted, counts.sampled, batch_size)
+
+    def sample(self, batch_size: int, importance_exponent: float | None = None) -> ReplaySample:
+        """Draws ``batch_size`` items, one from each of as many equal parts of the sum of priorities.
+
+        Args:
+            importance_exponent: β for this batch, which is often annealed to 1; None: the table's.
+
+        Raises:
+            ValueError: the table has no item with a positive priority, or ``batch_size`` is below 1.
+        """
+        exponent = self._importance_exponent if importance_exponent is None else importance_exponent
+        with self._lock:
+            if self._buffer is None:
+                raise ValueError("nothing can be sampled: the table is empty")
+            drawn, size = self._buffer.sample(batch_size), self._buffer.size
+        weights = importance_weights(drawn.probabilities, size, exponent)
+        return self._sample(drawn, weights.div_(weights.max()))
+
+    def update_priorities(self, sample: ReplaySample, priorities: Any) -> None:
+        """Sets the priorities ``[B]`` of the items of ``sample``. Evicted items count as ``stale``.
+
+        Raises:
+            ValueError: there is not one priority for each item, or one is negative, infinite or NaN.
+                Nothing changes.
+        """
+        keys = torch.as_tensor(sample.keys)
+        weights = torch.as_tensor(priorities, dtype=torch.float64).detach().cpu()
+        if weights.shape != keys.shape:
+            raise ValueError(f"a sample of {len(keys)} needs as many priorities, not {list(weights.shape)}")
+        with self._lock:
+            if self._buffer is None:
+                raise ValueError("nothing was sampled from this table: it is empty")
+            self._buffer.update(keys % self._capacity, keys, weights)
+
+    def stats(self) -> TableStats:
+        """Returns the counts of this moment."""
+        with self._lock:
+            if self._buffer is None:
+                return TableStats(0, 0, 0, 0, 0, 0)
+            inserted, evicted, sampled, updated, stale = self._buffer.counts
+            return TableStats(self._buffer.size, inserted, evicted, sampled, updated, stale)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns a copy of all items, priorities, counts and the sampler's random state.
+
+        It consists of tensors and plain values, for `torch.save`.
+        """
+        with self._lock:
+            columns = {name: (list(shape), str(dtype)) for name, (shape, dtype) in self._columns.items()}
+            buffer = None if self._buffer is None else self._buffer.get_state()
+            return {"columns": columns, "tensors": self._tensors, "buffer": buffer}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Replaces everything by ``state``; samples are then what they would have been.
+
+        The exponents and the rate limiter stay those of this table.
+
+        Raises:
+            ValueError: the state is of a table with another capacity or frame stack. Nothing changes.
+        """
+        columns = {
+            name: Column(tuple(shape), getattr(torch, dtype.removeprefix("torch.")))
+            for name, (shape, dtype) in state["columns"].items()
+        }
+        buffer = None
+        if state["buffer"] is not None:
+            buffer = self._make_buffer(columns)
+            buffer.set_state(state["buffer"])
+        with self._lock:
+            self._columns, self._buffer, self._tensors = columns, buffer, state["tensors"]
+
+    def _make_buffer(self, columns: Mapping[str, Column]) -> ReplayBuffer:
+        return ReplayBuffer(
+            self._capacity,
+            columns,
+            kind="Prioritized",
+            priority_exponent=self._priority_exponent,
+            frame_stack=self._frame_stack,
+            seed=self._seed,
+        )
+
+    def _sample(self, drawn: Draw, weights: Tensor) -> ReplaySample:
+        if self._tensors:
+            return ReplaySample(drawn.items, weights, drawn.versions)
+        items = {name: rows.numpy() for name, rows in drawn.items.items()}
+        return ReplaySample(items, weights.numpy(), drawn.versions.numpy())
