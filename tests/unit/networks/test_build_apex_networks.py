@@ -163,7 +163,7 @@ HALF_BOUNDED = spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 1], 
             build_deterministic,
             MLP,
             spaces.Box(0, 9, (2,), np.int64),
-            r"spec\.environment: actions of Box\(.*int64\) are not supported; they may be Discrete, a Box of floats, .*",
+            r"spec\.environment: actions of Box\(.*int64\) are not supported; use Discrete, MultiDiscrete, .*",
         ),
         (
             Q,

@@ -108,26 +108,26 @@ LONG = spaces.Dict({"a": spaces.Box(-np.arange(1, 60, dtype=np.float32), 1, (59,
             MLP,
             spaces.Dict({"a": box(2)}),
             TWO,
-            r"spec\.environment: observations of Dict\('a': .*\) are no arrays of numbers; "
+            r"spec\.environment: observations of Dict\('a': .*\) are not arrays of numbers; "
             r"wrap the environment \(environment\.wrappers: \[\{name: FlattenObservation\}\]\)",
         ),
         (
             MLP,
             LONG,
             TWO,
-            r"spec\.environment: observations of Dict\(.* \.\.\. are no arrays of numbers; wrap .*",
+            r"spec\.environment: observations of Dict\(.* \.\.\. are not arrays of numbers; wrap .*",
         ),
         (
             MLP,
             spaces.Text(3),
             TWO,
-            r"spec\.environment: observations of Text\(.* are no arrays of numbers; wrap .*",
+            r"spec\.environment: observations of Text\(.* are not arrays of numbers; wrap .*",
         ),
         (
             NATURE,
             box(4),
             TWO,
-            r"spec\.network\.natureCnn: it needs images, a Box \[height, width, channels\] or a stack of those, but the "
+            r"spec\.network\.natureCnn: it needs images, a Box \[height, width, channels\] or a stack of them, but the "
             r"observations are Box\(-1\.0, 1\.0, \(4,\), float32\); use network\.mlp or network\.entryPoint",
         ),
         (IMPALA, spaces.Discrete(3), TWO, r"spec\.network\.impalaCnn: it needs images, .*Discrete\(3\).*"),
@@ -142,28 +142,29 @@ LONG = spaces.Dict({"a": spaces.Box(-np.arange(1, 60, dtype=np.float32), 1, (59,
             MLP,
             box(3),
             spaces.Dict({"a": TWO, "b": spaces.Text(2)}),
-            r"spec\.environment: actions of Dict\(.*\) are not supported; they may be Discrete, a Box of floats, "
-            r"MultiDiscrete, MultiBinary, or a Dict or Tuple of these: wrap the environment \(environment\.wrappers\)",
+            r"spec\.environment: actions of Dict\(.*\) are not supported; use Discrete, MultiDiscrete, "
+            r"MultiBinary, a Box of floats, or a Dict or Tuple of these, or wrap the environment "
+            r"\(environment\.wrappers\)",
         ),
         (MLP, box(3), box(2, dtype=np.int32), r"spec\.environment: actions of Box\(.*int32\) are not .*"),
         (
             MLP,
             spaces.Box(0, np.iinfo(np.int64).max, (4,), np.int64),
             TWO,
-            r"spec\.environment: observations of Box\(0, 9223372036854775807, \(4,\), int64\) cannot be drawn \(.*\); "
+            r"spec\.environment: observations of Box\(0, 9223372036854775807, \(4,\), int64\) cannot be sampled \(.*\); "
             r"give the space narrower bounds, or none: -numpy\.inf and numpy\.inf",
         ),
         (
             MLP,
             spaces.Box(-np.finfo(np.float64).max, np.finfo(np.float64).max, (4,), np.float64),
             TWO,
-            r"spec\.environment: observations of Box\(.*, float64\) cannot be drawn \(.*\); .*",
+            r"spec\.environment: observations of Box\(.*, float64\) cannot be sampled \(.*\); .*",
         ),
         (
             MLP,
             box(3, dtype=np.longdouble),
             TWO,
-            r"spec\.environment: observations of Box\(.* are of a type that torch does not know; use float32",
+            r"spec\.environment: torch does not support the type of observations of Box\(.*; use float32",
         ),
         (
             MLP,
@@ -256,18 +257,18 @@ def test_a_network_of_the_users_gets_integers_as_they_are(entry_point: Callable)
         (
             "def make(space): return nn.Unflatten(1, (3, 1))",
             BadConfiguration,
-            r"spec\.network\.entryPoint: the network must turn observations \[N, \.\.\.\] into features \[N, F\] of "
-            r"torch\.float32, but turned \(2, 3\) into \(2, 3, 1\) of torch\.float32",
+            r"spec\.network\.entryPoint: the network must map observations \[N, \.\.\.\] to features \[N, F\] of "
+            r"torch\.float32, but mapped \(2, 3\) to \(2, 3, 1\) of torch\.float32",
         ),
         (
             "class Net(nn.Module):\n    def forward(self, x): return x.double()\ndef make(space): return Net()",
             BadConfiguration,
-            r".*but turned \(2, 3\) into \(2, 3\) of torch\.float64",
+            r".*but mapped \(2, 3\) to \(2, 3\) of torch\.float64",
         ),
         (
             "class Net(nn.Module):\n    def forward(self, x): return x, x\ndef make(space): return Net()",
             BadConfiguration,
-            r".*but turned \(2, 3\) into a tuple",
+            r".*but mapped \(2, 3\) to a tuple",
         ),
     ],
     ids=range(10),
@@ -285,7 +286,7 @@ def test_a_network_of_the_users_that_does_not_fit_is_one_sentence(
 
 def test_a_network_of_the_users_needs_observations_that_are_one_array(entry_point: Callable) -> None:
     with pytest.raises(
-        BadConfiguration, match=r"entryPoint: observations of Dict\(.* are no arrays of numbers; wrap"
+        BadConfiguration, match=r"entryPoint: observations of Dict\(.* are not arrays of numbers; wrap"
     ):
         build_actor_critic(entry_point(GOOD), LONG, TWO)
 

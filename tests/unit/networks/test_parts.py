@@ -247,6 +247,6 @@ def test_a_mask_for_several_factors_needs_a_valid_choice_in_each() -> None:
 
 def test_convolutions_need_an_image_among_the_parts() -> None:
     with pytest.raises(
-        BadConfiguration, match=r"natureCnn: it needs images, but no part of the observations is one"
+        BadConfiguration, match=r"natureCnn: it needs images, but the observations contain none"
     ):
         build_actor_critic(NATURE, packed(VECTORS), spaces.Discrete(2))

@@ -1,4 +1,4 @@
-"""Policies and values as torch modules: torso, optional LSTM, heads."""
+"""Policy and value networks as torch modules."""
 
 from rltraining_trainer.networks.actions import Actions, DeterministicActions, GreedyActions
 from rltraining_trainer.networks.actor_critic import ActorCritic

@@ -1,4 +1,4 @@
-"""Policy and value, each with its own torso or on a shared one, with an optional LSTM between torso and heads."""
+"""Actor-critic networks with shared or separate torsos and an optional LSTM before the heads."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from rltraining_trainer.networks.unpack import ActionMask
 
 
 class ActorCritic(PolicyNetwork):
-    """Policy parameters and state value of an observation.
+    """Computes the policy's parameters and the state value of observations.
 
     Args:
-        torso: observations ``[N, ...]`` to features ``[N, features]``.
-        features: how many.
-        policy_size: how many numbers the policy head puts out (see ``Distribution.parameter_size``).
-        gaussians: how many of these are log standard deviations that depend on no observation; they come last.
-        lstm_size: hidden units of the LSTM, 0 for none.
-        initial_log_std: what the log standard deviations of a gaussian begin with.
-        value_torso: as ``torso``, for the value alone; None: both heads are on ``torso``. There is none with an LSTM.
-        normalizer: what normalises observations in the torsos, and rewards.
-        mask: which actions an observation makes invalid; None: none.
+        torso: Maps observations ``[N, ...]`` to features ``[N, features]``.
+        features: Number of features.
+        policy_size: Number of policy parameters (see ``Distribution.parameter_size``).
+        gaussians: Number of state-independent log standard deviations, the last policy parameters.
+        lstm_size: Number of hidden units of the LSTM, 0 for none.
+        initial_log_std: Initial value of the log standard deviations.
+        value_torso: Separate torso of the value head. None: both heads share ``torso``, which an
+            LSTM requires.
+        normalizer: Running statistics used in the torsos.
+        mask: Masks invalid actions. None: all actions are valid.
     """
 
     def __init__(
@@ -45,12 +46,13 @@ class ActorCritic(PolicyNetwork):
     ) -> None:
         super().__init__(normalizer)
         self.mask = mask
-        # The policy's parameters are the first part of the flat vector, the value's own ones the rest.
+        # Submodules in this order: the flat parameter vector holds the policy's parameters first
+        # and then those of the value only (see `clip_sizes`).
         self.torso = torso
         self.lstm = nn.LSTMCell(features, lstm_size) if lstm_size else None
         inputs = lstm_size or features
         outputs = policy_size - gaussians
-        # A nearly uniform first policy, and values that begin near zero.
+        # Small initial weights give a nearly uniform policy.
         self.policy_head = orthogonal(nn.Linear(inputs, outputs), 0.01)
         self.log_std = nn.Parameter(torch.full((gaussians,), initial_log_std)) if gaussians else None
         self.value_torso = value_torso
@@ -67,10 +69,11 @@ class ActorCritic(PolicyNetwork):
         return self._policy_parameters(features, observation), state
 
     def acting(self) -> Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]:
-        """``policy`` for who acts often: the same, of the same parameters, in less time if there is neither an LSTM nor a mask.
+        """Returns a faster equivalent of ``policy`` for networks without an LSTM and a mask.
 
-        Convolutions before discrete actions may be in bfloat16, then with the values that parameters have now: see
-        ``half_precision_torso``."""
+        Convolutions before discrete actions may run in bfloat16 with a copy of the current
+        parameters (see ``half_precision_torso``); other networks share the parameters.
+        """
         if self.lstm is not None or self.mask is not None:
             return self.policy
         half = self._half = self._half or half_precision_torso(self.torso)
@@ -81,7 +84,7 @@ class ActorCritic(PolicyNetwork):
         return lambda observation, state, first: (self._with_deviations(head(observation)), state)
 
     def value(self, observation: Tensor, state: State) -> Tensor:
-        """Values ``[B]`` of observations that go on from ``state``."""
+        """Returns values ``[B]`` of observations that follow ``state``."""
         if self.value_torso is not None:
             features = self.value_torso(observation)
         else:
@@ -89,8 +92,13 @@ class ActorCritic(PolicyNetwork):
         return self.value_head(features).squeeze(-1)
 
     def unroll(self, observation: Tensor, state: State, first: Tensor) -> tuple[Tensor, Tensor]:
-        """(policy parameters ``[T, B, P]``, values ``[T, B]``) of observations ``[T, B, ...]`` that go on from ``state``;
-        ``first`` ``[T, B]`` bool says where an episode begins."""
+        """Returns policy parameters ``[T, B, P]`` and values ``[T, B]`` of an unroll.
+
+        Args:
+            observation: ``[T, B, ...]``.
+            state: Recurrent state before the first observation.
+            first: ``[T, B]`` bool, the observation begins an episode.
+        """
         length, batch = observation.shape[:2]
         rows = observation.flatten(0, 1)
         features = self.torso(rows)
@@ -102,9 +110,10 @@ class ActorCritic(PolicyNetwork):
 
     @property
     def clip_sizes(self) -> tuple[int, ...]:
-        """Sizes of the runs of the flat parameter vector whose gradients are clipped each by its own norm, in order.
+        """Sizes of the consecutive segments of the flat gradient that are clipped separately.
 
-        Policy and value are two runs where they share nothing: a large value loss then leaves the policy's gradient as it is.
+        Policy and value are separate segments if they share no parameters, so that a large value
+        loss does not scale down the policy's gradient.
         """
         size = sum(parameter.numel() for parameter in self.parameters())
         if self.value_torso is None:
@@ -135,7 +144,7 @@ class ActorCritic(PolicyNetwork):
         return parameters if self.mask is None else self.mask(parameters, observation)
 
     def _with_deviations(self, parameters: Tensor) -> Tensor:
-        """What the policy head puts out, and a Gaussian policy's log standard deviations."""
+        """Appends the log standard deviations of a Gaussian policy to the policy head's output."""
         if self.log_std is None:
             return parameters
         return torch.cat((parameters, self.log_std.expand(*parameters.shape[:-1], -1)), -1)

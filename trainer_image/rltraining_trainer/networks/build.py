@@ -1,4 +1,4 @@
-"""From ``spec.network`` and an environment's spaces to a network that fits them."""
+"""Builds the networks of ``spec.network`` for an environment's spaces."""
 
 from __future__ import annotations
 
@@ -38,13 +38,16 @@ def build_actor_critic(
     *,
     normalize: Normalize | None = None,
 ) -> tuple[ActorCritic, Distribution]:
-    """The actor-critic network of ``spec.network`` for these spaces, and the distribution of its actions.
+    """Returns the actor-critic network for these spaces and the distribution of its actions.
 
     Args:
-        normalize: ``spec.environment.normalize``; None: neither observations nor rewards.
+        network: ``spec.network``.
+        observation_space: Space of one observation, packed if it is composite.
+        action_space: Space of one action.
+        normalize: ``spec.environment.normalize``. None: no normalisation.
 
     Raises:
-        BadConfiguration: the network does not fit the observations, or a space is not supported.
+        BadConfiguration: The network does not fit the observations, or a space is not supported.
         UserCodeError: ``network.entryPoint`` cannot be imported, or raised.
     """
     gaussian = network.gaussian or Gaussian()
@@ -74,8 +77,11 @@ def build_q_network(
     dueling: bool,
     normalize: Normalize | None = None,
 ) -> tuple[QNetwork, GreedyActions]:
-    """The network of dqnApex for these spaces, and how its values become actions. Raises as ``build_actor_critic``."""
-    _distribution(action_space)  # which refuses what no algorithm takes
+    """Returns the network of dqnApex for these spaces and the conversion of its values to actions.
+
+    Raises like ``build_actor_critic``.
+    """
+    _distribution(action_space)  # rejects actions that no algorithm supports
     if not isinstance(action_space, spaces.Discrete):
         raise BadConfiguration(
             "spec.algorithm.dqnApex: it needs Discrete actions, but those of the environment are "
@@ -98,12 +104,15 @@ def build_deterministic(
     *,
     normalize: Normalize | None = None,
 ) -> tuple[DeterministicActorCritic, DeterministicActions]:
-    """The actor and critic of ddpgApex for these spaces, and how the actor's output becomes actions.
+    """Returns the actor and critic of ddpgApex, and the conversion of the actor's output to
+    actions.
 
-    With ``network.mlp`` the critic's layers take observation and action together; otherwise they take what the rest of the
-    network makes of the observation, and the action. Raises as ``build_actor_critic``.
+    With ``network.mlp`` the critic's layers receive the observation and the action together. With
+    other networks they receive the torso's features and the action. Raises like
+    ``build_actor_critic``.
     """
-    _distribution(action_space)  # which refuses what no algorithm takes
+    # Check the action space and the settings.
+    _distribution(action_space)  # rejects actions that no algorithm supports
     if not isinstance(action_space, spaces.Box):
         raise BadConfiguration(
             "spec.algorithm.ddpgApex: it needs actions in a Box of floats, but those of the environment are "
@@ -116,6 +125,8 @@ def build_deterministic(
         )
     _check_not_recurrent(network, "ddpgApex")
     _check_rewards_are_raw(normalize, "ddpgApex")
+
+    # Build the torsos, then the critic's layers on its torso and the action.
     normalizer = _normalizer(normalize, observation_space)
     actor_torso, actor_features = build_torso(network, observation_space, normalizer)
     if network.mlp is not None:
@@ -139,7 +150,7 @@ def build_deterministic(
 
 
 def _instead(action_space: spaces.Space) -> str:
-    """The algorithms for these actions, of which one with a replay memory was not."""
+    """Lists the algorithms that support these actions, for messages."""
     apex = {spaces.Discrete: "dqnApex, ", spaces.Box: "ddpgApex, "}
     return f"{apex.get(type(action_space), 'a2c, a3c, ')}ppo or impala"
 
@@ -161,9 +172,9 @@ def _check_rewards_are_raw(normalize: Normalize | None, algorithm: str) -> None:
 
 
 def _normalizer(normalize: Normalize | None, space: spaces.Space) -> Normalizer | None:
-    """The running statistics that ``spec.environment.normalize`` asks for, or None if there are none to keep.
+    """Returns the running statistics of ``spec.environment.normalize``, or None if there are none.
 
-    Images and discrete observations are scaled by their type: they need no statistics.
+    Images and discrete observations have no statistics, since they are scaled by their type.
     """
     if normalize is None:
         return None
@@ -181,7 +192,7 @@ def _normalizer(normalize: Normalize | None, space: spaces.Space) -> Normalizer 
 
 
 def _has_value_network(network: Network) -> bool:
-    """Whether the value has a network apart from the policy's."""
+    """Returns whether the value has a separate network."""
     if network.value_network == "Separate" and network.lstm is not None:
         raise BadConfiguration(
             "spec.network.valueNetwork: with an LSTM, policy and value share the network; set Shared, or leave lstm out"
@@ -192,6 +203,7 @@ def _has_value_network(network: Network) -> bool:
 
 
 def _distribution(space: spaces.Space, gaussian: Gaussian | None = None) -> Distribution:
+    """Returns the distribution of actions. Raises BadConfiguration for unsupported spaces."""
     if isinstance(space, spaces.Discrete):
         return Categorical(space)
     if _is_box(space):
@@ -199,8 +211,9 @@ def _distribution(space: spaces.Space, gaussian: Gaussian | None = None) -> Dist
     if not isinstance(space, spaces.Box) and _is_factored(space):
         return Factored(space, partial(_gaussian, settings=gaussian or Gaussian()))
     raise BadConfiguration(
-        f"spec.environment: actions of {shown(space)} are not supported; they may be Discrete, a Box of floats, MultiDiscrete, "
-        "MultiBinary, or a Dict or Tuple of these: wrap the environment (environment.wrappers)"
+        f"spec.environment: actions of {shown(space)} are not supported; use Discrete, MultiDiscrete, "
+        "MultiBinary, a Box of floats, or a Dict or Tuple of these, or wrap the environment "
+        "(environment.wrappers)"
     )
 
 
@@ -228,6 +241,6 @@ def _is_box(space: spaces.Space) -> TypeGuard[spaces.Box]:
 
 
 def _mask(space: spaces.Space, logits: int) -> ActionMask | None:
-    """What reads the mask of valid actions from packed observations, if they have one."""
+    """Returns the module that masks invalid actions, or None if observations have no mask."""
     has_mask = isinstance(space, PackedSpace) and space.mask is not None
     return ActionMask(space, logits) if has_mask else None  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""From ``spec.network`` and a space of observations to a torso that fits: ``[N, ...]`` to features ``[N, F]``."""
+"""Builds the torso of ``spec.network``, from observations ``[N, ...]`` to features ``[N, F]``."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ WRAP = "wrap the environment (environment.wrappers: [{name: FlattenObservation}]
 def build_torso(
     network: Network, space: spaces.Space, normalizer: Normalizer | None
 ) -> tuple[nn.Module, int]:
-    """(observations to features, how many).
+    """Returns the torso for these observations and its number of features.
 
     Raises:
-        BadConfiguration: the network does not fit the observations.
+        BadConfiguration: The network does not fit the observations.
         UserCodeError: ``network.entryPoint`` cannot be imported, or raised.
     """
     if network.entry_point is not None:
@@ -54,7 +54,7 @@ def build_torso(
 def build_flattener(
     network: Network, space: spaces.Space, normalizer: Normalizer | None
 ) -> tuple[nn.Module, int]:
-    """As ``build_torso`` of a network without layers: observations to what its first layer takes."""
+    """Returns a torso that only encodes and flattens, and its number of features."""
     torso: nn.Module
     if isinstance(space, PackedSpace):
         torso = PartsTorso(space, _flat_encoders(space), normalizer, nn.Identity())
@@ -79,7 +79,7 @@ def _encoder(space: spaces.Space, normalizer: Normalizer | None) -> nn.Module:
     encoder = vector_encoder(space)
     if encoder is None:
         raise BadConfiguration(
-            f"spec.environment: observations of {shown(space)} are no arrays of numbers; {WRAP}"
+            f"spec.environment: observations of {shown(space)} are not arrays of numbers; {WRAP}"
         )
     return encoder
 
@@ -88,13 +88,13 @@ def _cnn(network: Network, space: spaces.Space) -> nn.Module:
     found = image_encoder(space)
     if found is None:
         raise BadConfiguration(
-            f"spec.network.{network.name}: it needs images, a Box [height, width, channels] or a stack of those, but the "
-            f"observations are {shown(space)}; use network.mlp or network.entryPoint"
+            f"spec.network.{network.name}: it needs images, a Box [height, width, channels] or a stack "
+            f"of them, but the observations are {shown(space)}; use network.mlp or network.entryPoint"
         )
     encoder, (channels, height, width) = found
     try:
         cnn = _published_cnn(network, channels, height, width)
-    except RuntimeError as error:  # torch: a kernel larger than what is left of the image
+    except RuntimeError as error:  # torch: a kernel is larger than its input
         raise BadConfiguration(
             f"spec.network.{network.name}: images of {height} x {width} are too small for it; use a smaller network or "
             "larger images"
@@ -111,8 +111,13 @@ def _published_cnn(network: Network, channels: int, height: int, width: int) -> 
 
 
 def _parts_torso(network: Network, space: PackedSpace, normalizer: Normalizer | None) -> nn.Module:
-    """With ``mlp`` its layers are on all parts, flattened and scaled. With convolutions these are on each image, and one layer
-    is on their features and the other parts."""
+    """Returns the torso for packed observations.
+
+    With ``network.mlp`` all parts are encoded, flattened and passed to its layers. With a
+    convolutional network each image gets its own convolutions, and one layer combines their
+    features with the other parts.
+    """
+    # Choose an encoder for each part.
     if network.mlp is not None:
         encoders, trunk = _flat_encoders(space), None
     else:
@@ -122,10 +127,11 @@ def _parts_torso(network: Network, space: PackedSpace, normalizer: Normalizer | 
         ]
         if not any(is_image_part for is_image_part in map(_has_convolutions, encoders)):
             raise BadConfiguration(
-                f"spec.network.{network.name}: it needs images, but no part of the observations is one: "
+                f"spec.network.{network.name}: it needs images, but the observations contain none: "
                 f"{shown(space.original)}; use network.mlp or network.entryPoint"
             )
         trunk = nn.Identity() if len(encoders) == 1 else None
+    # Add the layers on the features of all parts.
     torso = PartsTorso(space, encoders, normalizer, nn.Identity())
     if trunk is None:
         size = _features(torso, space, network)
@@ -158,20 +164,21 @@ def _has_convolutions(encoder: nn.Module) -> bool:
 def _user_torso(
     network: Network, entry_point: str, space: spaces.Space, normalizer: Normalizer | None
 ) -> tuple[nn.Module, int]:
-    """``module:factory``: called with the observation space, it returns a module from ``[N, ...]`` to ``[N, features]``.
+    """Returns the torso that the user's ``module:factory`` makes, and its number of features.
 
-    The module is given floats as float32, everything else in the space's own type; of a Dict or Tuple of observations, the same
-    structure of tensors.
+    The factory is called with the observation space and returns a module that maps ``[N, ...]`` to
+    ``[N, features]``. The module receives floats as float32 and everything else in the space's
+    type. For a Dict or Tuple of observations it receives the same structure of tensors.
     """
     if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         raise BadConfiguration(
-            f"spec.network.entryPoint: observations of {shown(space)} are no arrays of numbers; {WRAP}"
+            f"spec.network.entryPoint: observations of {shown(space)} are not arrays of numbers; {WRAP}"
         )
     if isinstance(space, PackedSpace):
         if normalizer is not None and normalizer.shape is not None:
             raise BadConfiguration(
-                "spec.environment.normalize.observations: with network.entryPoint, observations of several parts are not "
-                "normalised; leave it out, or use network.mlp"
+                "spec.environment.normalize.observations: composite observations cannot be normalised "
+                "with network.entryPoint; leave it out, or use network.mlp"
             )
         torso: nn.Module = nn.Sequential(Structure(space), _call_factory(entry_point, space.original))
     else:
@@ -200,14 +207,14 @@ def _call_factory(entry_point: str, space: spaces.Space) -> nn.Module:
         )
     if any(True for _ in torso.buffers()):
         raise UserCodeError(
-            f"spec.network.entryPoint: {entry_point} has buffers (as BatchNorm does), and samplers get parameters only; "
-            "use a normalisation without running statistics, such as LayerNorm"
+            f"spec.network.entryPoint: {entry_point} has buffers (as BatchNorm does), but samplers "
+            "receive only parameters; use a normalisation without running statistics, such as LayerNorm"
         )
     return torso
 
 
 def _features(torso: nn.Module, space: spaces.Space, network: Network) -> int:
-    """How many features the torso puts out, seen by giving it two observations."""
+    """Returns the torso's number of features, after applying it to two random observations."""
     observation = _two_of(space)
     try:
         with torch.no_grad():
@@ -223,35 +230,33 @@ def _features(torso: nn.Module, space: spaces.Space, network: Network) -> int:
         found = f"{tuple(features.shape)} of {features.dtype}"
         if features.dim() == 2 and features.shape[0] == 2 and features.dtype == torch.float32:
             return int(features.shape[1])
-    given = (
-        "an observation of several parts" if isinstance(space, PackedSpace) else str(tuple(observation.shape))
-    )
+    given = "composite observations" if isinstance(space, PackedSpace) else str(tuple(observation.shape))
     raise BadConfiguration(
-        f"spec.network.{network.name}: the network must turn observations [N, ...] into features [N, F] of "
-        f"torch.float32, but turned {given} into {found}"
+        f"spec.network.{network.name}: the network must map observations [N, ...] to features [N, F] "
+        f"of torch.float32, but mapped {given} to {found}"
     )
 
 
 def _two_of(space: spaces.Space) -> Tensor:
+    """Returns two random observations ``[2, ...]``."""
     if not is_known(space):
         raise BadConfiguration(
-            f"spec.environment: observations of {shown(space)} are of a type that torch does not know; use float32"
+            f"spec.environment: torch does not support the type of observations of {shown(space)}; "
+            "use float32"
         )
     try:
         with np.errstate(over="ignore"):
             return torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(2)]))
-    except (
-        ValueError,
-        OverflowError,
-    ) as error:  # gymnasium computes the width of the bounds in the type itself
+    except (ValueError, OverflowError) as error:
+        # Gymnasium computes the width of the bounds in the space's type, which can overflow.
         raise BadConfiguration(
-            f"spec.environment: observations of {shown(space)} cannot be drawn ({one_line(error)}); "
-            "give the space narrower bounds, or none: -numpy.inf and numpy.inf"
+            f"spec.environment: observations of {shown(space)} cannot be sampled "
+            f"({one_line(error)}); give the space narrower bounds, or none: -numpy.inf and numpy.inf"
         ) from error
 
 
 def is_known(space: spaces.Space) -> bool:
-    """Whether torch has its type: not of long doubles."""
+    """Returns whether torch supports the type of the space, which excludes long doubles."""
     try:
         torch.from_numpy(np.empty(0, space.dtype))
     except TypeError:

@@ -14,11 +14,13 @@ class DeterministicActorCritic(PolicyNetwork):
     """π(s) ``[N, d]`` from -1 to 1, and Q(s, a) ``[N]``, with nothing shared (Lillicrap et al. 2016, arXiv 1509.02971).
 
     Args:
-        actor_torso: observations ``[N, ...]`` to features ``[N, actor_features]``.
-        dimensions: d, of an action.
-        critic_torso: observations ``[N, ...]`` to what the critic knows of them, ``[N, F]``; ``critic_body`` takes that and
-            the action, ``[N, F + d]``, to features ``[N, critic_features]``.
-        normalizer: what normalises observations in both torsos.
+        actor_torso: Maps observations ``[N, ...]`` to features ``[N, actor_features]``.
+        actor_features: Number of the actor's features.
+        dimensions: d, the size of an action.
+        critic_torso: Maps observations ``[N, ...]`` to features ``[N, F]``.
+        critic_body: Maps these features and the action ``[N, F + d]`` to ``[N, critic_features]``.
+        critic_features: Number of the critic's last features.
+        normalizer: Running statistics used in both torsos.
     """
 
     def __init__(

@@ -19,16 +19,16 @@ from rltraining_trainer.networks.actions import Actions, BoxActions, DiscreteAct
 
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _QUADRATURE_NODES = 16
-"""Of the entropy of squashed Gaussians, which is then right to .01 for standard deviations up to 1.5."""
+"""Number of nodes for the entropy of squashed Gaussians. Its error is below 0.01 up to σ = 1.5."""
 
 
 class Distribution(Actions, Protocol):
-    """What an algorithm that draws its actions needs of them."""
+    """The interface of stochastic policies' action distributions."""
 
     parameter_size: int
-    """P, how many numbers the policy head puts out."""
+    """P, the number of parameters of one distribution."""
     gaussians: int
-    """How many of these are log standard deviations that depend on no observation; they come last."""
+    """Number of state-independent log standard deviations, the last parameters."""
     action_shape: tuple[int, ...]
     """Shape of one action as a tensor: () or (dimensions,)."""
 
@@ -76,7 +76,8 @@ class DiagonalGaussian(BoxActions):
     those of the unclipped draw, as in PPO's and IMPALA's published continuous variants.
 
     Args:
-        bounds: of the log standard deviation, which is clipped to them; None: no bound.
+        space: Space of one action.
+        bounds: Bounds to which the log standard deviation is clipped. None: no bound.
     """
 
     def __init__(self, space: spaces.Box, bounds: tuple[float | None, float | None] = (None, None)) -> None:
@@ -115,11 +116,11 @@ class DiagonalGaussian(BoxActions):
 
 
 class SquashedGaussian(DiagonalGaussian):
-    """tanh(u) with u of a ``DiagonalGaussian``, within the bounds of every action (Haarnoja et al. 2018, arXiv 1812.05905,
-    appendix C).
+    """The distribution of tanh(u) with u from a ``DiagonalGaussian``, which respects all bounds.
 
-    An action is kept as u, since tanh(u) rounds to 1 from u = 9 on: ``environment_action`` squashes it. Probabilities are
-    densities of tanh(u).
+    See Haarnoja et al. 2018, arXiv 1812.05905, appendix C. Actions are stored as u, because tanh(u)
+    rounds to 1 for u ≥ 9, and ``environment_action`` squashes them. Log-probabilities are those of
+    tanh(u).
     """
 
     def __init__(self, space: spaces.Box, bounds: tuple[float | None, float | None] = (None, None)) -> None:
@@ -135,7 +136,7 @@ class SquashedGaussian(DiagonalGaussian):
         return super().log_prob(parameters, action) - _log_slope(action).sum(-1)
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """The entropy is H(u) + E[log tanh'(u)], which has no closed form: the mean is taken by Gauss-Hermite quadrature."""
+        """Returns log π and the entropy H(u) + E[log tanh'(u)], by Gauss-Hermite quadrature."""
         mean, log_std = self._split(parameters)
         nodes, weights = (part.to(parameters) for part in (self._nodes, self._weights))
         slopes = _log_slope(mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * nodes)
@@ -144,5 +145,5 @@ class SquashedGaussian(DiagonalGaussian):
 
 
 def _log_slope(u: Tensor) -> Tensor:
-    """log tanh'(u) = log(1 − tanh² u), exact where tanh² u rounds to 1."""
+    """Returns log tanh'(u) = log(1 − tanh² u), also where tanh² u rounds to 1."""
     return 2.0 * (math.log(2.0) - u - torch.nn.functional.softplus(-2.0 * u))

@@ -1,4 +1,4 @@
-"""From the array of one space to numbers that a network takes: scaled, one-hot, or images with their channels first."""
+"""Encodes the array of one space for a network: scaling, one-hot encoding and image layout."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from rltraining_trainer.environments.packed_space import LARGE
 from rltraining_trainer.networks.torsos import AsFloat, Pixels
 
 SMALL_IMAGE = 36
-"""Images of bytes with a shorter side are too small for the convolutions of Mnih et al. 2015, and often are no pixels."""
+"""Minimum side of an image for the convolutions of Mnih et al. 2015."""
 
 
 class OneHot(nn.Module):
-    """Discrete observations ``[N, ...]``, each of so many choices counted from its start, as ``[N, sum of choices]``."""
+    """One-hot encodes discrete observations ``[N, ...]`` as ``[N, sum(choices)]``.
+
+    Args:
+        choices: Number of values of each element.
+        start: Smallest value of each element.
+    """
 
     _column: Tensor
     _value: Tensor
@@ -36,7 +41,11 @@ class OneHot(nn.Module):
 
 
 class Scaled(nn.Module):
-    """Arrays ``[N, *shape]`` with bounds, as float32: from 0 to 1, or within -1 and 1 where a bound is negative."""
+    """Scales bounded arrays ``[N, *shape]`` to float32 in [0, 1], or in [-1, 1] if ``low`` is
+    negative.
+
+    Elements with infinite or very large bounds are not scaled.
+    """
 
     _center: Tensor
     _scale: Tensor
@@ -57,10 +66,10 @@ class Scaled(nn.Module):
 
 
 class Contrast(nn.Module):
-    """Small images of bytes ``[N, ...]`` as float32, each divided by the root mean square of its bytes.
+    """Divides each small image of bytes ``[N, ...]`` by its root mean square.
 
-    In grids such as MiniGrid's the bytes number objects, and are far below the bound of 255: scaled by that bound they would be
-    too small to learn from.
+    In grids such as MiniGrid's the bytes are small object ids. Divided by 255 they would be too
+    small to learn from.
     """
 
     def forward(self, observation: Tensor) -> Tensor:
@@ -70,9 +79,9 @@ class Contrast(nn.Module):
 
 
 class ChannelsFirst(nn.Module):
-    """Images ``[N, *shape]`` as ``[N, C, H, W]``: the channels of all frames of a stack side by side.
+    """Converts images ``[N, *shape]`` to ``[N, C, H, W]``, stacking the channels of all frames.
 
-    In memory the channels of a pixel lie side by side, as in ``Pixels``.
+    The memory format is channels-last, as in ``Pixels``.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -94,7 +103,7 @@ class ChannelsFirst(nn.Module):
 
 
 def vector_encoder(space: spaces.Space) -> nn.Module | None:
-    """From arrays ``[N, *shape]`` of the space to float32, in any shape; None for a space that is no array of numbers."""
+    """Returns an encoder of arrays ``[N, *shape]`` as float32, or None for unsupported spaces."""
     if isinstance(space, spaces.Discrete):
         return OneHot(np.array([space.n]), np.array([space.start]))
     if isinstance(space, spaces.MultiDiscrete):
@@ -112,8 +121,10 @@ def vector_encoder(space: spaces.Space) -> nn.Module | None:
 
 
 def image_encoder(space: spaces.Space) -> tuple[nn.Module, tuple[int, int, int]] | None:
-    """(from arrays ``[N, *shape]`` of the space to images ``[N, C, H, W]`` of float32 in 0..1, (C, H, W)); None if they are no
-    images: a Box with three axes, a stack of those, or bytes with two."""
+    """Returns an encoder of images ``[N, *shape]`` as float32 ``[N, C, H, W]``, and (C, H, W).
+
+    Returns None if the space is not one of images (see ``is_image``).
+    """
     if not isinstance(space, spaces.Box) or not is_image(space):
         return None
     shape = space.shape
@@ -132,14 +143,18 @@ def image_encoder(space: spaces.Space) -> tuple[nn.Module, tuple[int, int, int]]
 
 
 def is_image(space: spaces.Space) -> bool:
-    """Whether it is a Box with three axes, of which one is channels, a stack of such, or one of bytes with two axes."""
+    """Returns whether the space is a Box of images.
+
+    Images have three axes, one of which is channels, or four for a stack of frames. Two axes are an
+    image only for uint8.
+    """
     if not isinstance(space, spaces.Box):
         return False
     return len(space.shape) in (3, 4) or (len(space.shape) == 2 and space.dtype == np.uint8)
 
 
 def is_small_image(space: spaces.Box) -> bool:
-    """Whether it is an image of bytes with a side too short for the published convolutions."""
+    """Returns whether the space is one of uint8 images with a side below ``SMALL_IMAGE``."""
     if not is_image(space) or space.dtype != np.uint8:
         return False
     shape = space.shape if len(space.shape) == 2 else space.shape[-3:]
@@ -148,12 +163,12 @@ def is_small_image(space: spaces.Box) -> bool:
 
 
 def channels_are_last(shape: tuple[int, ...]) -> bool:
-    """Whether the last axis of an image, or of a stack of images, is the one of channels: the smaller of first and last."""
+    """Returns whether the last axis of an image is channels: it is not longer than the first."""
     return len(shape) > 2 and shape[-1] <= shape[-3]
 
 
 def _smallest(values: np.ndarray) -> Tensor:
-    """``values`` as float32; one number if all are the same."""
+    """Converts ``values`` to float32, as a scalar if all are equal."""
     flat = values.reshape(-1)
     same = bool(flat.size) and bool((flat == flat[0]).all())
     return torch.tensor(flat[0] if same else values, dtype=torch.float32)

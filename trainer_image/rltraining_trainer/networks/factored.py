@@ -1,7 +1,8 @@
-"""Actions of several factors: MultiDiscrete, MultiBinary, and Dict or Tuple of those, of Discrete and of Box.
+"""Distributions of composite actions: MultiDiscrete, MultiBinary, and Dict or Tuple.
 
-The policy factorises: log-probabilities and entropies of the factors are added. One action is one tensor ``[K + d]``: the K
-discrete factors' choices, then the d real numbers of all Boxes; int64 without a Box, else float32.
+The factors are independent, so their log-probabilities and entropies add up. An action is one
+tensor ``[K + d]``: the choices of K discrete factors, then the d real numbers of all Boxes. Its
+type is int64 without a Box and float32 with one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rltraining_trainer.networks.unpack import MASKED
 
 @dataclass(frozen=True)
 class _Leaf:
-    """One array of an action: its choices are ``[start : stop]`` of the discrete factors, or of the real numbers."""
+    """One array of an action: ``[start : stop]`` of the discrete factors or the real numbers."""
 
     path: Path
     space: spaces.Space
@@ -36,11 +37,14 @@ class _Leaf:
 
 
 class Factored:
-    """A distribution of such actions; the parameters are (logits of all choices, means, log standard deviations)
-    ``[..., L + 2·d]``.
+    """The distribution of composite actions.
+
+    Its parameters ``[..., L + 2·d]`` are the logits of all choices, means and log standard
+    deviations.
 
     Args:
-        gaussian: makes the distribution of the real numbers of all Boxes, which are given as one.
+        space: Space of one action.
+        gaussian: Makes the distribution of all Boxes, concatenated to one.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class Factored:
         self._space = space
         self.choices = discrete_choices(space)
         self._leaves = [*_leaves(space)]
+        # Concatenate all Boxes to one Gaussian.
         boxes = [leaf.space for leaf in self._leaves if isinstance(leaf.space, spaces.Box)]
         self._gaussian: DiagonalGaussian | None = None
         if boxes:
@@ -60,7 +65,8 @@ class Factored:
         self.gaussians = self._gaussian.gaussians if self._gaussian else 0
         self.parameter_size = self.logits + 2 * self.gaussians
         self.action_shape: tuple[int, ...] = (len(self.choices) + self.gaussians,)
-        # Logits as a table, a row for each factor: short rows are filled up with a logit that is never chosen.
+        # Indices that arrange the logits as a table with one row per factor. Short rows are padded
+        # with the index of a masked logit.
         widest = max(self.choices, default=1)
         table = np.full((len(self.choices), widest), self.logits)
         first = 0
@@ -72,7 +78,7 @@ class Factored:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the arrays of an action, in exported programs."""
+        """Names of an action's arrays in exported programs."""
         return tuple(".".join(("action", *map(str, leaf.path))) for leaf in self._leaves)
 
     def noise(self, *batch: int) -> Tensor:
@@ -102,7 +108,8 @@ class Factored:
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         choice, number = self._split(action)
         log_probs = self._logits(parameters).log_softmax(-1)
-        # A choice that is masked has probability 0 and a finite log-probability: their product is 0.
+        # A masked choice has probability 0 and a finite log-probability, so it adds 0 to the
+        # entropy.
         log_prob, entropy = _chosen(log_probs, choice), -(log_probs.exp() * log_probs).sum((-2, -1))
         if self._gaussian is None:
             return log_prob, entropy
@@ -110,7 +117,7 @@ class Factored:
         return log_prob + numbers[0], entropy + numbers[1]
 
     def environment_parts(self, action: Tensor) -> tuple[Tensor, ...]:
-        """The arrays ``[..., *shape]`` of actions ``[..., K + d]``, in the order of ``names``."""
+        """Splits actions ``[..., K + d]`` into arrays ``[..., *shape]``, in the order of ``names``."""
         choice, number = self._split(action)
         if self._gaussian is not None:
             number = self._gaussian.environment_action(number)
@@ -120,33 +127,33 @@ class Factored:
         )
 
     def environment_action(self, action: Tensor) -> Tensor:
-        """The array of actions that are one array."""
+        """Returns the array of actions, for a space that is a single array."""
         (part,) = self.environment_parts(action)
         return part
 
     def to_environment(self, action: Tensor) -> Any:
-        """Actions in the structure of their space, with arrays ``[B, ...]``."""
+        """Returns actions in the structure of their space, with arrays ``[B, ...]``."""
         arrays = zip(self._leaves, self.environment_parts(action), strict=True)
         return _build(self._space, {leaf.path: _as_array(leaf.space, part) for leaf, part in arrays}, ())
 
     def _logits(self, parameters: Tensor) -> Tensor:
-        """``[..., K, most choices]``."""
+        """Returns logits ``[..., K, largest number of choices]``."""
         logits = F.pad(parameters[..., : self.logits], (0, 1), value=MASKED)
         return logits.index_select(-1, self._table.to(logits.device)).unflatten(-1, self._rows)
 
     def _split(self, action: Tensor) -> tuple[Tensor, Tensor]:
-        """(choices ``[..., K]`` int64, numbers ``[..., d]``)."""
+        """Returns choices ``[..., K]`` int64 and real numbers ``[..., d]``."""
         choice, number = action.split((len(self.choices), self.gaussians), -1)
         return choice.long(), number
 
 
 def _chosen(log_probs: Tensor, choice: Tensor) -> Tensor:
-    """The sum of the factors' log-probabilities ``[..., K, n]`` of their choices ``[..., K]``."""
+    """Sums the log-probabilities ``[..., K, n]`` of the choices ``[..., K]`` over the factors."""
     return log_probs.gather(-1, choice.unsqueeze(-1)).sum((-2, -1))
 
 
 def _shaped(leaf: _Leaf, values: Tensor) -> Tensor:
-    """The leaf's array ``[..., *shape]``."""
+    """Returns the array ``[..., *shape]`` of ``leaf``, whose choices count from the space's start."""
     if not leaf.is_box:
         start = np.asarray(getattr(leaf.space, "start", 0), np.int64).reshape(-1)
         values = values + torch.from_numpy(start).to(values.device)

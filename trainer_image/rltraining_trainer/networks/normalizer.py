@@ -1,7 +1,8 @@
 """Running mean and variance of observations and returns, as part of the network.
 
-The statistics are frozen parameters: they travel to samplers in the flat parameter vector, and checkpoints, exported policies
-and ONNX programs hold them, without any code for it. Samplers send the moments of what they have seen; the learner merges them.
+The statistics are frozen parameters. Samplers therefore receive them with the flat parameter
+vector, and checkpoints, exported policies and ONNX programs include them. Samplers send the moments
+of new observations, and the learner merges them.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ class Normalizer(nn.Module):
     """Normalises observations ``[N, *shape]``, and rewards by the variance of discounted returns.
 
     Args:
-        shape: of one observation; None leaves observations as they are.
-        rewards: whether the last statistic is that of discounted returns.
-        packed: the space of observations that are packed, whose vectors ``[N, *shape]`` are normalised; None: they are not.
+        shape: Shape of one observation. None: observations are not normalised.
+        rewards: Whether the last statistic is that of discounted returns.
+        packed: Space of packed observations, whose vectors ``[N, *shape]`` are normalised. None:
+            observations are not packed.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class Normalizer(nn.Module):
         self.variance = nn.Parameter(torch.ones(size), requires_grad=False)
 
     def forward(self, observation: Tensor) -> Tensor:
-        """Observations ``[N, *shape]`` as float32 with about mean 0 and variance 1, within ±``CLIP``."""
+        """Normalises observations ``[N, *shape]`` to float32 within ±``CLIP``."""
         if self.shape is None:
             return observation
         mean, variance = (
@@ -52,14 +54,14 @@ class Normalizer(nn.Module):
         return ((observation.float() - mean) * (variance + EPSILON).rsqrt()).clamp(-CLIP, CLIP)
 
     def vectors(self, observation: np.ndarray) -> np.ndarray:
-        """What statistics are kept of, ``[N, d]``, in observations ``[N, ...]`` as environments give them."""
+        """Extracts the values to normalise, ``[N, d]``, from observations ``[N, ...]``."""
         if self._packed is not None:
             observation = self._packed.split(observation)[0][:, : self.observation_size]
         return observation.reshape(len(observation), -1)
 
     @property
     def reward_scale(self) -> float:
-        """What rewards are multiplied by, before they are clipped to ±``CLIP``; 1 without ``rewards``."""
+        """Factor of rewards, before they are clipped to ±``CLIP``. 1 without ``rewards``."""
         return float((self.variance[-1] + EPSILON).rsqrt()) if self.rewards else 1.0
 
     @torch.no_grad()
@@ -69,10 +71,13 @@ class Normalizer(nn.Module):
         """Merges moments of new observations and returns into the running ones (Chan, Golub and LeVeque 1979).
 
         Args:
-            moments: each count, mean and sum of squared deviations ``[1 + 2·d]`` float64; perhaps none.
-            reduce: sums over all learners in place, where several of them call this at once, each with its own moments.
+            moments: Each is count, mean and sum of squared deviations ``[1 + 2·d]`` float64. May be
+                empty.
+            reduce: Sums a tensor over all learners in place. With several learners each calls this
+                method with its own moments.
         """
-        # Express all moments as sums of deviations from the present mean, which all learners share: those can be added.
+        # Express the moments as sums of deviations from the current mean, which all learners share.
+        # Such sums can be added.
         mean, variance, count = self.mean.double(), self.variance.double(), self.count.double()
         sums = torch.zeros(1 + 2 * len(mean), dtype=torch.float64, device=mean.device)
         for part in moments:

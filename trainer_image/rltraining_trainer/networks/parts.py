@@ -1,4 +1,4 @@
-"""The torso for observations of several parts: each part is encoded, and layers on all of them follow."""
+"""The torso for composite observations, which encodes each part and combines their features."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from rltraining_trainer.networks.unpack import Packed, Unpack
 
 
 class PartsTorso(nn.Module):
-    """Packed observations to features.
+    """Maps packed observations to features.
 
-    Vectors of floats come first, side by side, and are normalised together if that is wanted; then the other parts' features.
+    The encoded features are the vectors of floats, normalised together if there is a normalizer,
+    followed by the features of the other parts.
 
     Args:
-        encoders: of each part of ``space`` but the mask, in order: ``[N, *shape]`` to what can be flattened.
-        normalizer: of the vectors ``[N, space.vector_size]``.
-        trunk: the features of all parts ``[N, K]`` to the torso's.
+        space: Space of the packed observations.
+        encoders: One module per part except the mask, in order, whose output is flattened.
+        normalizer: Running statistics of the vectors ``[N, space.vector_size]``, or None.
+        trunk: Maps the features of all parts ``[N, K]`` to the torso's features.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class PartsTorso(nn.Module):
         return self.trunk(self.encode(observation))
 
     def encode(self, observation: Packed) -> Tensor:
-        """All parts' features ``[N, K]``."""
+        """Returns the features of all parts ``[N, K]``."""
         parts = self._unpack(observation)
         batch = parts[0].shape[0]
         features = [parts[i].reshape(batch, -1) for i in self._vectors]

@@ -1,4 +1,4 @@
-"""What any network offers to those who act with it."""
+"""The base class of networks that act."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ State = tuple[Tensor, ...]
 
 
 class PolicyNetwork(nn.Module):
-    """A network that acts: its output becomes actions by the ``Actions`` that belong to it.
+    """A network that acts. The corresponding ``Actions`` convert its output to actions.
 
     Args:
-        normalizer: running statistics that the network holds; they come first in its flat parameter vector.
+        normalizer: Running statistics, the first values of the flat parameter vector.
     """
 
     def __init__(self, normalizer: Normalizer | None = None) -> None:
@@ -22,12 +22,15 @@ class PolicyNetwork(nn.Module):
         self.normalizer = normalizer
 
     def initial_state(self, batch: int) -> State:
-        """The state at the beginning of an episode, for ``batch`` environments."""
+        """Returns the recurrent state of ``batch`` environments at the beginning of an episode."""
         return ()
 
     def policy(self, observation: Tensor, state: State, first: Tensor | None = None) -> tuple[Tensor, State]:
-        """One step of acting: (output ``[B, P]``, next state).
+        """Returns output ``[B, P]`` and the next recurrent state.
 
-        ``first`` ``[B]`` bool: where an episode begins, the state is forgotten before it is used.
+        Args:
+            observation: ``[B, ...]``.
+            state: Recurrent state before the observation.
+            first: ``[B]`` bool, the observation begins an episode, so the state is reset first.
         """
         raise NotImplementedError

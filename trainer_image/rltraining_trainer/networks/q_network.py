@@ -13,15 +13,15 @@ from rltraining_trainer.networks.unpack import ActionMask
 
 
 class QNetwork(PolicyNetwork):
-    """Q(s, a) of all n actions, ``[N, n]``.
+    """Computes Q(s, a) of all n actions, ``[N, n]``.
 
     Args:
-        torso: observations ``[N, ...]`` to features ``[N, features]``.
-        features: how many.
-        actions: n.
-        dueling: see ``Dueling``; its two streams take the place of the torso's last hidden layer.
-        normalizer: what normalises observations in the torso.
-        mask: which actions an observation makes invalid, whose values then are ``MASKED``; None: none.
+        torso: Maps observations ``[N, ...]`` to features ``[N, features]``.
+        features: Number of features.
+        actions: n, the number of actions.
+        dueling: Whether to replace the torso's last hidden layer by the streams of ``Dueling``.
+        normalizer: Running statistics used in the torso.
+        mask: Sets the values of invalid actions to ``MASKED``. None: all actions are valid.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class QNetwork(PolicyNetwork):
 class Dueling(nn.Module):
     """Q(s, a) = V(s) + A(s, a) − mean over a' of A(s, a') (Wang et al. 2016, arXiv 1511.06581, equation 9).
 
-    Value and advantages have a hidden layer each, of the size of ``hidden``, as published: 512 units on the convolutions of
-    Mnih et al. 2015. Out of one linear layer the two would be no more than Q-values out of one.
+    As published, value and advantages each have a hidden layer, here of the size of ``hidden``.
+    Without hidden layers the sum would be equivalent to a single linear layer.
     """
 
     def __init__(self, hidden: nn.Linear, activation: nn.Module, actions: int) -> None:
@@ -76,8 +76,10 @@ class Dueling(nn.Module):
 
 
 def _split(torso: nn.Module) -> tuple[nn.Module, nn.Linear, nn.Module] | None:
-    """The torso without its last hidden layer, that layer, and the activation after it. None: it does not end in one, or is the
-    user's own."""
+    """Splits a torso into the layers before its last hidden layer, that layer and its activation.
+
+    Returns None if the torso does not end in a hidden layer or is user code.
+    """
     if not isinstance(torso, nn.Sequential) or not len(torso):
         return None
     *before, last = torso

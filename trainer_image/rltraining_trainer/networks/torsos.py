@@ -1,4 +1,4 @@
-"""From observations to features: the part of a network that knows what an observation looks like."""
+"""Torsos: the published networks that map observations to features."""
 
 from __future__ import annotations
 
@@ -43,17 +43,18 @@ class Mlp(nn.Sequential):
 
 
 class AsFloat(nn.Module):
-    """Observations of integers, or of other floats, as float32."""
+    """Converts observations to float32."""
 
     def forward(self, observation: Tensor) -> Tensor:
         return observation.float()
 
 
 class Pixels(nn.Module):
-    """uint8 images ``[N, H, W, C]`` or ``[N, C, H, W]`` as floats ``[N, C, H, W]`` in 0..1.
+    """Converts uint8 images ``[N, H, W, C]`` or ``[N, C, H, W]`` to floats ``[N, C, H, W]`` in [0,
+    1].
 
-    In memory the channels of a pixel lie side by side, whichever way they came: on CPUs convolutions of few channels take half
-    the time so (``python -m tests.bench atari``).
+    The memory format is channels-last, which halves the time of convolutions with few channels on
+    CPUs (``python -m tests.bench atari``).
     """
 
     def __init__(self, channels_last: bool) -> None:
@@ -118,7 +119,7 @@ def _output_size(module: nn.Module, *shape: int) -> int:
 
 
 class SmallCnn(nn.Sequential):
-    """Two convolutions of 3 x 3 and one layer on ``[N, C, H, W]``, for images that are too small for the published networks."""
+    """Two 3 x 3 convolutions and one layer on ``[N, C, H, W]``, for small images."""
 
     def __init__(self, channels: int, height: int, width: int, hidden_size: int) -> None:
         gain = math.sqrt(2)

@@ -1,4 +1,4 @@
-"""From packed observations back to their parts, and masks of valid actions on a network's output."""
+"""Unpacks observations inside a network and applies their masks of valid actions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from rltraining_trainer.environments.packed_space import NUMBER_BYTES, PackedSpace, Part
 
 MASKED = -1e9
-"""In place of a logit or a value of an action that is not valid. The action's probability is then exactly 0, and so is its part
-of the entropy, which would be NaN with an infinity."""
+"""Logit or value of an invalid action. Its probability and its entropy are then exactly 0. With
+-infinity the entropy would be NaN."""
 
 Packed = Tensor | Sequence[Tensor]
-"""Rows ``[N, P]``, or the parts ``[N, ...]`` themselves, in the order of ``PackedSpace.parts``."""
+"""Rows ``[N, P]``, or unpacked parts ``[N, ...]`` in the order of ``PackedSpace.parts``."""
 
 
 class Unpack(nn.Module):
-    """Packed observations to their parts ``[N, *shape]``: uint8 where they are kept as bytes, else float32."""
+    """Unpacks observations into parts ``[N, *shape]`` of uint8 or float32, as they are stored."""
 
     def __init__(self, space: PackedSpace) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Unpack(nn.Module):
 
 
 class Split(nn.Module):
-    """Rows ``[N, P]`` to (numbers ``[N, F]`` float32, bytes ``[N, M]`` uint8)."""
+    """Splits rows ``[N, P]`` into numbers ``[N, F]`` float32 and bytes ``[N, M]`` uint8."""
 
     def __init__(self, space: PackedSpace) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Split(nn.Module):
 
 
 def take(part: Part, numbers: Tensor, data: Tensor) -> Tensor:
-    """``part``, ``[N, *shape]``, of numbers and bytes."""
+    """Returns ``part`` ``[N, *shape]`` from the numbers and bytes of rows."""
     source = data if part.is_bytes else numbers
     return (
         source[:, part.start : part.start + part.size]
@@ -58,9 +58,9 @@ def take(part: Part, numbers: Tensor, data: Tensor) -> Tensor:
 
 
 class Structure(nn.Module):
-    """Packed observations in the structure of the original space: what a network of the user's takes.
+    """Unpacks observations into the structure of the original space, for users' networks.
 
-    Each part is float32 or uint8 ``[N, *shape]``, discrete ones int64.
+    Parts ``[N, *shape]`` are float32 or uint8, discrete ones int64.
     """
 
     def __init__(self, space: PackedSpace) -> None:
@@ -80,10 +80,11 @@ class Structure(nn.Module):
 
 
 class ActionMask(nn.Module):
-    """Puts ``MASKED`` where an observation says that an action is not valid.
+    """Sets the logits or values of invalid actions to ``MASKED``.
 
     Args:
-        logits: how many numbers of the output are logits or values of discrete actions; they come first.
+        space: Space of the packed observations, which contain the mask.
+        logits: Number of logits or values, the first numbers of the output.
     """
 
     def __init__(self, space: PackedSpace, logits: int) -> None:
@@ -96,7 +97,7 @@ class ActionMask(nn.Module):
         self._logits = logits
 
     def forward(self, output: Tensor, observation: Packed) -> Tensor:
-        """``output`` ``[N, P]`` with the invalid actions masked."""
+        """Returns ``output`` ``[N, P]`` with invalid actions masked."""
         packed = isinstance(observation, Tensor)
         mask = take(self._part, *self._split(observation)) if packed else observation[self._index]
         invalid = mask.flatten(1) == 0
@@ -105,7 +106,10 @@ class ActionMask(nn.Module):
 
 
 def _put(built: Any, path: tuple[str | int, ...], value: Tensor) -> Any:
-    """``built`` with ``value`` at ``path``: dictionaries for keys, tuples for positions, whose items come in order."""
+    """Inserts ``value`` at ``path`` into nested dicts (str keys) and tuples (indices).
+
+    The indices of a tuple must be inserted in ascending order. Returns the structure.
+    """
     if not path:
         return value
     key, *rest = path
