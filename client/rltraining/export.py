@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rltraining.errors import ClientError, UsageError
 from rltraining.printable import say
-from rltraining.whole_file import write_whole
+from rltraining.whole_file import check_stays_in, write_whole
 
 
 class Format(StrEnum):
@@ -33,6 +33,8 @@ def export(uri: str, form: Format, output: Path | None, *, trust_code: bool) -> 
     path = output or Path(in_run(uri)) / f"policy{form.suffix}"
     if path.is_dir():
         raise UsageError(f"--output {path}: is a folder: name a file in it")
+    if output is None:
+        check_stays_in(Path(uri), path)
     policy = open_policy(uri, trust_code=trust_code, to_play=False)
     written_as = {
         Format.TORCH_EXPORT: to_exported_program,

@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from rltraining_api.curve import CurvePoint, thinned
+from rltraining_api.files import open_regular
+
+from rltraining.errors import ClientError
 
 PROGRESS_FILE = "progress.jsonl"
 ROWS_MAX = 2000
 """More cannot be told apart in a picture."""
+LINE_BYTES_MAX = 64 << 10
+"""Size of a point. A longer line is no point, and reading ends there."""
 
 Row = Mapping[str, Any]
 
@@ -36,11 +41,15 @@ def read_evaluations(folder: Path) -> tuple[Row, ...]:
 
 
 def _read(folder: Path, is_wanted: Callable[[bytes], bool]) -> tuple[Row, ...]:
+    path = folder / PROGRESS_FILE
     try:
-        with (folder / PROGRESS_FILE).open("rb") as file:
-            lines = _some(line for line in file if is_wanted(line))
+        with open_regular(path) as file:
+            all_lines = iter(lambda: file.readline(LINE_BYTES_MAX), b"")
+            lines = _some(line for line in all_lines if is_wanted(line))
     except FileNotFoundError:
         return ()
+    except OSError as error:
+        raise ClientError(f"{path}: cannot be read: {error.strerror}") from None
     return thinned([row for line in lines if (row := _parse(line))], ROWS_MAX)
 
 

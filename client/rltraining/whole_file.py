@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from rltraining.errors import UsageError
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -23,8 +26,19 @@ def whole(path: Path) -> Iterator[Path]:
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".new-{path.name}")
+    fresh.unlink(missing_ok=True)  # of a command that was killed; in a stranger's folder perhaps a link
     try:
         yield fresh
         fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def check_stays_in(folder: Path, path: Path) -> None:
+    """Raises UsageError unless writing `path` changes a file in `folder` and nothing else. The folder may come from someone
+    else, and a link in it may lead to any file of the user."""
+    inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    if not inside or (path.exists() and not path.is_file()):
+        raise UsageError(
+            f"{path}: is a link out of {folder}, or no regular file: name another file with --output"
+        )

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from rltraining_api.files import open_regular, read_regular
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import ManifestError, read_job
 from rltraining_operator.local.events import EVENTS_FILE
@@ -36,6 +37,7 @@ OURS = (
     JOB_FILE,  # the last to be deleted: by it the rest is known to be a run's
 )
 """What a run leaves in its folder. Nothing else is ever deleted."""
+STATUS_BYTES_MAX = 16 << 20
 
 Mode = Literal["new", "resume", "overwrite"]
 
@@ -43,7 +45,7 @@ Mode = Literal["new", "resume", "overwrite"]
 def holds_run(folder: Path) -> bool:
     """Whether a run was started in this folder before: its job.yaml is one that `JobFile.save` wrote."""
     try:
-        with (folder / JOB_FILE).open("rb") as file:
+        with open_regular(folder / JOB_FILE) as file:
             return file.read(len(SAVED_HEADER)) == SAVED_HEADER.encode()
     except OSError:
         return False
@@ -62,7 +64,7 @@ def holds_sweep(folder: Path) -> bool:
 def last_state(folder: Path) -> RLTrainingJob | None:
     """The job of the folder's run, with the status it had last; None when that cannot be told."""
     try:
-        return read_job(json.loads((folder / STATUS_FILE).read_bytes()))
+        return read_job(json.loads(read_regular(folder / STATUS_FILE, STATUS_BYTES_MAX)))
     except (OSError, ValueError, RecursionError, ManifestError):
         return None
 
@@ -182,7 +184,7 @@ def locked(folder: Path) -> Iterator[None]:
 def is_held(folder: Path) -> bool:
     """Whether a command works in it now."""
     try:
-        lock = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return False
     try:

@@ -18,7 +18,7 @@ from rltraining.report.page import Video
 from rltraining.report.sources import Source
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.units import short
-from rltraining.whole_file import write_whole
+from rltraining.whole_file import check_stays_in, write_whole
 
 VIDEO_SECONDS = 60.0
 """Of an episode, which need not have an end."""
@@ -40,6 +40,8 @@ def report(options: Options, client: Callable[[], RLTrainingClient]) -> None:
     path = options.output or path
     if path.is_dir():
         raise UsageError(f"--output {path}: is a folder: name a file in it")
+    if options.output is None:
+        check_stays_in(path.parent, path)
     video = _film(source) if options.video else Video(why_not="It was left out: --no-video.")
     text = page.render(source, video, datetime.now(UTC))
     try:

@@ -12,6 +12,7 @@ from rltraining_api.curve import CurvePoint
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.stores import is_below, policy_of, store_of
 from rltraining_operator.local import read_events
+from rltraining_operator.local.events import EVENTS_FILE
 
 from rltraining import history, jobfile, workdir
 from rltraining.cluster.observer import event_count, event_time
@@ -82,9 +83,14 @@ def of_folder(folder: Path) -> Source:
     rows = history.read(folder)
     if not rows:
         rows = _rows(job.status.curve)
+    try:
+        events = read_events(folder)
+    except OSError as error:
+        events = ()
+        missing.append(f"{EVENTS_FILE} cannot be read: {error.strerror}.")
     told = [
         Happening(stored.last, stored.event.type, stored.event.reason, stored.event.message, stored.count)
-        for stored in read_events(folder)
+        for stored in events
         if stored.event.reason != SUSPENDED
     ]
     policy = folder / "policy"

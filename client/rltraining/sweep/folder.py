@@ -7,6 +7,8 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from rltraining_api.files import read_regular
+
 from rltraining import workdir
 from rltraining.errors import UsageError
 from rltraining.sweep.grid import SEED
@@ -16,6 +18,7 @@ from rltraining.workdir import JOB_FILE, RUNS, STATUS_FILE, SWEEP_FILE, Mode
 
 COMPARISON = ("comparison.json", "comparison.png")
 RUNTIME_LOG = "runtime.log"
+SWEEP_BYTES_MAX = 16 << 20
 
 
 def default(job_name: str, now: datetime) -> Path:
@@ -26,9 +29,9 @@ def default(job_name: str, now: datetime) -> Path:
 def run_names(folder: Path) -> list[str]:
     """Of a sweep's runs, in their order. Raises UsageError where that cannot be read."""
     try:
-        runs = json.loads((folder / SWEEP_FILE).read_bytes())["runs"]
+        runs = json.loads(read_regular(folder / SWEEP_FILE, SWEEP_BYTES_MAX))["runs"]
         names = [str(run["name"]) for run in runs]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         names = []
     if not names:
         raise UsageError(

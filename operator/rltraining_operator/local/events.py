@@ -8,10 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
+
+from rltraining_api.files import read_regular
 
 from rltraining_operator.cluster import Event
 
 EVENTS_FILE = "events.jsonl"
+EVENTS_BYTES_MAX = 64 << 20
+"""Size of a file whose events are read."""
 
 log = logging.getLogger(__name__)
 
@@ -57,17 +62,20 @@ class EventLog(list[StoredEvent]):
 
 
 def read_events(folder: Path) -> tuple[StoredEvent, ...]:
-    """What was told in a folder, oldest first; equal neighbours are counted."""
+    """Returns the events of a folder, oldest first; equal neighbours are counted. Raises OSError if its file cannot be
+    read; without one there are no events."""
     told: list[StoredEvent] = []
     try:
-        lines = (folder / EVENTS_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
+        content = read_regular(folder / EVENTS_FILE, EVENTS_BYTES_MAX)
     except FileNotFoundError:
         return ()
+    lines = content.decode(errors="replace").splitlines()
     for line in lines:
-        with suppress(ValueError, KeyError, TypeError):  # torn by a crash
+        with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):  # torn by a crash
             row = json.loads(line)
-            when = datetime.fromisoformat(row["time"])
-            event = Event(row["type"], row["reason"], row["message"])
+            when = datetime.fromisoformat(row["time"]).astimezone(UTC)
+            type_: Literal["Normal", "Warning"] = "Warning" if row["type"] == "Warning" else "Normal"
+            event = Event(type_, str(row["reason"]), str(row["message"]))
             if told and told[-1].event == event:
                 told[-1].count, told[-1].last = told[-1].count + 1, when
             else:

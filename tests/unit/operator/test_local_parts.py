@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rltraining_operator.cluster import Event
 from rltraining_operator.local.backoff import Backoff
-from rltraining_operator.local.events import EVENTS_FILE, EventLog, read_events
 from rltraining_operator.local.log_size import LOG_BYTES_MAX, shorten
 from rltraining_operator.local.network import Ports, localize
 from rltraining_operator.local.pod import LocalPod, left_out
@@ -349,22 +347,6 @@ async def test_the_log_of_a_process_that_runs_is_bounded_and_its_last_words_are_
     ports.close()
     assert log.read_bytes().startswith(b"... ")
     assert ends[0]["message"].endswith("a stranger's call\nValueError: the end\n")
-
-
-def test_events_are_kept_in_a_file_too_and_one_that_cannot_be_written_is_no_trouble(tmp_path: Path) -> None:
-    killed, done = Event("Warning", "Disrupted", "killed\nby hand"), Event("Normal", "Completed", "enough")
-    log = EventLog(tmp_path / EVENTS_FILE)
-    for event in (killed, killed, done, killed):
-        log.tell(event)
-    assert [(stored.event, stored.count) for stored in log] == [(killed, 3), (done, 1)]
-    told = read_events(tmp_path)
-    assert [(stored.event, stored.count) for stored in told] == [(killed, 2), (done, 1), (killed, 1)]
-    assert told[0].first <= told[0].last <= told[1].first
-
-    nowhere = EventLog(tmp_path / "no" / "such" / EVENTS_FILE)
-    nowhere.tell(done)
-    assert [stored.event for stored in nowhere] == [done]
-    assert read_events(tmp_path / "no") == ()
 
 
 async def test_a_status_that_was_refused_is_written_at_the_end_if_there_is_room_again(

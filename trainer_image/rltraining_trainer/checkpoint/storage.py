@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import fsspec
+from rltraining_api.files import open_regular
 
 from rltraining_trainer.errors import BadConfiguration
 
@@ -41,7 +42,7 @@ class Storage(Protocol):
         """
 
     def read(self, directory: str, file: str) -> bytes:
-        """The content of a file; FileNotFoundError when there is none."""
+        """The content of a regular file; FileNotFoundError when there is none."""
 
     def size(self, directory: str, file: str) -> int:
         """Bytes in a file; FileNotFoundError when there is none."""
@@ -105,7 +106,8 @@ class LocalStorage:
         _sync_directory(self._root)
 
     def read(self, directory: str, file: str) -> bytes:
-        return (self._root / directory / file).read_bytes()
+        with open_regular(self._root / directory / file) as opened:
+            return opened.read()
 
     def size(self, directory: str, file: str) -> int:
         return (self._root / directory / file).stat().st_size
