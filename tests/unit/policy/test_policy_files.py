@@ -162,7 +162,8 @@ def test_a_network_that_cannot_be_traced_is_written_without_a_program(
         ("weights.pt", b"hello", "weights.pt is damaged"),
         ("weights.pt", b"\x80\x02.", "weights.pt is damaged"),
         ("weights.pt", saved([1.0]), "weights.pt holds no weights of a policy"),
-        ("weights.pt", saved({"torso": 1}), "the weights do not fit the network of the policy"),
+        ("weights.pt", saved({"torso": 1}), "weights.pt holds no weights of a policy"),
+        ("weights.pt", saved({"torso": torch.zeros(1)}), "the weights do not fit the network of the policy"),
     ],
 )
 def test_what_is_no_policy_is_refused(tmp_path: Path, file: str, content: bytes | None, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections import OrderedDict
 from datetime import UTC, datetime
@@ -184,6 +185,10 @@ def describe_space(space: spaces.Space) -> SpaceDescription:
     raise BadConfiguration(f"spec.environment: a policy for {space} cannot be written; wrap the environment")
 
 
+VALUES_MAX, SPACES_MAX = 1 << 26, 4096
+"""Values of a space and spaces within it, as a file may describe them; an image of 4K has 25 million values."""
+
+
 class SpaceError(ValueError):
     """What is described cannot be made into a space: one sentence."""
 
@@ -191,9 +196,30 @@ class SpaceError(ValueError):
 def make_space(description: SpaceDescription) -> spaces.Space:
     """The space that was described. Raises SpaceError, since a description may come from a file."""
     try:
+        _check_size(description)
         return _space(description)
     except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, AssertionError) as error:
         raise SpaceError(str(error)) from error
+
+
+def _check_size(description: SpaceDescription) -> None:
+    """Raises SpaceError for a space that would take much memory or time to make, or to choose from."""
+    to_do, found, values = [description], 0, 0
+    while to_do:
+        found += 1
+        match to_do.pop():
+            case DiscreteSpace(n=n):
+                values += abs(n)
+            case MultiDiscreteSpace(shape=shape, nvec=nvec):
+                values += abs(math.prod(shape)) + sum(map(abs, nvec))
+            case BoxSpace(shape=shape) | MultiBinarySpace(shape=shape):
+                values += abs(math.prod(shape))
+            case DictSpace(spaces=parts):
+                to_do += parts.values()
+            case TupleSpace(spaces=items):
+                to_do += items
+        if found > SPACES_MAX or values > VALUES_MAX:
+            raise SpaceError(f"it has more than {SPACES_MAX:,} parts or {VALUES_MAX:,} values")
 
 
 def _space(description: SpaceDescription) -> spaces.Space:
@@ -204,7 +230,7 @@ def _space(description: SpaceDescription) -> spaces.Space:
             nvec, first = (
                 np.array(values, np.int64).reshape(shape) for values in (description.nvec, description.start)
             )
-            return spaces.MultiDiscrete(nvec, dtype, start=first)
+            return spaces.MultiDiscrete(nvec, _number_type(dtype), start=first)
         case DictSpace(spaces=parts):
             return spaces.Dict(OrderedDict((key, _space(part)) for key, part in parts.items()))
         case TupleSpace(spaces=items):
@@ -212,7 +238,7 @@ def _space(description: SpaceDescription) -> spaces.Space:
         case MultiBinarySpace(shape=shape):
             return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
         case BoxSpace(shape=shape, dtype=dtype):
-            kind = np.dtype(dtype)
+            kind = _number_type(dtype)
             low, high = (
                 np.broadcast_to(np.asarray(bound, kind), shape)
                 if isinstance(bound, int | float)
@@ -225,6 +251,13 @@ def _space(description: SpaceDescription) -> spaces.Space:
                 box.bounded_below &= box.low > np.iinfo(kind).min
                 box.bounded_above &= box.high < np.iinfo(kind).max
             return box
+
+
+def _number_type(name: str) -> np.dtype:
+    kind = np.dtype(name)
+    if kind.kind not in "biuf":
+        raise ValueError(f"{kind} is no type of numbers")
+    return kind
 
 
 def _bound(values: np.ndarray) -> _Bound:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+from contextlib import nullcontext
 from typing import Any
 
 import gymnasium as gym
@@ -29,9 +29,12 @@ from rltraining_trainer.networks import (
 )
 from rltraining_trainer.policy.description import PolicyDescription, SpaceError, make_space
 from rltraining_trainer.policy.trust import check_class, check_code
+from rltraining_trainer.policy.weights import WeightsError, as_large_as, read_weights
 
 DESCRIPTION_FILE = "policy.json"
 WEIGHTS_FILE = "weights.pt"
+DESCRIPTION_BYTES_MAX = 16 << 20
+"""Size of a description: that of an image with bounds of its own for each pixel has megabytes."""
 
 
 class Policy:
@@ -60,7 +63,8 @@ class Policy:
         self.network_space, _ = pack_space(
             self.observation_space, self.action_space, mask_in_info=description.action_mask_in_info
         )
-        self.network, self.actions = self._build()
+        with nullcontext() if trust_code else as_large_as(weights, origin):
+            self.network, self.actions = self._build()
         try:
             self.network.load_state_dict(weights)
         except RuntimeError as error:
@@ -80,6 +84,10 @@ class Policy:
         """
         storage = open_storage(uri)
         try:
+            if storage.size("", DESCRIPTION_FILE) > DESCRIPTION_BYTES_MAX:
+                raise BadConfiguration(
+                    f"{uri}/{DESCRIPTION_FILE} is larger than {DESCRIPTION_BYTES_MAX >> 20} MiB"
+                )
             description = PolicyDescription.model_validate_json(
                 storage.read("", DESCRIPTION_FILE), extra="ignore"
             )
@@ -91,12 +99,13 @@ class Policy:
             ) from error
         except ValidationError as error:
             raise BadConfiguration(f"{uri}/{DESCRIPTION_FILE} is damaged or of another version") from error
+        except (OSError, MemoryError) as error:
+            reason = getattr(error, "strerror", None) or "it is too large"
+            raise BadConfiguration(f"the policy at {uri} cannot be read: {reason}") from error
         try:
-            weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        except Exception as error:  # of what is no pickle, or another, anything may come out of it
-            raise BadConfiguration(f"{uri}/{WEIGHTS_FILE} is damaged") from error
-        if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
-            raise BadConfiguration(f"{uri}/{WEIGHTS_FILE} holds no weights of a policy")
+            weights = read_weights(content)
+        except WeightsError as error:
+            raise BadConfiguration(f"{uri}/{WEIGHTS_FILE} {error}") from error
         try:
             return cls(description, weights, trust_code=trust_code, origin=uri)
         except SpaceError as error:
