@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from functools import cache
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
@@ -82,11 +83,30 @@ class ApiModel(BaseModel):
         return _without_unset(self, self.model_dump(mode="json", by_alias=True))
 
 
+class _Field(NamedTuple):
+    """What decides whether and how a field is written."""
+
+    name: str
+    key: str
+    """The field's name in a manifest."""
+    depends_on_task: bool
+    null_has_meaning: bool
+
+
+@cache
+def _fields(model: type[ApiModel]) -> tuple[_Field, ...]:
+    """Returns the fields of a model. The operator writes each job at each of its steps, so they are looked up once."""
+    return tuple(
+        _Field(name, field.alias or name, by_task(field), field.default is not None or by_task(field))
+        for name, field in model.model_fields.items()
+    )
+
+
 def _without_unset(model: ApiModel, dumped: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
-    for name, field in type(model).model_fields.items():
-        value, key = getattr(model, name), field.alias or name
-        if by_task(field) and not model.has_set(name):
+    for name, key, depends_on_task, null_has_meaning in _fields(type(model)):
+        value = getattr(model, name)
+        if depends_on_task and not model.has_set(name):
             continue
         if isinstance(value, ApiModel):
             kept[key] = _without_unset(value, dumped[key])
@@ -95,7 +115,7 @@ def _without_unset(model: ApiModel, dumped: dict[str, Any]) -> dict[str, Any]:
                 _without_unset(item, raw) if isinstance(item, ApiModel) else raw
                 for item, raw in zip(value, dumped[key], strict=True)
             ]
-        elif value is not None or field.default is not None or by_task(field):
+        elif value is not None or null_has_meaning:
             kept[key] = dumped[key]
     return kept
 
@@ -109,6 +129,7 @@ class OneOf(ApiModel):
     """What one choice is called in messages."""
 
     @classmethod
+    @cache
     def choice_keys(cls) -> tuple[str, ...]:
         """The choices as they stand in a manifest."""
         return tuple(cls.model_fields[name].alias or name for name in cls.choices)
@@ -131,6 +152,7 @@ class OneOf(ApiModel):
         return next(value for _, field in self._pairs() if (value := getattr(self, field)) is not None)
 
     @classmethod
+    @cache
     def _pairs(cls) -> tuple[tuple[str, str], ...]:
         return tuple(zip(cls.choice_keys(), cls.choices, strict=True))
 
