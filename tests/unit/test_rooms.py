@@ -11,6 +11,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import packages_distributions
@@ -64,6 +65,10 @@ PLANNING_NEVER = {"asyncio", "time", "random", "os", "subprocess", "socket", "ko
 """Planning is pure: time, randomness and the world are handed in."""
 
 
+BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+"""Nodes that contain statements, or are statements. Expressions contain none."""
+
+
 class Import(NamedTuple):
     path: Path
     line: int
@@ -86,7 +91,10 @@ def _modules(folder: Path) -> list[Path]:
 def _imports(path: Path) -> tuple[Import, ...]:
     """Every import of a module, also those within functions and those for type checkers only."""
     found: list[Import] = []
-    for node in ast.walk(ast.parse(path.read_text(), path)):
+    statements = deque(ast.parse(path.read_text(), path).body)
+    while statements:
+        node = statements.popleft()
+        statements.extend(inner for inner in ast.iter_child_nodes(node) if isinstance(inner, BLOCKS))
         if isinstance(node, ast.Import):
             found += [Import(path, node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -147,19 +147,9 @@ def test_priorities_of_the_actor_are_those_of_the_learner_before_its_update(
     assert not torch.equal(priorities, learner.step(block.transitions)[0]), "the update changed the values"
 
 
-@pytest.mark.parametrize(
-    ("settings", "right"),
-    [
-        (DqnApex(optimizer=adam(), learning_rate=0.02, exploration_epsilon=1.0), [3, 4]),
-        (
-            DdpgApex(actor_learning_rate=1e-3, critic_learning_rate=1e-2, exploration_noise=0.6),
-            [1.0, 3.0],
-        ),
-    ],
-    ids=["dqn", "ddpg"],
-)
-def test_a_bandit_is_learnt(settings: DqnApex | DdpgApex, right: list[float]) -> None:
-    environments = SyncVectorEnv([lambda: Bandit(isinstance(settings, DdpgApex))] * 16)
+def test_a_bandit_is_learnt_by_dqn() -> None:
+    settings = DqnApex(optimizer=adam(), learning_rate=0.02, exploration_epsilon=1.0)
+    environments = SyncVectorEnv([lambda: Bandit(continuous=False)] * 16)
     collector, learner = collector_and_learner(settings, environments, length=16)
     for _ in range(60):
         batch = collector.collect().transitions
@@ -168,8 +158,7 @@ def test_a_bandit_is_learnt(settings: DqnApex | DdpgApex, right: list[float]) ->
 
     observations = torch.tensor([[-1.0], [1.0]])
     chosen = collector.actor._actions.mode(learner.network.policy(observations, ())[0])
-    action = collector.actor.to_environment(chosen.detach())
-    assert action.flatten().tolist() == pytest.approx(right, abs=0.3)
+    assert collector.actor.to_environment(chosen.detach()).tolist() == [3, 4]
 
 
 @both

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import io
+from functools import cache
 from pathlib import Path
 
 from rich.console import Console
 from rltraining.cli import app
+from typer import testing
 from typer.testing import CliRunner, Result
+
+# Typer inspects every command anew for each call, which took longer than most of the commands themselves.
+testing._get_command = cache(testing._get_command)
 
 
 def rltrain(*arguments: str | Path, stdin: str | None = None) -> Result:

@@ -29,11 +29,14 @@ PROGRESS = {
 }
 
 
+JOB = load_manifest(MANIFEST)
+
+
 def snapshot(phase: str = "Running", progress: Mapping[str, Any] = {}, **fields: Any) -> Snapshot:
     """A snapshot of the job, with these fields of the snapshot and of its status."""
     of_status = {name: fields.pop(name) for name in list(fields) if name in Status.model_fields}
     status = Status(phase=phase, progress=Progress(**progress), **of_status)
-    job = load_manifest(MANIFEST).model_copy(update={"status": status})
+    job = JOB.model_copy(update={"status": status})
     return Snapshot(job=job, **{"elapsed": 3.2, **fields})
 
 

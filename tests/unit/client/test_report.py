@@ -265,7 +265,9 @@ def test_evaluations_are_drawn_at_the_steps_of_their_policies(run: WriteRun) -> 
         i: {f"evaluation/{name}": i * 2.0 for name in ("return", "min", "max", "length")} for i in (20, 40)
     }
     rows = [
-        row(i, **evaluated.get(i, {}), **({"evaluation/environmentSteps": i * 900} if i in evaluated else {}))
+        point(
+            i, **evaluated.get(i, {}), **({"evaluation/environmentSteps": i * 900} if i in evaluated else {})
+        )
         for i in range(50)
     ]
     last = {"environmentSteps": 36_000, "meanReturn": 80.0, "episodes": 5}

@@ -61,8 +61,8 @@ def test_a_job_is_told_from_the_api_alone(trained: FakeApi) -> None:
     assert not page.has("a dotted upright line"), "the API does not tell where that was"
 
 
-@pytest.mark.usefixtures("trained")
-def test_a_folder_of_code_does_not_hide_a_job_of_its_name(tmp_path: Path) -> None:
+def test_a_folder_of_code_does_not_hide_a_job_of_its_name(trained: FakeApi, tmp_path: Path) -> None:
+    trained.status(curve=[])
     missing = "there is no job nope in namespace default"
     assert refused("report", "nope") == missing
     for name in ("cartpole", "nope"):
@@ -72,7 +72,7 @@ def test_a_folder_of_code_does_not_hide_a_job_of_its_name(tmp_path: Path) -> Non
 
 
 def test_the_page_names_what_could_not_be_read(trained: FakeApi) -> None:
-    trained.status(policyUri="file:///output/policy")
+    trained.status(policyUri="file:///output/policy", curve=[])
     trained.fail("GET", "events", failure(403, "Forbidden", "events is forbidden"))
     page = page_of()
     assert page.has("Events could not be read: ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,19 @@ from rltraining_api.crd import COLUMNS, FILE_NAME, crd, crd_yaml
 from rltraining_api.job import RLTrainingJob
 
 COMMITTED = Path(__file__).parents[3] / "crds" / FILE_NAME
-TEXT = crd_yaml()
-CRD = yaml.load(TEXT, yaml.CSafeLoader)
-ROOT: dict[str, Any] = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+@cache
+def version() -> dict[str, Any]:
+    """The definition's only version."""
+    (only,) = crd()["spec"]["versions"]
+    return dict(only)
+
+
+def root() -> dict[str, Any]:
+    """The schema of a job."""
+    schema: dict[str, Any] = version()["schema"]["openAPIV3Schema"]
+    return schema
 
 
 def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -27,7 +38,10 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
         yield from nodes(schema["items"], f"{path}[]")
 
 
-NODES = [(path, node) for path, node in nodes(ROOT) if path not in ("", ".metadata")]
+@cache
+def fields() -> dict[str, dict[str, Any]]:
+    """The schema of each field and item, by its path."""
+    return {path: node for path, node in nodes(root()) if path not in ("", ".metadata")}
 
 
 def filled(value: Any, schema: dict[str, Any]) -> Any:
@@ -41,13 +55,14 @@ def filled(value: Any, schema: dict[str, Any]) -> Any:
 
 
 def test_the_committed_file_is_current_and_fits_into_the_annotation_of_client_side_apply() -> None:
-    assert COMMITTED.read_text(encoding="utf-8") == TEXT, "run: make crd"
-    assert len(TEXT) < 200_000
-    assert crd() == CRD
+    text = crd_yaml()
+    assert COMMITTED.read_text(encoding="utf-8") == text, "run: make crd"
+    assert len(text) < 200_000
+    assert yaml.load(text, yaml.CSafeLoader) == crd()
 
 
 def test_every_field_is_described_bounded_and_typed() -> None:
-    for path, node in NODES:
+    for path, node in fields().items():
         assert path.endswith("[]") or len(node["description"]) > 3, path
         if node["type"] == "string" and path not in (".apiVersion", ".kind"):
             assert "maxLength" in node or "enum" in node, path
@@ -89,12 +104,12 @@ def test_an_api_server_fills_in_what_the_models_fill_in(spec: dict[str, Any]) ->
     least = {"algorithm": {"impala": {}}, "environment": {"id": "A-v0"}, "stop": {"seconds": 1}}
     header = {"apiVersion": "rltraining.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "a"}}
     job = RLTrainingJob.model_validate(header | {"spec": least | spec})
-    stored = filled(least | spec, ROOT["properties"]["spec"])
+    stored = filled(least | spec, root()["properties"]["spec"])
     assert stored == job.to_dict()["spec"]
 
 
 def test_every_default_obeys_its_bounds() -> None:
-    for path, node in NODES:
+    for path, node in fields().items():
         value = node.get("default")
         if isinstance(value, int | float) and not isinstance(value, bool):
             assert node["minimum"] <= value <= node["maximum"], path
@@ -104,29 +119,29 @@ def test_every_default_obeys_its_bounds() -> None:
 
 
 def test_rules_name_fields_that_exist() -> None:
-    for path, node in [("", ROOT), *NODES]:
+    for path, node in [("", root()), *fields().items()]:
         for validation in node.get("x-kubernetes-validations", ()):
             for reference in re.findall(r"(?:self|oldSelf)((?:\.\w+)+)(\(?)", validation["rule"]):
                 steps, call = reference[0].strip(".").split("."), reference[1]
                 field = "." + ".".join(steps[:-1] if call else steps)
-                known = path + field in dict(NODES) or field == ".metadata.name"
+                known = path + field in fields() or field == ".metadata.name"
                 assert known, f"{path}: {validation['rule']}"
             assert validation["message"]
 
 
 def test_everything_that_may_change_is_named() -> None:
-    rules = " ".join(rule["rule"] for rule in dict(NODES)[".spec"]["x-kubernetes-validations"])
+    rules = " ".join(rule["rule"] for rule in fields()[".spec"]["x-kubernetes-validations"])
     fixed = set(re.findall(r"== oldSelf\.([\w.]+)", rules))
     mutable = {"sampler", "stop", "runPolicy"}
-    assert {path.split(".")[0] for path in fixed} | mutable == set(dict(NODES)[".spec"]["properties"])
+    assert {path.split(".")[0] for path in fixed} | mutable == set(fields()[".spec"]["properties"])
     assert {"sampler.template", "runPolicy.managedBy", "runPolicy.schedulingPolicy"} <= fixed
     assert not any(path.startswith("stop") for path in fixed)
 
 
 def test_columns_and_scale_point_at_fields() -> None:
-    known = dict(NODES)
+    known = fields()
     types = {"string": "string", "integer": "integer", "number": "number"}
     for name, kind, path, _ in COLUMNS:
         assert name == "Age" or known[path]["type"] == types[kind], name
-    scale = CRD["spec"]["versions"][0]["subresources"]["scale"]
+    scale = version()["subresources"]["scale"]
     assert {known[path]["type"] for path in scale.values()} == {"integer", "string"}
