@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fake_api import kubeconfig_for
+from fake_api import FAST, kubeconfig_for
 from rltraining import ClusterUnreachableError, RLTrainingClient
 from rltraining.sdk.access import find_access
 
@@ -109,7 +109,7 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     """Port 9 of this machine is closed."""
     path = write(tmp_path / "config", kubeconfig_for("http://127.0.0.1:9"))
     with pytest.raises(ClusterUnreachableError) as caught:
-        RLTrainingClient(kubeconfig=path).list()
+        RLTrainingClient(kubeconfig=path, timing=FAST).list()
     assert str(caught.value) == (
         f"the cluster of context here of {path} (http://127.0.0.1:9) does not answer: Connection refused: "
         "see that it runs, and that --context and --kubeconfig name the right one"

@@ -14,6 +14,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -69,6 +70,8 @@ class MemberServer:
     def stop(self) -> None:
         """Closes the port. May be called twice, and without a start."""
         if self._thread.is_alive():
+            with suppress(OSError):  # wakes the thread, which would look up only at its next turn
+                self._server.socket.shutdown(socket.SHUT_RDWR)
             self._server.shutdown()
         self._server.server_close()
 

@@ -18,6 +18,7 @@ from kubernetes.config import kube_config
 from rltraining_api.names import API_VERSION, KIND, PLURAL
 from rltraining_operator.cluster import Key
 from rltraining_operator.kube import jobs_watch
+from rltraining_operator.kube.handlers import build_settings
 from rltraining_operator.kube.jobs_watch import JobsWatch
 from rltraining_operator.kube.store import Store
 
@@ -73,8 +74,17 @@ async def watching(kubeconfig: Path, *faults: Fault) -> AsyncIterator[Scene]:
 def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real_time: None) -> Path:
     path = tmp_path / "kubeconfig"
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(path))
-    monkeypatch.setattr(jobs_watch, "BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(jobs_watch, "BACKOFF_SECONDS", 0.001)
+    monkeypatch.setattr(jobs_watch, "build_settings", impatient_settings)
     return path
+
+
+def impatient_settings() -> kopf.OperatorSettings:
+    """The operator's settings of kopf, with short pauses after errors."""
+    settings = build_settings()
+    settings.networking.error_backoffs = [0.001] * 1000
+    settings.watching.reconnect_backoff = 0.001
+    return settings
 
 
 async def test_what_is_there_comes_changes_and_goes_is_known_in_the_main_thread(kubeconfig: Path) -> None:
@@ -147,7 +157,7 @@ async def test_when_kopf_was_away_a_resync_is_asked_for(kubeconfig: Path) -> Non
 async def test_each_end_of_kopf_is_logged_in_one_line_and_the_pause_grows(
     kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(jobs_watch, "BACKOFF_MAX_SECONDS", 0.03)
+    monkeypatch.setattr(jobs_watch, "BACKOFF_MAX_SECONDS", 0.003)
     faults = Fault("WATCH", PLURAL, status=401), Fault("WATCH", PLURAL, error=500, times=3)
     with caplog.at_level(logging.ERROR):
         async with watching(kubeconfig, *faults) as scene:
@@ -155,7 +165,7 @@ async def test_each_end_of_kopf_is_logged_in_one_line_and_the_pause_grows(
     assert "the watch of jobs has ended, and begins again in 0.0 s: " in caplog.messages[0]
     assert "401" in caplog.messages[0]
     pauses = [record.args[0] for record in caplog.records if isinstance(record.args, tuple)]
-    assert pauses == [0.01, 0.02, 0.03, 0.03]
+    assert pauses == [0.001, 0.002, 0.003, 0.003]
 
 
 async def test_asked_to_end_it_leaves_nothing_behind(
