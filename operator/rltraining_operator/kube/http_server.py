@@ -84,7 +84,10 @@ class HttpServer:
                     head += chunk
                     if not chunk or len(head) > HEAD_BYTES_MAX:
                         return
-                await loop.sock_sendall(connection, _written(self._answer(head)))
+                answer = self._answer(head)
+                # Not joined: connections share the body, and metrics may have megabytes.
+                await loop.sock_sendall(connection, _head(answer))
+                await loop.sock_sendall(connection, answer.body)
                 connection.shutdown(socket.SHUT_WR)
 
     def _answer(self, head: bytes) -> Answer:
@@ -97,9 +100,8 @@ class HttpServer:
         return make() if make is not None else Answer(404, b"there is nothing at this path\n")
 
 
-def _written(answer: Answer) -> bytes:
-    head = (
+def _head(answer: Answer) -> bytes:
+    return (
         f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\nContent-Type: {answer.content_type}\r\n"
         f"Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + answer.body
+    ).encode()

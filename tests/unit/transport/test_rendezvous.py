@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import threading
@@ -119,7 +120,14 @@ def test_discover_at_a_bad_address_is_peer_lost(base_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"not http\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\n[1]", b"HTTP/1.0 200 OK\r\n\r\n{}"]
+    "answer",
+    [
+        b"",
+        b"not http\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\n[1]",
+        b"HTTP/1.0 200 OK\r\n\r\n{}",
+        b'HTTP/1.0 200 OK\r\n\r\n{"url": "uv://127.0.0.1:1"' + b" " * 70_000 + b"}",
+    ],
 )
 def test_discover_at_something_else_is_peer_lost(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -183,6 +191,25 @@ def _goes_on(slow: socket.socket) -> bool:
         return True
     except OSError:
         return False
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /healthz HTTP/1.1\r\n" + b"X: %s\r\n" % (b"a" * 1000) * 99 + b"\r\n",
+        b"GET /healthz HTTP/1.1\r\nX: %s\r\n\r\n" % (b"a" * 60_000),
+        b"GET /%s HTTP/1.1\r\n\r\n" % (b"a" * 60_000),
+    ],
+)
+def test_a_long_head_is_cut_off(server: MemberServer, head: bytes) -> None:
+    """A client without the token would make a member hold 6 MB for each connection."""
+    with (
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as client,
+        contextlib.suppress(ConnectionError),  # closed before the whole was sent, or read
+    ):
+        client.sendall(head)
+        assert client.recv(1) == b""
+    assert get(server.port, HEALTH_PATH) == 200
 
 
 def test_any_bytes_are_survived(server: MemberServer) -> None:

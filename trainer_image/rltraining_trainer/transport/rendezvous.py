@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -31,6 +31,10 @@ Document = Callable[[], "Mapping[str, Any] | None"]
 
 _MOST_CONNECTIONS = 64
 _CONNECTION_SECONDS = 5.0
+_HEAD_BYTES_MAX = 8 << 10
+"""Size of a request's first line and headers, which a member stores for each connection."""
+_DOCUMENT_BYTES_MAX = 64 << 10
+"""Bytes that a client reads of a document: the other side may be a stranger that got a member's address."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +44,7 @@ class MemberServer:
 
     HEALTH_PATH: 200. READY_PATH: 200 or 503. METRICS_PATH: 200. The documents: 200, 401 without the bearer token, 503
         while there is none. 500 if making an answer raised. Slow and silent clients are disconnected after 5 s, and
-        earlier if there are too many connections.
+        earlier if there are too many connections. So are clients that send a head of more than 8 KiB.
     """
 
     def __init__(
@@ -113,7 +117,7 @@ def _get(base_url: str, path: str, token: str, timeout: float) -> tuple[int, byt
     try:
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
         response = connection.getresponse()
-        return response.status, response.read()
+        return response.status, response.read(_DOCUMENT_BYTES_MAX)
     finally:
         connection.close()
 
@@ -165,7 +169,7 @@ class _Routes:
 
 class _Server(socketserver.ThreadingMixIn, HTTPServer):
     daemon_threads = True
-    request_queue_size = 128
+    request_queue_size = 1024  # a short queue would drop probes during a flood
 
     def __init__(self, host: str, port: int, routes: _Routes) -> None:
         self.routes = routes
@@ -214,11 +218,32 @@ def _cut(connections: list[socket.socket]) -> None:
             continue
 
 
+class _Head:
+    """Reads the head of a request from a connection. Raises ConnectionAbortedError beyond _HEAD_BYTES_MAX."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._left = file, _HEAD_BYTES_MAX
+
+    def readline(self, size: int) -> bytes:
+        line = self._file.readline(min(size, self._left + 1))
+        self._left -= len(line)
+        if self._left < 0:
+            raise ConnectionAbortedError("the head of the request is too long")
+        return line
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class _RequestHandler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "rltraining"
     sys_version = ""
     timeout = _CONNECTION_SECONDS
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile: Any = _Head(self.rfile)  # a request has no body here
 
     def do_GET(self) -> None:
         try:
