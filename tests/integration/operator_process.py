@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +112,14 @@ class Operator:
 
 @asynccontextmanager
 async def operating(
-    folder: Path, *, limits: Mapping[int, int] | None = None, **settings: Any
+    folder: Path,
+    *,
+    limits: Mapping[int, int] | None = None,
+    server: FakeApiServer | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Operator]:
-    """An operator that leads. `limits`: of its resources, by `resource.RLIMIT_*`; `settings`: added to its configuration."""
+    """An operator that leads. `limits`: of its resources, by `resource.RLIMIT_*`; `server`: that of an earlier operator;
+    `settings`: added to its configuration."""
 
     def limit() -> None:
         for kind, most in (limits or {}).items():
@@ -124,7 +129,8 @@ async def operating(
     with socket.create_server(("", 0)) as free:
         port = free.getsockname()[1]
     config.write_text(json.dumps({"httpPort": port, "resyncSeconds": 1000} | settings))
-    async with FakeApiServer().serving() as server:
+    async with AsyncExitStack() as stack:
+        server = server or await stack.enter_async_context(FakeApiServer().serving())
         server.write_kubeconfig(kubeconfig)
         with log.open("w") as file:
             process = await asyncio.create_subprocess_exec(
