@@ -5,6 +5,7 @@ A path is of the algorithm's own settings, or begins with `network` or `environm
 - paper: the algorithm's own, which each field names;
 - SB3 zoo: github.com/DLR-RM/rl-baselines3-zoo, hyperparams/<algorithm>.yml, with the entry;
 - CleanRL: github.com/vwxyzjn/cleanrl, with the file;
+- Spinning Up: github.com/openai/spinningup, with the file;
 - measured: the project's own runs of the tasks in docs/defaults.md, where published settings are for another data path.
 """
 
@@ -36,7 +37,6 @@ def _values(source: str, /, **values: Any) -> dict[str, PresetValue]:
 _ADAM = {"adam": {"epsilon": 1e-5}}
 _TANH_64 = {"mlp": {"hiddenSizes": [64, 64], "activation": "Tanh"}}
 _RELU_256 = {"mlp": {"hiddenSizes": [256, 256], "activation": "Relu"}}
-_DDPG_MLP = {"mlp": {"hiddenSizes": [400, 300], "activation": "Relu"}}
 _NATURE_CNN: dict[str, Any] = {"natureCnn": {}}
 _IMPALA_CNN: dict[str, Any] = {"impalaCnn": {}}
 _NORMALIZE = {"observations": True, "rewards": True}
@@ -292,27 +292,28 @@ _DQN: dict[Preset, Values] = {
 
 _DDPG_MUJOCO = {
     **_values(
-        "CleanRL ddpg_continuous_action.py",
-        batchSize=256,
-        actorLearningRate=3e-4,
-        criticLearningRate=3e-4,
+        "Spinning Up ddpg.py",
+        batchSize=100,
+        actorLearningRate=1e-3,
+        criticLearningRate=1e-3,
         targetUpdatePeriod=1,
         targetUpdateRate=0.005,
         gradientClip=None,
         optimizer={"adam": {}},
         rewardClip=None,
+        network=_RELU_256,
         replay__capacity=1_000_000,
+        replay__minimum=1_000,
+        warmup="Random",
     ),
-    **_values("CleanRL ddpg_continuous_action.py: an update each step", replay__samplesPerInsert=256.0),
-    **_values("DDPG paper", network=_DDPG_MLP, noise="OrnsteinUhlenbeck"),
-    **_values("SB3, CleanRL and Spinning Up: random actions at first", warmup="Random"),
+    **_values("Spinning Up ddpg.py: an update each step", replay__samplesPerInsert=100.0),
+    **_values("DDPG paper", noise="OrnsteinUhlenbeck"),
     **_values(
         "measured",
         nStep=3,
         parameterRefreshSteps=16,
         explorationNoise=0.3,
         explorationSpread=1.0,
-        replay__minimum=1_000,
         environment__normalize=None,
         environment__numEnvs=4,
     ),
