@@ -1,4 +1,4 @@
-"""The learner's side of an evaluator: what is ordered, repeated, passed over and kept. The process is a stand-in."""
+"""The learner's side of an evaluator with a stand-in process: orders, retries, skips and the best policy."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_policy_over_which_processes_are_lost_again_and_again_is_passed_over(e
     assert outcome_of(evaluator, task(), *[LOST] * TRIES).answer is None
     assert evaluator.lost == TRIES
     assert evaluator.trouble == (
-        "the evaluator was ended by SIGKILL; the evaluation at step 100 is passed over after 3 tries"
+        "the evaluator was ended by SIGKILL; the evaluation at step 100 is skipped after 3 attempts"
     )
     assert outcome_of(evaluator, task(), PLAYED).answer == PLAYED
     assert evaluator.trouble == ""

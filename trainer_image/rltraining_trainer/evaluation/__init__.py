@@ -1,6 +1,6 @@
-"""Evaluation while training goes on: a process beside the first learner plays the newest policy.
+"""Evaluation during training: a child process of the first learner plays the latest policy.
 
-It is a process, since an evaluation must not hold up updates, and not a pod: the learner's image has the environment, the
-policy need not leave the machine, and the operator has one kind of pod fewer to keep alive.
-`evaluator` is the learner's side, `process` the other, `messages` is what they exchange.
+A separate process keeps evaluations from delaying updates. A separate pod is not needed, because
+the learner's image contains the environment, and would be one more kind of pod to manage.
+`evaluator` is the learner's side, `process` the child process and `messages` their protocol.
 """

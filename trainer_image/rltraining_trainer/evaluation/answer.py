@@ -1,4 +1,4 @@
-"""Carries out an order: plays the policy, and completes the files of one that is the best so far."""
+"""Carries out an order: plays the policy and completes its files if it is the best so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from rltraining_trainer.policy.export import policy_files
 
 
 def answer(order: Order) -> Answer:
-    """Plays the policy in ``order.folder``. A TrainerError becomes an answer, since it ends the job."""
+    """Plays the policy in ``order.folder``. A TrainerError is returned, since it ends the job."""
+    # Play the policy.
     try:
         policy = Policy.load(order.folder, trust_code=True)
         played = evaluate(policy, order.episodes, seed=order.seed, num_envs=order.num_envs)
@@ -25,7 +26,7 @@ def answer(order: Order) -> Answer:
     result = result_of(played, policy.description.progress.environment_steps, order.seconds)
     is_best = result.mean_return is not None and (order.to_beat is None or result.mean_return > order.to_beat)
     if is_best:
-        # Keep what is known of the policy with the policy, and add its program.
+        # Complete the files of the best policy: its result and its program.
         policy.description = policy.description.model_copy(update={"evaluation": result})
         for name, content in policy_files(policy).items():
             Path(order.folder, name).write_bytes(content)
@@ -33,7 +34,7 @@ def answer(order: Order) -> Answer:
 
 
 def result_of(played: Evaluation, environment_steps: int, seconds: float) -> EvaluationResult:
-    """Summarizes episodes of a policy that was taken after ``environment_steps`` and ``seconds`` of training."""
+    """Summarizes episodes of the policy after ``environment_steps`` and ``seconds`` of training."""
     returns, lengths = played.returns, np.array([episode.length for episode in played.episodes])
     return EvaluationResult(
         environment_steps=environment_steps,

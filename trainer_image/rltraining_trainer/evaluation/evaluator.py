@@ -1,4 +1,4 @@
-"""The learner's side: orders evaluations, replaces an evaluator that is lost, and keeps the best policy."""
+"""The learner's side: orders evaluations, replaces a lost evaluator and stores the best policy."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from rltraining_trainer.transport import Backoff
 _LOG = logging.getLogger(__name__)
 
 TRIES = 3
-"""Evaluators that may be lost over one policy before it is passed over."""
+"""Number of attempts to evaluate a policy."""
 _LONGEST_PAUSE = 10.0
-"""Seconds between two of them."""
+"""Maximum number of seconds between two attempts."""
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 
 
 class EvaluatorLost(Exception):
-    """The process ended, or answered with something else than an answer: how, as the end of a sentence."""
+    """The process ended or sent an invalid answer. The message completes "the evaluator ..."."""
 
 
 @dataclass
 class Task:
-    """A policy to evaluate, and how."""
+    """A policy to evaluate, with the settings of its evaluation."""
 
     description: PolicyDescription
     weights: dict[str, Tensor]
-    """A copy on the CPU that nobody changes."""
+    """A copy on the CPU."""
     episodes: int
     seed: int
     num_envs: int
     seconds: float
     to_beat: float | None
     void: bool = False
-    """The learner has gone back to before this policy: it is not kept."""
+    """Whether the learner has rolled back to an earlier state. The policy is then not stored."""
 
     @property
     def step(self) -> int:
@@ -62,18 +62,18 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task. Without an answer its policy was passed over."""
+    """The result of a task. Without an answer the policy was skipped."""
 
     task: Task
     answer: Answer | None = None
     best_policy_uri: str | None = None
-    """Where the policy is kept, if it is the best."""
+    """Where the policy is stored, if it is the best."""
     not_kept: str = ""
-    """Why the best policy could not be kept, in one sentence."""
+    """Why the best policy could not be stored, in one sentence."""
 
     @property
     def error(self) -> TrainerError | None:
-        """What ends the job, as in a sampler."""
+        """The error that ends the job, as it would in a sampler."""
         if self.answer is None or not self.answer.error:
             return None
         kind = UserCodeError if self.answer.error == "UserCodeError" else BadConfiguration
@@ -81,15 +81,23 @@ class Outcome:
 
 
 class Evaluator:
-    """Plays one policy at a time in a process of its own. No method blocks, except for `close`."""
+    """Plays one policy at a time in a child process. Only `close` blocks.
+
+    A thread sends tasks to the process and puts their outcomes into a queue.
+    """
 
     lost = 0
-    """Processes that were lost while they played."""
+    """Number of processes lost during an evaluation."""
     trouble = ""
-    """How the last one was lost, in one sentence; empty after a success."""
+    """How the last process was lost, in one sentence. Empty after a success."""
 
     def __init__(self, folder: Path, best_directory: str) -> None:
-        """``folder`` is for policies on their way to the process; ``best_directory`` (a path or URI) for the best one."""
+        """Starts the thread.
+
+        Args:
+            folder: Passes policies to the process.
+            best_directory: Path or URI where the best policy is stored.
+        """
         self._folder, self._best_directory = folder, best_directory
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
@@ -101,17 +109,17 @@ class Evaluator:
 
     @property
     def idle(self) -> bool:
-        """The outcome of the last task was taken."""
+        """Whether there is no task whose outcome has not been taken."""
         return self._current is None
 
     def start(self, task: Task) -> None:
-        """Has a task carried out in the background. Only when `idle`."""
+        """Starts a task in the background. Requires `idle`."""
         assert self.idle, "one task at a time"
         self._current = task
         self._tasks.put(task)
 
     def take(self) -> Outcome | None:
-        """Returns the outcome of the task once it is there."""
+        """Returns the outcome of the task, or None while there is none."""
         try:
             outcome = self._outcomes.get_nowait()
         except queue.Empty:
@@ -120,12 +128,12 @@ class Evaluator:
         return outcome
 
     def void(self) -> None:
-        """Marks the task in progress: its policy is of a time that the learner has gone back to before."""
+        """Voids the task in progress, after the learner has rolled back to an earlier state."""
         if self._current is not None:
             self._current.void = True
 
     def close(self) -> None:
-        """Ends the process, and with it a task in progress."""
+        """Ends the process and any task in progress."""
         self._closing.set()
         self._tasks.put(None)
         if (process := self._process) is not None:
@@ -137,7 +145,7 @@ class Evaluator:
         while (task := self._tasks.get()) is not None:
             try:
                 outcome = self._carry_out(task)
-            except Exception:  # evaluations are not worth a training run
+            except Exception:  # a failed evaluation must not end the run
                 _LOG.exception("the policy of step %d is not evaluated", task.step)
                 outcome = Outcome(task)
             self._outcomes.put(outcome)
@@ -145,6 +153,7 @@ class Evaluator:
             self._process.kill()
 
     def _carry_out(self, task: Task) -> Outcome:
+        """Plays the policy, in a new process after each loss, and stores it if it is the best."""
         backoff = Backoff(cap=_LONGEST_PAUSE)
         for attempt in range(1, TRIES + 1):
             try:
@@ -153,7 +162,7 @@ class Evaluator:
                 if self._closing.is_set():
                     break
                 self.lost += 1
-                what = "repeated" if attempt < TRIES else f"passed over after {TRIES} tries"
+                what = "repeated" if attempt < TRIES else f"skipped after {TRIES} attempts"
                 self.trouble = f"the evaluator {error}; the evaluation at step {task.step} is {what}"
                 _LOG.warning("%s", self.trouble)
                 if attempt < TRIES and backoff.wait(self._closing):
@@ -164,8 +173,8 @@ class Evaluator:
         return Outcome(task)
 
     def _play(self, task: Task) -> Answer:
-        """Has the process play the policy. Raises EvaluatorLost."""
-        # Write the policy anew at each try: a process that was lost may have left anything.
+        """Makes the process play the policy. Raises EvaluatorLost."""
+        # Rewrite the policy in each attempt, since a lost process may have left a damaged folder.
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         (self._folder / WEIGHTS_FILE).write_bytes(saved_weights(task.weights))
@@ -201,13 +210,13 @@ class Evaluator:
 
 
 class _Process:
-    """One evaluator process, and our end of the socket to it."""
+    """One evaluator process and the socket to it."""
 
     def __init__(self) -> None:
         self._channel, theirs = socket.socketpair()
         with theirs:
             module = "rltraining_trainer.evaluation.process"
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, with a module of ours
+            self._process = subprocess.Popen(  # noqa: S603 - runs a module of this package
                 [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid())],
                 env={**os.environ, **ONE_THREAD, **NO_GPU},
                 stdin=subprocess.DEVNULL,
@@ -216,9 +225,9 @@ class _Process:
         self._lines = self._channel.makefile("rb")
 
     def ask(self, order: Order, closing: threading.Event) -> Answer:
-        """Sends an order and waits for its answer. Raises EvaluatorLost, also when ``closing`` is set already."""
+        """Sends an order and waits for the answer. Raises EvaluatorLost, also on ``closing``."""
         if closing.is_set():
-            raise EvaluatorLost("is not needed any more")
+            raise EvaluatorLost("is closing")
         try:
             self._channel.sendall(order.model_dump_json().encode() + b"\n")
             line = self._lines.readline(LINE_MAX)
@@ -230,17 +239,17 @@ class _Process:
         try:
             return Answer.model_validate_json(line)
         except ValidationError:
-            raise EvaluatorLost("gave an answer that cannot be read") from None
+            raise EvaluatorLost("sent an invalid answer") from None
 
     def kill(self) -> None:
-        """Ends the process. Any thread may call it; the one that waits for an answer then finds the process lost."""
+        """Ends the process. May be called from any thread; `ask` then raises EvaluatorLost."""
         with suppress(ProcessLookupError):
             self._process.kill()
         self._process.wait()
 
 
 def _end(code: int) -> str:
-    """`was ended by SIGKILL`"""
+    """Describes a return code, such as `was ended by SIGKILL`."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

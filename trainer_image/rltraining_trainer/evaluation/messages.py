@@ -1,4 +1,4 @@
-"""What the learner and its evaluator exchange: a line of JSON each, over a socket."""
+"""Messages between the learner and its evaluator: one line of JSON each, over a socket."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pydantic import BaseModel, ConfigDict
 from rltraining_api.evaluation import EvaluationResult
 
 LINE_MAX = 1 << 20
-"""Bytes of a line. A longer one is an error: user code runs in the evaluator."""
+"""Maximum number of bytes in a line, enforced because the evaluator runs user code."""
 
 
 class Order(BaseModel):
-    """Play a policy."""
+    """Orders the evaluation of a policy."""
 
     model_config = ConfigDict(frozen=True)
 
     folder: str
-    """Holds the policy: weights and description. A better policy gets its program there."""
+    """Contains the policy's weights and description. The evaluator may add its program."""
     episodes: int
     seed: int
     num_envs: int
@@ -28,14 +28,14 @@ class Order(BaseModel):
 
 
 class Answer(BaseModel):
-    """What an order came to: a result, or an error that ends the job."""
+    """Reports the result of an order, or an error that ends the job."""
 
     model_config = ConfigDict(frozen=True)
 
     result: EvaluationResult | None = None
     is_best: bool = False
-    """The result beats `to_beat`, and the folder holds all files of the policy."""
+    """Whether the result exceeds `to_beat`. The folder then contains all files of the policy."""
     error: Literal["", "BadConfiguration", "UserCodeError"] = ""
     """Name of the TrainerError that was raised."""
     message: str = ""
-    """Its sentence, and the traceback of user code."""
+    """The error's message, followed by the traceback of user code."""

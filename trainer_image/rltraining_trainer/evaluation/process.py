@@ -1,7 +1,8 @@
-"""``python -m rltraining_trainer.evaluation.process FD PARENT``: plays what it is ordered to over the socket ``FD``.
+"""``python -m rltraining_trainer.evaluation.process FD PARENT``: plays policies for a learner.
 
-It ends with its parent, the learner: by the kernel's signal on Linux, and everywhere when its socket is closed.
-Until it has given way to others it imports nothing that takes long.
+Reads orders from the socket ``FD``. The process ends with its parent, the learner with process id
+``PARENT``: by a signal of the kernel on Linux, and on any system when the socket closes. Slow
+imports happen only after the process has lowered its priority.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from contextlib import suppress
 from pathlib import Path
 
 NICE = 10
-"""What the command `nice` adds: beside a learner that never waits for data this leaves a tenth of a core, where the lowest
-priority would leave a hundredth, and the result of an evaluation would come hours late."""
+"""Added niceness, the default of the `nice` command. Beside a learner that is always busy it leaves
+a tenth of a core. The lowest priority would leave a hundredth, and delay results by hours."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main() -> int:
-    """Serves orders until the learner is gone."""
+    """Serves orders until the learner ends."""
     channel, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     _end_with(parent)
     _give_way()
-    # The learner ends this process when it has written what it leaves. A signal to the whole group is for the learner.
+    # Ignore signals to the process group: the learner ends this process after its last writes.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     _serve(channel)
@@ -59,7 +60,7 @@ def _serve(channel: socket.socket) -> None:
 
 
 def _read(channel: socket.socket) -> queue.SimpleQueue[bytes]:
-    """Reads lines in a thread, which ends the process, whatever it plays, when the learner has closed its end."""
+    """Reads lines in a thread, which ends the process when the learner closes the socket."""
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def read() -> None:
@@ -73,7 +74,7 @@ def _read(channel: socket.socket) -> queue.SimpleQueue[bytes]:
 
 
 def _end_with(parent: int) -> None:
-    """Has the kernel kill this process when the learner dies, even inside of user code that holds the interpreter."""
+    """Makes the kernel kill this process when the learner dies, even if user code holds the GIL."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -81,7 +82,7 @@ def _end_with(parent: int) -> None:
 
 
 def _give_way() -> None:
-    """Takes a lower priority for the CPU than the learner, and the first place where memory runs out."""
+    """Lowers the CPU priority, and makes the kernel kill this process first if memory runs out."""
     with suppress(OSError):
         os.nice(NICE)
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The evaluations of a run: what they came to, and the stop rules that look at them."""
+"""Tracks the evaluations of a run and applies the stop rules that depend on them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from rltraining_api.lifecycle import Stop
 
 
 class EvaluationTracker:
-    """Counts evaluations, and applies `stop.evaluation` and `stop.noImprovement` to them."""
+    """Counts evaluations and applies `stop.evaluation` and `stop.noImprovement`."""
 
     def __init__(self, stop: Stop) -> None:
         self.status = EvaluationStatus()
-        """Replaced whole, so that other threads may read it."""
+        """Immutable and replaced on every change, so that other threads can read it."""
         self._stop = stop
         self._reached = 0  # evaluations in a row with at least `stop.evaluation.atLeast`
         self._reference: float | None = None  # the mean return that the next improvement must exceed
 
     def add(self, result: EvaluationResult, best_policy_uri: str | None) -> None:
-        """Adds a completed evaluation. ``best_policy_uri``: where its policy is kept, if that is the best."""
+        """Adds a completed evaluation, with the URI of its policy if it is the best."""
         mean, improves = result.mean_return, self._improves(result.mean_return)
         self._reached = self._reached + 1 if self._is_enough(mean) else 0
         if improves:
@@ -34,19 +34,22 @@ class EvaluationTracker:
         self._update(**update)
 
     def add_merged(self, count: int) -> None:
-        """Counts evaluations that a later one stands for."""
+        """Counts due evaluations that were skipped in favour of a later one."""
         self._update(merged=self.status.merged + count)
 
     def add_restart(self) -> None:
-        """Counts a process that was lost while it played an evaluation."""
+        """Counts a process that was lost during an evaluation."""
         self._update(restarts=self.status.restarts + 1)
 
     def set_best(self, result: EvaluationResult | None, policy_uri: str | None) -> None:
-        """Sets the best, whose policy is kept at ``policy_uri``; None: there is none."""
+        """Sets the best evaluation and the URI of its policy. None: there is none."""
         self._update(best=result, best_policy_uri=policy_uri)
 
     def set_stop(self, stop: Stop) -> None:
-        """Changes the rules. A row of evaluations that was counted by another bound begins anew with the last one."""
+        """Changes the rules.
+
+        Under another bound, counting of consecutive evaluations restarts with the last evaluation.
+        """
         old, self._stop = self._stop, stop
         if _at_least(old) != _at_least(stop):
             self._reached = int(self._is_enough(self._last_mean))
@@ -55,11 +58,11 @@ class EvaluationTracker:
 
     @property
     def stop_reason(self) -> str | None:
-        """The rule that is met, in one sentence."""
+        """The stop rule that is met, in one sentence, or None."""
         return self._evaluation_reached() or self._no_improvement()
 
     def get_state(self) -> dict[str, Any]:
-        """All but the best: what is known of it is stored with its policy."""
+        """Returns the state without the best evaluation, which is stored with its policy."""
         return {
             "status": self.status.model_copy(update={"best": None, "best_policy_uri": None}).to_dict(),
             "at_least": _at_least(self._stop),
@@ -69,7 +72,7 @@ class EvaluationTracker:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues where ``get_state`` was; the best is kept. Under other rules as ``set_stop``."""
+        """Restores a state except the best evaluation. Treats changed rules like ``set_stop``."""
         best = {"best": self.status.best, "best_policy_uri": self.status.best_policy_uri}
         self.status = EvaluationStatus.model_validate(state["status"], extra="ignore").model_copy(update=best)
         self._reference = state["reference"]
@@ -87,7 +90,7 @@ class EvaluationTracker:
         return mean is not None and bound is not None and mean >= bound
 
     def _improves(self, mean: float | None) -> bool:
-        if mean is None:  # it was not finite
+        if mean is None:  # the mean return was not finite
             return False
         return self._reference is None or mean > self._reference + _min_delta(self._stop)
 

@@ -20,7 +20,7 @@ _MOST_WAITING = 1000
 """Points that wait for a disk that hangs; more are dropped."""
 
 EVALUATION, EVALUATED_STEP = "evaluation/", "evaluation/environmentSteps"
-"""Prefix of the results of an evaluation, which the point after it has, and the step at which its policy was taken."""
+"""Prefix of evaluation results in a point, and the tag of the evaluated policy's step."""
 
 _Point = tuple[int, Mapping[str, float | None], float]
 
@@ -76,7 +76,7 @@ class MetricsWriter:
             self._in_progress_file = point
         present = {tag: float(value) for tag, value in values.items() if value is not None}
         evaluated = {tag: present.pop(tag) for tag in list(present) if tag.startswith(EVALUATION)}
-        if evaluated:  # at the step of the policy that was played, which training has left behind
+        if evaluated:  # written at the step of the evaluated policy, not at the current step
             self._events.append(int(evaluated[EVALUATED_STEP]), evaluated, wall_time)
         self._events.append(step, present, wall_time)
 

@@ -1,4 +1,4 @@
-"""Episodes that samplers discarded, since their environments failed: what members report of them, and what the run shows."""
+"""Collects the number of episodes that samplers discarded because their environments failed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rltraining_trainer.environments import Stepped
 from rltraining_trainer.transport import Handler, Parked, Payload
 
 COUNTS, FIRST_ERROR = "discarded", "first_error"
-"""Fields of any message to a learner; they are left out while nothing was discarded."""
+"""Optional fields of every message to a learner, left out until an episode is discarded."""
 
 
 def discard_fields(member: str, incarnation: str, stepped: Stepped) -> dict[str, Any]:
-    """The fields with which a sampler reports what it has discarded in its life."""
+    """Returns the fields that report all episodes discarded by this process of a sampler."""
     if not stepped.first_error:
         return {}
     return {
@@ -27,13 +27,14 @@ def discard_fields(member: str, incarnation: str, stepped: Stepped) -> dict[str,
 
 
 class Discards:
-    """Collects the reports of samplers. Each is of a whole life, so one that is lost or comes twice changes nothing.
+    """Collects the reports of samplers. Thread-safe.
 
-    RPC threads and HTTP threads may call it.
+    Each report contains the total of the sampler's process, so lost and repeated reports do no
+    harm.
     """
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}  # by the sampler and its incarnation
+        self._counts: dict[str, int] = {}  # by "sampler/incarnation"
         self._first_error = ""
         self._lock = threading.Lock()
 
@@ -43,16 +44,16 @@ class Discards:
             return sum(self._counts.values())
 
     def watched(self, services: Mapping[str, Handler]) -> dict[str, Handler]:
-        """``services``, whose messages are looked at for reports before they are answered."""
+        """Returns ``services`` with handlers that first collect the report in a message."""
         return {name: self._watch(handler) for name, handler in services.items()}
 
     def fields(self) -> dict[str, Any]:
-        """The fields with which a learner reports to the first one what its samplers have reported."""
+        """Returns the fields with which a learner forwards its samplers' reports to learner 0."""
         with self._lock:
             return {COUNTS: self._counts.copy(), FIRST_ERROR: self._first_error} if self._first_error else {}
 
     def warnings(self) -> Iterator[Warning]:
-        """Yields a warning that does not change, since each change of one becomes an Event."""
+        """Yields a constant warning, since every change of a warning creates an Event."""
         if self._first_error:
             yield Warning(
                 reason="EnvironmentsReset",
@@ -65,7 +66,7 @@ class Discards:
             return {"counts": self._counts.copy(), "first_error": self._first_error}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Samplers that live report their whole lives again."""
+        """Merges a checkpoint's state. Running samplers report their totals again."""
         self._merge(state["counts"], state["first_error"])
 
     def _watch(self, handler: Handler) -> Handler:

@@ -1,4 +1,4 @@
-"""Evaluation while training goes on: when the first learner takes a policy, and what it does with the results."""
+"""Schedules evaluations during training and processes their results in the first learner."""
 
 from __future__ import annotations
 
@@ -28,19 +28,23 @@ from rltraining_trainer.roles.seeds import evaluation_seed
 _LOG = logging.getLogger(__name__)
 
 FOLDER = ".evaluation"
-"""Policies on their way to the evaluator, below the output folder."""
+"""Folder below the output folder that passes policies to the evaluator."""
 BEST = "policy/best"
-"""The best policy, in the run's storage."""
+"""Directory of the best policy in the run's storage."""
 LAST_EVALUATION_SECONDS = 60.0
-"""For which the end of a run waits for the evaluation of the last policy."""
+"""How long the end of a run waits for the evaluation of the last policy."""
 SLOW_SECONDS = 600.0
-"""After which an evaluation that delays the next one is worth a warning."""
+"""Duration of an evaluation after which a warning is reported."""
 _PERIOD = 0.05
+"""Seconds between two looks at the evaluator at the end of a run."""
 
 
 class Evaluations:
-    """Takes a policy each `everySteps` environment steps, unless the evaluator is busy. Then the newest policy is taken as
-    soon as it is not. No method blocks, except for `finish` and `close`."""
+    """Has the policy evaluated every `everySteps` environment steps.
+
+    If the evaluator is busy, the evaluation starts with the latest policy as soon as it is idle.
+    Only `finish` and `close` block.
+    """
 
     def __init__(
         self,
@@ -52,12 +56,23 @@ class Evaluations:
         resumed: bool,
         make_evaluator: Callable[[Path, str], Evaluator] = Evaluator,
     ) -> None:
-        """``resumed``: ``tracker`` has the state of a checkpoint, and the best policy in storage is of this run.
+        """Starts the evaluator.
 
-        Raises BadConfiguration: there is no policy to evaluate.
+        Args:
+            context: The job and the run's storage.
+            of: Spaces of one observation and one action.
+            network: The policy.
+            tracker: Counts the evaluations.
+            resumed: Whether ``tracker`` has the state of a checkpoint. The best policy in storage
+                then belongs to this run.
+            make_evaluator: Makes the evaluator from its folder and the directory of the best
+                policy.
+
+        Raises:
+            BadConfiguration: There is no policy to evaluate.
         """
         job, spec = context.job, context.job.spec.evaluation
-        assert spec is not None, "the job is to be evaluated"
+        assert spec is not None, "the job has spec.evaluation"
         if network is None:
             raise BadConfiguration(
                 "spec.evaluation needs a policy: give one to world.run(policy), or leave it out"
@@ -70,18 +85,21 @@ class Evaluations:
         if resumed:
             tracker.set_best(*_stored_best(best))
         self._evaluator = make_evaluator(Path(context.output) / FOLDER, best)
-        # What was being evaluated when a learner died is evaluated again.
+        # Repeat the evaluation that was in progress when the learner died.
         last = tracker.status.last
         self._due = self._next_multiple(last.environment_steps if last else 0)
         self._lost, self._not_kept = 0, ""
         self._started: tuple[int, float] | None = None  # step and time of the evaluation in progress
 
     def is_due(self, environment_steps: int) -> bool:
-        """Whether a policy is to be taken now."""
+        """Returns whether an evaluation is due and the evaluator is idle."""
         return self._evaluator.idle and environment_steps >= self._due
 
     def start(self, counters: Progress, seconds: float) -> None:
-        """Takes the policy as it is now. ``seconds`` of training. Raises Diverged: it is NaN or infinite somewhere."""
+        """Starts the evaluation of the current policy, after ``seconds`` of training.
+
+        Raises Diverged if a parameter is NaN or infinite.
+        """
         steps = counters.environment_steps
         check_finite(self._network, f"at step {steps}")
         best = self._tracker.status.best
@@ -101,13 +119,17 @@ class Evaluations:
         )
 
     def take(self) -> Numbers:
-        """Takes over the result that has come since the last call. Returns it for the curves; empty without one.
+        """Processes the result of the evaluation, if it has ended since the last call.
 
-        Raises UserCodeError or BadConfiguration, as a sampler in the same environment would.
+        Returns the result for the curves, or no values. Raises UserCodeError or BadConfiguration
+        like a sampler in the same environment.
         """
+        # Count lost processes.
         for _ in range(self._evaluator.lost - self._lost):
             self._tracker.add_restart()
             self._lost += 1
+
+        # Take the outcome. A skipped policy counts as merged with the next evaluation.
         outcome = self._evaluator.take()
         if outcome is None or outcome.task.void:
             return {}
@@ -117,6 +139,8 @@ class Evaluations:
         if outcome.answer is None or outcome.answer.result is None:
             self._tracker.add_merged(1)
             return {}
+
+        # Add the result to the run.
         result = outcome.answer.result
         self._tracker.add(result, outcome.best_policy_uri)
         _LOG.info(
@@ -126,14 +150,16 @@ class Evaluations:
         return self._numbers(result)
 
     def go_back(self) -> None:
-        """The tracker has the state of an earlier moment: what is evaluated now is void."""
+        """Voids the evaluation in progress, after the tracker was restored to an earlier state."""
         self._evaluator.void()
         last = self._tracker.status.last
         self._due = self._next_multiple(last.environment_steps if last else 0)
 
     def finish(self, counters: Progress, seconds: float, stopping: Callable[[], bool]) -> Iterator[Numbers]:
-        """Waits for the evaluation in progress, then for that of the last policy: together at most
-        LAST_EVALUATION_SECONDS. Yields results for the curves."""
+        """Completes the evaluation in progress and evaluates the last policy.
+
+        Waits at most LAST_EVALUATION_SECONDS. Yields results for the curves.
+        """
         deadline = time.monotonic() + LAST_EVALUATION_SECONDS
         while not stopping() and time.monotonic() < deadline:
             if numbers := self.take():
@@ -146,7 +172,7 @@ class Evaluations:
         _LOG.warning("the last policy was not evaluated within %g s", LAST_EVALUATION_SECONDS)
 
     def warnings(self) -> Iterator[Warning]:
-        """Yields what users should know. Called from the HTTP server's threads too."""
+        """Yields warnings for the job's status. Thread-safe."""
         if self._evaluator.trouble:
             yield Warning(reason="EvaluatorLost", message=self._evaluator.trouble)
         if self._not_kept:
@@ -184,7 +210,7 @@ class Evaluations:
 
 
 def _stored_best(uri: str) -> tuple[EvaluationResult | None, str | None]:
-    """Reads what is known of the best policy. None without one, or if its description is damaged."""
+    """Returns the best policy's evaluation and URI, or None for both if it is missing or damaged."""
     storage = open_storage(uri)
     try:
         description = PolicyDescription.model_validate_json(

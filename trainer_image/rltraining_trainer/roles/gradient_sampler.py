@@ -1,4 +1,4 @@
-"""A sampler of A3C, A2C or PPO: it acts, and sends its rollouts, or their gradients, to those who hold the parameters."""
+"""The sampler of A3C, A2C and PPO, which sends rollouts or gradients to parameter holders."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ from rltraining_trainer.transport import Endpoint, Stopped
 Settings = A3c | A2c | Ppo
 
 _LONGEST_WAIT = 86_400.0
-"""Seconds for an answer: torch's timer counts milliseconds in 32 bits."""
+"""Maximum timeout of an answer in seconds: torch's timer counts milliseconds in 32 bits."""
 UPDATE_TIMEOUT = 600.0
-"""Seconds that all updates from one rollout may take at the learner, after which it is looked for again. A learner that is lost
-is noticed at once, by its broken connection, unless its machine is lost with it."""
+"""Seconds that all updates from one rollout may take at the learner before the sampler reconnects.
+It only matters if the learner's machine is lost: the loss of its process breaks the connection."""
 _NO_RETURNS = torch.zeros(0)
 
 
 def sample_gradients(context: Context, settings: Settings, environments: VectorEnv) -> None:
-    """Act, and send rollouts or their gradients, until the first holder says that the run is done."""
+    """Acts and sends rollouts or gradients until the first holder reports the end of the run."""
+    # Build the network and the connections to the holders of its parameters.
     spec = context.job.spec
     of = environments.single_observation_space, environments.single_action_space
     network, distribution = build_actor_critic(spec.network, *of, normalize=spec.environment.normalize)
@@ -53,10 +54,13 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
     send = (
         Holders.send_rollout if at_learner else _gradient_sender(network, distribution, settings, parameters)
     )
+
+    # Serve probes and metrics, then get the first parameters.
     stepper = Stepper(environments, spec.environment.id, Faults.of(spec.environment))
     serve_sampler(context, lambda: holders.attached, stepper, holders.links)
     holders.attach()
 
+    # Collect rollouts and send them until the run is done.
     seed = sampler_seed(spec.seed, context.index, holders.version)
     torch.manual_seed(seed)
     collector = UnrollCollector(
@@ -78,7 +82,7 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
 def _gradient_sender(
     network: ActorCritic, distribution: Distribution, settings: Settings, parameters: Tensor
 ) -> Callable[[Holders, Unroll], None]:
-    """Computes the gradients of a rollout and sends them."""
+    """Returns a function that computes the gradients of a rollout and sends them."""
     gradients: RolloutGradients
     if isinstance(settings, Ppo):
         gradients = ProximalPolicyOptimization(network, distribution, settings, parameters)
@@ -89,12 +93,12 @@ def _gradient_sender(
 
 
 def answer_timeout(settings: Settings) -> float:
-    """Seconds in which a holder answers: it may owe that for as long as an update waits for others."""
+    """Returns the timeout of an answer in seconds, which includes waiting for other samplers."""
     return SEND_TIMEOUT + min(settings.aggregate.deadline_seconds, _LONGEST_WAIT)
 
 
 def send_at_once(unroll: Unroll, gradients: RolloutGradients, holders: Holders) -> None:
-    """The rollout's gradient, whatever other samplers do."""
+    """Sends the rollout's gradient independently of other samplers (mode Async)."""
     statistics = gradients.begin(unroll)
     if statistics is not None:
         gradients.share(statistics)
@@ -102,7 +106,7 @@ def send_at_once(unroll: Unroll, gradients: RolloutGradients, holders: Holders) 
 
 
 def send_in_step(unroll: Unroll, gradients: RolloutGradients, holders: Holders) -> None:
-    """One gradient for each update in which the other samplers take part with theirs, from where all are now."""
+    """Sends one gradient for each update that all samplers make together (mode Sync)."""
     epoch, iteration, _ = holders.place
     statistics = gradients.begin(unroll, holders.remaining, holders.exchanges)
     if statistics is not None:
@@ -111,16 +115,16 @@ def send_in_step(unroll: Unroll, gradients: RolloutGradients, holders: Holders) 
     while not holders.done and holders.place[:2] == (epoch, iteration):
         position = holders.place[2]
         if holders.exchange(gradients.gradient(position), stats):
-            stats = RolloutStats()  # counted once, with the first gradient that is used
+            stats = RolloutStats()  # sent only with the first gradient that is used
 
 
 class RolloutStats(NamedTuple):
-    """What is behind the gradients of a rollout, and is counted once; nothing by default."""
+    """The statistics of a rollout, which are sent once. Empty by default."""
 
     steps: int = 0
     """Environment steps."""
     episodes: int = 0
-    """Episodes that ended in them."""
+    """Episodes that ended."""
     returns: Tensor = _NO_RETURNS
     """``[K]`` undiscounted returns of ended episodes."""
     moments: Tensor = NO_MOMENTS
@@ -133,9 +137,11 @@ class RolloutStats(NamedTuple):
 
 
 class Holders:
-    """A sampler's way to all parameter holders, each of which has a slice of ``parameters`` ``[N]``.
+    """A sampler's connections to all parameter holders, each of which has a slice of the
+    parameters.
 
-    After each call all slices are of one place: never of the lives of two groups of holders.
+    After each call the slices in ``parameters`` ``[N]`` belong to one version. They are never mixed
+    from two groups of holders.
     """
 
     def __init__(
@@ -160,34 +166,37 @@ class Holders:
 
     @property
     def version(self) -> int:
-        """Of the first slice."""
+        """Version of the first slice."""
         return self.links[0].version
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """(epoch, iteration, position) of the parameters: see ``dataflow.gradients``."""
+        """(epoch, iteration, position) of the parameters (see ``dataflow.gradients``)."""
         epoch, iteration, position = self.links[0].answer["place"]
         return epoch, iteration, position
 
     @property
     def exchanges(self) -> int:
-        """Gradients of the present rollout."""
+        """Number of gradients to send for the current rollout."""
         return int(self.links[0].answer["exchanges"])
 
     @property
     def remaining(self) -> float:
-        """What is left of the run, from 1 down to 0."""
+        """Remaining fraction of the run, from 1 down to 0."""
         return float(self.links[0].answer["remaining"])
 
     def attach(self) -> None:
-        """Find all holders, however long it takes, and get their parameters."""
+        """Connects to all holders, retrying without a limit, and gets their parameters."""
         if len(self.links) > 1:
             self._endpoint.start()
         self._at_all(LearnerLink.attach)
         self._come_together()
 
     def exchange(self, gradient: Gradient, stats: RolloutStats) -> bool:
-        """Send a gradient with what is behind it and not counted yet, and get newer parameters. Whether it was used."""
+        """Sends a gradient with statistics not sent before, and gets newer parameters.
+
+        Returns whether the gradient was used.
+        """
         place: Any = self.place
         for link, cut in zip(self.links, self._cuts, strict=True):
             link.send(
@@ -207,24 +216,30 @@ class Holders:
         return used
 
     def send_rollout(self, unroll: Unroll) -> None:
-        """Send a rollout to the only holder, and get the parameters of the update that it is part of. One that comes too late
-        is refused: it is of an older policy, and the next is of the newest."""
+        """Sends a rollout to the only holder and gets the parameters after the updates from it.
+
+        The holder rejects a late rollout, since an older policy made it, and still answers with the
+        latest parameters.
+        """
         (link,) = self.links
         link.send(place=self.place, unroll=dict(unroll))
         link.settle()
 
     def add_up(self, part: Tensor) -> Tensor:
-        """The sum of ``part`` over all samplers of this iteration; ``part`` alone, if the holder is gone or further."""
+        """Returns the sum of ``part`` over all samplers of this iteration.
+
+        Returns ``part`` itself if the first holder is lost or has moved on.
+        """
         total = self.links[0].ask("sum", {"place": self.place, "part": part})
         return total if isinstance(total, Tensor) else part
 
     def _come_together(self) -> None:
-        """A holder that was lost comes back with the others at an earlier time: take all slices anew until they agree."""
+        """Fetches all slices until they belong to one version, after holders have rolled back."""
         while not self.done and len({link.answer["place"] for link in self.links}) > 1:
             self._at_all(LearnerLink.refresh)
 
     def _at_all(self, act: Callable[[LearnerLink], None]) -> None:
-        """At once, so that no holder waits for one that another one holds back."""
+        """Runs ``act`` on all links in parallel, since holders may wait for each other."""
         if len(self.links) == 1:
             act(self.links[0])
             return

@@ -40,12 +40,12 @@ _LOG = logging.getLogger(__name__)
 METRICS_PERIOD = 0.2
 """Seconds between two points of the curves."""
 LAST_WRITES_SECONDS = 600.0
-"""For which storage that refuses what a run leaves is tried again: nobody else has it."""
+"""How long the last writes of a run are retried. No other process has this data."""
 COLLECT_SECONDS = 5.0
-"""The shortest time from one checkpoint to the next that is made for an evaluation: bringing the parameters of several
-learners together holds up all of them."""
+"""Minimum seconds between checkpoints made for evaluations. With several learners such a checkpoint
+collects their parameters, which delays all of them."""
 _LONGEST_PAUSE = 5.0
-"""Seconds between two such tries."""
+"""Maximum seconds between two attempts of the last writes."""
 
 
 class RunRecord:
@@ -82,7 +82,7 @@ class RunRecord:
         if spec.evaluation is not None:
             tracker, resumed = self.progress.evaluations, start.state is not None
             self._evaluations = Evaluations(context, of, flow.algorithm.network, tracker, resumed=resumed)
-        self._evaluated: Numbers = {}  # results that are not in the curves yet
+        self._evaluated: Numbers = {}  # evaluation results that are not in the curves yet
         self._checkpoints = CheckpointWriter(store)
         self._output, self._run_id, self._times_back = str(context.output), run_id, 0
         self._metrics = self._open_metrics(None if start.state is None else self.progress.environment_steps)
@@ -105,28 +105,38 @@ class RunRecord:
         return self.progress.environment_steps > 0
 
     def look(self, terms: Mapping[str, Tensor | float] | None, now: float) -> None:
-        """After an update with these terms of its loss, or, with None, when none could be made: count, and see what is due.
-        Nothing counts any more when the last checkpoint is written."""
+        """Counts new experience, then checks stop rules, curves and evaluations.
+
+        Does nothing once the last checkpoint is written.
+
+        Args:
+            terms: Loss terms of the update just made, None without an update.
+            now: Current monotonic time.
+        """
         if self._ended:
             return
         if experiences := self._flow.experiences():
             self.progress.add(experiences, now)
+        # Apply the current stop rules, also to the evaluation that has just ended.
         self._live.look(now)
         self.progress.set_stop(self._live.stop)
         if self._evaluations is not None:
             self._evaluated = self._evaluations.take() or self._evaluated
         self.stop_reason = self.progress.check(now).reason
+        # Write a point of the curves, which end where the run ends.
         due = now >= self._next_metrics and self._moment() != self._curves_from
-        if self.begun and (due or self.stop_reason or self._evaluated):  # curves end where the run ends
+        if self.begun and (due or self.stop_reason or self._evaluated):
             self._next_metrics = now + METRICS_PERIOD
             self._write_metrics(terms or {}, now)
+        # Start an evaluation. With several learners that hold slices, `save` does this.
         if self._flow.shares_whole and self.stop_reason is None and self._evaluation_is_due:
             self._start_evaluation(now)
 
     def wants_checkpoint(self, now: float) -> bool:
-        """Whether it is time for one, with anything in it that is not in the last, or the run is over.
+        """Returns whether a checkpoint is due.
 
-        Learners that have a part of the parameters each bring them together for a checkpoint, and so for an evaluation.
+        That is the case periodically if the state has changed, at the end of the run, and, if
+        learners hold slices of the parameters, for an evaluation, which needs all of them.
         """
         collect = not self._flow.shares_whole and now >= self._next_collection and self._evaluation_is_due
         return self._is_due(now) or collect or (self.stop_reason is not None and not self._ended)
@@ -183,7 +193,10 @@ class RunRecord:
         self._refused = ""
 
     def _finish_evaluations(self) -> None:
-        """Evaluates the last policy too, which may be the best. Then nothing else writes where the policy goes."""
+        """Evaluates the last policy, which may be the best, and closes the evaluator.
+
+        Closing it ensures that no other process writes below the policy's directory.
+        """
         if self._evaluations is None:
             return
         now, stopping = time.monotonic(), self._context.stopping.is_set

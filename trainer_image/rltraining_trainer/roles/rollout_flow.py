@@ -1,4 +1,7 @@
-"""Rollouts: samplers send them, and the learner computes all gradients. Used by PPO, A2C and A3C as ``gradients`` says."""
+"""The data path in which samplers send rollouts and the learner computes all gradients.
+
+PPO, A2C and A3C use it with ``gradients: Learner``.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ from rltraining_trainer.roles.progress import Experience
 
 
 class RolloutFlow(GradientFlow):
-    """The learner's side: a ``Flow``, of one learner.
+    """The learner's side: a ``Flow`` for a single learner.
 
-    Whose rollouts make an update, and for whom it waits, is as with gradients: a rollout is exchanged once, as a gradient of
-    A2C or A3C is.
+    Rollouts are exchanged by the rules for gradients, with one exchange per rollout as in A2C and
+    A3C.
     """
 
     algorithm: RolloutLearner
@@ -61,7 +64,7 @@ class RolloutFlow(GradientFlow):
         return 1
 
     def _apply(self, pushes: Sequence[UnrollPush], reduce: Reduce) -> Mapping[str, float]:
-        """All updates from these rollouts; returns the means of their terms."""
+        """Makes all updates from these rollouts. Returns the means of their loss terms."""
         if not pushes:
             return {}
         version = self._models.version

@@ -1,4 +1,4 @@
-"""What members tell Prometheus, besides what a learner's flow and record know."""
+"""Prometheus metrics of members, except those of a learner's data path and record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rltraining_trainer.transport import MemberServer
 
 
 def scraped(context: Context, role: Role, read: Callable[[], Numbers]) -> Callable[[], bytes]:
-    """What this member answers Prometheus with. ``read`` is called from the HTTP server's threads."""
+    """Returns this member's metrics page. ``read`` must be thread-safe."""
     return exposition({"role": role, "algorithm": context.job.spec.algorithm.name}, read)
 
 
@@ -27,8 +27,16 @@ def serve_sampler(
     links: Sequence[Link],
     shard: ReplayShard | None = None,
 ) -> None:
-    """Begin to answer probes and Prometheus, and to report discarded episodes to learners. ``links``: to all whom it waits
-    for, the learner first; more may come."""
+    """Starts the HTTP server of probes and metrics, and the reports of discarded episodes.
+
+    Args:
+        context: The member's addresses and token.
+        ready: Whether the sampler is ready.
+        stepper: Counts steps and episodes.
+        links: Connections whose waiting times are measured, the learner first. More may be added
+            later.
+        shard: The sampler's replay shard, if it has one.
+    """
     for link in links:
         if isinstance(link, LearnerLink):
             link.stepped = stepper.stepped
@@ -48,7 +56,7 @@ def serve_sampler(
 
 
 def stepped(counts: Sequence[Stepped]) -> Numbers:
-    """What a sampler's environments came to."""
+    """Returns the metrics of a sampler's environments."""
     return {
         "sampler/environmentSteps": sum(one.steps for one in counts),
         "sampler/episodes": sum(one.episodes for one in counts),
@@ -58,7 +66,7 @@ def stepped(counts: Sequence[Stepped]) -> Numbers:
 
 
 def linked(links: Sequence[Link]) -> Numbers:
-    """A sampler's way to others."""
+    """Returns the metrics of a sampler's connections."""
     version = next((link.version for link in links if isinstance(link, LearnerLink)), None)
     return {
         "sampler/waitSeconds": sum(link.wait_seconds for link in links),
@@ -68,7 +76,7 @@ def linked(links: Sequence[Link]) -> Numbers:
 
 
 def kept_numbers(shard: ReplayShard) -> Mapping[str, float]:
-    """The shard that a member keeps."""
+    """Returns the metrics of a member's replay shard."""
     counts = shard.counts
     return {
         "shard/size": counts.inserted - counts.evicted,
@@ -78,5 +86,5 @@ def kept_numbers(shard: ReplayShard) -> Mapping[str, float]:
 
 
 def published(models: ModelServer) -> Numbers:
-    """The parameters that a learner gives out."""
+    """Returns the metrics of the parameters that a learner publishes."""
     return {"parameters/version": models.version, "parameters/bytesSent": models.bytes_sent}

@@ -21,14 +21,14 @@ LIMIT = TERMINATION_MESSAGE_BYTES_MAX
 _WORDS = 1024
 """Bytes that the report leaves to the message; the first line gets as many characters."""
 _CURVE_POINTS = (20, 8)
-"""Of the curve, where there is no room for all of it, and where there is no room for so many: 20 take less than half of what
-the report may take, evaluations and a replay memory the rest."""
+"""Numbers of curve points to try in turn if a report is too long. 20 points take less than half of
+the report's limit and leave the rest to evaluations and the replay buffer."""
 
 _LOG = logging.getLogger(__name__)
 
 
 def write_termination_message(reason: str, text: str, report: LearnerReport | None = None) -> None:
-    """To where the operator looks for it: ``text`` is one sentence, then, if there is one, a traceback."""
+    """Writes the message for the operator. ``text`` is one sentence, optionally with a traceback."""
     path = os.environ.get(ENV_TERMINATION_LOG)
     if not path:
         return
@@ -63,8 +63,11 @@ def termination_message(reason: str, text: str, report: LearnerReport | None = N
 
 
 def _bearable(report: LearnerReport | None) -> LearnerReport | None:
-    """``report``, with fewer points of the curve, and without the sentences that were served over HTTP before, as far as it
-    is too much."""
+    """Shortens a report that is too long, step by step, until it fits.
+
+    First reduces the curve's points, then drops conditions and warnings, which were served over
+    HTTP before, then the whole curve. Returns None if nothing helps.
+    """
     if report is None or _fits(report):
         return report
     reductions: tuple[dict[str, Any], ...] = (
