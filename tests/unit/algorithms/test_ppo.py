@@ -252,7 +252,9 @@ def test_one_rollout_leaves_nothing_to_the_next() -> None:
 
 def test_an_lstm_needs_as_many_environments_as_minibatches() -> None:
     made = make_network(lstm=True)
-    with pytest.raises(BadConfiguration, match=r"spec\.environment\.numEnvs: .* 3 .*make 4: raise numEnvs"):
+    with pytest.raises(
+        BadConfiguration, match=r"spec\.environment\.numEnvs: .* numEnvs \(3\) must be >= .*minibatches \(4\)"
+    ):
         begun(Ppo(minibatches=4), made, make_unroll(*made, batch=3))
     begun(Ppo(minibatches=4), made, make_unroll(*made, batch=4))
 

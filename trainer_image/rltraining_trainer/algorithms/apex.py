@@ -78,8 +78,14 @@ class ApexLearner(ABC, Generic[N]):
         )
 
     def merge_moments(self, moments: Sequence[Tensor], reduce: Reduce = alone) -> None:
-        """Merges moments of observations, each ``[U, 1 + 2·d]``, into the statistics of the network, if it keeps any. All
-        learners must do this at once; ``reduce`` sums over them."""
+        """Merges moments of observations into the network's statistics, if it has any.
+
+        All learners must call this method together.
+
+        Args:
+            moments: Each ``[U, 1 + 2·d]``.
+            reduce: Sums over all learners.
+        """
         statistics, target = self.network.normalizer, self._target.normalizer
         if statistics is None or target is None:
             return

@@ -22,7 +22,7 @@ class DqnActor:
         self._network, self._actions, self._settings = network, actions, settings
         self._epsilon = torch.zeros(0)
         self.normalizer = network.normalizer
-        self.warming_up = True  # which changes nothing here
+        self.warming_up = True  # part of the `Actor` protocol, not used here
 
     def place(self, environments: range, total: int) -> None:
         settings = self._settings
@@ -41,7 +41,7 @@ class DqnActor:
         return self._network(observation).amax(1)
 
     def _random(self, values: Tensor) -> Tensor:
-        """Uniform draws ``[B]`` among the valid actions; the values ``[B, n]`` of others are ``MASKED``."""
+        """Draws actions ``[B]`` uniformly from those whose values ``[B, n]`` are not ``MASKED``."""
         if self._network.mask is None:
             return torch.randint(values.shape[1], (len(values),))
         return torch.rand_like(values).masked_fill(values <= MASKED, -1.0).argmax(1)

@@ -45,7 +45,7 @@ class ParameterHolder:
         self.environment_steps = 0
         """Steps that the gradients came from."""
         self.total_steps = total_steps
-        """Environment steps at which a linear learning-rate schedule reaches 0; follows ``spec.stop`` while the job runs."""
+        """Environment steps at which linear schedules reach 0. Follows changes of ``spec.stop``."""
         self._count = count
         self._flat = flatten_parameters(network)
         size = self._flat.numel()
@@ -72,7 +72,7 @@ class ParameterHolder:
         Raises:
             Diverged: the gradient is NaN or infinite; everything is as it was before.
         """
-        # Each run is clipped by its own norm, over all slices.
+        # Compute the norm of each separately clipped segment, over all slices.
         runs = [gradient[run] for run in self._runs]
         norms = torch.stack([torch.linalg.vector_norm(run) for run in runs])
         if self._count > 1 and self._clip is not None:
@@ -92,8 +92,11 @@ class ParameterHolder:
         self.updates += 1
 
     def merge_moments(self, moments: Sequence[Tensor]) -> None:
-        """Merges moments of observations and returns, each ``[U, 1 + 2·d]``, into the statistics of the network, if it keeps
-        any. Each holder has seen all of them, and publishes its slice of the statistics."""
+        """Merges moments of observations and returns into the network's statistics, if it has any.
+
+        Every holder receives all moments, each ``[U, 1 + 2·d]``, and publishes its slice of the
+        statistics.
+        """
         if self.network.normalizer is not None:
             self.network.normalizer.merge([row for part in moments for row in part])
 
@@ -106,7 +109,7 @@ class ParameterHolder:
 
     @property
     def remaining(self) -> float:
-        """What is left of the run, from 1 down to 0; 1 if it has no end in steps."""
+        """Remaining fraction of the run, from 1 down to 0. 1 without ``stop.environmentSteps``."""
         return scheduled(1.0, "Linear", self.environment_steps, self.total_steps)
 
     def collect(self, reduce: Reduce) -> None:
@@ -158,7 +161,10 @@ class ParameterHolder:
 
 
 def _within(part: slice, sizes: Sequence[int]) -> list[slice]:
-    """Of consecutive runs of these sizes: where they are within ``part``, counted from its start; empty if they are not."""
+    """Intersects consecutive segments of these sizes with ``part``.
+
+    Returns one slice per segment, relative to the start of ``part``, empty without an intersection.
+    """
     ends = [0, *accumulate(sizes)]
     bounds = [min(max(end, part.start), part.stop) - part.start for end in ends]
     return [slice(*pair) for pair in pairwise(bounds)]

@@ -50,7 +50,7 @@ class ImpalaLearner:
         self.environment_steps = 0
         """Steps that all learners together have learnt from."""
         self.total_steps = total_steps
-        """Environment steps at which a linear learning-rate schedule reaches 0; follows ``spec.stop`` while the job runs."""
+        """Environment steps at which linear schedules reach 0. Follows changes of ``spec.stop``."""
         self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel(), self._device)
 
     def step(
@@ -92,7 +92,8 @@ class ImpalaLearner:
             rate = self.learning_rate(self.environment_steps)
             self._optimizer.step(self.parameters.detach(), gradient, rate)
             self.updates += 1
-        # Statistics change after the updates: they are learnt from with those that acted, as far as may be.
+        # Merge statistics after the update, so that it uses those with which the samplers acted, as
+        # far as possible.
         if self.network.normalizer is not None:
             self.network.normalizer.merge(batch["moments"] if batch is not None else (), reduce)
         return terms

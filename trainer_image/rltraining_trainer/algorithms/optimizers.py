@@ -25,13 +25,13 @@ class Optimizer(Protocol):
 
 
 class RmsProp:
-    """RMSProp (Tieleman and Hinton 2012) as in ``tf.train.RMSPropOptimizer``, which the published settings are of.
+    """RMSProp (Tieleman and Hinton 2012) as in ``tf.train.RMSPropOptimizer``, used by the papers.
 
         ν ← α ν + (1 − α) g²,    μ ← α μ + (1 − α) g,    m ← momentum · m + rate · g / √(ν − μ² + ε)
 
-    and then a step of −m; without ``centered`` there is no μ. In two things ``torch.optim.RMSprop`` differs: it adds ε outside
-    the root, where a published 10⁻² weighs as its square, 10⁻⁴, would here; and its ν begins at 0, which makes the first steps
-    as large as the learning rate, where here ν begins at 1.
+    followed by a step of −m. Without ``centered`` μ is 0. ``torch.optim.RMSprop`` differs in two
+    ways. It adds ε outside the root, so that the published 0.01 acts like 10⁻⁴ here. Its ν starts
+    at 0 instead of 1, so that the first steps are as large as the learning rate.
     """
 
     def __init__(
@@ -54,7 +54,8 @@ class RmsProp:
         variance = self._square
         if self._mean.numel():
             self._mean.lerp_(gradient, 1 - self._alpha)
-            # Rounding can make it negative where the gradient hardly varies: by more than a small ε, that is NaN.
+            # Rounding can make the variance of a nearly constant gradient negative, and the root
+            # NaN.
             variance = variance.addcmul(self._mean, self._mean, value=-1).clamp_(min=0.0)
         scale = variance.add(self._epsilon).sqrt_()
         if self._momentum:
@@ -148,7 +149,10 @@ def clip_by_norm(gradient: Tensor, limit: float | None, norm: Tensor | None = No
 
 
 def clip_runs(gradient: Tensor, limit: float | None, sizes: Sequence[int]) -> Tensor:
-    """``clip_by_norm`` of each run of ``gradient``, of these sizes; returns the norm that the whole gradient had, ``[]``."""
+    """Clips each of the consecutive segments of ``gradient`` by its own norm.
+
+    Returns the norm ``[]`` of the whole gradient before clipping.
+    """
     if len(sizes) == 1 or limit is None:
         return clip_by_norm(gradient, limit)
     return torch.linalg.vector_norm(torch.stack([clip_by_norm(run, limit) for run in gradient.split(sizes)]))

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347): the gradients of a rollout, minibatch by minibatch."""
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ _TERMS = (*TERMS, "kl", "clip_fraction", "explained_variance", "gradient_norm")
 
 
 def count_minibatches(spec: JobSpec, settings: Ppo, samplers: int) -> int:
-    """Returns M, into how many minibatches the rollouts of all samplers are split in each epoch.
+    """Returns M, the number of minibatches into which each epoch splits the rollouts of all
+    samplers.
 
-    With ``minibatchSize`` and an LSTM, no more than a sampler has environments, of which each minibatch needs one.
+    With ``minibatchSize`` and an LSTM, M is at most the number of a sampler's environments, since
+    each minibatch needs at least one.
     """
     environments = spec.environment.num_envs
     minibatches = settings.minibatches_of(settings.rollout_length * environments * samplers)
@@ -35,7 +37,7 @@ def count_minibatches(spec: JobSpec, settings: Ppo, samplers: int) -> int:
 
 
 class _Minibatch(NamedTuple):
-    """S steps: what the present policy makes of them, with its graph, and what is known of them."""
+    """S steps: the current policy's outputs, which require gradients, and the rollout's data."""
 
     policies: Tensor
     """``[S, P]``"""
@@ -44,23 +46,26 @@ class _Minibatch(NamedTuple):
     action: Tensor
     """``[S, ...]``"""
     log_prob: Tensor
-    """``[S]``, of the policy that acted."""
+    """``[S]``, log-probabilities under the policy that acted."""
     advantages: Tensor
     """``[S]``"""
     returns: Tensor
-    """``[S]``, what the values should be."""
+    """``[S]``, targets of the values."""
     old_values: Tensor
-    """``[S]``, before the first update from the rollout."""
+    """``[S]``, values before the first update from the rollout."""
 
 
 class ProximalPolicyOptimization:
-    """Gradients of ``epochs`` passes over each rollout, in M minibatches each.
+    """Computes gradients for ``epochs`` passes over each rollout, with M minibatches each.
 
-    The parts of a feed-forward network are random steps. Those of a network with an LSTM are random environments with all their
-    steps, since it needs these in their order.
+    Minibatches are random steps, or, for a network with an LSTM, whole random environments, since
+    an LSTM needs their steps in order.
 
     Args:
-        parameters: ``[N]``, ``flatten_parameters(network)``; gradients are made in its ``grad``.
+        network: The policy and value network.
+        distribution: The distribution of its actions.
+        settings: ``spec.algorithm.ppo``.
+        parameters: ``flatten_parameters(network)`` ``[N]``. Gradients are computed in its ``grad``.
     """
 
     def __init__(
@@ -77,11 +82,11 @@ class ProximalPolicyOptimization:
         self._rollouts = 0
         self._unroll: Unroll
         self._figures: Tensor
-        """``[4, T, B]``: log-probabilities of the policy that acted, advantages, returns, values before the first update."""
+        """``[4, T, B]``: old log-probabilities, advantages, returns and old values."""
         self._items: Tensor
-        """What is dealt out to minibatches: steps, as t·B + b, or environments."""
+        """Indices to split into minibatches: of steps, as t·B + b, or of environments."""
         self._order: Tensor
-        """The items in the order of the present epoch."""
+        """The items in the order of the current epoch."""
         self._ordered: tuple[Tensor, Tensor]
         """Without an LSTM: actions ``[S, ...]`` and figures ``[4, S]`` of all S steps in that order."""
         self._epoch: int | None = None
@@ -89,11 +94,14 @@ class ProximalPolicyOptimization:
         self._explained_variance = torch.zeros(())
 
     def begin(self, unroll: Unroll, remaining: float = 1.0, exchanges: int | None = None) -> Tensor | None:
-        """Advantages and returns, which stay as they are over all epochs, and what schedules make of ε and the entropy cost.
+        """Computes the advantages and returns used in all epochs, and the scheduled coefficients.
+
+        See ``RolloutGradients.begin``.
 
         Raises:
-            BadConfiguration: with an LSTM, there are fewer environments than minibatches.
+            BadConfiguration: With an LSTM, there are fewer environments than minibatches.
         """
+        # Choose what to split into minibatches: steps, or environments for an LSTM.
         settings, valid = self._settings, unroll["valid"]
         batch = valid.shape[1]
         self._minibatches = exchanges // settings.epochs if exchanges else self._measured(valid)
@@ -103,9 +111,11 @@ class ProximalPolicyOptimization:
             self._items = torch.arange(batch, device=valid.device)
         else:
             raise BadConfiguration(
-                f"spec.environment.numEnvs: with an LSTM, minibatches are of whole environments, and {batch} of a sampler's "
-                f"cannot make {self._minibatches}: raise numEnvs, or lower spec.algorithm.ppo.minibatches"
+                "spec.environment.numEnvs: with an LSTM each minibatch needs at least one environment: "
+                f"numEnvs ({batch}) must be >= spec.algorithm.ppo.minibatches ({self._minibatches})"
             )
+
+        # Compute values, advantages and returns before the first update.
         with torch.no_grad():
             _, values = self._network.unroll(unroll["observation"], unroll["state"], unroll["first"])
         discounts = settings.discount * ~unroll["ended"]
@@ -113,6 +123,8 @@ class ProximalPolicyOptimization:
         returns = advantages + values[:-1]
         self._figures = torch.stack((unroll["log_prob"], advantages, returns, values[:-1]))
         self._explained_variance = _explained_variance(values[:-1][valid], returns[valid])
+
+        # Apply the schedules.
         self._clip_range = settings.clip_range * _left(settings.clip_range_schedule, remaining)
         self._entropy_cost = settings.entropy_cost * _left(settings.entropy_schedule, remaining)
         self._unroll, self._epoch = unroll, None
@@ -122,26 +134,33 @@ class ProximalPolicyOptimization:
 
     @property
     def exchanges(self) -> int:
-        """Gradients of the rollout that has begun."""
+        """Number of gradients of the current rollout."""
         return self._settings.epochs * self._minibatches
 
     def share(self, totals: Tensor) -> None:
         self._figures[1] = normalize(self._figures[1], totals)
 
     def gradient(self, position: int) -> Gradient:
-        """Of the clipped objective (equations 7 and 9): −min(ρ A, clip(ρ, 1 ± ε) A) + baseline_cost · (R − V)²
-        − entropy_cost · H(π), averaged over the steps of a minibatch. With ``valueClip`` c, (R − V)² is the larger one of
-        itself and that of V clipped to c around what it was before the first update.
+        """Returns the gradient of the clipped objective for one minibatch (equations 7 and 9).
 
-        Its terms have also kl, an estimate of KL(acted, present) = E[(ρ − 1) − log ρ] (Schulman 2020, "Approximating KL
-        divergence"), clip_fraction, the part of steps where |ρ − 1| > ε, and explained_variance, 1 − Var(R − V) / Var(R) of the
-        rollout before its first update.
+        The objective is −min(ρ A, clip(ρ, 1 ± ε) A) + baseline_cost · (R − V)² − entropy_cost ·
+        H(π), averaged over the steps. With ``valueClip`` c, (R − V)² is the maximum of itself and
+        the error of V clipped to c around its value before the first update.
+
+        The terms also contain kl, an estimate of KL(acted, current) = E[(ρ − 1) − log ρ] (Schulman
+        2020, "Approximating KL divergence"), clip_fraction, the fraction of steps with |ρ − 1| > ε,
+        and explained_variance, 1 − Var(R − V) / Var(R) of the rollout before its first update.
+
+        Args:
+            position: Index of the minibatch within all epochs of the rollout.
         """
         settings, gradient = self._settings, self._gradient
         gradient.zero_()
         part = self._minibatch(position)
         if part is None:
             return Gradient(gradient, 0.0, dict.fromkeys(_TERMS, 0.0))
+
+        # Compute the loss and its gradient.
         log_prob, entropy = self._distribution.log_prob_and_entropy(part.policies, part.action)
         log_ratio = log_prob - part.log_prob
         ratio = log_ratio.exp()
@@ -154,6 +173,8 @@ class ProximalPolicyOptimization:
         if self._entropy_cost:
             loss = loss.sub(mean_entropy, alpha=self._entropy_cost)
         loss.backward()
+
+        # Collect the terms for the curves.
         far = ratio.detach() - 1.0
         kl = (far - log_ratio.detach()).mean()
         clip_fraction = (far.abs() > self._clip_range).float().mean()
@@ -165,7 +186,7 @@ class ProximalPolicyOptimization:
         return Gradient(gradient, float(len(part.action)), terms)
 
     def _advantages(self, part: _Minibatch) -> Tensor:
-        """``[S]``, normalised over the minibatch where that is wanted, and there are several steps in it."""
+        """Returns ``[S]``, normalised over the minibatch if the settings require it and S > 1."""
         settings, advantages = self._settings, part.advantages
         apart = settings.advantage_normalization and settings.advantage_normalization_per == "Minibatch"
         if not apart or len(advantages) < 2:
@@ -174,7 +195,7 @@ class ProximalPolicyOptimization:
         return (advantages - mean) / (variance.sqrt() + 1e-8)
 
     def _squares(self, part: _Minibatch) -> Tensor:
-        """``[S]``, squared errors of the values."""
+        """Returns squared errors of the values ``[S]``."""
         squares, limit = (part.returns - part.values).square(), self._settings.value_clip
         if limit is None:
             return squares
@@ -182,39 +203,40 @@ class ProximalPolicyOptimization:
         return torch.maximum(squares, (part.returns - near).square())
 
     def _measured(self, valid: Tensor) -> int:
-        """How many minibatches of ``minibatchSize`` the rollout makes; with an LSTM, each is of one environment or more."""
+        """Returns the rollout's number of minibatches, at most one per environment with an LSTM."""
         minibatches = self._settings.minibatches_of(int(valid.sum()))
         if self._network.lstm is None or self._settings.minibatches is not None:
             return minibatches
         return min(minibatches, valid.shape[1])
 
     def _minibatch(self, position: int) -> _Minibatch | None:
-        """None: there is no step in it."""
+        """Returns the minibatch at ``position``, or None if it has no valid step."""
         epoch, part = divmod(position, self._minibatches)
         if epoch != self._epoch:
             self._epoch = epoch
-            self._deal()
+            self._shuffle()
         start, stop = (len(self._order) * end // self._minibatches for end in (part, part + 1))
         if self._network.lstm is None:
             return self._of_steps(start, stop)
         return self._of_environments(self._order[start:stop])
 
-    def _deal(self) -> None:
-        """Put the items into a new order. It is drawn on the CPU, so that it is the same on every device."""
+    def _shuffle(self) -> None:
+        """Shuffles the items. The order is drawn on the CPU, so it is the same on every device."""
         order = torch.randperm(len(self._items)).to(self._items.device)
         self._order = self._items.index_select(0, order)
         if self._network.lstm is None:
-            # Small columns are put in order once for all minibatches of the epoch; observations may be large.
+            # Reorder small columns once per epoch. Observations may be large and are gathered per
+            # minibatch.
             action = self._unroll["action"].flatten(0, 1).index_select(0, self._order)
             self._ordered = action, self._figures.flatten(1).index_select(1, self._order)
 
     def _of_steps(self, start: int, stop: int) -> _Minibatch | None:
-        """The steps from ``start`` to ``stop`` in the present order."""
+        """Returns the steps from ``start`` to ``stop`` in the current order."""
         if start == stop:
             return None
         unroll, (action, figures) = self._unroll, self._ordered
         observation = unroll["observation"].flatten(0, 1).index_select(0, self._order[start:stop])
-        first = unroll["first"][:1]  # of no use to a network without a state
+        first = unroll["first"][:1]  # ignored by a network without recurrent state
         policies, values = self._network.unroll(observation.unsqueeze(0), (), first)
         return _Minibatch(policies[0], values[0], action[start:stop], *figures[:, start:stop].unbind())
 
@@ -242,7 +264,7 @@ def _left(schedule: Schedule, remaining: float) -> float:
 
 
 def _explained_variance(values: Tensor, returns: Tensor) -> Tensor:
-    """1 − Var(R − V) / Var(R): 1 for perfect values, 0 for constant ones. 0 where all returns are alike."""
+    """Returns 1 − Var(R − V) / Var(R), 1 for perfect values and 0 if all returns are equal."""
     if len(returns) == 0 or (variance := returns.var(correction=0)) == 0:
         return torch.zeros((), device=returns.device)
     return 1.0 - (returns - values).var(correction=0) / variance

@@ -29,19 +29,24 @@ class RolloutGradients(Protocol):
 
     @property
     def exchanges(self) -> int:
-        """Gradients of the rollout that has begun."""
+        """Number of gradients of the current rollout."""
         ...
 
     def begin(self, unroll: Unroll, remaining: float = 1.0, exchanges: int | None = None) -> Tensor | None:
-        """Look at the next rollout. Returns count, sum and sum of squares of its advantages, float64 [3], if these are to be
-        normalised: ``share`` must then follow.
+        """Begins the next rollout.
 
         Args:
-            remaining: what is left of the run, from 1 down to 0, with which linear schedules fall.
-            exchanges: gradients that all samplers make of their rollouts; None: as many as the settings say.
+            unroll: The rollout.
+            remaining: Remaining fraction of the run, from 1 down to 0, for linear schedules.
+            exchanges: Number of gradients that each sampler computes from its rollout. None: the
+                number in the settings.
+
+        Returns:
+            Count, sum and sum of squares of the advantages, float64 ``[3]``, if they are normalised
+            over the rollout. ``share`` must then follow.
 
         Raises:
-            BadConfiguration: a rollout of these settings cannot be used.
+            BadConfiguration: The settings do not fit the rollout.
         """
         ...
 

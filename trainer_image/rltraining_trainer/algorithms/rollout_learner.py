@@ -1,6 +1,6 @@
-"""A2C, A3C and PPO with all gradients computed at the learner: samplers only act, and send their rollouts.
+"""A2C, A3C and PPO with all gradients computed at the learner from the rollouts of samplers.
 
-PPO and A2C as in openai/baselines; A3C as in GA3C (Babaeizadeh et al. 2017, arXiv 1611.06256).
+PPO and A2C follow openai/baselines, A3C follows GA3C (Babaeizadeh et al. 2017, arXiv 1611.06256).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rltraining_trainer.algorithms.unrolls import Unroll, concatenate, move
 from rltraining_trainer.networks import ActorCritic, Distribution
 
 KL_LIMIT = 1.5
-"""Times ``targetKl``, above which an update is the last from its rollout; Stable-Baselines3 leaves it out, too."""
+"""The factor of ``targetKl`` above which updates from a rollout end, as in Stable-Baselines3."""
 
 
 class RolloutLearner(ParameterHolder):
-    """The parameters with their optimizer, and ``step``, which makes all updates from a rollout of each sampler.
+    """Holds the parameters and the optimizer, and makes all updates from a rollout of each sampler.
 
-    The order of PPO's minibatches is drawn from torch's global generator, whose state is in every checkpoint: a run that is
-    resumed makes the same updates.
+    The order of PPO's minibatches comes from torch's global generator, whose state is part of every
+    checkpoint, so that a resumed run makes the same updates.
     """
 
     def __init__(
@@ -48,17 +48,18 @@ class RolloutLearner(ParameterHolder):
             self._gradients = AdvantageActorCritic(network, distribution, settings, self._flat)
 
     def step(self, unrolls: Sequence[Unroll]) -> dict[str, float]:
-        """All updates from these unrolls, which have one T; returns the means of the terms of their losses.
+        """Makes all updates from these unrolls of equal length. Returns the means of the loss
+        terms.
 
         Raises:
-            Diverged: loss or gradient is NaN or infinite; the parameters are as they were before that gradient.
+            Diverged: The loss or a gradient is not finite. That gradient was not applied.
         """
-        # Advantages and returns of all samplers' steps, normalised together.
+        # Compute advantages and returns of all samplers' steps, and normalise them together.
         unroll = move(concatenate(unrolls), self._device)
         statistics = self._gradients.begin(unroll, self.remaining)
         if statistics is not None:
             self._gradients.share(statistics)
-        # One update for each minibatch, until the policy has moved too far from the one that acted.
+        # Make one update per minibatch, until the policy is too far from the one that acted.
         steps = int(unroll["valid"].sum())
         terms: list[tuple[float, dict[str, float]]] = []
         for position in range(self._gradients.exchanges if steps else 0):
@@ -67,13 +68,16 @@ class RolloutLearner(ParameterHolder):
             terms.append((gradient.weight, gradient.terms))
             if exceeds_target_kl(self.settings, gradient.terms):
                 break
-        # Statistics of observations change after the updates, which see those that the samplers acted with.
+        # Merge statistics of observations after the updates, which use those of the samplers.
         self.merge_moments([unroll["moments"]])
         return _means(terms)
 
     def _reduced(self, gradient: Tensor, count: int) -> Tensor:
-        """Scales the gradient of ``count`` unrolls together to what ``aggregate.reduction`` makes of one of each, if these
-        have as many steps."""
+        """Scales the gradient of ``count`` unrolls as ``aggregate.reduction`` requires.
+
+        The result equals the reduction of one gradient per unroll if all unrolls have equally many
+        steps.
+        """
         settings = self.settings
         averages = isinstance(settings, Ppo) or settings.loss_reduction == "Mean"
         if count == 1 or averages == (settings.aggregate.reduction == "Mean"):
@@ -82,7 +86,7 @@ class RolloutLearner(ParameterHolder):
 
 
 def exceeds_target_kl(settings: A3c | A2c | Ppo, terms: dict[str, float]) -> bool:
-    """Whether an update with these terms is the last from its rollout."""
+    """Returns whether an update with these terms is the last from its rollout."""
     return (
         isinstance(settings, Ppo)
         and settings.target_kl is not None
@@ -91,7 +95,7 @@ def exceeds_target_kl(settings: A3c | A2c | Ppo, terms: dict[str, float]) -> boo
 
 
 def _means(terms: Sequence[tuple[float, dict[str, float]]]) -> dict[str, float]:
-    """Weighted by the steps of each minibatch."""
+    """Averages the terms of minibatches, weighted by their steps."""
     total = sum(weight for weight, _ in terms)
     names = terms[0][1] if total else {}
     return {name: sum(weight * some[name] for weight, some in terms) / total for name in names}

@@ -6,10 +6,11 @@ from rltraining_api.fields import Schedule
 
 
 def scheduled(value: float, schedule: Schedule, environment_steps: int, total_steps: int | None) -> float:
-    """``value`` after ``environment_steps``: as it is, or, if Linear, on its way down to 0 at ``total_steps``.
+    """Returns the scheduled value after ``environment_steps``. Linear decreases it to 0 at
+    ``total_steps``.
 
-    ``total_steps`` is that of ``spec.stop`` now, which may change while the job runs. Without one there is no way to go, and
-    the value stays (the API refuses Linear without ``stop.environmentSteps``).
+    ``total_steps`` is the current ``spec.stop.environmentSteps``, which may change while the job
+    runs. Without it the value is constant, but the API rejects Linear in that case.
     """
     if schedule != "Linear" or not total_steps:
         return value

@@ -50,9 +50,9 @@ class Actor(Protocol):
     """Acts in B environments, and explores in each to another degree."""
 
     normalizer: Normalizer | None
-    """The running statistics of its network, if that keeps some."""
+    """The running statistics of its network, or None."""
     warming_up: bool
-    """Nothing has been learnt yet: the parameters are those that training starts with."""
+    """Whether the parameters are still those that training starts with."""
 
     def place(self, environments: range, total: int) -> None:
         """These are the B environments, by their numbers among ``total``; told before the first action, and when it changes."""
@@ -85,12 +85,12 @@ class Block:
     episodes: int
     """Episodes that ended in this block."""
     episode_return: Tensor
-    """``[E]`` undiscounted returns of episodes in environments of the greedier half of all, in the order in which these began:
-    see ``EpisodeTracker``."""
+    """``[E]`` undiscounted returns of ended episodes in the greedier half of all environments, in
+    the order in which the episodes began (see ``EpisodeTracker``)."""
     episode_length: Tensor
     """``[E]`` their lengths in steps."""
     moments: Tensor
-    """``[1, 1 + 2·d]`` float64, ``moments_of`` the observations that were acted on, if they are normalised; else ``[0, 0]``."""
+    """``[1, 1 + 2·d]`` float64, moments of the observations, or ``[0, 0]`` without normalisation."""
 
 
 class _Rows(NamedTuple):
@@ -108,7 +108,7 @@ class _Rows(NamedTuple):
     truncated: np.ndarray
     valid: np.ndarray
     discarded: np.ndarray
-    """The episode was given up before this row, which is no step."""
+    """The episode was discarded before this row, which is not a step."""
     final: np.ndarray
     """``[R, B]`` where in ``finals`` the last observation of the episode that ended here is; -1: in the next row."""
     finals: np.ndarray
@@ -166,8 +166,8 @@ class TransitionCollector:
         new, rewards, over = self._steps()
         returns, lengths = self._episodes.add(rewards, over, new.valid, self._greedier, new.discarded)
         rows = new if self._carried is None else _join(self._carried, new)
-        # The row before is the last of an episode that was given up. It may be of the steps before, of which transitions
-        # wait for it.
+        # Truncate discarded episodes at the previous row, which may belong to the rows carried
+        # over.
         rows.truncated[:-1] |= rows.discarded[1:]
         complete = max(0, len(rows.valid) - self.n_step)
         transitions, priorities = self._transitions(rows, complete)
@@ -184,7 +184,7 @@ class TransitionCollector:
         )
 
     def _moments(self, observation: np.ndarray) -> Tensor:
-        """Of observations ``[T, B, ...]``."""
+        """Returns the moments of observations ``[T, B, ...]``."""
         if self.actor.normalizer is None:
             return NO_MOMENTS
         rows = observation.reshape(-1, *observation.shape[2:])

@@ -8,7 +8,7 @@ from typing import TypedDict
 from torch import Tensor
 
 FIRST_VERSION = 1
-"""Of the parameters that training starts with."""
+"""Version of the parameters that training starts with."""
 WANTS_NONE = -1
 """The version of those who want no parameters, only to know of them."""
 

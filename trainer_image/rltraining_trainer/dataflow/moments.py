@@ -1,4 +1,4 @@
-"""Moments of observations and returns: what samplers send of them, for the running normalisation in the network."""
+"""Moments of observations and returns, which samplers send for the network's running statistics."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.transport import Payload
 
 NO_MOMENTS = torch.empty(0, 0, dtype=torch.float64)
-"""What is sent where nothing is normalised."""
+"""Sent without normalisation."""
 
 
 def moments_of(values: Tensor) -> Tensor:
-    """Count, mean and sum of squared deviations, ``[1 + 2·d]`` float64, of ``values`` ``[N, d]`` with N ≥ 1."""
+    """Returns count, mean and sum of squared deviations of values ``[N, d]`` as ``[1 + 2·d]``
+    float64.
+
+    Requires N ≥ 1.
+    """
     values = values.double()
     mean = values.mean(0)
     return torch.cat((values.new_tensor([len(values)]), mean, (values - mean).square().sum(0)))
 
 
 def moments_field(payload: Payload) -> Tensor:
-    """The optional field "moments" of a message, ``[U, 1 + 2·d]`` float64.
+    """Reads the optional field "moments" of a message, ``[U, 1 + 2·d]`` float64.
 
     Raises:
-        TypeError: it is no such tensor.
+        TypeError: The field is not a float64 matrix.
     """
     if not isinstance(payload, dict) or "moments" not in payload:
         return NO_MOMENTS

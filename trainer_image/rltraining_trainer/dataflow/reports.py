@@ -40,7 +40,7 @@ class Report(NamedTuple):
     returns: Tensor
     """``[K]`` of those that count and have ended since the last report."""
     moments: Tensor
-    """``[U, 1 + 2·d]`` float64, ``moments_of`` the observations since the last report; empty without normalisation."""
+    """``[U, 1 + 2·d]`` float64, moments of the observations since the last report. May be empty."""
     shard: dict[str, Any] | None
     """If the sender keeps a shard: ``ReplayShard.describe`` and the ``url`` where it is served."""
 

@@ -1,4 +1,7 @@
-"""Gradients: samplers compute them, the learners hold the parameters, each a slice. Used by A3C, A2C and PPO."""
+"""The data path in which samplers compute gradients and learners hold slices of the parameters.
+
+Used by A3C, A2C and PPO.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ class GradientFlow:
         self._gradients = self._make_source()
         self._server = GradientServer(self._gradients, models, self._make_reader(of[0]))
         self._experiences: list[Experience] = []
-        self._moments: list[torch.Tensor] = []  # of observations, which are not merged yet
+        self._moments: list[torch.Tensor] = []  # moments of observations that are not merged yet
         self._epoch, self._complete = "", False
         self._held_since: float | None = None  # this holder is ready, and waits for another one
 
@@ -199,15 +202,15 @@ class GradientFlow:
         return ParameterHolder(network, self._settings, total_steps, self._device, self._index, self._holders)
 
     def _make_reader(self, observation: spaces.Space) -> Reader[Any]:
-        """Of what samplers push."""
+        """Returns the reader of samplers' pushes."""
         return GradientReader(self.algorithm.parameters.numel())
 
     @property
     def _exchanges(self) -> int:
-        """Pushes of a sampler for each of its rollouts, in mode Sync."""
+        """Number of pushes per rollout in mode Sync."""
         if not isinstance(self._settings, Ppo):
             return 1
-        # Several holders would notice a change of their number at different times.
+        # Several holders would see a change of the number of samplers at different times.
         samplers = self._live.samplers if self._holders == 1 else self._spec.sampler.replicas
         minibatches = count_minibatches(self._spec, self._settings, samplers)
         return self._settings.epochs * minibatches
@@ -238,14 +241,18 @@ class GradientFlow:
         )
 
     def _most_gradients(self) -> int:
-        """Of an update in mode Async: no more than there can be at once, one of each sampler and those of the queue."""
+        """Returns the number of gradients per update in mode Async.
+
+        It is at most the number that can exist at once: one per sampler and those in the queue.
+        """
         aggregate, samplers = self._settings.aggregate, self._live.samplers
         return min(aggregate.count or samplers, samplers + aggregate.queue_capacity)
 
     def _apply(self, pushes: Sequence[Any], reduce: Reduce) -> Mapping[str, float]:
-        """One update of these; returns their mean terms."""
+        """Makes one update from these gradients. Returns their mean loss terms."""
         if not pushes:
             return {}
+        # Apply the reduced gradient.
         gradient = reduce_gradients(
             [push.gradient for push in pushes],
             [push.weight for push in pushes],
@@ -254,6 +261,8 @@ class GradientFlow:
         self.algorithm.apply(
             gradient.to(self._device), sum(push.steps for push in pushes), reduce if self._agrees else None
         )
+
+        # Record the experience, and end the iteration if the policy has changed too much.
         if self._index == 0:
             version = self._models.version
             self._experiences += [
@@ -264,7 +273,8 @@ class GradientFlow:
         if exceeds_target_kl(self._settings, terms):
             assert isinstance(self._gradients, GradientsInStep)
             self._gradients.end_iteration()
-        # The epochs of a rollout see the statistics that its sampler acted with.
+
+        # Merge statistics between rollouts only: all epochs of a rollout use those of its sampler.
         if self._gradients.begins_rollout:
             self.algorithm.merge_moments(self._moments)
             self._moments = []

@@ -1,4 +1,4 @@
-"""Gradients, or unrolls, come in, are counted, and become updates: at once, or one of each sampler together."""
+"""Collects gradients or unrolls of samplers for updates, in mode Async or Sync, and counts them."""
 
 from rltraining_trainer.dataflow.gradients.accounts import (
     GradientCounts,

@@ -1,4 +1,4 @@
-"""What became of each gradient, or each unroll that the learner computes gradients of, that came."""
+"""Counts gradients and unrolls by outcome: every item is used, dropped or queued."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Push:
-    """What came from a sampler: a gradient or an unroll."""
+    """A gradient or an unroll sent by a sampler."""
 
     source: Source
     place: Place
@@ -41,30 +41,30 @@ class Push:
 
 @dataclass(frozen=True)
 class GradientPush(Push):
-    """One gradient as it came from a sampler."""
+    """One gradient sent by a sampler."""
 
     gradient: Tensor
     """``[n]`` of this learner's slice of the parameters."""
     weight: float
     """Of how many steps it is the mean; 1 for a sum."""
     steps: int
-    """Environment steps that are behind it and were not counted yet."""
+    """Environment steps of its rollout, 0 if an earlier gradient has reported them."""
     episodes: int
-    """Episodes that ended in them."""
+    """Episodes that ended in these steps."""
     returns: Tensor
-    """``[K]`` undiscounted returns of ended episodes: see ``EpisodeTracker``."""
+    """``[K]`` undiscounted returns of ended episodes (see ``EpisodeTracker``)."""
     terms: dict[str, float]
-    """Of the loss, for the curves."""
+    """Terms of the loss, for the curves."""
     moments: Tensor = NO_MOMENTS
-    """``[U, 1 + 2·d]`` float64, of the observations of its rollout, once per rollout; empty without normalisation."""
+    """``[U, 1 + 2·d]`` float64 moments of its rollout, sent once. Empty without normalisation."""
 
 
 @dataclass(frozen=True)
 class UnrollPush(Push):
-    """One unroll as it came from a sampler, of whose steps the learner computes the gradients."""
+    """One unroll sent by a sampler, from which the learner computes gradients."""
 
     unroll: dict[str, Any]
-    """Its columns: see ``algorithms.unrolls.Unroll``."""
+    """An ``algorithms.unrolls.Unroll``."""
 
 
 P = TypeVar("P", bound=Push)
@@ -99,7 +99,8 @@ class Entry(Generic[P]):
 
 
 class GradientSource(ABC, Generic[P]):
-    """Takes gradients, or unrolls, from RPC threads and gives them to the learner's loop, one update's at a time.
+    """Passes gradients or unrolls from RPC threads to the learner's loop, those of one update at a
+    time.
 
         while sources.is_ready(timeout):        pushed = applied + dropped + queued, at all times
             pushes = source.take()
@@ -120,9 +121,9 @@ class GradientSource(ABC, Generic[P]):
         self.place = Place("")
         """Of the parameters that are handed out; without an epoch there are none yet."""
         self.exchanges = 1
-        """Pushes of each sampler for its present rollout."""
+        """Number of pushes of each sampler for its current rollout."""
         self.remaining = 1.0
-        """What is left of the run, from 1 down to 0, for schedules of samplers; the learner sets it."""
+        """Remaining fraction of the run, from 1 down to 0, set by the learner for samplers' schedules."""
 
     @abstractmethod
     def push(self, push: P, answer: Answer) -> None:
@@ -198,7 +199,7 @@ class GradientSource(ABC, Generic[P]):
 
     @property
     def begins_rollout(self) -> bool:
-        """Whether the gradients after those that were just taken are of new rollouts."""
+        """Whether the next gradients belong to new rollouts."""
         return True
 
     @property

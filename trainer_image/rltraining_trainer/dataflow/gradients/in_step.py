@@ -47,7 +47,7 @@ class GradientsInStep(GradientSource[P]):
     ) -> None:
         super().__init__()
         self.exchanges, self.next_exchanges = exchanges, exchanges
-        """Updates of this iteration, and of those after it."""
+        """Number of updates of this iteration, and of later ones."""
         self._patience, self._deadline, self._count = patience, deadline, count
         self._together, self._clock = together, clock
         self._entries: dict[str, Entry[P]] = {}  # of this place, by sender

@@ -1,4 +1,4 @@
-"""What samplers push, looked at before it is used: a gradient, or an unroll."""
+"""Validates the messages in which samplers push gradients or unrolls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rltraining_trainer.dataflow.moments import moments_field
 from rltraining_trainer.transport import Payload
 
 Reader = Callable[[Push, Payload], P]
-"""Adds to a push what else its payload holds. Raises TypeError or ValueError, naming the field, if it is not that."""
+"""Reads the content of a push from its payload. Raises TypeError or ValueError naming the field."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,25 @@ class GradientReader:
 
 @dataclass(frozen=True)
 class UnrollReader:
-    """Reads ``{"unroll": {...}}``, an ``Unroll`` of T steps of any number of environments. Those of several samplers can then
-    be put side by side."""
+    """Reads ``{"unroll": {...}}``, an ``Unroll`` of T steps.
+
+    The number of environments may differ between samplers. All other shapes are checked, so that
+    the unrolls of several samplers can be concatenated.
+    """
 
     length: int
     """T."""
     observation_shape: Sequence[int]
     action_shape: Sequence[int]
     state_sizes: Sequence[int]
-    """H of each part of the recurrent state."""
+    """H of each tensor of the recurrent state."""
     moments_size: int = 0
-    """1 + 2·d, numbers in the moments of an unroll; 0 without normalisation."""
+    """1 + 2·d, the size of an unroll's moments. 0 without normalisation."""
 
     def __call__(self, push: Push, payload: Payload) -> UnrollPush:
         unroll: dict[str, Any] = field(payload, "unroll", dict)
         valid = field(unroll, "valid", Tensor)
+        # Check the columns.
         rows, batch = self.length, valid.shape[1] if valid.dim() == 2 else 0
         shapes: dict[str, tuple[tuple[int, ...], torch.dtype | None]] = {
             "valid": ((rows, batch), torch.bool),
@@ -76,11 +80,15 @@ class UnrollReader:
         }
         for name, (shape, dtype) in shapes.items():
             _check(f"unroll.{name}", field(unroll, name, Tensor), shape, dtype)
+
+        # Check the recurrent state.
         state = field(unroll, "state", tuple)
         if len(state) != len(self.state_sizes) or not all(isinstance(part, Tensor) for part in state):
             raise ValueError(f"the field unroll.state must be {len(self.state_sizes)} tensors")
         for part, size in zip(state, self.state_sizes, strict=True):
             _check("unroll.state", part, (batch, size), torch.float32)
+
+        # Check the statistics.
         vector(unroll, "episodes", torch.int64, batch)
         vector(unroll, "episode_return", torch.float32)
         moments = moments_field(unroll)
@@ -89,6 +97,7 @@ class UnrollReader:
 
 
 def vector(payload: Payload, name: str, dtype: torch.dtype, size: int | None = None) -> Tensor:
+    """Reads a field that must be a vector of this type, and of this size if one is given."""
     values: Tensor = field(payload, name, Tensor)
     if values.dim() != 1 or values.dtype != dtype or size not in (None, len(values)):
         raise ValueError(
@@ -100,7 +109,7 @@ def vector(payload: Payload, name: str, dtype: torch.dtype, size: int | None = N
 def _at_least_0(payload: Payload, name: str, kind: type) -> Any:
     value = field(payload, name, kind)
     if not 0 <= value < math.inf:
-        raise ValueError(f"the field {name} must be a number from 0 on, not {value}")
+        raise ValueError(f"the field {name} must be a finite number >= 0, not {value}")
     return value
 
 
@@ -112,6 +121,7 @@ def _terms(payload: Payload) -> dict[str, float]:
 
 
 def place(payload: Payload) -> Place:
+    """Reads the field "place" of a message. Raises TypeError if it is malformed."""
     values = field(payload, "place", tuple)
     if len(values) != 3 or not all(
         isinstance(value, kind) for value, kind in zip(values, (str, int, int), strict=True)

@@ -1,7 +1,8 @@
-"""Gradients or unrolls come in, parameters go out: the learner's side of the gradient dataflow, as RPC services.
+"""RPC services of the learner that receive gradients or unrolls and return parameters.
 
-A sampler pushes what it made of a rollout with the version of the parameters that it had; the answer is parked
-until the update has been made, and then brings newer parameters: one round trip a rollout, or a minibatch.
+A sampler pushes a gradient or an unroll with the version of its parameters. The reply is deferred
+until the update is complete and contains the new parameters, so that each rollout or minibatch
+takes one round trip.
 """
 
 from __future__ import annotations
@@ -26,16 +27,23 @@ _STATISTICS = 3
 class GradientServer(Generic[P]):
     """Answers the services "push", "pull" and, for samplers that learn in step, "sum".
 
-    push: ``{"incarnation": str, "sequence": int, "version": int, "place": (epoch, iteration, position)}``, and a gradient or
-        an unroll: see ``messages``; pull: ``{"version": int}``, and the "place" of the rollout that is to go on, if there is
-        one. Both are answered with ``{"version": int, "parameters": Tensor [n] | None, "done": bool, "place": (...),
-        "used": bool, "exchanges": int, "remaining": float}``: parameters only when the sampler's version is not the current
-        one; used: what was pushed was; exchanges: pushes of the present rollout; remaining: of the run, from 1 down to 0.
-    sum: ``{"place": (...), "part": Tensor float64 [3]}``, answered with the sum over all samplers of this iteration, or None.
+    push: ``{"incarnation": str, "sequence": int, "version": int, "place": (epoch, iteration,
+        position)}`` and a gradient or an unroll (see ``messages``).
+    pull: ``{"version": int}``, and the "place" of the current rollout if there is one.
+    sum: ``{"place": (...), "part": Tensor float64 [3]}``. The reply is the sum over all samplers of
+        this iteration, or None.
+
+    The reply to push and pull is ``{"version": int, "parameters": Tensor [n] | None, "done": bool,
+    "place": (...), "used": bool, "exchanges": int, "remaining": float}`` with
+
+    - parameters: None if the sampler's version is the current one.
+    - used: Whether the pushed gradient or unroll was used.
+    - exchanges: Number of pushes for the current rollout.
+    - remaining: Remaining fraction of the run, from 1 down to 0.
     """
 
     def __init__(self, gradients: GradientSource[P], models: ModelServer, read: Reader[P]) -> None:
-        """``read``: makes a push of its payload."""
+        """``read`` reads a push from its payload."""
         self._gradients, self._models, self._read = gradients, models, read
         self._done = False
 
