@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rltraining_api import yaml_text
 from rltraining_api.bounds import BYTES_MAX
 from rltraining_api.job import Metadata, RLTrainingJob
-from rltraining_api.manifest import ManifestError, load_manifest, read_text
+from rltraining_api.manifest import ManifestError, load_manifest_and_others
 
 from rltraining.errors import UsageError
 from rltraining.whole_file import write_whole
@@ -73,11 +72,10 @@ def load(file: str, overrides: Iterable[str] = ()) -> JobFile:
 def load_from(origin: Path | str, overrides: Iterable[str] = ()) -> JobFile:
     """As `load`, from what `source` gives. Raises UsageError."""
     try:
-        job = load_manifest(origin, overrides)
-        text = origin if isinstance(origin, str) else read_text(origin)
+        job, others = load_manifest_and_others(origin, overrides)
     except ManifestError as error:
         raise UsageError(*error.problems) from None
-    config_maps = tuple(map(_checked, filter(_is_config_map, yaml_text.documents(text))))
+    config_maps = tuple(map(_checked, filter(_is_config_map, others)))
     return JobFile(_as_new(job, origin if isinstance(origin, Path) else None), config_maps)
 
 
@@ -100,8 +98,8 @@ def _as_new(job: RLTrainingJob, path: Path | None) -> RLTrainingJob:
     return job.model_copy(update={"metadata": metadata})
 
 
-def _is_config_map(document: Any) -> bool:
-    return isinstance(document, dict) and document.get("kind") == "ConfigMap"
+def _is_config_map(document: dict[str, Any]) -> bool:
+    return bool(document["kind"] == "ConfigMap")
 
 
 def _checked(config_map: dict[str, Any]) -> dict[str, Any]:

@@ -27,10 +27,10 @@ __all__ = [
     "Manifests",
     "apply_overrides",
     "load_manifest",
+    "load_manifest_and_others",
     "load_manifests",
     "parse_job",
     "read_job",
-    "read_text",
 ]
 
 
@@ -53,6 +53,16 @@ def load_manifest(source: str | Path, overrides: Iterable[str] = ()) -> RLTraini
 
     Documents of other kinds may stand beside it. Raises ManifestError.
     """
+    return load_manifest_and_others(source, overrides)[0]
+
+
+def load_manifest_and_others(
+    source: str | Path, overrides: Iterable[str] = ()
+) -> tuple[RLTrainingJob, tuple[dict[str, Any], ...]]:
+    """Loads the one job of a manifest, as `load_manifest`, and the documents of other kinds.
+
+    Raises ManifestError.
+    """
     text, label = _text(source)
     mine, others = _split(text, label)
     if not mine:
@@ -63,7 +73,7 @@ def load_manifest(source: str | Path, overrides: Iterable[str] = ()) -> RLTraini
     data = mine[0]
     if isinstance(data, dict):
         data = apply_overrides(data, overrides)
-    return parse_job(data, label)
+    return parse_job(data, label), tuple(others)
 
 
 def load_manifests(source: str | Path) -> Manifests:
@@ -156,7 +166,7 @@ def _header(data: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def read_text(source: Path) -> str:
+def _read_text(source: Path) -> str:
     """The YAML of a file. Raises ManifestError, also where it is too large to be a manifest."""
     try:
         with source.open("rb") as file:
@@ -177,7 +187,7 @@ def read_text(source: Path) -> str:
 
 def _text(source: str | Path) -> tuple[str, str]:
     """The YAML and what to call it in messages."""
-    return (source, "manifest") if isinstance(source, str) else (read_text(source), str(source))
+    return (source, "manifest") if isinstance(source, str) else (_read_text(source), str(source))
 
 
 def _split(text: str, label: str) -> tuple[list[object], list[dict[str, Any]]]:
