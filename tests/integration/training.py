@@ -131,7 +131,7 @@ class Run:
     def checkpoints(self, storage: Path | None = None) -> list[Path]:
         """Returns the complete checkpoints, oldest first."""
         found = (storage or self.cluster.workdir).glob("checkpoints/step-*/complete.json")
-        return sorted((path.parent for path in found), key=step_of)
+        return sorted((path.parent for path in found), key=_written_order)
 
     async def hold(self, sampler: str) -> None:
         """Block the sampler's environment in the middle of a step."""
@@ -288,6 +288,12 @@ class Run:
 
 def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.split("-")[1])
+
+
+def _written_order(checkpoint: Path) -> tuple[int, int]:
+    """Returns the step and the attempt. A second checkpoint at a step, after more updates, is `step-000000001710-2`."""
+    _, step, *attempt = checkpoint.name.split("-")
+    return int(step), int(attempt[0]) if attempt else 1
 
 
 async def eventually(holds: Callable[[], Any], seconds: float = SECONDS) -> None:
