@@ -146,6 +146,7 @@ def test_a_policy_calls_nothing_of_an_installed_package_but_wrappers(
         ({"network": "setuptools._distutils.spawn:spawn"}, "no subclass of Module"),
         ({"network": "torch.nn:Flatten"}, None),
         ({"network": "torch.zz_nowhere:Flatten"}, "cannot be imported"),
+        ({"network": "numpy.f2py.__main__:main"}, "code of the program"),
     ],
 )
 def test_installed_wrappers_and_networks_need_no_trust(needs: dict[str, str], problem: str | None) -> None:

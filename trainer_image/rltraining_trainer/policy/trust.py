@@ -44,6 +44,8 @@ def check_code(policy: str, part: str, reference: str | None) -> None:
         raise UntrustedCode(
             policy, f"its {part} is code of the module {module!r}, which belongs to no installed package"
         )
+    if module.endswith(".__main__"):  # the import alone runs such a program
+        raise UntrustedCode(policy, f"its {part} is code of the program {module!r}")
 
 
 def check_class(policy: str, part: str, reference: str | None, base: type) -> None:
