@@ -36,21 +36,13 @@ def main() -> int:
 
 
 def _serve(channel: socket.socket) -> None:
-    import logging
-
     import torch
-    from rltraining_api.contract import ENV_CODE_DIR, ENV_MANIFEST_DIR
 
     from rltraining_trainer.evaluation.answer import answer
     from rltraining_trainer.evaluation.messages import Order
+    from rltraining_trainer.startup import prepare_process
 
-    logging.basicConfig(
-        stream=sys.stdout,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s evaluation: %(message)s",
-        force=True,
-    )
-    sys.path += filter(None, map(os.environ.get, (ENV_CODE_DIR, ENV_MANIFEST_DIR)))
+    prepare_process("evaluation")
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     orders = _read(channel)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 from rltraining_api.algorithms import UserAlgorithm
-from rltraining_api.contract import ENV_CODE_DIR, ENV_MANIFEST_DIR, ExitCode, LearnerReport
+from rltraining_api.contract import ExitCode, LearnerReport
 
 from rltraining_trainer.errors import TrainerError, one_line
 from rltraining_trainer.roles.context import Context, read_context
@@ -23,6 +23,7 @@ from rltraining_trainer.roles.resolve import resolve_defaults
 from rltraining_trainer.roles.sampler import run_sampler
 from rltraining_trainer.roles.shards import run_replay
 from rltraining_trainer.roles.termination import write_termination_message
+from rltraining_trainer.startup import prepare_process
 from rltraining_trainer.transport import Stopped, Unguarded, on_stop_signal
 
 TERMINATED = 128 + signal.SIGTERM
@@ -42,13 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "Started by the operator, which tells it the rest in the environment."
         )
         return 0 if arguments in (["-h"], ["--help"]) else 2
-    logging.basicConfig(
-        stream=sys.stdout,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        force=True,
-    )
-    sys.path += filter(None, map(os.environ.get, (ENV_CODE_DIR, ENV_MANIFEST_DIR)))
+    prepare_process("%(name)s")
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     keep_memory()
     report: LearnerReport | None = None
