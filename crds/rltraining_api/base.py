@@ -26,15 +26,17 @@ def any_of(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class DependsOnTask:
-    """Marks a field whose default depends on the task: see `ByTask`."""
+    """Marks a field whose default depends on the task (see `ByTask`)."""
 
 
 T = TypeVar("T")
 ByTask = Annotated[T, DependsOnTask()]
-"""A field whose default the trainer takes from a preset (`presets.resolve`), once the environment's spaces are known.
+"""A field whose default comes from a preset (`presets.resolve`) once the environment's spaces are
+known.
 
-The CRD has no default for it, and a job that does not set it is written without it: an API server must not make it look as
-if the user had set it. The model keeps one default, Atari's, so that each job is complete."""
+The CRD has no default for such a field, and a job that does not set it is serialised without it, so
+that it never looks as if the user had set it. The model's own default is Atari's, so that every job
+is complete."""
 
 
 def by_task(field: FieldInfo) -> bool:
@@ -66,7 +68,7 @@ class ApiModel(BaseModel):
     cel_rules: ClassVar[tuple[Rule, ...]] = ()
 
     def has_set(self, *names: str) -> bool:
-        """Returns whether all these fields (by their names in Python) were set, by the user or by a preset."""
+        """Returns whether the user or a preset has set all these fields (Python names)."""
         return self.model_fields_set.issuperset(names)
 
     @classmethod
@@ -75,10 +77,11 @@ class ApiModel(BaseModel):
         return cls.cel_rules
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a manifest or in ``status``: camelCase, JSON types, without what is unset.
+        """Serialises to the form of a manifest or of ``status``: camelCase, JSON types, no unset
+        fields.
 
-        A null stays where it means something: in free-form maps, and where it turns a default off. A field whose default
-        depends on the task is left out until somebody sets it.
+        A null is kept where it has a meaning: in free-form maps, and where it turns a default off.
+        A field whose default depends on the task is left out unless it was set.
         """
         return _without_unset(self, self.model_dump(mode="json", by_alias=True))
 

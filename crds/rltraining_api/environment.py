@@ -64,11 +64,12 @@ class Normalize(ApiModel):
     """Running normalisation, shared by all samplers and kept with checkpoints and policies."""
 
     observations: bool = False
-    """Bring each number of an observation to mean 0 and variance 1, and clip it to ±10. Images and discrete observations are
-    left as they are (Stable-Baselines3, VecNormalize)."""
+    """Normalise each number of an observation to mean 0 and variance 1, and clip it to ±10. Images
+    and discrete observations are not changed (Stable-Baselines3, VecNormalize)."""
     rewards: bool = False
-    """Divide rewards by the standard deviation of discounted returns for learning, and clip them to ±10; returns are reported
-    as they are. For a3c, a2c, ppo and impala (Stable-Baselines3, VecNormalize)."""
+    """Divide rewards by the standard deviation of discounted returns for learning, and clip them to
+    ±10. Reported returns do not change. For a3c, a2c, ppo and impala (Stable-Baselines3,
+    VecNormalize)."""
 
 
 WRAPPERS_MAX = 16
@@ -98,7 +99,7 @@ class Wrapper(ApiModel):
 
     @property
     def title(self) -> str:
-        """Which wrapper it is."""
+        """The wrapper's name in messages."""
         return self.name or str(self.entry_point)
 
     @model_validator(mode="after")
@@ -127,13 +128,16 @@ class Environment(ApiModel):
     ] = ()
     """Wrappers around each single environment, the innermost first."""
     stepping: Literal["Serial", "Threads", "Processes"] = "Serial"
-    """How a sampler steps its environments. Serial: one after the other. Threads: each in a thread, for simulators that
-    sleep, wait or compute outside of Python's lock. Processes: each in a process, for all others that are slow."""
+    """How a sampler steps its environments. Serial: one after the other. Threads: one thread each,
+    for simulators that sleep, wait or release the GIL. Processes: one process each, for other slow
+    simulators."""
     on_error: Literal["Fail", "Reset"] = "Fail"
-    """What happens when an environment raises, or gives an observation or a reward that is NaN or infinite. Fail: the
-    job fails. Reset: that environment is reset, or made anew, and its episode is discarded."""
+    """What happens when an environment raises, or returns an observation or a reward that is NaN or
+    infinite. Fail: the job fails. Reset: the environment is reset or recreated, and its episode is
+    discarded."""
     max_errors_per_hour: Annotated[int, Field(ge=1, le=1_000_000)] = 60
-    """With onError Reset: errors that a sampler survives within an hour. The job fails with the one after them."""
+    """With onError Reset, the number of errors that a sampler tolerates within an hour. The next
+    one fails the job."""
     atari: Atari | None = None
     """Preprocessing of a game of the Arcade Learning Environment; without, as published."""
 
@@ -151,7 +155,7 @@ class Environment(ApiModel):
 
     @property
     def code_references(self) -> tuple[str, ...]:
-        """What names code to import: the id and the wrappers' entry points, each `module:name` or without a module."""
+        """The id and the wrappers' entry points, each `module:name` or a name without a module."""
         return (
             self.id,
             *(wrapper.entry_point for wrapper in self.wrappers if wrapper.entry_point is not None),

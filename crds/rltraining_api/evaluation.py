@@ -1,4 +1,4 @@
-"""`spec.evaluation`, the stop rules that look at evaluations, and what the status says of them."""
+"""`spec.evaluation`, the stop rules that depend on evaluations, and `status.evaluation`."""
 
 from __future__ import annotations
 
@@ -19,51 +19,53 @@ from rltraining_api.fields import (
 
 
 class Evaluation(ApiModel):
-    """Evaluation while training goes on: a process beside the first learner plays whole episodes with the most likely
-    actions, or the deterministic policy of ddpgApex, and the best policy is kept. Training does not wait for it."""
+    """Evaluation during training: a child process of the first learner plays episodes with the most
+    likely actions (ddpgApex: the deterministic policy), and the best policy is stored. Training
+    does not wait for evaluations."""
 
     every_steps: Steps
-    """Environment steps from one evaluation to the next. What falls due while an evaluation is being played is merged
-    into one evaluation of the newest policy, as soon as the first is over."""
+    """Environment steps between evaluations. Evaluations that become due during another one are
+    merged into one evaluation of the latest policy when it ends."""
     episodes: Annotated[int, Field(ge=1, le=10_000)] = 10
-    """Episodes of an evaluation (RLlib's `evaluation_duration`: 10; RL Baselines3 Zoo: 5; Machado et al. 2018 for Atari:
-    100). At most `environment.numEnvs` are played at once."""
+    """Number of episodes per evaluation, of which at most `environment.numEnvs` run in parallel
+    (RLlib's `evaluation_duration`: 10; RL Baselines3 Zoo: 5; Machado et al. 2018 for Atari:
+    100)."""
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
-    """Seed of the episodes; without, that of the job. Each evaluation derives its own from it, so that the best policy is
-    not the one that suits a few starting states."""
+    """Seed of the episodes. Default: the job's seed. Each evaluation derives a different seed from
+    it, so that the best policy is not selected for a few initial states."""
 
 
 class EvaluationReturn(ApiModel):
     """Stop at a mean return of evaluations."""
 
     at_least: Return
-    """The mean undiscounted return of an evaluation to reach."""
+    """Mean undiscounted return that an evaluation must reach."""
     times: Annotated[int, Field(ge=1, le=100_000)] = 1
-    """Evaluations in a row that must reach it."""
+    """Number of consecutive evaluations that must reach it."""
 
 
 class NoImprovement(ApiModel):
-    """Stop when evaluations get no better."""
+    """Stop when evaluations no longer improve."""
 
     evaluations: Annotated[int, Field(ge=1, le=100_000)]
-    """Evaluations in a row without an improvement after which the run ends, successfully."""
+    """Number of consecutive evaluations without an improvement that end the run successfully."""
     min_delta: NotNegative = 0.0
-    """By how much the mean return must exceed the best to count as an improvement."""
+    """Amount by which the mean return must exceed the best one to count as an improvement."""
 
 
 class EvaluationResult(ApiModel):
-    """What an evaluation came to. Returns are undiscounted."""
+    """The result of an evaluation. Returns are undiscounted."""
 
     environment_steps: StepsOrZero
-    """Environment steps that the evaluated policy had learnt from."""
+    """Environment steps on which the evaluated policy was trained."""
     seconds: Annotated[float, Field(ge=0)] = 0.0
-    """Seconds of training by then, over all restarts."""
+    """Training time of the policy in seconds, over all restarts."""
     episodes: CountOrZero = 0
     """Episodes played."""
     mean_return: Measured = None
-    """Mean of their returns; none if it is not finite."""
+    """Mean return. Absent if it is not finite."""
     std_return: Measured = None
-    """Standard deviation of their returns."""
+    """Standard deviation of the returns."""
     min_return: Measured = None
     """The lowest return."""
     max_return: Measured = None
@@ -71,24 +73,24 @@ class EvaluationResult(ApiModel):
     mean_length: Measured = None
     """Mean length in environment steps."""
     time: AwareDatetime | None = None
-    """When the last of its episodes ended."""
+    """When the last episode ended."""
 
 
 class EvaluationStatus(ApiModel):
-    """The evaluations of a run so far. Counts go on when the learner restarts from a checkpoint."""
+    """The evaluations of a run so far. Counts continue after a restart from a checkpoint."""
 
     count: StepsOrZero = 0
-    """Evaluations that were completed."""
+    """Completed evaluations."""
     merged: StepsOrZero = 0
-    """Evaluations that fell due while another was being played, or could not be completed: a later one stands for
-    them."""
+    """Evaluations that were due during another one or could not be completed, and that a later one
+    replaced."""
     restarts: StepsOrZero = 0
-    """Processes that were lost while they played an evaluation, which another one then repeated."""
+    """Evaluator processes lost during an evaluation, which was then repeated."""
     without_improvement: StepsOrZero = 0
-    """Evaluations since the last improvement, as `stop.noImprovement` counts them."""
+    """Evaluations since the last improvement by the rule of `stop.noImprovement`."""
     last: EvaluationResult | None = None
-    """The newest."""
+    """The latest evaluation."""
     best: EvaluationResult | None = None
-    """The one with the highest mean return whose policy is kept."""
+    """The evaluation with the highest mean return. Its policy is stored."""
     best_policy_uri: StoredUri | None = None
-    """Where that policy lies."""
+    """Where the best policy is stored."""

@@ -40,7 +40,7 @@ Uri = Annotated[str, Field(max_length=2048, pattern=patterns.URI)]
 Module = Annotated[str, Field(max_length=253, pattern=patterns.MODULE)]
 """A Python module: `module` or `package.module`."""
 StoredUri = Annotated[str, Field(max_length=4096)]
-"""Where something was written: a `checkpoint.uri` and what is added to it."""
+"""The URI of a written file or directory: a `checkpoint.uri` with a suffix."""
 EntryPoint = Annotated[str, Field(max_length=253, pattern=patterns.ENTRY_POINT)]
 """User code: `module:name` or `package.module:name`."""
 
@@ -57,7 +57,7 @@ Schedule = Literal["Constant", "Linear"]
 """Linear: falls to 0 over `stop.environmentSteps`."""
 LossReduction = Literal["Sum", "Mean"]
 Preset = Literal["Atari", "MuJoCo", "Classic"]
-"""What a job's defaults are for: images, continuous control, or everything else."""
+"""The kind of task that sets a job's defaults: images, continuous control, or everything else."""
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 
 
@@ -66,4 +66,4 @@ def _finite(value: Any) -> Any:
 
 
 Measured = Annotated[float | None, BeforeValidator(_finite)]
-"""A measurement; NaN and infinity, which JSON has not, become none."""
+"""A measurement. NaN and infinity, which JSON does not support, become None."""

@@ -96,8 +96,9 @@ class JobSpec(ApiModel):
     its `managedBy` and `schedulingPolicy`) may change while the job runs; everything else is fixed when the job is made."""
 
     preset: Preset | None = None
-    """The task that defaults are for: images (Atari), continuous control (MuJoCo), or everything else (Classic). Without, the
-    spaces of the environment choose: images, then a Box of actions. See `rltrain explain`. Immutable."""
+    """The kind of task that sets defaults: images (Atari), continuous control (MuJoCo), or
+    everything else (Classic). Default: chosen by the environment's spaces, images first, then a Box
+    of actions. See `rltrain explain`. Immutable."""
     algorithm: Algorithm
     """Exactly one algorithm, with its hyperparameters. Immutable."""
     environment: Environment
@@ -118,8 +119,8 @@ class JobSpec(ApiModel):
     stop: Stop
     """When the run is done: the rule that is met first ends it, successfully. May change while the job runs."""
     evaluation: Evaluation | None = None
-    """How often, and over how many episodes, the policy is evaluated while training goes on. Without, it is not.
-    Immutable."""
+    """How often and over how many episodes the policy is evaluated during training. Default: no
+    evaluation. Immutable."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     """How often the whole state is saved, and where. Without `uri` and `volume` it lies in the learner's pod, and so does
     the final policy: they outlive the container, not the pod. Immutable."""
@@ -182,7 +183,7 @@ class JobSpec(ApiModel):
 
     @property
     def gradients_at(self) -> GradientsAt | None:
-        """Where a3c, a2c and ppo compute gradients; None with any other algorithm."""
+        """Where a3c, a2c and ppo compute gradients. None for other algorithms."""
         settings = self.algorithm.parameters
         if not isinstance(settings, A3c | A2c | Ppo):
             return None
@@ -253,7 +254,7 @@ def _algorithms_with(setting: str) -> list[str]:
 
 
 def schedules(model: type[ApiModel]) -> list[tuple[str, str]]:
-    """The schedules of an algorithm, by their names in Python and in a manifest."""
+    """Returns the schedules of an algorithm as pairs of Python name and manifest key."""
     return [
         (name, field.alias or name)
         for name, field in model.model_fields.items()

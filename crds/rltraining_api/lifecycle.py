@@ -53,7 +53,7 @@ class Stop(ApiModel):
     evaluation: EvaluationReturn | None = None
     """Mean return of an evaluation. Needs `spec.evaluation`."""
     no_improvement: NoImprovement | None = None
-    """Evaluations in a row that were no better than the best before. Needs `spec.evaluation`."""
+    """Consecutive evaluations without an improvement over the best. Needs `spec.evaluation`."""
     seconds: Count | None = None
     """Seconds of training, over all restarts, without those before the first sampler delivers."""
 

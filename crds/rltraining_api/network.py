@@ -50,18 +50,19 @@ LOG_STD_BOUNDS = "gaussian.minLogStd must be at most gaussian.maxLogStd"
 
 
 class Gaussian(ApiModel):
-    """The distribution of actions in a Box, with a3c, a2c, ppo and impala. Each bounded action runs from -1 to 1 in it."""
+    """The distribution of actions in a Box, for a3c, a2c, ppo and impala. It uses actions whose
+    bounds are scaled to [-1, 1]."""
 
     initial_log_std: LogStd = 0.0
-    """Logarithm of the first standard deviation (openai/baselines, Stable-Baselines3: 0)."""
+    """Initial logarithm of the standard deviation (openai/baselines, Stable-Baselines3: 0)."""
     min_log_std: LogStd | None = None
-    """Smallest logarithm of a standard deviation; without, any (openai/baselines: any)."""
+    """Minimum logarithm of the standard deviation. Default: no limit (openai/baselines: none)."""
     max_log_std: LogStd | None = None
-    """Largest logarithm of a standard deviation; without, any (openai/baselines: any)."""
+    """Maximum logarithm of the standard deviation. Default: no limit (openai/baselines: none)."""
     squash: Literal["Clip", "Tanh"] = "Clip"
-    """How draws come within the bounds of actions. Clip: what is beyond a bound is clipped, which probabilities leave out of
-    account. Tanh: draws go through a tanh, which probabilities take into account (Haarnoja et al. 2018, arXiv 1812.05905,
-    appendix C; PPO and IMPALA: Clip)."""
+    """How samples are kept within the bounds of actions. Clip: clipped to the bounds, with
+    probabilities of the unclipped sample. Tanh: squashed by a tanh, with probabilities of the
+    result (Haarnoja et al. 2018, arXiv 1812.05905, appendix C; PPO and IMPALA: Clip)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -94,11 +95,13 @@ class Network(OneOf):
     lstm: Lstm | None = None
     """A recurrent core on top of the network."""
     value_network: Literal["Separate", "Shared"] | None = None
-    """Whether a3c, a2c, ppo and impala have a second network for the value, or one for both with two heads. Without: Separate
-    for mlp, Shared for images, networks of your own and with an LSTM (baselines, Stable-Baselines3: the same)."""
+    """Whether a3c, a2c, ppo and impala have a separate network for the value or one network with
+    two heads.
+    Default: Separate for mlp without an LSTM, otherwise Shared (baselines, Stable-Baselines3: the
+    same)."""
 
     gaussian: Gaussian | None = None
-    """The distribution of actions in a Box, with a3c, a2c, ppo and impala."""
+    """The distribution of actions in a Box, for a3c, a2c, ppo and impala."""
 
     @classmethod
     def default(cls) -> Self:

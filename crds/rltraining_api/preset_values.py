@@ -19,7 +19,7 @@ from rltraining_api.fields import Preset
 
 
 class PresetValue(NamedTuple):
-    """A default, as it is written in a manifest, and where it comes from."""
+    """A default in the notation of a manifest, with its source."""
 
     value: Any
     source: str

@@ -1,7 +1,7 @@
-"""Presets: from a job as its user wrote it to a job whose defaults fit the task.
+"""Presets: fills in the defaults that depend on the task.
 
-The trainer calls `resolve` once at the start of each process, when it knows the spaces of the environment; the command line
-does to explain a manifest. Everything after that sees a complete job.
+Each trainer process calls `resolve` at its start, once the spaces of the environment are known, and
+works with a complete job from then on. `rltrain explain` calls it to show the defaults.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.preset_values import PRESET_VALUES
 
 _OF_THE_SPEC = ("network", "environment")
-"""Paths that begin with these are of the spec, all others of the algorithm."""
+"""Paths that begin with these are relative to the spec, all others to the algorithm's settings."""
 
 
 class Resolved(NamedTuple):
@@ -25,22 +25,24 @@ class Resolved(NamedTuple):
     job: RLTrainingJob
     """Each field is set."""
     sources: dict[str, str]
-    """Of what the preset gave, by path: `spec.algorithm.ppo.epochs` to `CleanRL ppo.py`."""
+    """Sources of the preset's values by path, such as `spec.algorithm.ppo.epochs`."""
 
 
 def resolve(job: RLTrainingJob, preset: Preset) -> Resolved:
-    """Returns the job with the preset's value in each field that depends on the task and that its user has not set.
+    """Returns the job with the preset's values in all task-dependent fields that the user has not
+    set.
 
-    A null is a user's choice, too. A value that does not go with what the user has set gives way: see `_fit`.
+    A null counts as set. A preset's value that conflicts with the user's settings is adjusted (see
+    `_fit`).
 
     Raises:
-        ValidationError: the user's settings break a rule together with the preset's.
+        ValidationError: The user's settings and the preset's break a rule together.
     """
     data = job.to_dict()
     spec, algorithm = data["spec"], job.spec.algorithm.name
     sources: dict[str, str] = {}
 
-    # Give each field that is not set the preset's value.
+    # Fill in the preset's values where the user has set none.
     for path, (value, source) in PRESET_VALUES[algorithm][preset].items():
         steps = path.split(".")
         if steps[0] not in _OF_THE_SPEC:
@@ -52,14 +54,14 @@ def resolve(job: RLTrainingJob, preset: Preset) -> Resolved:
             owner[steps[-1]] = value
             sources[dotted(["spec", *steps])] = source
 
-    # Let the preset's values give way where the user's do not go with them.
+    # Adjust the preset's values to the user's.
     _fit(spec, algorithm, sources)
     spec["preset"] = preset
     return Resolved(RLTrainingJob.model_validate(data), sources)
 
 
 def unresolved(model: ApiModel, path: str = "spec") -> Iterator[str]:
-    """Yields the paths of the fields below `path` that depend on the task and are not set."""
+    """Yields the paths of unset task-dependent fields below `path`."""
     for name, field in type(model).model_fields.items():
         value, here = getattr(model, name), f"{path}.{field.alias or name}"
         if by_task(field) and not model.has_set(name):
@@ -69,11 +71,12 @@ def unresolved(model: ApiModel, path: str = "spec") -> Iterator[str]:
 
 
 def _fit(spec: dict[str, Any], algorithm: str, sources: dict[str, str]) -> None:
-    """Changes the preset's values that break a rule with the user's."""
+    """Adjusts the preset's values that would break a rule together with the user's."""
     settings = spec["algorithm"][algorithm]
     prefix = f"spec.algorithm.{algorithm}"
 
-    def give_way(key: str, value: Any, cause: str) -> None:
+    def adjust(key: str, value: Any, cause: str) -> None:
+        """Replaces a value if the preset has set it, and adds the cause to its source."""
         *owners, last = key.split(".")
         owner = settings
         for step in owners:
@@ -86,16 +89,18 @@ def _fit(spec: dict[str, Any], algorithm: str, sources: dict[str, str]) -> None:
     if "environmentSteps" not in spec["stop"]:
         for key in settings:
             if key.endswith("Schedule"):
-                give_way(key, "Constant", "stop.environmentSteps is not set")
-    # n-step returns are another way to advantages than λ.
+                adjust(key, "Constant", "stop.environmentSteps is not set")
+    # n-step returns exclude λ-returns.
     if "nStep" in settings and "gaeLambda" in settings:
-        give_way("gaeLambda", 1.0, "nStep is set")
-    # Minibatches are counted or measured.
+        adjust("gaeLambda", 1.0, "nStep is set")
+    # minibatches excludes minibatchSize.
     if "minibatches" in settings and f"{prefix}.minibatchSize" in sources:
         del settings["minibatchSize"], sources[f"{prefix}.minibatchSize"]
-    # A batch is drawn from a memory that has begun to fill, whose minimum fits into it.
+    # batchSize <= replay.minimum <= replay.capacity.
     if (replay := settings.get("replay")) is not None:
-        give_way("replay.minimum", max(replay["minimum"], settings["batchSize"]), "batchSize is larger")
-        give_way("replay.capacity", max(replay["capacity"], replay["minimum"]), "replay.minimum is larger")
-        give_way("replay.minimum", min(replay["minimum"], replay["capacity"]), "replay.capacity is smaller")
-        give_way("batchSize", min(settings["batchSize"], replay["minimum"]), "replay.minimum is smaller")
+        least = max(replay["minimum"], settings["batchSize"])
+        adjust("replay.minimum", least, "batchSize is larger")
+        adjust("replay.capacity", max(replay["capacity"], replay["minimum"]), "replay.minimum is larger")
+        most = min(replay["minimum"], replay["capacity"])
+        adjust("replay.minimum", most, "replay.capacity is smaller")
+        adjust("batchSize", min(settings["batchSize"], replay["minimum"]), "replay.minimum is smaller")

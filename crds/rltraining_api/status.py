@@ -38,11 +38,11 @@ class Progress(ApiModel):
     model_version: StepsOrZero = 0
     """Version of the newest parameters samplers can have."""
     mean_return: Measured = None
-    """Mean undiscounted return of the last `stop.meanReturn.episodes` (default 100) training episodes, of each sampler in the
-    order in which they began: an episode counts when those that began before it have ended, so that short ones do not come
-    first. None before the first, and over fewer episodes until there are as many."""
+    """Mean undiscounted return of the last `stop.meanReturn.episodes` (default 100) training
+    episodes, or of fewer at first. Each sampler's episodes count in the order in which they began,
+    once all earlier ones have ended, so that short episodes are not preferred."""
     best_return: Measured = None
-    """The highest `meanReturn` so far that went over as many episodes as it should."""
+    """Highest `meanReturn` so far over the full number of episodes."""
     steps_per_second: Measured = None
     """Environment steps a second, over the last seconds."""
     percent: Measured = None
@@ -158,7 +158,7 @@ class Status(ApiModel):
     algorithm: ShortText = ""
     """Name of the algorithm, or the module of one of the user's own, for the printer column."""
     preset: Preset | None = None
-    """The preset that gave the defaults, once the learner has found it."""
+    """The preset that sets the defaults, once the learner has determined it."""
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
@@ -186,7 +186,7 @@ class Status(ApiModel):
     replay: ReplayStatus | None = None
     """The replay memory, of an algorithm that has one."""
     evaluation: EvaluationStatus | None = None
-    """Evaluations so far, of a job with `spec.evaluation`."""
+    """Evaluations so far, for jobs with `spec.evaluation`."""
     progress_time: datetime | None = None
     """When progress last advanced; when nothing has advanced yet, when the job started."""
     report_time: datetime | None = None

@@ -51,7 +51,7 @@ class Algorithm(OneOf):
     noun: ClassVar[str] = "algorithm"
 
     a3c: A3c | None = Field(default=None, alias="a3c")
-    """A3C: gradients of each sampler, applied as they come."""
+    """A3C: each sampler's gradient is applied on arrival."""
     a2c: A2c | None = Field(default=None, alias="a2c")
     """A2C: one gradient of all samplers' rollouts."""
     ppo: Ppo | None = None

@@ -105,8 +105,9 @@ class DdpgApex(Apex):
     """How much the noise falls over N environments, which are counted over all samplers: environment i has
     explorationNoise x 10^(-explorationSpread i/(N-1)); 0 gives all the same (paper: the same)."""
     warmup: ByTask[Literal["Policy", "Random"]] = "Policy"
-    """How samplers act until replay.minimum transitions are there and learning begins: as the policy does, with noise, or
-    uniformly over the action space (paper: Policy; TD3 and Spinning Up's DDPG: Random)."""
+    """How samplers act before learning begins at replay.minimum transitions. Policy: as the policy
+    with noise. Random: uniformly over the action space (paper: Policy; TD3 and Spinning Up's DDPG:
+    Random)."""
     noise: ByTask[Literal["Gaussian", "OrnsteinUhlenbeck"]] = "Gaussian"
     """Independent from step to step, or drifting with a memory of about 7 steps (paper: Gaussian; Lillicrap et al. 2016:
     Ornstein-Uhlenbeck with θ .15)."""

@@ -104,9 +104,12 @@ class ActorCritic(ApiModel):
     aggregate: Aggregate = Field(default_factory=Aggregate)
     """How gradients of samplers become updates (A2C, DPPO: the mean of one of each sampler)."""
     gradients: GradientsAt | None = None
-    """Where gradients are computed. Samplers: each sampler sends one for each minibatch of its rollout. Learner: samplers
-    send their rollouts, and the learner computes all updates of these, on its GPU if it has one. Without: Learner
-    if there is one learner, else Samplers (A2C and PPO in openai/baselines: Learner; DPPO: Samplers)."""
+    """Where gradients are computed. Samplers: each sampler sends one for each minibatch of its
+    rollout.
+    Learner: samplers send rollouts, and the learner makes all updates from them, on its GPU if it
+    has one. Default: Learner with one learner, otherwise Samplers (A2C and PPO in openai/baselines:
+    Learner;
+    DPPO: Samplers)."""
     discount: ByTask[Fraction] = 0.99
     """γ (.99 in all three)."""
     learning_rate_schedule: ByTask[Schedule] = "Constant"
@@ -149,8 +152,9 @@ class A3c(NStepActorCritic):
     aggregate: A3cAggregate = Field(default_factory=A3cAggregate)
     """How gradients of samplers become updates (paper: each as it comes)."""
     gradients: GradientsAt = "Samplers"
-    """Where gradients are computed. Samplers: each sampler sends one for each rollout. Learner: samplers send their
-    rollouts, and the learner computes the gradients, on its GPU if it has one (A3C: Samplers)."""
+    """Where gradients are computed. Samplers: each sampler sends one for each rollout. Learner:
+    samplers send rollouts, and the learner computes the gradients, on its GPU if it has one (A3C:
+    Samplers)."""
     rollout_length: ByTask[Count] = 5
     """t_max: steps of each environment per gradient (paper: 5)."""
     learning_rate: ByTask[LearningRate] = 7e-4
@@ -162,9 +166,9 @@ class A3c(NStepActorCritic):
     baseline_cost: ByTask[NotNegative] = 0.25
     """Weight of the value loss (R − V)², a squared error without a factor of ½ (its author: .5 of ½(R − V)²)."""
     loss_reduction: ByTask[LossReduction] = "Sum"
-    """How losses of all steps of a rollout become one: Sum or Mean. With Mean the same learning rate makes steps smaller by
-    the number of steps in the rollout (paper: Sum over the 5 steps of a worker's one environment; here over those of all
-    `environment.numEnvs`: with more than one, lower the learning rate, or take Mean)."""
+    """How the losses of a rollout's steps are combined: Sum or Mean. Mean divides the gradient by
+    the number of steps. Sum covers the steps of all `environment.numEnvs`: with more than one,
+    lower the learning rate or use Mean (paper: Sum over the 5 steps of one environment)."""
     advantage_normalization: ByTask[bool] = False
     """Bring advantages to mean 0 and variance 1: in mode Async within the rollout, in mode Sync over the rollouts of all
     samplers (paper: no)."""
@@ -200,11 +204,11 @@ class Ppo(ActorCritic):
     epochs: ByTask[Count] = 3
     """Passes over each rollout (paper, table 5: 3)."""
     minibatch_size: ByTask[Count] = 256
-    """Steps of a minibatch, over all samplers, rounded so that minibatches are of one size; a larger one than the rollouts
-    of all samplers is all of them (paper, table 5: 256)."""
+    """Number of steps in a minibatch, over all samplers. It is rounded so that all minibatches have
+    the same size, and limited to the rollouts of all samplers (paper, table 5: 256)."""
     minibatches: Count | None = None
-    """Instead of minibatchSize: parts into which each pass splits the rollouts, whose size then grows with the number of
-    samplers."""
+    """Alternative to minibatchSize: the number of minibatches per epoch. Their size then grows with
+    the number of samplers."""
     learning_rate: ByTask[LearningRate] = 2.5e-4
     """Step size of the optimizer (paper, table 5: 2.5e-4)."""
     optimizer: ByTask[Optimizer] = Field(default_factory=lambda: Optimizer(adam=Adam(epsilon=1e-5)))
@@ -219,20 +223,24 @@ class Ppo(ActorCritic):
     clip_range: ByTask[Positive] = 0.1
     """ε: how far the probability ratio may go before its gradient stops (paper, table 5: .1)."""
     clip_range_schedule: ByTask[Schedule] = "Constant"
-    """Constant, or Linear: ε goes down to 0 over stop.environmentSteps, which must then be set (paper: Linear for Atari)."""
+    """Constant, or Linear: ε decreases to 0 over stop.environmentSteps, which is then required
+    (paper: Linear for Atari)."""
     value_clip: Positive | None = None
-    """How far a value may go from what it was when the rollout was made, before its gradient stops; null: any distance
-    (openai/baselines ppo2: the clip range; Stable-Baselines3: null)."""
+    """How far a value may move from its estimate at the start of the update before its gradient is
+    clipped. null: no limit (openai/baselines ppo2: the clip range; Stable-Baselines3: null)."""
     entropy_schedule: Schedule = "Constant"
-    """Constant, or Linear: entropyCost goes down to 0 over stop.environmentSteps, which must then be set (paper: Constant)."""
+    """Constant, or Linear: entropyCost decreases to 0 over stop.environmentSteps, which is then
+    required (paper: Constant)."""
     target_kl: Positive | None = None
     """The epochs of a rollout end with the first update whose mean approximate KL divergence exceeds 1.5 targetKl (OpenAI
     Spinning Up, Stable-Baselines3: just before it). Without, they all happen (paper: all)."""
     advantage_normalization: bool = True
     """Bring advantages to mean 0 and variance 1 (openai/baselines ppo2: yes)."""
     advantage_normalization_per: Literal["Rollout", "Minibatch"] = "Rollout"
-    """What advantages are normalised over: the rollouts of all samplers, or each minibatch (baselines, Stable-Baselines3,
-    CleanRL: Minibatch). Where samplers compute gradients, a sampler's minibatch is its part of one."""
+    """Whether advantages are normalised over the rollouts of all samplers or over each minibatch.
+    Where samplers compute gradients, each normalises its part of a minibatch (baselines,
+    Stable-Baselines3,
+    CleanRL: Minibatch)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule("self.aggregate.mode == 'Sync'", PPO_IS_SYNC),

@@ -1,4 +1,4 @@
-"""Optimizers: RMSProp as in TensorFlow, which the published settings are of, Adam and SGD as in torch."""
+"""Optimizers: RMSProp as in TensorFlow, like the published settings; Adam and SGD as in torch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from rltraining_api.fields import FractionBelowOne, Positive
 
 
 class RmsProp(ApiModel):
-    """RMSProp, with mean squares that begin at 1 and epsilon inside the root, as in tf.train.RMSPropOptimizer (torch adds it
-    outside: there the square root of epsilon is about the same). The defaults are those of the IMPALA paper for Atari."""
+    """RMSProp as in tf.train.RMSPropOptimizer: mean squares start at 1 and epsilon is inside the
+    root. In torch epsilon is outside the root, so that about its square root has the same effect
+    there. The defaults are from the IMPALA paper for Atari."""
 
     alpha: FractionBelowOne = 0.99
     """Decay of the running mean of squared gradients (IMPALA, Atari: .99)."""

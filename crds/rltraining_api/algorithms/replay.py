@@ -64,7 +64,8 @@ class DdpgReplay(Replay):
     """A memory of transitions, in shards that are drawn from as if they were one (arXiv 1803.00933, appendix)."""
 
     capacity: ByTask[Count] = 1_000_000
-    """Transitions kept in all shards together; the oldest of a shard go first (paper: 1,000,000, and those with the least
-    priority go first; that costs a second tree, and what it gains was not published)."""
+    """Maximum number of transitions in all shards together. The oldest of a shard are evicted
+    (paper: 1,000,000 with the lowest priorities evicted, which needs a second tree for an
+    unpublished gain)."""
     minimum: ByTask[Count] = 10_000
     """Transitions in all shards together before learning starts (not published)."""
