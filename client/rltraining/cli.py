@@ -208,10 +208,11 @@ def explain(
     ] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Print every setting of a job, with its value and where the value comes from.
+    """Print every setting of a job with its value and the source of the value.
 
-    A value is from your manifest, from the preset for the kind of task (Atari, MuJoCo or Classic), or a default for all
-    tasks. The environment is made once to look at its spaces, which choose the preset, unless --preset or spec.preset does.
+    A value is set in your manifest, by the preset for the kind of task (Atari, MuJoCo or Classic),
+    or by a default for all tasks. The environment's spaces choose the preset unless --preset or
+    spec.preset is given; the command makes the environment once to read them.
 
     Examples:
 

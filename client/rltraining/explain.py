@@ -21,11 +21,11 @@ from rltraining.errors import ClientError, UsageError
 from rltraining.printable import say
 
 SOURCE = re.compile(r"\(([^()]+)\)\.?\s*$")
-"""At the end of a field's description: where its default comes from."""
+"""Matches the source of a default in parentheses at the end of a field's description."""
 
 
 def explain(file: str, overrides: Sequence[str], preset: Preset | None) -> None:
-    """Print each value of the job's spec with its source. Raises ClientError."""
+    """Prints each value of the job's spec with its source. Raises ClientError."""
     loaded = jobfile.load(file, overrides)
     chosen = preset or loaded.job.spec.preset or _preset_of(loaded)
     try:
@@ -43,7 +43,7 @@ def explain(file: str, overrides: Sequence[str], preset: Preset | None) -> None:
 
 
 def _preset_of(loaded: jobfile.JobFile) -> Preset:
-    """The preset that fits the environment, which is made for it."""
+    """Makes the environment and returns the preset that fits its spaces."""
     environment = loaded.job.spec.environment
     try:
         from rltraining_trainer.environments import make_spaces
@@ -63,7 +63,7 @@ def _preset_of(loaded: jobfile.JobFile) -> Preset:
 
 
 def _lines(written: JobSpec, resolved: JobSpec, sources: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yields the path, the value and the source of each field but the preset's."""
+    """Yields the path, the value and the source of each field except `preset`."""
     for path, value in _leaves(resolved.to_dict(), ()):
         if path == ("preset",):
             continue
@@ -85,7 +85,7 @@ def _leaves(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[t
 
 
 def _given(sources: Mapping[str, str], path: Sequence[str]) -> str | None:
-    """The source of a preset's value, or of the object that it is part of."""
+    """Returns the preset's source of the value at a path or of an object that contains it."""
     for length in range(len(path), 0, -1):
         if (source := sources.get(".".join(("spec", *path[:length])))) is not None:
             return source
@@ -93,7 +93,7 @@ def _given(sources: Mapping[str, str], path: Sequence[str]) -> str | None:
 
 
 def _is_set(model: ApiModel, path: Sequence[str]) -> bool:
-    """Whether the user has set the field at a path, or the free-form object that it is part of."""
+    """Returns whether the user has set the field at a path or an object that contains it."""
     value: Any = model
     for key in path:
         if not isinstance(value, ApiModel):
@@ -114,5 +114,5 @@ def _default_source(path: Sequence[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value on one line, as JSON has it."""
+    """Formats a value on one line, as JSON unless it is a string."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

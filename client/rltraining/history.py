@@ -23,17 +23,19 @@ Row = Mapping[str, Any]
 
 
 EVALUATED_STEP = "evaluation/environmentSteps"
-"""Only points that report an evaluation have it: the step at which the policy was taken."""
+"""Step of the evaluated policy, which only points that report an evaluation contain."""
 
 
 def read(folder: Path) -> tuple[Row, ...]:
-    """At most ROWS_MAX points of all that was measured, evenly chosen, oldest first, the newest among them; none when there
-    is no such file yet."""
+    """Reads at most ROWS_MAX evenly spaced points, oldest first and including the latest.
+
+    Returns no points while there is no file yet.
+    """
     return _read(folder, lambda line: True)
 
 
 def read_evaluations(folder: Path) -> tuple[Row, ...]:
-    """The points that report an evaluation, which are few among all: as many, and chosen as by `read`."""
+    """Reads the points that report an evaluation, thinned like those of `read`."""
     marker = EVALUATED_STEP.encode()
     return tuple(
         row for row in _read(folder, lambda line: marker in line) if number(row, EVALUATED_STEP) is not None

@@ -60,7 +60,7 @@ def explained(error: TrainerError) -> str:
 
 
 def _find_user_code(policy: Path) -> None:
-    """Of the run that the policy's folder is in: `RUN/policy`, or `RUN/policy/best`."""
+    """Makes user code of the policy's run importable. The policy is in `RUN/policy[/best]`."""
     run = next((folder for folder in list(policy.parents)[:2] if holds_run(folder)), None)
     folder = load(str(run / JOB_FILE)).code_folder if run is not None else None
     if folder is not None:

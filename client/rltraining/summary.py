@@ -70,7 +70,7 @@ def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str
     stopped_at = checkpoint if snapshot.stopped_by else None
     why = failure(status) if status.phase == "Failed" else status.message
     why = "" if snapshot.stopped_by else why.split("\n")[0]
-    # The best is of as many episodes as the mean is to go over: a few could be good by chance.
+    # The best mean is over the full number of episodes, since a few could be good by chance.
     best = "" if progress.best_return is None else f", {decimal(progress.best_return)} best"
     returns = f"{decimal(progress.mean_return)} last{best} (mean of training episodes)"
     steps = f"{count(max(progress.environment_steps, stopped_at or 0))} used for learning"
@@ -102,7 +102,7 @@ def _kept(status: Status, checkpoint: int | None) -> list[tuple[str, str]]:
 
 
 def _evaluation(evaluation: EvaluationStatus) -> str:
-    """The last and the best evaluation; empty before the first."""
+    """Describes the last and the best evaluation. Empty before the first one."""
     last, best = evaluation.last, evaluation.best
     if last is None:
         return ""

@@ -87,7 +87,7 @@ def _figures(snapshot: Snapshot) -> Text:
 
 
 def _evaluation(snapshot: Snapshot) -> list[Text]:
-    """Of a job that is evaluated while it trains: the last evaluation and the best."""
+    """Returns a row with the last and the best evaluation of a job with `spec.evaluation`."""
     found = snapshot.status.evaluation
     if found is None or found.last is None:
         return []

@@ -29,7 +29,7 @@ STATUS_FILE = "status.json"
 SWEEP_FILE = "sweep.json"
 REPORT_FILE = "report.html"
 BEST_POLICY = "policy/best"
-"""The best policy by evaluation, where there is one, beside the last."""
+"""Folder of the policy with the best evaluation, below the folder of the last policy."""
 LOCK_FILE = ".lock"
 OURS = (
     *(STATUS_FILE, EVENTS_FILE, PROGRESS_FILE, CURVE_FILE, REPORT_FILE),
@@ -52,7 +52,7 @@ def holds_run(folder: Path) -> bool:
 
 
 def holds_policy(folder: Path) -> bool:
-    """Whether there is a policy in this folder itself, not only one below it."""
+    """Returns whether this folder itself contains a policy."""
     return (folder / "policy.json").is_file()
 
 

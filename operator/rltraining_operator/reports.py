@@ -107,7 +107,7 @@ def _fields(report: LearnerReport, status: Status, lives: bool) -> dict[str, Any
 
 
 def _without_foreign_uris(report: LearnerReport, job: RLTrainingJob) -> LearnerReport:
-    """Without URIs of policies outside of the job's store: its pod would have others read elsewhere."""
+    """Removes URIs of policies outside the job's storage, which would make clients read there."""
     store, evaluation = store_of(job), report.evaluation
     if report.policy_uri and not is_below(report.policy_uri, store):
         report = report.model_copy(update={"policy_uri": None})
@@ -117,7 +117,7 @@ def _without_foreign_uris(report: LearnerReport, job: RLTrainingJob) -> LearnerR
 
 
 def _evaluation(reported: EvaluationStatus | None, known: EvaluationStatus | None) -> EvaluationStatus | None:
-    """What is reported, without a URI that is too long."""
+    """Returns the reported evaluations without a URI that is too long, else the known ones."""
     if reported is None:
         return known
     return reported.model_copy(update={"best_policy_uri": _bearable(reported.best_policy_uri)})

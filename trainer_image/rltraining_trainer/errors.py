@@ -32,7 +32,7 @@ class UserCodeError(TrainerError):
 
 
 class EnvironmentLost(Exception):
-    """The process of an environment ended, as by a crash of native code. A restart may help."""
+    """Raised when the process of an environment has ended, for example by a native crash."""
 
 
 class Diverged(TrainerError):

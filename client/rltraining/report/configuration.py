@@ -23,7 +23,7 @@ class YamlLine:
 
 
 def lines(job: RLTrainingJob) -> tuple[YamlLine, ...]:
-    """The spec, with all defaults filled in: those of the preset too, if the learner has reported which one it is."""
+    """Returns the spec with all defaults, including those of a preset that the learner reported."""
     changed = job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return (YamlLine("spec:", False), *_mapping(_complete(job).to_dict(), changed, INDENT))
 
@@ -33,7 +33,7 @@ def _complete(job: RLTrainingJob) -> JobSpec:
         return job.spec
     try:
         return resolve(job, job.status.preset).job.spec
-    except ValidationError:  # of a version whose presets went with the settings
+    except ValidationError:  # the job ran with presets of another version
         return job.spec
 
 

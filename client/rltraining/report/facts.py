@@ -84,7 +84,7 @@ def accounts(source: Source) -> list[Fact]:
 
 
 def _evaluation(status: Status) -> Iterator[Fact]:
-    """The last evaluation and the best, of a job that was evaluated while it trained."""
+    """Yields the last and the best evaluation of a job with `spec.evaluation`."""
     if status.evaluation is None or (last := status.evaluation.last) is None:
         return
     best = status.evaluation.best

@@ -89,7 +89,14 @@ def sections(
     evaluations: Sequence[Row] = (),
     evaluation_goal: float | None = None,
 ) -> tuple[Section, ...]:
-    """Of what was measured; what never was has no diagram. ``evaluations`` are the points that report one."""
+    """Returns the diagrams of all measurements that have values.
+
+    Args:
+        rows: Points of training.
+        goal: Mean return of `stop.meanReturn`.
+        evaluations: Points that report an evaluation.
+        evaluation_goal: Mean return of `stop.evaluation`.
+    """
     made = _sections({"Return": SECTIONS["Return"]}, rows, goal)
     made += _sections({"Evaluation": EVALUATION}, evaluations, evaluation_goal)
     others = {title: plans for title, plans in SECTIONS.items() if title != "Return"}

@@ -54,7 +54,7 @@ class Source:
     story: tuple[Happening, ...]
     """Oldest first."""
     evaluations: tuple[Row, ...] = ()
-    """Those of the measurements that report an evaluation."""
+    """Measurements that report an evaluation."""
     policy: str | None = None
     """Folder or URI of the policy, if it can be read from here."""
     no_policy: str = ""

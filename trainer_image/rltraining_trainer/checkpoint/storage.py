@@ -38,7 +38,8 @@ class Storage(Protocol):
     def publish(self, directory: str) -> AbstractContextManager[OpenNew]:
         """Write a directory: there whole after the block, and not at all when the block raises.
 
-        The files of one of that name are replaced, in an object store as soon as the block begins; its directories stay.
+        Replaces the files of an existing directory and keeps its subdirectories. In an object store
+        the old files are deleted when the block begins.
         """
 
     def read(self, directory: str, file: str) -> bytes:
@@ -169,7 +170,7 @@ class ObjectStorage:
         self._fs.rm(self._path(directory), recursive=True)
 
     def _remove_files(self, directory: str) -> None:
-        """Deletes the files of a directory, and the directory itself if it has no directories."""
+        """Deletes the files of a directory, and the directory if it has no subdirectories."""
         self._fs.invalidate_cache()
         try:
             entries = self._fs.ls(self._path(directory), detail=True)

@@ -78,7 +78,7 @@ class Round(NamedTuple):
     checkpoint: bool = False
     """Whether a checkpoint is to be taken: a learner wants one."""
     total_steps: int | None = None
-    """Environment steps at which schedules end, by learner 0."""
+    """Environment steps at which schedules end, sent by learner 0."""
 
 
 class Alone:
@@ -217,8 +217,8 @@ class LearnerGroup:
             update: whether this learner has what an update of all takes; one is enough.
             hold: whether all are to wait for this learner with the update.
             checkpoint: whether this learner wants one of all.
-            total_steps: environment steps at which schedules end. Only learner 0 says so: the others, which may not have
-                read a change of the job yet, must take the same step as it.
+            total_steps: environment steps at which schedules end, given by learner 0 only. The
+                others may not have read a change of the job yet, but must make the same update.
 
         Raises:
             GroupChanged: a learner was lost, or one wants to come in.

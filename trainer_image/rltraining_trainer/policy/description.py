@@ -66,14 +66,14 @@ class MultiBinarySpace(ApiModel):
 
 
 class DictSpace(ApiModel):
-    """One of each of several spaces, by name."""
+    """A dictionary of spaces."""
 
     type: Literal["Dict"] = "Dict"
     spaces: dict[str, SpaceDescription]
 
 
 class TupleSpace(ApiModel):
-    """One of each of several spaces, in order."""
+    """A sequence of spaces."""
 
     type: Literal["Tuple"] = "Tuple"
     spaces: tuple[SpaceDescription, ...]
@@ -121,14 +121,14 @@ class PolicyDescription(ApiModel):
     dueling: bool = False
     """The Q-network ends in state value and advantages (`dqnApex.dueling`)."""
     observation_space: SpaceDescription
-    """Of observations as the environment gives them; text parts of a Dict are left out."""
+    """Space of the environment's observations without text parts of a Dict."""
     action_mask_in_info: bool = False
-    """Which actions are valid is not a part of the observation: the environment says it in `info["action_mask"]`."""
+    """Whether the mask of valid actions is `info["action_mask"]` instead of an observation's part."""
     action_space: SpaceDescription
     progress: Progress
-    """How far training had come."""
+    """Progress of training when the policy was stored."""
     evaluation: EvaluationResult | None = None
-    """What it came to while training went on; set where the policy is kept for being the best of its run."""
+    """The evaluation of the policy, if it was stored as the best of its run."""
     program: Program | None = None
     """None where the network cannot be made into one: the weights then need this project."""
     time: datetime
@@ -161,9 +161,9 @@ def describe(
 
 
 def describe_space(space: spaces.Space) -> SpaceDescription:
-    """Describes a space; of packed observations, the space that they were packed of.
+    """Describes a space, for packed observations the space before packing.
 
-    Raises BadConfiguration for a kind of space that no network here takes.
+    Raises BadConfiguration for a space that no network supports.
     """
     if isinstance(space, PackedSpace):
         return describe_space(space.original)

@@ -134,6 +134,6 @@ def _check_spaces(policy: Policy, stepper: Stepper) -> None:
     in_info = isinstance(found_space, PackedSpace) and found_space.mask_from_info
     if in_info != policy.description.action_mask_in_info:
         raise BadConfiguration(
-            f'spec.environment.id: {stepper.name!r} gives {"a" if in_info else "no"} info["action_mask"], '
+            f'spec.environment.id: {stepper.name!r} returns {"an" if in_info else "no"} info["action_mask"], '
             f"but the policy was trained {'without' if in_info else 'with'} one"
         )

@@ -59,8 +59,10 @@ def export_policy(
 
 
 def policy_files(policy: Policy) -> dict[str, bytes]:
-    """Returns the files of a policy's directory by name. The program is left out where the network cannot be made into
-    one."""
+    """Returns the files of a policy's directory by name.
+
+    The program is left out if the network cannot be exported as one.
+    """
     description, files = policy.description, {WEIGHTS_FILE: saved_weights(policy.network.state_dict())}
     try:
         files[PROGRAM_FILE] = to_torchscript(policy)
@@ -94,7 +96,7 @@ def check_finite(network: PolicyNetwork, when: str) -> None:
 
 
 def saved_weights(weights: dict[str, torch.Tensor]) -> bytes:
-    """Returns the content of WEIGHTS_FILE, of a network's state dict."""
+    """Returns the content of WEIGHTS_FILE for a network's state dict."""
     buffer = io.BytesIO()
     torch.save(snapshot(weights), buffer)
     return buffer.getvalue()

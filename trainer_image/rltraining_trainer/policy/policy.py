@@ -114,7 +114,7 @@ class Policy:
             ) from error
 
     def check_environment(self) -> None:
-        """Raises UntrustedCode where the environment, or a wrapper around it, is code that is not trusted."""
+        """Raises UntrustedCode if the environment or one of its wrappers is untrusted code."""
         if self._trust_code:
             return
         environment = self.description.environment
@@ -154,7 +154,7 @@ class Policy:
     def act_packed(
         self, rows: np.ndarray, *, deterministic: bool = True, first: np.ndarray | None = None
     ) -> Any:
-        """As ``act``, for a batch of observations as ``make_environments`` gives them: of several parts, packed."""
+        """Like ``act``, for batches ``[B, ...]`` of observations from ``make_environments``."""
         if self._state is None:
             self._state = self.network.initial_state(len(rows))
         parameters, self._state = self.network.policy(
@@ -165,7 +165,7 @@ class Policy:
         return self.actions.to_environment(self._choose(parameters, deterministic))
 
     def _rows(self, observation: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
-        """(a batch of observations as the network takes them, whether one was given and not a batch)."""
+        """Returns observations as a batch for the network, and whether a single one was given."""
         space = self.network_space
         if isinstance(space, PackedSpace):
             part = next(part for part in space.parts if part.path or not part.is_mask)

@@ -54,13 +54,13 @@ class PolicyProgram(nn.Module):
 
 
 def _parts(policy: Policy) -> tuple[Part, ...]:
-    """Of an observation; none if it is one array."""
+    """Returns the parts of a composite observation, or none for a single array."""
     space = policy.network_space
     return space.parts if isinstance(space, PackedSpace) else ()
 
 
 def _as_kept(part: Tensor) -> Tensor:
-    """Part of an observation as it comes out of packed ones."""
+    """Converts a part to the type that unpacking yields: uint8 or float32."""
     return part if part.dtype == torch.uint8 else part.float()
 
 
@@ -101,7 +101,7 @@ def exported_program(policy: Policy) -> ExportedProgram:
 
     example = example_inputs(policy, 2)
     batch = {0: Dim(BATCH)}
-    shapes = ((batch,) * len(example),)  # of one argument: all inputs
+    shapes = ((batch,) * len(example),)  # `forward` has one variadic argument
     with torch.no_grad():
         try:
             program = export(PolicyProgram(policy).eval(), example, dynamic_shapes=shapes)
@@ -149,7 +149,7 @@ def example_inputs(policy: Policy, batch: int) -> tuple[Tensor, ...]:
 
 
 def _example_parts(space: PackedSpace, batch: int) -> tuple[Tensor, ...]:
-    """Of ``batch`` random observations, each in the type of its space; masks of uint8."""
+    """Returns the parts of ``batch`` random observations in their spaces' types, masks as uint8."""
     rows = np.stack([space.sample() for _ in range(batch)])
     return tuple(
         torch.from_numpy(
@@ -162,7 +162,7 @@ def _example_parts(space: PackedSpace, batch: int) -> tuple[Tensor, ...]:
 
 
 def _kind(dtype: np.dtype | None) -> np.dtype:
-    """float32 for floats of any width."""
+    """Returns float32 for floats of any width and other types unchanged."""
     assert dtype is not None
     return np.dtype(np.float32) if dtype.kind == "f" else dtype
 

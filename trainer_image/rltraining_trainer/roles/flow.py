@@ -23,7 +23,7 @@ class Recordable(Protocol):
 
     @property
     def network(self) -> PolicyNetwork | None:
-        """The policy, which an evaluation plays; None of an algorithm that has none to show."""
+        """The policy that evaluations play, or None if the algorithm does not offer one."""
 
     def learning_rate(self, environment_steps: int) -> float: ...
     def get_state(self) -> dict[str, Any]: ...
@@ -36,7 +36,7 @@ class Algorithm(Recordable, Protocol):
     parameters: Tensor
     """All that samplers need of this learner, ``[N]``."""
     total_steps: int | None
-    """Environment steps at which schedules end: ``spec.stop.environmentSteps`` as it is now."""
+    """Environment steps at which schedules end, the current ``spec.stop.environmentSteps``."""
 
     @property
     def network(self) -> PolicyNetwork: ...

@@ -206,7 +206,7 @@ class LearnerLink(Link):
         self.answer: dict[str, Any] = {}
         """The newest."""
         self.stepped: Stepped | None = None
-        """What this sampler's environments came to, if messages are to report what was discarded."""
+        """Counters of this sampler's environments. If set, messages report discarded episodes."""
         self._parameters = parameters
 
     def send(self, **content: Any) -> None:

@@ -26,7 +26,7 @@ class Experience(NamedTuple):
     steps: int
     """Environment steps."""
     returns: Tensor
-    """``[K]`` undiscounted returns of the ended episodes that rules about returns look at: see ``EpisodeTracker``."""
+    """``[K]`` undiscounted returns of ended episodes for stop rules (see ``EpisodeTracker``)."""
     episodes: int
     """All episodes that ended."""
     lag: int | None
@@ -46,7 +46,7 @@ class ProgressTracker:
         self._stop = stop
         self.returns, self._smoothed = _meters(stop)
         self.best_return: float | None = None
-        """The highest mean return of as many episodes as the mean is to go over."""
+        """Highest mean return over the full number of episodes."""
         self._rate = RateMeter()
         self._late_steps = 0
         self._lag: float | None = None

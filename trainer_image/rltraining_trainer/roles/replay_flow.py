@@ -79,7 +79,7 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
         here = self._first and settings.replay.placement == "Learner"
         self._kept = KeptShard(context, settings.replay, of, 1) if here else None
         self._failures: dict[str, str | None] = {}  # by who keeps the shard: why it could not be saved
-        self._moments: list[Tensor] = []  # of observations, which are not merged yet
+        self._moments: list[Tensor] = []  # moments of observations that are not merged yet
         self._others = Drawers(self._replay.shards)
         self._follower = Follower(
             context, endpoint, "shards", lambda: draws(self._replay.stats()), self._replay.set_shards

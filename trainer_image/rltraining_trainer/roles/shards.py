@@ -170,7 +170,7 @@ def transition_columns(observation: spaces.Space, action: spaces.Space) -> dict[
 
 
 def _array_shape(name: str, space: spaces.Space, remedy: str) -> tuple[int, ...]:
-    """Raises BadConfiguration, naming the remedy, if an element of ``space`` is not one array of numbers."""
+    """Returns a space's shape. Raises BadConfiguration with ``remedy`` if it has no array."""
     if space.shape is None or space.dtype is None or space.dtype.kind not in "biuf":
         raise BadConfiguration(
             f"spec.environment: {name} of {space} are not one array of numbers; "
