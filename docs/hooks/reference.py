@@ -43,7 +43,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def presets() -> str:
-    """A heading and a table for each algorithm: fields by presets, and where the values come from."""
+    """Returns a heading and a table for each algorithm: the values by preset, with their sources."""
     return "\n".join(line for name in PRESET_VALUES for line in _presets(name))
 
 
