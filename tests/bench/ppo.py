@@ -1,7 +1,7 @@
-"""PPO on HalfCheetah-v5 with its published settings for MuJoCo, in turn, on all cores of this machine: this project, with
-gradients at the learner and at the samplers, and Stable-Baselines3.
+"""PPO on HalfCheetah-v5 with the published settings for MuJoCo, one program at a time on all cores.
 
-Stable-Baselines3 is installed, pinned, into an environment of its own. Steps/s count rollouts and updates.
+Compares this project, with gradients at the learner and at the samplers, to Stable-Baselines3, which is
+installed with pinned versions in a separate virtual environment. Steps/s include rollouts and updates.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ GRADIENTS: dict[str, dict[str, Any]] = {
     "ppo": {"rolloutLength": 16, "epochs": 2, "minibatches": 2},
     "ppoAtSamplers": {"rolloutLength": 16, "epochs": 2, "minibatches": 2, "gradients": "Samplers"},
 }
-"""Small settings of the algorithms whose gradients are computed by the samplers (a3c, ppoAtSamplers) or the learner."""
+"""Small settings of A3C, A2C and PPO, with gradients at the samplers (a3c, ppoAtSamplers) or the learner."""
 
 
 def job_of(algorithm: str, **spec: Any) -> RLTrainingJob:

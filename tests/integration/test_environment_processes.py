@@ -1,4 +1,4 @@
-"""Environments in processes of their own: they play the same episodes, tell their errors, and end with their sampler."""
+"""Environments in separate processes: equal episodes, reported errors, and no process outlives its sampler."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def step_until(stepper: Stepper, steps: int) -> None:
         stepper.step(np.zeros((2, 2), np.int64))
 
 
-def test_what_an_environment_raises_is_told_with_its_own_traceback() -> None:
+def test_an_error_of_an_environment_is_reported_with_its_traceback() -> None:
     texts = []
     for stepping in ("Serial", "Processes"):
         stepper = Stepper(make_environments(spec(stepping=stepping, kwargs={"fault": "raises"}), 2), "Mine")
@@ -116,7 +116,7 @@ def test_a_crash_of_native_code_ends_one_environment_alone_or_is_worth_a_restart
         step_until(stepper, 9)
     stepper.close()
 
-    # Each environment crashes in its fourth step and is made anew, which goes on and crashes in its own fourth step.
+    # Each environment crashes in its fourth step, and so does the environment that replaces it.
     stepper = Stepper(make_environments(crashing, 2), "Mine", Faults(resets=True, max_per_hour=100))
     step_until(stepper, 12)
     assert stepper.stepped.discarded > 0
@@ -142,7 +142,7 @@ def test_processes_end_with_a_sampler_that_is_killed_whatever_they_do(module: Pa
         assert sampler.stdout.readline() == b"ready\n"
         family = psutil.Process(sampler.pid).children(recursive=True)
         assert len(family) == 4, "a template and three environments"
-        os.kill(family[-1].pid, signal.SIGSTOP)  # one that will never read that its connection has ended
+        os.kill(family[-1].pid, signal.SIGSTOP)  # a process that cannot notice its closed connection
         sampler.kill()
         gone, alive = psutil.wait_procs(family, timeout=20)
     assert not alive, [process.cmdline() for process in alive]

@@ -1,4 +1,4 @@
-"""A run that is evaluated while it trains: the evaluator is killed, the learner is killed, and the best policy is kept."""
+"""Evaluation during training survives kills of the evaluator and the learner."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_evaluations_survive_kills_and_the_best_policy_is_kept(train: Train) -> 
         environment = process.environ()
         assert (environment["CUDA_VISIBLE_DEVICES"], environment["OMP_NUM_THREADS"]) == ("", "1")
 
-        # The evaluator is killed: another one goes on.
+        # Kill the evaluator: a new one continues.
         process.kill()
         before = await run.until(lambda job: status(run).restarts == 1)
         assert before.status.evaluation is not None
         await run.until(lambda job: status(run).count > before.status.evaluation.count + 1)
 
-        # The learner is killed: its evaluator ends with it, and the next one counts on from the checkpoint.
+        # Kill the learner: its evaluator ends with it, and the next learner continues the counts.
         await run.until(lambda job: job.status.checkpoint is not None and job.status.checkpoint.step > 500)
         second, life = evaluator(run), run.point["run"]
         assert second is not None
@@ -90,7 +90,7 @@ def test_evaluations_survive_kills_and_the_best_policy_is_kept(train: Train) -> 
 
 
 def check_results(run: Run) -> None:
-    """What the run has left says the same everywhere."""
+    """Checks that status, curves and stored policies agree."""
     found, progress = status(run), run.job.status.progress
     assert found.last is not None
     assert found.best is not None

@@ -62,7 +62,7 @@ def test_killed_samplers_hold_nobody_up_and_come_back(train: Train, algorithm: s
 @pytest.mark.parametrize(
     ("mode", "gradients"), [("Async", "Samplers"), ("Sync", "Samplers"), ("Sync", "Learner")]
 )
-def test_a_sampler_that_is_held_up_holds_nobody_up(train: Train, mode: str, gradients: str) -> None:
+def test_a_delayed_sampler_does_not_block_the_others(train: Train, mode: str, gradients: str) -> None:
     """The sampler's gradient or rollout arrives too late and is counted as stale."""
     stale = f"{'unrolls' if gradients == 'Learner' else 'gradients'}/stale"
 

@@ -184,7 +184,7 @@ def test_an_environment_that_cannot_be_closed_after_training_costs_nothing(train
 
 @pytest.mark.parametrize("algorithm", ["impala", "ppo", "ppoAtSamplers", "dqnApex"])
 def test_environments_that_fail_are_reset_and_the_run_succeeds(train: Train, algorithm: str) -> None:
-    """One raises from its 51st step on until it is made anew, so it also fails when it has only been reset."""
+    """An environment that raises from its 51st step on fails again after a reset, until it is recreated."""
     settings = {"id": "mazes:Step-v0", "numEnvs": 8, "onError": "Reset", "maxErrorsPerHour": 100_000}
     spec = {"environment": settings, "code": CODE, "stop": {"environmentSteps": 3000}}
 

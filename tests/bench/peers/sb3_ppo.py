@@ -1,5 +1,8 @@
-"""PPO of Stable-Baselines3 with its own defaults, which are those of the paper for MuJoCo; run by ``ppo`` in an environment of
-its own. Prints environment steps a second of whole iterations: rollout and update."""
+"""PPO of Stable-Baselines3 with its defaults, the paper's settings for MuJoCo.
+
+``ppo`` runs it in a separate virtual environment. Prints environment steps per second of complete
+iterations, with rollout and update.
+"""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class Draw:
                     for key in self._keys(schema, path)
                 }
             case "array":
-                # What is to be set in each job may be part of an item.
+                # The path that every job sets may be inside an item.
                 inside = len(self._always) > len(path) and self._always[: len(path)] == path
                 count = max(schema.get("minItems", 0), int(inside)) + self._random.randrange(2)
                 items = [self._value(schema["items"], (*path, 0)) for _ in range(count)]

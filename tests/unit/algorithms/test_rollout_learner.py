@@ -76,7 +76,7 @@ def test_rollouts_without_a_step_change_nothing() -> None:
 
 
 def test_a_resumed_learner_makes_the_same_updates_to_the_bit() -> None:
-    """The order of minibatches goes on too: it comes from the generator that checkpoints hold."""
+    """The order of minibatches continues too, since checkpoints contain the state of its generator."""
     learner = make_learner(Ppo(minibatches=3))
     learner.step(UNROLLS[:1])
     random, found = torch.get_rng_state(), []

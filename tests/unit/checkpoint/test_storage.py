@@ -1,4 +1,4 @@
-"""A directory that is published anew loses its files, and keeps the directories in it: `policy` holds `policy/best`."""
+"""Publishing an existing directory replaces its files and keeps subdirectories, such as `policy/best`."""
 
 from __future__ import annotations
 

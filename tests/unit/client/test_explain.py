@@ -18,7 +18,7 @@ def table(output: str) -> dict[str, tuple[str, str]]:
     return {path: (value.strip(), source.strip()) for path, value, source in cells}
 
 
-def test_each_value_comes_with_its_source(file: Path) -> None:
+def test_each_value_has_a_source(file: Path) -> None:
     change = ("--set", "algorithm.impala.lambda=0.5", "--set", "algorithm.impala.gradientClip=null")
     found = table(succeeded("explain", file, *change))
     assert found["preset"] == ("Classic", "the environment's spaces")

@@ -212,12 +212,12 @@ def test_a_failure_is_told_in_full_once_and_in_a_line_in_the_summary(folder: Pat
 
 
 def test_the_best_return_is_not_one_of_few_episodes() -> None:
-    """The status has one over as many episodes as the mean is to go over; a point of the curve may be of fewer."""
+    """The status has the best mean over the full number of episodes. Points of the curve may have fewer."""
     last = snapshot("Succeeded", progress=PROGRESS, curve=(point(1, 490.0),))
     assert dict(results(last))["return"] == "213.4 last (mean of training episodes)"
 
 
-def test_the_best_policy_and_the_evaluations_are_told_of(folder: Path) -> None:
+def test_the_summary_shows_the_best_policy_and_evaluations(folder: Path) -> None:
     (folder / "policy" / "best").mkdir()
     last = EvaluationResult(environment_steps=400_000, mean_return=480.0, episodes=20)
     best = EvaluationResult(environment_steps=250_000, mean_return=495.0, episodes=20)

@@ -67,7 +67,7 @@ def test_what_a_user_has_set_wins_and_goes_with_the_rest(algorithm: str, preset:
     assert resolved["network"]["mlp"]["hiddenSizes"] == [7]
 
 
-def test_a_value_that_gives_way_says_why() -> None:
+def test_the_source_of_an_adjusted_value_names_the_cause() -> None:
     small, sources = resolve(job("dqnApex", {"replay": {"capacity": 500}}), "Classic")
     settings = small.spec.algorithm.dqn_apex
     assert settings is not None
@@ -94,7 +94,7 @@ def test_an_api_server_does_not_fill_in_what_depends_on_the_task() -> None:
 
 @pytest.mark.parametrize("algorithm", PRESET_VALUES)
 def test_the_models_own_defaults_are_those_of_atari(algorithm: str) -> None:
-    """A job that nobody has resolved is complete, too. It has no schedule, which needs an end, nor what only images have."""
+    """A job without a preset is complete too, without schedules, which need an end, and image settings."""
     written = job(algorithm)
     resolved = resolve(written, "Atari").job
     own, ataris = (

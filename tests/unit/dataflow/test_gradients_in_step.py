@@ -278,7 +278,7 @@ class TestAllSamplersAreGone:
 
 
 def test_another_number_of_updates_begins_with_an_iteration() -> None:
-    """So that all who take part in one split their rollouts alike."""
+    """All samplers of an iteration then split their rollouts equally."""
     world = InStep("a", exchanges=2)
     world.gradients.next_exchanges = 1
     places = []

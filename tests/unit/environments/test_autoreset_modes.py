@@ -46,7 +46,7 @@ def collect(
 
 
 def test_rewards_are_divided_by_the_deviation_of_discounted_returns() -> None:
-    """Of the statistics that the sampler has; what it saw itself it sends."""
+    """Rewards are normalised by the sampler's statistics, and the moments of new data are sent."""
     torch.manual_seed(1)
     environments = synchronous(B, AutoresetMode.NEXT_STEP)
     network, distribution = build_actor_critic(

@@ -61,7 +61,7 @@ def test_threads_play_the_same_episodes_as_gymnasium(id: str) -> None:
 
 
 class Moody(CountingEnv):
-    """Raises where ``bad`` says so, as (how often it was made, reset, and stepped since that); counts both."""
+    """Raises at ``bad``, given as numbers of times it was made, reset and stepped since, which it counts."""
 
     made = 0
 
@@ -89,7 +89,7 @@ class Moody(CountingEnv):
 
 
 @IN_TURN_AND_IN_THREADS
-def test_a_failure_is_returned_and_the_environment_reset_or_made_anew_alone(
+def test_a_failed_environment_is_reset_or_recreated_alone(
     slots: Callable[..., Any],
 ) -> None:
     class Mine(Moody):

@@ -76,7 +76,7 @@ def test_a_return_stays_exact_over_a_long_run() -> None:
 
 def test_which_episodes_count_does_not_depend_on_their_length() -> None:
     """Of 64 environments that begin together, one in ten ends an episode early, with a better return. In the order of their
-    ends, or with each environment's first episode left out, short episodes come in rows, and the mean of 10 is up to 9."""
+    ends, or with each environment's first episode left out, short episodes cluster, and the mean of 10 is up to 9."""
     num_envs, random = 64, np.random.default_rng(0)
     tracker, left, good = EpisodeTracker(num_envs), np.zeros(num_envs, int), np.zeros(num_envs, bool)
     told: list[float] = []

@@ -1,4 +1,4 @@
-"""Environments that fail and are reset: what is learnt from, what is counted, and when it is too much."""
+"""Environments that fail and are reset: the steps that are used, the counts and the limit."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_failed_step_is_a_reset_and_nothing_of_it_is_learnt(
     assert steps[3].discarded is None
 
 
-def test_one_that_fails_again_before_a_step_is_made_anew() -> None:
+def test_an_environment_that_fails_again_before_a_step_is_recreated() -> None:
     lives: list[Stuck] = []
 
     class Stuck(CountingEnv):

@@ -29,7 +29,7 @@ NESTED = spaces.Dict(
 
 
 class Masked(gym.Env):
-    """Action t % 3 is valid at step t, and observations say t too. Episodes end after 4 steps."""
+    """Action t % 3 is valid at step t, and observations contain t. Episodes end after 4 steps."""
 
     observation_space = spaces.Box(-100, 100, (1,), np.float32)
     action_space = spaces.Discrete(3)
@@ -125,7 +125,7 @@ def test_without_an_image_the_parts_are_float32_and_vectors_come_first() -> None
     ],
     ids=range(4),
 )
-def test_what_cannot_be_packed_is_one_sentence(
+def test_spaces_that_cannot_be_packed_are_reported_in_one_sentence(
     space: spaces.Space, action: spaces.Space, sentence: str
 ) -> None:
     with pytest.raises(BadConfiguration, match=sentence):

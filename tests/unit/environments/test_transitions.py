@@ -174,7 +174,7 @@ def test_priorities_are_by_the_values_that_acting_came_by(mode: AutoresetMode) -
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_episodes_are_told_of_the_greedier_half(mode: AutoresetMode) -> None:
+def test_episodes_of_the_greedier_half_are_reported(mode: AutoresetMode) -> None:
     """Of 10 environments, 3 to 6 here: 5 and 6 count. Until there are 16, of which none here counts."""
     subject = collector(synchronous(B, mode), rows=30, n=3, first=3, total=10)
 
@@ -230,11 +230,11 @@ def test_nan_from_the_environment_ends_the_run(what: str, bad: float) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7])
 @pytest.mark.parametrize("n", [1, 3])
-def test_the_steps_before_a_failure_go_on_in_the_value_of_the_last_observation(rows: int, n: int) -> None:
-    """Wherever blocks end, and no transition has a step of two episodes."""
+def test_steps_before_a_failure_bootstrap_from_the_last_observation(rows: int, n: int) -> None:
+    """Holds for any block boundaries. No transition mixes steps of two episodes."""
 
     class Failing(CountingEnv):
-        """One long episode, whose sixth step raises once; the next begins after that."""
+        """Raises once in the sixth step of the first episode."""
 
         def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
             if (self.episode, self.count) == (0, 5):

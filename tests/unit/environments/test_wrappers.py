@@ -120,7 +120,7 @@ def test_wrappers_are_applied_in_their_order_to_each_environment(num_envs: int, 
     ],
     ids=range(9),
 )
-def test_a_wrapper_that_cannot_be_used_is_one_sentence(
+def test_an_unusable_wrapper_is_reported_in_one_sentence(
     num_envs: int, wrappers: list[dict[str, Any]], kind: type[Exception], sentence: str, module: str
 ) -> None:
     wrappers = [

@@ -58,7 +58,7 @@ def tracker(stop: dict[str, Any], *means: float | None) -> EvaluationTracker:
             "stop.noImprovement is met: 3 evaluations in a row did not exceed the best mean return 5",
         ),
         (THREE, [None, None, None], "stop.noImprovement is met: 3 evaluations in a row did not exceed the best mean return"),
-        # Small improvements add up until they exceed minDelta: they are measured from the last one that counted.
+        # Small improvements add up: each is compared to the last mean that counted as an improvement.
         (THREE_BY_FIVE, [10, 13, 14, 16, 17, 18], None),
         (
             THREE_BY_FIVE,
@@ -78,14 +78,14 @@ def test_stop_rules(stop: dict[str, Any], means: list[float | None], reason: str
 
 
 def resume(old: EvaluationTracker, stop: dict[str, Any]) -> EvaluationTracker:
-    """A new process, from a checkpoint, under other rules."""
+    """A new process from a checkpoint under changed rules."""
     resumed = EvaluationTracker(Stop.model_validate(stop))
     resumed.set_state(snapshot(old.get_state()))
     return resumed
 
 
 def change(old: EvaluationTracker, stop: dict[str, Any]) -> EvaluationTracker:
-    """The same process, whose rules were changed."""
+    """The same process under changed rules."""
     old.set_stop(Stop.model_validate(stop))
     return old
 
@@ -118,7 +118,7 @@ def test_another_bound_is_met_by_the_last_evaluation_alone(come_under: Any) -> N
 
 
 @under
-def test_another_min_delta_begins_a_row_anew(come_under: Any) -> None:
+def test_another_min_delta_restarts_the_count(come_under: Any) -> None:
     continued = come_under(tracker(THREE_BY_FIVE, 10, 11, 12), THREE)
     continued.add(result(9), None)
     continued.add(result(9), None)

@@ -20,7 +20,7 @@ BOTH = Normalize(observations=True, rewards=True)
 
 
 def parts(seed: int = 0) -> list[torch.Tensor]:
-    """Observations far from 0, whose numbers are of different sizes, in parts of different lengths."""
+    """Observations far from 0 with components of different scales, in batches of different sizes."""
     generator = torch.Generator().manual_seed(seed)
     scale, shift = torch.tensor([1e-3, 1.0, 100.0]), torch.tensor([5.0, -3e3, 0.0])
     return [torch.randn(size, 3, generator=generator) * scale + shift for size in (7, 1, 40, 200)]

@@ -144,7 +144,7 @@ def test_integers_are_scaled_by_their_bounds() -> None:
     "encode", [vector_encoder, lambda space: image_encoder(space)[0]], ids=["mlp", "cnn"]
 )
 def test_small_images_of_small_numbers_are_not_scaled_to_nothing(encode: Callable) -> None:
-    """As in MiniGrid, whose bytes are below 11 of 255."""
+    """MiniGrid's bytes are below 11, although their space allows 255."""
     encoder = encode(image(7, 7, 3))
     grid = torch.randint(0, 11, (4, 7, 7, 3), dtype=torch.uint8)
     encoded = encoder(grid)

@@ -21,7 +21,7 @@ def order(folder: Path, name: str = "discrete", to_beat: float | None = None) ->
     return Order(folder=str(folder), episodes=3, seed=7, num_envs=2, seconds=1.5, to_beat=to_beat)
 
 
-def test_a_better_policy_is_completed_and_says_what_it_came_to(tmp_path: Path) -> None:
+def test_a_better_policy_is_completed_and_contains_its_evaluation(tmp_path: Path) -> None:
     played = answer(order(tmp_path, to_beat=1.0))
     assert (played.error, played.is_best) == ("", True)
     assert Answer.model_validate_json(played.model_dump_json()) == played

@@ -24,7 +24,7 @@ LOST = EvaluatorLost("was ended by SIGKILL")
 
 
 class Process:
-    """Answers as the test says: with an answer, or by being lost."""
+    """Returns or raises the outcomes that the test has prepared."""
 
     answers: list[Answer | EvaluatorLost]
     orders: list[Order]
@@ -122,7 +122,7 @@ def test_a_best_policy_of_a_time_that_is_void_is_not_kept(evaluator: Evaluator, 
     assert not (tmp_path / "policy").exists()
 
 
-def test_a_best_policy_that_storage_refuses_is_told_of(evaluator: Evaluator, tmp_path: Path) -> None:
+def test_a_best_policy_that_cannot_be_stored_is_reported(evaluator: Evaluator, tmp_path: Path) -> None:
     (tmp_path / "policy").write_text("a file")
     outcome = outcome_of(evaluator, task(), BEST)
     assert outcome.best_policy_uri is None

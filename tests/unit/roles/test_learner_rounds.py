@@ -330,7 +330,7 @@ def test_without_a_checkpoint_all_go_back_to_the_beginning(first: Holder) -> Non
     assert first.flow.metrics()["gradients/applied"] == 0
 
 
-def test_an_evaluation_of_holders_comes_with_a_checkpoint_and_is_void_when_all_go_back(
+def test_holders_evaluate_at_checkpoints_and_void_evaluations_on_rollback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Holder(tmp_path, monkeypatch, 0, evaluation={"everySteps": 10})

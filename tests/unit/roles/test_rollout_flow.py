@@ -1,4 +1,4 @@
-"""The learner's side of rollouts: whose rollouts make an update, what is counted, and what a checkpoint keeps."""
+"""The learner's side of rollouts: the choice of rollouts for an update, the counts and the checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A3C_AT_LEARNER = A3C | {"gradients": "Learner", "rolloutLength": T}
 
 
 def make_rollout(seed: int) -> dict[str, Any]:
-    """Random steps of a uniform policy, one of which is none, and two episodes that ended."""
+    """Random steps of a uniform policy with one invalid step and two ended episodes."""
     random = torch.Generator().manual_seed(seed)
     _, distribution = build_actor_critic(Network.default(), *SPACES)
     action = torch.randint(2, (T, B), generator=random)
@@ -76,7 +76,7 @@ def test_a_rollout_of_each_sampler_makes_all_updates_and_both_get_the_same_param
     assert flow.algorithm.environment_steps == 2 * (T * B - 1)
 
 
-def test_a_rollout_that_comes_after_the_update_is_of_an_older_policy_and_is_refused(tmp_path: Path) -> None:
+def test_a_rollout_that_arrives_after_the_update_is_rejected(tmp_path: Path) -> None:
     holders, (first, second) = start(tmp_path, {"ppo": PPO_AT_LEARNER})
     first.push_rollout(make_rollout(0))
     assert holders.round(timeout=5), "the deadline"
@@ -99,7 +99,7 @@ def test_samplers_that_do_not_wait_for_each_other_have_an_update_each(tmp_path: 
     assert counts(holders)["used"] == 2
 
 
-def test_a_learner_that_comes_back_counts_what_it_had_counted_and_refuses_what_is_of_its_earlier_life(
+def test_a_restarted_learner_keeps_its_counts_and_rejects_old_rollouts(
     tmp_path: Path,
 ) -> None:
     holders, (sampler, _) = start(tmp_path, {"ppo": PPO_AT_LEARNER})

@@ -1,4 +1,4 @@
-"""When the first learner takes a policy to be evaluated, and what it does with the results."""
+"""Scheduling of evaluations in the first learner, and processing of their results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERY = 100
 
 
 class ByHand(Evaluator):
-    """Its tasks are done when the test says so."""
+    """An evaluator whose tasks the test completes by hand."""
 
     def __init__(self, folder: Path, best_directory: str) -> None:
         self.best_directory = best_directory
@@ -87,7 +87,7 @@ class World:
         (self.evaluator,) = made
 
     def at(self, steps: int) -> list[int]:
-        """The learner's loop comes by. Returns the steps of all policies taken so far."""
+        """Runs the learner's loop once. Returns the steps of all policies evaluated so far."""
         self.evaluations.take()
         if self.evaluations.is_due(steps):
             self.evaluations.start(Progress(environment_steps=steps), seconds=steps / 10)
@@ -99,7 +99,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_a_policy_is_taken_at_each_multiple_and_what_comes_meanwhile_is_merged(world: World) -> None:
+def test_evaluations_are_due_at_multiples_and_merged_while_one_is_running(world: World) -> None:
     assert world.at(99) == []
     assert world.at(105) == [105]
     assert world.at(450) == [105], "the evaluator is busy"
