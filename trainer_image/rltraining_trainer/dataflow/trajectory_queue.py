@@ -28,6 +28,10 @@ class QueueCounts(NamedTuple):
     dropped: int
     queued: int
 
+    def metrics(self) -> dict[str, float | None]:
+        """Returns the points of a run's curves."""
+        return {f"unrolls/{name}": count for name, count in self._asdict().items()}
+
 
 class QueueState(TypedDict):
     """What a checkpoint keeps of a TrajectoryQueue. The queued unrolls are not kept, only that they came."""

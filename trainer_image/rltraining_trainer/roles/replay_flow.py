@@ -139,39 +139,10 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
         return [Experience(*one[:5]) for one in news]
 
     def metrics(self) -> dict[str, float | None]:
-        stats = self._others.total(self._replay.stats())
-        return {
-            "replay/shards": stats.shards,
-            "replay/size": stats.size,
-            "replay/smallestShard": min(stats.sizes.values(), default=0),
-            "replay/largestShard": max(stats.sizes.values(), default=0),
-            "replay/inserted": stats.inserted,
-            "replay/evicted": stats.evicted,
-            "replay/lost": stats.lost,
-            "replay/restarted": stats.restarted,
-            "replay/sampled": stats.drawn,
-            "replay/prioritiesApplied": stats.applied,
-            "replay/prioritiesStale": stats.stale,
-            "replay/prioritiesLost": stats.priorities_lost,
-            "replay/outstanding": stats.outstanding,
-            "replay/ratio": stats.replay_ratio,
-            "replay/sampleAge": stats.sample_age,
-        }
+        return self._others.total(self._replay.stats()).metrics()
 
     def replay(self) -> ReplayStatus:
-        stats = self._others.total(self._replay.stats())
-        return ReplayStatus(
-            shards=stats.shards,
-            size=stats.size,
-            inserted=stats.inserted,
-            evicted=stats.evicted,
-            lost=stats.lost,
-            sampled=stats.drawn,
-            priorities_applied=stats.applied,
-            priorities_stale=stats.stale,
-            replay_ratio=round(stats.replay_ratio, 3),
-            sample_age=round(stats.sample_age, 1),
-        )
+        return self._others.total(self._replay.stats()).status()
 
     def warnings(self) -> tuple[Warning, ...]:
         failed = {name: failure for name, failure in self._failures.copy().items() if failure}

@@ -119,13 +119,7 @@ class TrajectoryFlow(WholeState[ImpalaLearner]):
         return experiences + [Experience(*news[:5]) for news in self._reports.take()]
 
     def metrics(self) -> dict[str, float | None]:
-        queue = self._queue.counts()
-        return {
-            "unrolls/pushed": queue.pushed,
-            "unrolls/used": queue.used,
-            "unrolls/dropped": queue.dropped,
-            "unrolls/queued": queue.queued,
-        }
+        return self._queue.counts().metrics()
 
     def replay(self) -> ReplayStatus | None:
         return None

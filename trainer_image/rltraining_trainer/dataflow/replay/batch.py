@@ -68,6 +68,9 @@ class ReplayBatch:
     def __len__(self) -> int:
         return len(self.weights)
 
+    def __getitem__(self, column: str) -> Tensor:
+        return self.items[column]
+
     def updates(self, priorities: Tensor) -> list[Tensor]:
         """Raw priorities [B] as each of `shards` is to be told them: float64 [3, k].
 
