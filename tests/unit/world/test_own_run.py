@@ -61,14 +61,18 @@ class Begin:
     def policy(self) -> ActorCritic:
         return build_actor_critic(self.context.job.spec.network, *self.spaces)[0]
 
-    def __call__(self, policy: ActorCritic | None = None, **state: Any) -> Run:
-        context, endpoint = self.context, SimpleNamespace(incarnation="a life")
+    def make(self, endpoint: Any) -> Run:
+        """A run that has not begun."""
+        context = self.context
         live = LiveSpec(context.job_file, context.job.spec)
 
         def nobody() -> Any:
             raise AssertionError("there is no other learner")
 
-        run = Run(context, live, self.services, lambda: endpoint, nobody)  # type: ignore[arg-type, return-value]
+        return Run(context, live, self.services, lambda: endpoint, nobody)
+
+    def __call__(self, policy: ActorCritic | None = None, **state: Any) -> Run:
+        run = self.make(SimpleNamespace(incarnation="a life"))
         run.begin(policy, state, self.spaces)
         return run
 

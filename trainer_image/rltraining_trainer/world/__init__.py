@@ -1,13 +1,15 @@
-"""What an algorithm of the user's own is written with: members by name, services, shared values, a group of learners, and a
-run that keeps what every run keeps. docs/own-algorithm.md shows it.
+"""What a user's own algorithm is written with: members by name, services, shared values, a replay, a trajectory queue, a
+group of learners, and a run that keeps what every run keeps. docs/own-algorithm.md shows it.
 """
 
 from rltraining_trainer.dataflow import flatten_parameters, load_flat
 from rltraining_trainer.group import GroupChanged
 from rltraining_trainer.transport import Handler, Parked, Payload, PeerLost, RemoteError, Stopped
 from rltraining_trainer.world.members import Member, Members, Pending
+from rltraining_trainer.world.replay import Replay
 from rltraining_trainer.world.run import Run
 from rltraining_trainer.world.shared import Shared
+from rltraining_trainer.world.trajectories import Trajectories
 from rltraining_trainer.world.world import World
 
 __all__ = [
@@ -20,9 +22,11 @@ __all__ = [
     "PeerLost",
     "Pending",
     "RemoteError",
+    "Replay",
     "Run",
     "Shared",
     "Stopped",
+    "Trajectories",
     "World",
     "flatten_parameters",
     "load_flat",

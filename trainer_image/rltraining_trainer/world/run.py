@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 import torch
 from gymnasium import spaces
 from rltraining_api.contract import LearnerReport, Warning
+from rltraining_api.status import ReplayStatus
 from torch import Tensor
 
 from rltraining_trainer.dataflow import ModelServer
@@ -28,13 +29,14 @@ from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import Experience
 from rltraining_trainer.roles.record import RunRecord
 from rltraining_trainer.transport import Endpoint, Stopped
+from rltraining_trainer.world.data_path import DataPath
 from rltraining_trainer.world.members import Member, Pending
-from rltraining_trainer.world.services import INNER, Services
+from rltraining_trainer.world.replay import LearnerReplay
+from rltraining_trainer.world.reporter import REPORT
+from rltraining_trainer.world.services import Services
 from rltraining_trainer.world.shared import copied
 
 _LOG = logging.getLogger(__name__)
-
-REPORT = f"{INNER}report"
 
 
 class Stateful(Protocol):
@@ -67,7 +69,7 @@ class Run:
         self._state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
         self._algorithm = _OwnAlgorithm()
         self._models = ModelServer()
-        self._flow = _OwnFlow(self._algorithm, SamplerReports(self._models))
+        self._flow = _OwnFlow(self._algorithm, self._models, alone=len(context.learners) == 1)
         self._spaces: tuple[spaces.Space, spaces.Space] | None = None
         self._record: RunRecord | None = None
         self._looks = False  # not before there is a group, whose state may be newer than ours
@@ -82,6 +84,22 @@ class Run:
     def updates(self) -> int:
         """Made so far, also before a restart."""
         return self._algorithm.updates
+
+    @property
+    def reports(self) -> SamplerReports:
+        """Of samplers, and of the other learners, to the first one."""
+        return self._flow.reports
+
+    def add_path(self, name: str, path: DataPath) -> None:
+        """For `World`: the record and the end of the run include this data path.
+
+        Raises RuntimeError if the run has begun, or has a path of this name.
+        """
+        if self._state != "Starting":
+            raise RuntimeError(f"call world.{name}() before world.run()")
+        if name in self._flow.paths:
+            raise RuntimeError(f"world.{name}() was called twice: keep what it returns")
+        self._flow.paths[name] = path
 
     def begin(
         self,
@@ -111,6 +129,8 @@ class Run:
         """
         if self._context.stopping.is_set():
             raise Stopped("told to end")
+        for path in self._flow.paths.values():
+            path.tick()
         over = self._look() if self._looks else False
         self._looks = True
         if self._state == "Waiting" and self.updates:
@@ -120,7 +140,7 @@ class Run:
 
     def update(
         self,
-        steps: int,
+        steps: int = 0,
         returns: Tensor | Sequence[float] = (),
         *,
         episodes: int | None = None,
@@ -130,7 +150,8 @@ class Run:
         """Count an update. All learners make the same ones, each with what it was itself that brought the data.
 
         Args:
-            steps: environment steps that were learnt from, from 0.
+            steps: environment steps that were learnt from, from 0. Leave out those that samplers count
+                with `World.count`.
             returns: ``[K]`` undiscounted returns of the episodes that ended in them, which stop rules look at.
             episodes: how many episodes ended, if not all have a return here.
             lag: by how many versions the policy that acted was older than the newest.
@@ -140,9 +161,8 @@ class Run:
             Diverged: a return or a term is NaN or infinite.
             TypeError, ValueError: ``steps`` or ``episodes`` is not a count.
         """
-        returns = torch.as_tensor(returns, dtype=torch.float32).detach().cpu().reshape(-1)
-        count = len(returns) if episodes is None else _counted("episodes", episodes)
-        experience = Experience(_counted("steps", steps), returns, count, lag)
+        experience = experience_of(steps, returns, episodes, lag)
+        returns = experience.returns
         self._algorithm.updates += 1
         self._terms = {name: float(term) for name, term in terms.items()}
         wrong = returns[~torch.isfinite(returns)][:1].tolist()
@@ -174,6 +194,8 @@ class Run:
             assert self._spaces is not None
             record.finish(self._algorithm.network, self._spaces)
         self._state = "Finished"
+        for path in self._flow.paths.values():
+            path.finish()
 
     def save(self) -> None:
         """For the trainer: have a checkpoint of this moment written, in the background."""
@@ -184,6 +206,8 @@ class Run:
         """For the trainer: end connections and threads; what is being written is written to its end."""
         if self._record is not None:
             self._record.close()
+        for path in self._flow.paths.values():
+            path.close()
         self.group.close()
 
     def _look(self) -> bool:
@@ -231,6 +255,15 @@ class Run:
             self._telling = self._first().start(REPORT, message)
 
 
+def experience_of(
+    steps: int, returns: Tensor | Sequence[float], episodes: int | None, lag: int | None = None
+) -> Experience:
+    """Checks what user code counts. Raises TypeError or ValueError: ``steps`` or ``episodes`` is not a count."""
+    values = torch.as_tensor(returns, dtype=torch.float32).detach().cpu().reshape(-1)
+    count = len(values) if episodes is None else _counted("episodes", episodes)
+    return Experience(_counted("steps", steps), values, count, lag)
+
+
 def _counted(name: str, value: int) -> int:
     """``value``, of any kind of integer, from 0. Raises TypeError or ValueError, which name it, for anything else."""
     try:
@@ -276,13 +309,15 @@ class _OwnAlgorithm:
 
 
 class _OwnFlow:
-    """What has been lived, as a record asks for it."""
+    """What samplers have lived, and the data paths, as a record asks for them."""
 
-    def __init__(self, algorithm: _OwnAlgorithm, reports: SamplerReports) -> None:
+    def __init__(self, algorithm: _OwnAlgorithm, models: ModelServer, *, alone: bool) -> None:
+        """``alone``: there is no other learner, whose state could include earlier reports."""
         self.algorithm = algorithm
-        self.reports = reports
-        """Of the other learners."""
         self.lived: list[Experience] = []
+        self.paths: dict[str, DataPath] = {}
+        self.reports = SamplerReports(models, self._announce, self._insert_limit, anew=alone)
+        """Of samplers, and of the other learners."""
 
     def experiences(self) -> list[Experience]:
         lived, self.lived = self.lived, []
@@ -293,16 +328,36 @@ class _OwnFlow:
         return True
 
     def metrics(self) -> dict[str, float | None]:
-        return {}
+        return {name: value for path in self.paths.values() for name, value in path.metrics().items()}
 
-    def replay(self) -> None:
-        return None
+    def replay(self) -> ReplayStatus | None:
+        replay = self._replay
+        return replay.status() if replay is not None else None
 
     def warnings(self) -> tuple[Warning, ...]:
         return ()
 
     def get_state(self) -> dict[str, Any]:
-        return {"reports": self.reports.get_state()}
+        paths = {name: path.get_state() for name, path in self.paths.items()}
+        return {"reports": self.reports.get_state(), "paths": paths}
 
     def set_state(self, state: dict[str, Any]) -> None:
+        paths = state.get("paths", {})  # a checkpoint of an earlier version has none
+        if paths.keys() != self.paths.keys():
+            raise ValueError(f"it has the data paths {sorted(paths)}, not {sorted(self.paths)}")
         self.reports.set_state(state["reports"])
+        for name, path in self.paths.items():
+            path.set_state(paths[name])
+
+    @property
+    def _replay(self) -> LearnerReplay | None:
+        path = self.paths.get("replay")
+        return path if isinstance(path, LearnerReplay) else None
+
+    def _announce(self, keeper: str, shard: dict[str, Any], lived: bool) -> None:
+        if (replay := self._replay) is not None:
+            replay.announce(keeper, shard, lived)
+
+    def _insert_limit(self, keeper: str) -> int | None:
+        replay = self._replay
+        return replay.insert_limit(keeper) if replay is not None else None

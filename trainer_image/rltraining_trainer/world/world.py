@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from gymnasium import spaces
+from rltraining_api.algorithms.replay import Replay as ReplaySettings
 from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, LearnerReport
 from rltraining_api.job import JobSpec
 from rltraining_api.names import ROLES, Role, parse_pod_name, pod_name
+from torch import Tensor
 
 from rltraining_trainer.environments import Faults, Stepped, Stepper, make_environments, make_spaces
 from rltraining_trainer.errors import TrainerError, UserCodeError
 from rltraining_trainer.group import Alone, LearnerGroup
 from rltraining_trainer.metrics import Numbers
-from rltraining_trainer.networks import ActorCritic, Distribution, PolicyNetwork, build_actor_critic
+from rltraining_trainer.networks import (
+    ActorCritic,
+    Distribution,
+    PolicyNetwork,
+    build_actor_critic,
+)
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import FAREWELL
 from rltraining_trainer.roles.live_spec import LiveSpec
@@ -26,9 +34,16 @@ from rltraining_trainer.roles.scrape import scraped, stepped
 from rltraining_trainer.transport import Endpoint, Handler, MemberServer, Payload, Stopped
 from rltraining_trainer.world.directory import Directory
 from rltraining_trainer.world.members import CALL, SHARED, Member, Members
-from rltraining_trainer.world.run import Run, Stateful
+from rltraining_trainer.world.replay import LearnerReplay, Replay, SamplerReplay
+from rltraining_trainer.world.reporter import Reporter
+from rltraining_trainer.world.run import Run, Stateful, experience_of
 from rltraining_trainer.world.services import Services
 from rltraining_trainer.world.shared import SharedValues
+from rltraining_trainer.world.trajectories import (
+    LearnerTrajectories,
+    SamplerTrajectories,
+    Trajectories,
+)
 
 
 class World:
@@ -64,6 +79,7 @@ class World:
         self._services = Services(self.name, fail)
         self._directory = Directory(context, lambda: self._endpoint, self._end)
         self._run: Run | None = None
+        self._reporter: Reporter | None = None
         if self.role == "learner":
             first = pod_name(self._job, "learner", 0)
             parts = (context, self._live, self._services)
@@ -71,6 +87,9 @@ class World:
         group = self._run.group.services if self._run is not None else {}
         services = {CALL: self._services.answer, **self._directory.services, **group}
         self._endpoint = Endpoint(self.name, context.token, services)
+        if self.role == "sampler":
+            learner = self.member(pod_name(self._job, "learner", 0))
+            self._reporter = Reporter(learner, self._origin, self.stopping)
         self._shared = SharedValues(self._endpoint.incarnation)
         self._services.add(SHARED, self._shared.answer)
         documents = {}
@@ -149,6 +168,106 @@ class World:
         """
         return build_actor_critic(self.spec.network, *self.spaces, normalize=self.spec.environment.normalize)
 
+    def replay(
+        self,
+        *,
+        capacity: int,
+        batch_size: int,
+        minimum: int = 1,
+        samples_per_insert: float | None = None,
+        priority_exponent: float = 0.6,
+        importance_exponent: float = 0.4,
+        kind: Literal["Prioritized", "Uniform"] = "Prioritized",
+    ) -> Replay:
+        """The job's distributed replay: samplers insert into it, the learner samples from it. See `Replay`.
+
+        Call it with the same arguments in ``learner(world)``, before `run`, and in ``sampler(world)``, before `start`.
+
+        Args:
+            capacity: items in all samplers together; each keeps an equal part.
+            batch_size: items of one batch.
+            minimum: insertions before the first sample.
+            samples_per_insert: how often an item is sampled on average: learner and samplers wait for each other to
+                keep to it. None: neither waits.
+            priority_exponent: α of the probabilities p^α / Σ p^α.
+            importance_exponent: β of the weights.
+            kind: Uniform draws all items alike.
+
+        Raises:
+            ValueError: an argument is out of its range.
+            UserCodeError: the job has several learners.
+        """
+        settings = ReplaySettings(
+            capacity=capacity,
+            minimum=minimum,
+            samples_per_insert=samples_per_insert,
+            priority_exponent=priority_exponent,
+            importance_exponent=importance_exponent,
+            kind=kind,
+        )
+        if len(self._context.learners) > 1:
+            raise UserCodeError("world.replay() is for one learner: set spec.learner.replicas to 1")
+        if self._reporter is not None:
+            samplers = max(1, len(self.members("sampler")))
+            return SamplerReplay(
+                settings,
+                -(-capacity // samplers),
+                seed=self.seed,
+                services=self._services,
+                reporter=self._reporter,
+            )
+        run = self._learner_run("replay")
+        replay = LearnerReplay(
+            settings,
+            batch_size,
+            seed=self.seed,
+            item_bytes=2 * _bytes(self.spaces[0]),  # an observation and the next one
+            endpoint=lambda: self._endpoint,
+            reports=run.reports,
+            stopping=self.stopping,
+        )
+        run.add_path("replay", replay)
+        return replay
+
+    def trajectories(self, capacity: int = 1) -> Trajectories:
+        """A bounded queue from samplers to learners: see `Trajectories`.
+
+        Each learner has one, for its share of the samplers. Call it in ``learner(world)`` before `run`, and in
+        ``sampler(world)`` before `start`.
+
+        Args:
+            capacity: items that are accepted before they are used; further ones make their samplers wait. With 0 an
+                item is accepted when the learner asks for the next.
+        """
+        if self._reporter is not None:
+            learners = self.members("learner")
+            return SamplerTrajectories(learners[self.index % len(learners)], self._endpoint.incarnation)
+        run = self._learner_run("trajectories")
+        trajectories = LearnerTrajectories(capacity, self.stopping)
+        run.add_path("trajectories", trajectories)
+        for service, handler in trajectories.services.items():
+            self._services.add(service, handler)
+        return trajectories
+
+    def count(
+        self, steps: int, returns: Tensor | Sequence[float] = (), *, episodes: int | None = None
+    ) -> None:
+        """In a sampler: counts environment steps and episodes of the run, each once, whatever dies meanwhile.
+
+        Args:
+            steps: environment steps that were taken, from 0.
+            returns: ``[K]`` undiscounted returns of the episodes that ended in them, which stop rules look at.
+            episodes: how many episodes ended, if not all have a return here.
+
+        Raises:
+            RuntimeError: this is a learner, which has `Run.update`.
+            TypeError, ValueError: ``steps`` or ``episodes`` is not a count.
+        """
+        if self._reporter is None:
+            raise RuntimeError("world.count() is for samplers: a learner counts with run.update()")
+        experience = experience_of(steps, returns, episodes)
+        self._reporter.count(experience.steps, experience.episodes, experience.returns)
+
     @property
     def group(self) -> LearnerGroup | Alone:
         """In a learner: all learners that live, for sums over them; they come together in `Run.goes_on`.
@@ -173,6 +292,8 @@ class World:
         self._endpoint.start()
         self._http.start()
         self._directory.start()
+        if self._reporter is not None:
+            self._reporter.start()
 
     def run(self, policy: PolicyNetwork | None = None, **state: Stateful) -> Run:
         """Start this member, a learner, and begin the run, or go on from its newest checkpoint.
@@ -225,10 +346,20 @@ class World:
         self.stopping.set()  # handlers that wait for others
         self._services.close()
         self._directory.close()
+        if self._reporter is not None:
+            self._reporter.close()
         if self._run is not None:
             self._run.close()
         self._http.stop()
         self._endpoint.stop()
+
+    def _learner_run(self, method: str) -> Run:
+        if self._run is None:
+            raise RuntimeError(f"world.{method}() is for learners and samplers")
+        return self._run
+
+    def _origin(self) -> tuple[str, str]:
+        return self._endpoint.incarnation, self._endpoint.url
 
     def _end(self) -> None:
         self._done = True
@@ -240,6 +371,13 @@ class World:
 
     def _rendezvous(self) -> dict[str, Any]:
         return {"url": self._endpoint.url, "incarnation": self._endpoint.incarnation}
+
+
+def _bytes(space: spaces.Space) -> int:
+    """Of one element; 0 if it is not one array."""
+    if space.shape is None or space.dtype is None:
+        return 0
+    return math.prod(space.shape) * space.dtype.itemsize
 
 
 def _seed(seed: int, role: Role, index: int) -> int:

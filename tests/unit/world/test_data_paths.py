@@ -1,0 +1,227 @@
+"""`world.replay`, `world.trajectories` and `world.count`: nothing is lost or counted twice, whoever dies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data_members import LEARNER, Job, Learner, Sampler
+from rltraining_trainer.dataflow import NO_MOMENTS
+from rltraining_trainer.dataflow.replay import ReplayBatch
+from rltraining_trainer.errors import UserCodeError
+from rltraining_trainer.transport import Stopped
+from rltraining_trainer.world import World
+from rltraining_trainer.world.replay import Replay
+from rltraining_trainer.world.reporter import REPORT
+from rltraining_trainer.world.trajectories import PUSH, Trajectories
+from test_own_run import make_context
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path)
+    members: list[Sampler] = []
+    job.sampler = lambda *args, **kwargs: members.append(Sampler(job, *args, **kwargs)) or members[-1]  # type: ignore[attr-defined]
+    yield job
+    for member in members:
+        member.stopping.set()
+        member.reporter.close()
+
+
+def numbers(*values: int) -> dict[str, Any]:
+    return {"number": np.array(values)}
+
+
+def sample(learner: Learner) -> ReplayBatch:
+    batch = learner.replay.sample(timeout=60.0)
+    assert batch is not None, "no batch within a minute"
+    return batch
+
+
+def test_a_batch_comes_from_all_samplers_by_priority_and_takes_new_ones_back(job: Any) -> None:
+    learner = Learner(job, priority_exponent=1.0, importance_exponent=1.0, batch_size=8)
+    for number, weight in enumerate((1.0, 3.0)):
+        sampler = job.sampler(number, priority_exponent=1.0)
+        sampler.replay.extend(numbers(number, number), [weight, weight])
+    counts = torch.zeros(2)
+    for _ in range(50):
+        batch = sample(learner)
+        counts += torch.bincount(batch["number"], minlength=2)
+        if len(batch.shards) == 2:  # the first may have come before the other shard was met
+            assert batch.weights.unique().tolist() == pytest.approx([1 / 3, 1.0])
+        learner.replay.update_priorities(batch, 1.0 + 2.0 * batch["number"])
+    assert counts[1] / counts.sum() == pytest.approx(0.75, abs=0.05)
+    with pytest.raises(ValueError, match="not in use"):
+        learner.replay.update_priorities(batch, batch["number"])
+    for _ in range(20):
+        learner.replay.update_priorities(batch := sample(learner), batch["number"])
+    assert batch["number"].unique().tolist() == [1], "an item of priority 0 was sampled"
+    assert learner.counters()["replay/prioritiesApplied"] > 0
+
+
+def test_samplers_wait_for_the_learner_and_it_for_them(job: Any) -> None:
+    settings = {"minimum": 20, "samples_per_insert": 2.0}
+    learner, sampler = Learner(job, **settings), job.sampler(**settings)
+    inserting = threading.Thread(target=lambda: [sampler.replay.extend(numbers(i)) for i in range(200)])
+    inserting.start()
+    while inserting.is_alive():
+        batch = learner.replay.sample(timeout=0.01)
+        if batch is not None:
+            learner.replay.update_priorities(batch, torch.ones(len(batch)))
+    inserting.join()
+    found = learner.counters()
+    bound = 2 * 4 + 5 * 4  # two batches, and those that are prefetched
+    assert found["replay/sampled"] == pytest.approx(2.0 * (found["replay/inserted"] - 20), abs=bound)
+
+
+def test_a_sampler_dies_and_what_it_kept_counts_as_lost(job: Any) -> None:
+    learner, first, other = Learner(job), job.sampler(0), job.sampler(1)
+    first.replay.extend(numbers(1, 2, 3, 4))
+    other.replay.extend(numbers(5, 6))
+    learner.replay.update_priorities(sample(learner), torch.ones(4))
+    first.die()
+    again = job.sampler(0)
+    again.replay.extend(numbers(7))
+    found = learner.counters()
+    assert (found["replay/inserted"], found["replay/size"], found["replay/lost"]) == (7, 3, 4)
+    assert found["replay/restarted"] == 1
+
+
+def test_a_learner_continues_its_counters_and_finds_the_shards_again(job: Any) -> None:
+    learner, sampler = Learner(job), job.sampler()
+    sampler.reporter.count(10, 1, torch.tensor([5.0]))
+    sampler.replay.extend(numbers(1, 2, 3, 4))
+    learner.replay.update_priorities(sample(learner), torch.ones(4))
+    sampler.queue.put({"reward": torch.ones(2)})
+    while learner.run.goes_on() and learner.run.report().progress.environment_steps < 10:
+        learner.run.update(loss=0.5)
+    updates, before = learner.run.updates, learner.counters()
+    learner.die(checkpoint=True)
+
+    sampler.reporter.count(7, 0, torch.zeros(0))
+    learner = Learner(job)
+    assert learner.run.updates == updates
+    sampler.replay.extend(numbers(5))
+    batch = sample(learner)
+    assert set(batch["number"].tolist()) <= {1, 2, 3, 4, 5}
+    while learner.run.goes_on() and learner.run.report().progress.environment_steps < 17:
+        learner.run.update(loss=0.5)
+    report = learner.run.report()
+    assert (report.progress.environment_steps, report.progress.episodes) == (17, 1)
+    found = learner.counters()
+    assert (found["replay/inserted"], found["replay/lost"]) == (5, 0)
+    assert found["replay/sampled"] >= before["replay/sampled"]
+    assert report.replay is not None
+    assert report.replay.inserted == 5
+
+
+def test_a_report_that_comes_twice_counts_once(job: Any) -> None:
+    learner, sampler = Learner(job), job.sampler()
+    sampler.reporter.count(10, 2, torch.tensor([1.0, 2.0]))
+    while not (experiences := learner.run._flow.experiences()):
+        pass
+    assert [(found.steps, found.episodes) for found in experiences] == [(10, 2)]
+    message = {"incarnation": sampler.life, "sequence": 1, "version": -1, "steps": 10, "episodes": 2}
+    message |= {"returns": torch.zeros(2), "moments": NO_MOMENTS, "shard": None}
+    assert job.ask(sampler.name, LEARNER, REPORT, message)["done"] is False
+    assert learner.run._flow.experiences() == []
+
+
+def test_items_are_taken_in_order_and_each_once(job: Any) -> None:
+    learner, sampler = Learner(job, capacity=2), job.sampler()
+    putting = threading.Thread(target=lambda: [sampler.queue.put({"number": i}) for i in range(6)])
+    putting.start()
+    assert [item["number"] for item in learner.queue.get(5, timeout=60.0)] == [0, 1, 2, 3, 4]
+    putting.join()
+    assert learner.queue.get(1, timeout=0.0) == []  # the sixth goes out with the next put
+    for repeated in range(2):
+        payload = {"incarnation": sampler.life, "sequence": 5, "item": {"number": repeated}}
+        job.ask(sampler.name, LEARNER, PUSH, payload)
+    found = learner.counters()
+    assert (found["unrolls/pushed"], found["unrolls/used"], found["unrolls/queued"]) == (5, 5, 0)
+
+
+def test_what_a_dead_learner_had_queued_is_dropped_and_an_incomplete_batch_is_kept(job: Any) -> None:
+    learner, sampler = Learner(job, capacity=4), job.sampler()
+    for number in range(4):
+        sampler.queue.put(number)
+    assert learner.queue.get(2, timeout=60.0) == [0, 1]
+    assert learner.queue.get(2, timeout=0.0) == []
+    learner.die(checkpoint=True)
+    learner = Learner(job, capacity=4)
+    found = learner.counters()
+    assert (found["unrolls/pushed"], found["unrolls/used"], found["unrolls/dropped"]) == (3, 3, 0)
+    sampler.queue.put(4)
+    assert learner.queue.get(1, timeout=60.0) == [3]
+
+
+def test_who_waits_is_released_when_the_process_should_end(job: Any) -> None:
+    learner, sampler = Learner(job, minimum=100), job.sampler(minimum=100)
+    sampler.replay.extend(numbers(1))
+    assert learner.replay.sample(timeout=0.0) is None
+    learner.stopping.set()
+    for wait in (learner.replay.sample, learner.queue.get):
+        with pytest.raises(Stopped):
+            wait()
+    sampler.stopping.set()
+    sampler.queue.put(1)
+    with pytest.raises(Stopped):
+        sampler.queue.put(2)
+
+
+def test_a_message_that_is_no_push_is_refused_by_its_field(job: Any) -> None:
+    Learner(job)
+    with pytest.raises(TypeError, match="the field sequence must be a int, not NoneType"):
+        job.ask("stranger", LEARNER, PUSH, {"incarnation": "a"})
+
+
+REPLAY = {"capacity": 100, "batch_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("pod", "use", "error", "message"),
+    [
+        ("pole-learner-0", lambda w: w.replay(**REPLAY).extend({}), RuntimeError, "extend.* is for samplers"),
+        ("pole-learner-0", lambda w: w.trajectories().put(1), RuntimeError, "put.* is for samplers"),
+        ("pole-learner-0", lambda w: w.count(1), RuntimeError, "a learner counts with run.update"),
+        ("pole-learner-0", lambda w: [w.replay(**REPLAY) for _ in "12"], RuntimeError, "called twice"),
+        ("pole-learner-0", lambda w: w.replay(capacity=0, batch_size=4), ValueError, "capacity"),
+        (
+            "pole-sampler-0",
+            lambda w: w.replay(**REPLAY).sample(),
+            RuntimeError,
+            "sample.* is for the learner",
+        ),
+        ("pole-sampler-0", lambda w: w.trajectories().get(), RuntimeError, "get.* is for learners"),
+        ("pole-sampler-0", lambda w: w.count(-1), ValueError, "steps must be at least 0"),
+    ],
+)
+def test_a_method_of_the_other_role_or_a_bad_argument_is_refused(
+    tmp_path: Path, pod: str, use: Any, error: type[Exception], message: str
+) -> None:
+    world = World(make_context(tmp_path, pod), lambda failure: None)
+    with pytest.raises(error, match=message):
+        use(world)
+    world.close()
+
+
+def test_several_learners_have_no_replay_yet(tmp_path: Path) -> None:
+    context = replace(make_context(tmp_path), learners=("http://a", "http://b"))
+    world = World(context, lambda failure: None)
+    with pytest.raises(UserCodeError, match=r"set spec\.learner\.replicas to 1"):
+        world.replay(**REPLAY)
+    world.close()
+
+
+def test_both_roles_get_the_public_types(tmp_path: Path) -> None:
+    for pod in ("pole-learner-0", "pole-sampler-0"):
+        world = World(make_context(tmp_path, pod), lambda failure: None)
+        assert isinstance(world.replay(**REPLAY), Replay)
+        assert isinstance(world.trajectories(), Trajectories)
+        world.close()
