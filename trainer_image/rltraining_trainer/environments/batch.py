@@ -22,7 +22,8 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 from rltraining_trainer.environments.faults import FAILED, REMAKE, RESETS_ALONE
 from rltraining_trainer.environments.mistakes import environment_error
-from rltraining_trainer.environments.slot import ACTION_MASK, Description, Outcome, Request, Slot, blank
+from rltraining_trainer.environments.packed_space import MASK_KEY
+from rltraining_trainer.environments.slot import Description, Outcome, Request, Slot, blank
 
 
 class Slots(Protocol):
@@ -173,7 +174,7 @@ class EnvironmentBatch(VectorEnv):
                 if outcome.action_mask is not None:
                     masks[b] = outcome.action_mask
         for b, mask in masks.items():
-            info = self._add_info(info, {ACTION_MASK: mask}, b)
+            info = self._add_info(info, {MASK_KEY: mask}, b)
         if failed:
             info[FAILED] = failed
         return self._batched(), info, outcomes

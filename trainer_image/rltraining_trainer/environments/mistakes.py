@@ -27,6 +27,32 @@ class WrongObservation(ValueError):
         )
 
 
+def copy_array(
+    observation: Any, space: spaces.Space, dtype: np.dtype | None, shape: tuple[int, ...] | None
+) -> np.ndarray:
+    """Copies an observation to an array, since environments may reuse the arrays that they return.
+
+    Args:
+        observation: What the environment returned.
+        space: Space of the observation.
+        dtype: The space's type. Callers cache it and the shape, which are slow properties of a space.
+        shape: The space's shape.
+
+    Raises:
+        WrongObservation: The shape differs from the space's.
+        TypeError, ValueError: The shape is right, but the elements are not numbers.
+    """
+    try:
+        copied = np.array(observation, dtype)
+    except (TypeError, ValueError) as error:
+        if shape_of(observation) == shape:
+            raise
+        raise WrongObservation(observation, space) from error
+    if copied.shape != shape:
+        raise WrongObservation(observation, space)
+    return copied
+
+
 def environment_error(
     name: str, method: str, error: BaseException, space: spaces.Space, observations: Iterable[Any] = ()
 ) -> TrainerError:

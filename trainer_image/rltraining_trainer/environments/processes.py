@@ -12,7 +12,6 @@ spaces and takes less than 0.1 ms per environment.
 from __future__ import annotations
 
 import contextlib
-import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from multiprocessing.reduction import send_handle
 
 import gymnasium as gym
 
+from rltraining_trainer.child_process import describe_exit
 from rltraining_trainer.environments.slot import Outcome, Request
 from rltraining_trainer.errors import EnvironmentLost
 
@@ -94,7 +94,7 @@ class InProcesses:
             worker.connection.close()
             self._workers[b] = None
             self._control.send(worker.pid)
-            how = f"ended with {_describe_exit(self._control.recv())}"
+            how = f"ended with {describe_exit(self._control.recv())}"
         error = f"environment {self._name!r}: the process of environment {b} {how} in {method}"
         return Outcome(error=EnvironmentLost(error))
 
@@ -133,13 +133,3 @@ def _start_template() -> tuple[subprocess.Popen[bytes], Connection]:
         ]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])  # noqa: S603
     return process, Connection(ours.detach())
-
-
-def _describe_exit(status: int) -> str:
-    """Describes a result of ``os.waitstatus_to_exitcode``."""
-    if status >= 0:
-        return f"exit code {status}"
-    try:
-        return signal.Signals(-status).name
-    except ValueError:
-        return f"signal {-status}"

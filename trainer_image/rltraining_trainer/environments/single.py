@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
-from rltraining_trainer.environments.mistakes import WrongObservation, shape_of
+from rltraining_trainer.environments.mistakes import copy_array
 from rltraining_trainer.environments.packed_space import MASK_KEY, first_of
 
 
@@ -69,14 +69,7 @@ class SingleEnvironment(VectorEnv):
         if self._parts is not None:
             empty: Any = create_empty_array(self._parts, 1)
             return concatenate(self._parts, [observation], empty)
-        try:
-            copied = np.array(observation, self._dtype)  # a copy: environments may reuse the array
-        except (TypeError, ValueError) as error:
-            if shape_of(observation) == self._shape:
-                raise  # the shape is right, but the elements are not numbers
-            raise WrongObservation(observation, self.single_observation_space) from error
-        if copied.shape != self._shape:
-            raise WrongObservation(observation, self.single_observation_space)
+        copied = copy_array(observation, self.single_observation_space, self._dtype, self._shape)
         return copied[np.newaxis]
 
 

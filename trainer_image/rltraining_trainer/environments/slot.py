@@ -10,11 +10,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rltraining_trainer.environments.mistakes import WrongObservation, environment_error, shape_of
+from rltraining_trainer.environments.mistakes import copy_array, environment_error
+from rltraining_trainer.environments.packed_space import MASK_KEY
 from rltraining_trainer.errors import user_code_error
-
-ACTION_MASK = "action_mask"
-"""The only key of infos that is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +25,7 @@ class Outcome:
     terminated: bool = False
     truncated: bool = False
     action_mask: Any = None
+    """``info["action_mask"]``, the only info that is kept."""
     error: Exception | None = None
 
 
@@ -130,7 +129,7 @@ class Slot:
                 float(reward),
                 bool(terminated),
                 bool(truncated),
-                info.get(ACTION_MASK) if info else None,
+                info.get(MASK_KEY) if info else None,
             )
         except BaseException as error:
             self._ended = False
@@ -153,15 +152,7 @@ def conform(space: spaces.Space, observation: Any) -> Any:
         return tuple(conform(part, item) for part, item in zip(space, observation, strict=True))
     if _is_text(space):
         return observation
-    try:
-        copied = np.array(observation, space.dtype)
-    except (TypeError, ValueError) as error:
-        if shape_of(observation) == space.shape:
-            raise  # the shape is right, but the elements are not numbers
-        raise WrongObservation(observation, space) from error
-    if copied.shape != space.shape:
-        raise WrongObservation(observation, space)
-    return copied
+    return copy_array(observation, space, space.dtype, space.shape)
 
 
 def blank(space: spaces.Space) -> Any:

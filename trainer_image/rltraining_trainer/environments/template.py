@@ -12,7 +12,6 @@ Reads orders from the connection at file descriptor FD. The first message is
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import random
 import signal
@@ -24,10 +23,9 @@ from multiprocessing.reduction import recv_handle
 import gymnasium as gym
 import numpy as np
 
+from rltraining_trainer.child_process import die_with
 from rltraining_trainer.environments.slot import Outcome, Slot
 from rltraining_trainer.errors import UserCodeError, one_line
-
-PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -57,7 +55,7 @@ def _fork(control: Connection, make: Callable[[], gym.Env], name: str) -> int:
         connection.close()
         return pid
     try:
-        _die_with(template)
+        die_with(template)
         control.close()
         # Reseed the global generators, which are copies of the template's in every child.
         random.seed()
@@ -79,13 +77,6 @@ def _serve(connection: Connection, slot: Slot) -> None:
             except Exception as error:
                 message = f"a return value cannot be pickled: {one_line(error)}"
                 connection.send(Outcome(error=UserCodeError(f"environment {slot.name!r}: {message}")))
-
-
-def _die_with(template: int) -> None:
-    """Has the kernel kill this process when its parent ``template`` ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != template:  # the template ended before the call above
-        os._exit(0)
 
 
 if __name__ == "__main__":

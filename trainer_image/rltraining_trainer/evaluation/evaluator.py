@@ -6,7 +6,6 @@ import logging
 import os
 import queue
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from torch import Tensor
 
+from rltraining_trainer.child_process import describe_exit
 from rltraining_trainer.errors import BadConfiguration, TrainerError, UserCodeError
 from rltraining_trainer.evaluation.messages import LINE_MAX, Answer, Order
 from rltraining_trainer.policy import PolicyError
@@ -235,7 +235,7 @@ class _Process:
             line = b""
         if not line:
             self._process.wait()
-            raise EvaluatorLost(_end(self._process.returncode))
+            raise EvaluatorLost(f"ended with {describe_exit(self._process.returncode)}")
         try:
             return Answer.model_validate_json(line)
         except ValidationError:
@@ -246,13 +246,3 @@ class _Process:
         with suppress(ProcessLookupError):
             self._process.kill()
         self._process.wait()
-
-
-def _end(code: int) -> str:
-    """Describes a return code, such as `was ended by SIGKILL`."""
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"

@@ -7,7 +7,6 @@ imports happen only after the process has lowered its priority.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import queue
 import signal
@@ -17,16 +16,17 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from rltraining_trainer.child_process import die_with
+
 NICE = 10
 """Added niceness, the default of the `nice` command. Beside a learner that is always busy it leaves
 a tenth of a core. The lowest priority would leave a hundredth, and delay results by hours."""
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main() -> int:
     """Serves orders until the learner ends."""
     channel, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
-    _end_with(parent)
+    die_with(parent)
     _give_way()
     # Ignore signals to the process group: the learner ends this process after its last writes.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -63,14 +63,6 @@ def _read(channel: socket.socket) -> queue.SimpleQueue[bytes]:
 
     threading.Thread(target=read, name="orders", daemon=True).start()
     return lines
-
-
-def _end_with(parent: int) -> None:
-    """Makes the kernel kill this process when the learner dies, even if user code holds the GIL."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _give_way() -> None:
