@@ -12,7 +12,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rltraining_api.environment import Environment
 from rltraining_trainer.environments import Stepper, make_environments
-from rltraining_trainer.environments.packed_space import PackedSpace, pack_space
+from rltraining_trainer.environments.pack_space import pack_space
+from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.environments.packing import pack_environments
 from rltraining_trainer.errors import BadConfiguration, UserCodeError
 

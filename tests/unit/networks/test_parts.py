@@ -14,7 +14,8 @@ from rltraining_api.environment import Normalize
 from rltraining_api.network import ImpalaCnn, Lstm, Mlp, NatureCnn, Network
 from rltraining_trainer.algorithms.dqn import DqnActor
 from rltraining_trainer.environments.masks import check_masks
-from rltraining_trainer.environments.packed_space import PackedSpace, pack_space
+from rltraining_trainer.environments.pack_space import pack_space
+from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import build_actor_critic, build_deterministic, build_q_network
 from rltraining_trainer.networks.encoders import OneHot, Scaled, image_encoder, vector_encoder

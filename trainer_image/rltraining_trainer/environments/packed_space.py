@@ -10,28 +10,26 @@ array in which each number takes four bytes.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from rltraining_trainer.environments.mistakes import WrongObservation
-from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.environments.nested_spaces import (
+    LARGE,
+    LeafSpace,
+    Path,
+    is_vector,
+)
 
 MASK_KEY = "action_mask"
 """Key of the mask of valid actions, in infos or in a Dict of observations."""
-LARGE = 1e6
-"""Bounds beyond this are treated as absent: values of that size would not be usable in float32."""
 BYTES_MIN = 64
 """Minimum size of a uint8 vector that is stored as bytes."""
 NUMBER_BYTES = 4
-
-Path = tuple[str | int, ...]
-LeafSpace = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
 
 
 @dataclass(frozen=True)
@@ -237,103 +235,6 @@ class PackedSpace(spaces.Box):
         return sample
 
 
-def pack_space(
-    space: spaces.Space, action_space: spaces.Space, *, mask_in_info: bool = False
-) -> tuple[spaces.Space, tuple[str, ...]]:
-    """Chooses how observations are packed.
-
-    Args:
-        space: Space of one observation.
-        action_space: Space of one action.
-        mask_in_info: Whether infos have a mask of valid actions.
-
-    Returns:
-        The packed space, or ``space`` itself for a single array without a mask; and the names of
-        text parts, which are left out.
-
-    Raises:
-        BadConfiguration: No network supports a part, or the mask does not fit the actions.
-    """
-    choices = discrete_choices(action_space)
-    composite = isinstance(space, spaces.Dict | spaces.Tuple)
-    if not composite and not mask_in_info:
-        return space, ()
-    kept, left_out = without_text(space)
-    leaves = [*_leaves(kept)]
-    if not leaves:
-        raise BadConfiguration(
-            f"spec.environment: observations of {shown(space)} do not contain an array of numbers"
-        )
-    mask_path: Path | None = () if mask_in_info else None
-    if isinstance(kept, spaces.Dict) and MASK_KEY in kept.spaces and choices:
-        mask_path = (MASK_KEY,)
-        size = int(np.prod(kept[MASK_KEY].shape or ()))
-        if size != sum(choices):
-            raise BadConfiguration(
-                f"spec.environment: the part {MASK_KEY!r} of observations has {size} entries, but the actions of "
-                f"{shown(action_space)} have {sum(choices)} choices; return one entry per choice"
-            )
-        if len(leaves) == 1:
-            raise BadConfiguration(
-                f"spec.environment: observations of {shown(space)} contain only the action mask; "
-                "add an array that the policy can observe"
-            )
-    return PackedSpace(kept, leaves, choices if mask_path is not None else (), mask_path), left_out
-
-
-def discrete_choices(action_space: spaces.Space) -> tuple[int, ...]:
-    """Returns the number of choices of each discrete factor of an action, in order."""
-    if isinstance(action_space, spaces.Discrete):
-        return (int(action_space.n),)
-    if isinstance(action_space, spaces.MultiDiscrete):
-        return tuple(int(n) for n in action_space.nvec.reshape(-1))
-    if isinstance(action_space, spaces.MultiBinary):
-        return (2,) * int(np.prod(action_space.shape))
-    if isinstance(action_space, spaces.Dict | spaces.Tuple):
-        return tuple(n for _, part in items_of(action_space) for n in discrete_choices(part))
-    return ()
-
-
-def items_of(space: spaces.Dict | spaces.Tuple) -> Iterator[tuple[str | int, spaces.Space]]:
-    """Yields the key (Dict) or index (Tuple) and the space of each part."""
-    yield from space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-
-
-def without_text(space: spaces.Space, path: Path = ()) -> tuple[spaces.Space, tuple[str, ...]]:
-    """Returns ``space`` without its text parts, and the names of these parts."""
-    if not isinstance(space, spaces.Dict | spaces.Tuple):
-        return space, ()
-    kept: dict[str | int, spaces.Space] = {}
-    left_out: list[str] = []
-    for key, part in items_of(space):
-        if part.dtype is not None and part.dtype.kind == "U":  # Text, and MiniGrid's MissionSpace
-            left_out.append(".".join(map(str, (*path, key))))
-            continue
-        inner, names = without_text(part, (*path, key))
-        left_out += names
-        kept[key] = inner
-    if not left_out:
-        return space, ()
-    if isinstance(space, spaces.Tuple):
-        if len(kept) < len(space.spaces):
-            raise BadConfiguration(
-                f"spec.environment: observations have the text {left_out[0]!r} in a Tuple, whose "
-                "parts cannot be left out; use a Dict or a wrapper (environment.wrappers)"
-            )
-        return spaces.Tuple([*kept.values()]), tuple(left_out)
-    return spaces.Dict(OrderedDict((str(key), part) for key, part in kept.items())), tuple(left_out)
-
-
-def is_vector(space: spaces.Space) -> bool:
-    """Returns whether ``space`` is a float Box with at most one axis, which can be normalised."""
-    return isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and len(space.shape) <= 1
-
-
-def shown(space: spaces.Space) -> str:
-    """Formats a space for a message, shortened if it has many bounds."""
-    return shorten(str(space), 160, placeholder=" ...")
-
-
 def original_space(space: spaces.Space) -> spaces.Space:
     """Returns the space of observations before packing."""
     return space.original if isinstance(space, PackedSpace) else space
@@ -342,40 +243,6 @@ def original_space(space: spaces.Space) -> spaces.Space:
 def numbers_of(space: spaces.Space, observation: np.ndarray) -> np.ndarray:
     """Returns the values that may be NaN: the numbers of packed rows, or all observations."""
     return space.split(observation)[0] if isinstance(space, PackedSpace) else observation
-
-
-def first_of(batch: Any) -> Any:
-    """Returns the first element of a batch of (possibly nested) observations or actions."""
-    if isinstance(batch, Mapping):
-        return {key: first_of(part) for key, part in batch.items()}
-    if isinstance(batch, tuple):
-        return tuple(first_of(part) for part in batch)
-    return batch[0]
-
-
-def batch_of_one(observation: Any) -> Any:
-    """Returns a (possibly nested) observation as a batch of one, with arrays ``[1, ...]``."""
-    if isinstance(observation, Mapping):
-        return {key: batch_of_one(part) for key, part in observation.items()}
-    if isinstance(observation, tuple):
-        return tuple(batch_of_one(part) for part in observation)
-    return np.asarray(observation)[np.newaxis]
-
-
-def _leaves(space: spaces.Space, path: Path = ()) -> Iterator[tuple[Path, LeafSpace]]:
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for key, part in items_of(space):
-            yield from _leaves(part, (*path, key))
-        return
-    if isinstance(space, LeafSpace) and space.dtype is not None and space.dtype.kind in "biuf":
-        yield path, space
-        return
-    name = ".".join(map(str, path))
-    keep = "{name: FilterObservation, kwargs: {filter_keys: [...]}}"
-    raise BadConfiguration(
-        f"spec.environment: the part {name!r} of observations, {shown(space)}, is not an array of "
-        f"numbers; leave it out with environment.wrappers: [{keep}]"
-    )
 
 
 def _is_bytes(space: spaces.Space) -> bool:

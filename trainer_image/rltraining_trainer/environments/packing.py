@@ -12,14 +12,9 @@ from gymnasium.vector.utils import batch_space
 
 from rltraining_trainer.environments.faults import FAILED
 from rltraining_trainer.environments.masks import check_masks, mask_array
-from rltraining_trainer.environments.packed_space import (
-    MASK_KEY,
-    PackedSpace,
-    WrongPart,
-    batch_of_one,
-    discrete_choices,
-    pack_space,
-)
+from rltraining_trainer.environments.nested_spaces import batch_of_one, discrete_choices
+from rltraining_trainer.environments.pack_space import pack_space
+from rltraining_trainer.environments.packed_space import MASK_KEY, PackedSpace, WrongPart
 from rltraining_trainer.environments.single import SingleEnvironment
 
 _LOG = logging.getLogger(__name__)

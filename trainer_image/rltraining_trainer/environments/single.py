@@ -10,7 +10,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from rltraining_trainer.environments.mistakes import copy_array
-from rltraining_trainer.environments.packed_space import MASK_KEY, first_of
+from rltraining_trainer.environments.nested_spaces import first_of
+from rltraining_trainer.environments.packed_space import MASK_KEY
 
 
 class SingleEnvironment(VectorEnv):

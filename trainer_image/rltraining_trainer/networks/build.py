@@ -12,7 +12,8 @@ from rltraining_api.environment import Normalize
 from rltraining_api.network import Gaussian, Network
 from torch import nn
 
-from rltraining_trainer.environments.packed_space import PackedSpace, discrete_choices, items_of, shown
+from rltraining_trainer.environments.nested_spaces import discrete_choices, items_of, shown
+from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks.actions import DeterministicActions, GreedyActions
 from rltraining_trainer.networks.actor_critic import ActorCritic

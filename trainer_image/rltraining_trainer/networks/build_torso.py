@@ -11,7 +11,8 @@ from gymnasium import spaces
 from rltraining_api.network import Network
 from torch import Tensor, nn
 
-from rltraining_trainer.environments.packed_space import PackedSpace, shown
+from rltraining_trainer.environments.nested_spaces import shown
+from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.errors import BadConfiguration, UserCodeError, one_line, user_code, user_code_error
 from rltraining_trainer.networks.encoders import SMALL_IMAGE, image_encoder, vector_encoder
 from rltraining_trainer.networks.normalizer import Normalizer

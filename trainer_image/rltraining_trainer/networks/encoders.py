@@ -7,7 +7,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rltraining_trainer.environments.packed_space import LARGE
+from rltraining_trainer.environments.nested_spaces import LARGE
 from rltraining_trainer.networks.torsos import AsFloat, Pixels
 
 SMALL_IMAGE = 36

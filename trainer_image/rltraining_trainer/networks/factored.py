@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor
 
-from rltraining_trainer.environments.packed_space import Path, discrete_choices, items_of
+from rltraining_trainer.environments.nested_spaces import Path, discrete_choices, items_of
 from rltraining_trainer.networks.distributions import DiagonalGaussian
 from rltraining_trainer.networks.unpack import MASKED
 

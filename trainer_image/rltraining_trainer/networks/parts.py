@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from rltraining_trainer.environments.packed_space import PackedSpace, is_vector
+from rltraining_trainer.environments.nested_spaces import is_vector
+from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.unpack import Packed, Unpack
 

@@ -12,12 +12,9 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from rltraining_trainer.checkpoint.storage import open_storage
-from rltraining_trainer.environments.packed_space import (
-    PackedSpace,
-    batch_of_one,
-    first_of,
-    pack_space,
-)
+from rltraining_trainer.environments.nested_spaces import batch_of_one, first_of
+from rltraining_trainer.environments.pack_space import pack_space
+from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import (
     Actions,

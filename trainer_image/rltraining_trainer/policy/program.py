@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rltraining_trainer.environments.packed_space import LARGE, PackedSpace, Part
+from rltraining_trainer.environments.nested_spaces import LARGE
+from rltraining_trainer.environments.packed_space import PackedSpace, Part
 from rltraining_trainer.errors import TrainerError, one_line
 from rltraining_trainer.networks.factored import Factored
 from rltraining_trainer.policy.description import BATCH, Program, TensorDescription
