@@ -44,8 +44,8 @@ def unroll(learner: ImpalaLearner, seed: int = 0) -> Unroll:
     return make_unroll(learner.network, learner.distribution, seed, drift=1.0)
 
 
-FROZEN = {"learning_rate_schedule": "Linear", "gradient_clip": None}
-"""At its end a linear schedule's step is 0: an update leaves the parameters as they are, to look at its gradient."""
+FROZEN = {"learning_rate": 1e-30, "gradient_clip": None}
+"""An update leaves the parameters as they are, to look at its gradient."""
 
 
 def look(learner: ImpalaLearner, batch: Unroll) -> tuple[dict[str, float], Tensor]:
@@ -97,7 +97,7 @@ every_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTI
 @every_setting
 @every_network
 def test_terms_and_gradient_are_those_of_the_loss(settings: Impala, action: spaces.Space, lstm: bool) -> None:
-    learner = make(settings, action, lstm=lstm, total_steps=1)
+    learner = make(settings, action, lstm=lstm)
     batch = unroll(learner)
 
     found, gradient = look(learner, batch)
@@ -110,7 +110,7 @@ def test_terms_and_gradient_are_those_of_the_loss(settings: Impala, action: spac
 
 
 def test_rows_that_are_no_steps_do_not_change_the_gradient() -> None:
-    learner = make(Impala(**FROZEN), lstm=True, total_steps=1)
+    learner = make(Impala(**FROZEN), lstm=True)
     batch = unroll(learner)
 
     assert torch.equal(look(learner, batch)[1], look(learner, with_other_invalid_rows(batch))[1])
@@ -130,7 +130,7 @@ def test_a_batch_without_a_step_changes_nothing() -> None:
 
 
 def test_unrolls_of_several_samplers_are_one_batch() -> None:
-    learner = make(Impala(**FROZEN), lstm=True, total_steps=1)
+    learner = make(Impala(**FROZEN), lstm=True)
     first, second = unroll(learner, 1), unroll(learner, 2)
 
     separate = look(learner, first)[1] + look(learner, second)[1]
@@ -149,6 +149,26 @@ def test_a_gradient_is_clipped_before_it_is_used() -> None:
     assert terms["gradient_norm"] > 10, "the norm is reported as it was before"
     for run in (learner.parameters.detach() - before).split(learner.network.clip_sizes):
         assert run.norm().item() * 1e3 == pytest.approx(0.5, rel=0.2), "policy and value are clipped apart"
+
+
+def test_a_schedule_begins_with_the_whole_rate_and_its_last_update_has_some() -> None:
+    """All updates from a batch have the rate of the steps before it."""
+    batch, found = unroll(make(Impala())), []
+    steps = int(batch["valid"].sum())
+    for rate, schedule, total in (
+        (1e-3, "Linear", 2 * steps),
+        (1e-3, "Constant", None),
+        (5e-4, "Constant", None),
+    ):
+        settings = Impala(learning_rate=rate, learning_rate_schedule=schedule, updates_per_batch=2)
+        learners = [make(settings, total_steps=total) for _ in range(2)]
+        for begun, learner in enumerate(learners):
+            learner.environment_steps = begun * steps
+            learner.step([batch])
+        found.append([learner.parameters for learner in learners])
+    linear, whole, half = found
+    assert torch.equal(linear[0], whole[0])
+    assert torch.equal(linear[1], half[0])
 
 
 def test_several_updates_on_a_batch_are_as_many_steps_with_one() -> None:

@@ -46,6 +46,8 @@ class ParameterHolder:
         """Steps that the gradients came from."""
         self.total_steps = total_steps
         """Environment steps at which linear schedules reach 0. Follows changes of ``spec.stop``."""
+        self._scheduled_steps = 0
+        """Environment steps before the present rollouts; schedules of all updates from these use them."""
         self._count = count
         self._flat = flatten_parameters(network)
         size = self._flat.numel()
@@ -87,8 +89,11 @@ class ParameterHolder:
         for run, run_norm in zip(runs, found, strict=True):
             if self._clip is not None and run_norm > self._clip:
                 run.mul_(self._clip / (run_norm + 1e-6))
-        self.environment_steps += steps
-        self._optimizer.step(self.parameters, gradient, self.learning_rate(self.environment_steps))
+        # Steps come with the first gradient from their rollouts.
+        if steps:
+            self._scheduled_steps = self.environment_steps
+            self.environment_steps += steps
+        self._optimizer.step(self.parameters, gradient, self.learning_rate(self._scheduled_steps))
         self.updates += 1
 
     def merge_moments(self, moments: Sequence[Tensor]) -> None:
@@ -147,7 +152,7 @@ class ParameterHolder:
             }
         )
         self.updates = state["updates"]
-        self.environment_steps = state["environment_steps"]
+        self.environment_steps = self._scheduled_steps = state["environment_steps"]
         if self._count > 1:
             self._collected = state
 

@@ -72,6 +72,7 @@ class ImpalaLearner:
         gradient = self.parameters.grad
         assert gradient is not None
         terms: dict[str, Tensor] = {}
+        rate = self.learning_rate(self.environment_steps)
         for update in range(self.settings.updates_per_batch):
             gradient.zero_()
             if batch is not None:
@@ -89,7 +90,6 @@ class ImpalaLearner:
             terms["gradient_norm"] = clip_runs(gradient, self.settings.gradient_clip, self._clip_sizes)
             if not math.isfinite(terms.get("loss", 0.0) + terms["gradient_norm"]):
                 raise diverged(f"update {self.updates}", terms, batch, self.settings)
-            rate = self.learning_rate(self.environment_steps)
             self._optimizer.step(self.parameters.detach(), gradient, rate)
             self.updates += 1
         # Merge statistics after the update, so that it uses those with which the samplers acted, as
