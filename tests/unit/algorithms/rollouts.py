@@ -145,7 +145,7 @@ def advantages_step_by_step(unroll: Unroll, values: Tensor, discount: float, lam
 
 def standardized(values: Tensor, valid: Tensor) -> Tensor:
     known = values[valid]
-    return (values - known.mean()) / known.std(correction=0)
+    return (values - known.mean()) / known.std()
 
 
 def flat_gradient(network: ActorCritic, loss: Tensor) -> Tensor:

@@ -191,8 +191,8 @@ class ProximalPolicyOptimization:
         apart = settings.advantage_normalization and settings.advantage_normalization_per == "Minibatch"
         if not apart or len(advantages) < 2:
             return advantages
-        variance, mean = torch.var_mean(advantages, correction=0)
-        return (advantages - mean) / (variance.sqrt() + 1e-8)
+        deviation, mean = torch.std_mean(advantages)
+        return (advantages - mean) / (deviation + 1e-8)
 
     def _squares(self, part: _Minibatch) -> Tensor:
         """Returns squared errors of the values ``[S]``."""

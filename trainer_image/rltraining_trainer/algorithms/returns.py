@@ -83,10 +83,15 @@ def moments(values: Tensor, valid: Tensor) -> Tensor:
 
 
 def normalize(values: Tensor, totals: Tensor) -> Tensor:
-    """To mean 0 and variance 1 over the entries whose ``moments`` are ``totals``."""
+    """Brings entries whose ``moments`` are ``totals`` to mean 0 and variance 1; a single one to 0.
+
+    The variance is the unbiased one, as in Stable-Baselines3 and CleanRL.
+    """
     count, total, squares = totals.tolist()
     mean = total / max(1.0, count)
-    variance = max(0.0, squares / max(1.0, count) - mean * mean)
+    if count < 2:
+        return values - mean
+    variance = max(0.0, (squares - count * mean * mean) / (count - 1.0))
     return (values - mean) / (variance**0.5 + 1e-8)
 
 
