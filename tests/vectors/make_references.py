@@ -1,8 +1,10 @@
-"""Prints tests/vectors/references.json: what rlax and optax make of random inputs.
+"""Prints tests/vectors/references.json: what rlax, optax and dqn_zoo make of random inputs.
 
-In an environment with these packages (rlax 0.1.9, optax 0.2.8, jax 0.10.2), which the project does not need:
+Needs packages that the project does not: rlax 0.1.9, optax 0.2.8, jax 0.10.2, dm-env,
+python-snappy, dm-haiku and distrax; and dqn_zoo, which is no package: a checkout of
+github.com/google-deepmind/dqn_zoo at commit 45061f4b.
 
-    python tests/vectors/make_references.py > tests/vectors/references.json
+    PYTHONPATH=dqn_zoo python tests/vectors/make_references.py > tests/vectors/references.json
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ import numpy as np
 
 jax.config.update("jax_enable_x64", True)
 
+import dm_env  # noqa: E402
 import optax  # noqa: E402
 import rlax  # noqa: E402
+from dqn_zoo import replay as dqn_zoo  # noqa: E402
 
 T, ACTIONS, SIZE = 7, 3, 5
 RANDOM = np.random.default_rng(24)
@@ -91,12 +95,52 @@ def rmsprop(*, centered: bool, momentum: float | None, epsilon: float) -> dict[s
     return {"settings": settings, "parameters": parameters, "gradients": gradients, "steps": steps}
 
 
+def n_step_transitions() -> dict[str, Any]:
+    """Two episodes: one terminates, one is truncated."""
+    given = {"rewards": normal(9), "terminated": np.arange(9) == 3, "truncated": np.arange(9) == 8}
+    accumulator, found = dqn_zoo.NStepTransitionAccumulator(3), []
+    episode_begins = True
+    for reward, terminated, truncated in zip(*given.values(), strict=True):
+        if episode_begins:
+            found += accumulator.step(dm_env.restart(0.0), 0)
+        kind = dm_env.StepType.LAST if terminated or truncated else dm_env.StepType.MID
+        timestep = dm_env.TimeStep(kind, reward, 0.9 * (not terminated), 0.0)
+        found += accumulator.step(timestep, 0)
+        episode_begins = bool(terminated or truncated)
+    return {
+        **given,
+        "returns": [transition.r_t for transition in found],
+        "n_step_discounts": [transition.discount_t for transition in found],
+    }
+
+
+def prioritized() -> dict[str, Any]:
+    """Probabilities and importance weights of all items, and the gradient of the loss that they weigh."""
+    priorities, errors, items = RANDOM.exponential(size=T), normal(T), range(T)
+    distribution = dqn_zoo.PrioritizedDistribution(0.6, 0.0, np.random.RandomState(0))
+    distribution.add_priorities(items, np.ones(T))
+    distribution.update_priorities(items, priorities)
+    powers = np.asarray(distribution.get_exponentiated_priorities(items))
+    probabilities = powers / powers.sum()
+    weights = dqn_zoo.importance_sampling_weights(probabilities, 1 / T, 0.4, normalize=True)
+    slope = jax.grad(lambda values: (rlax.l2_loss(errors - values) * weights).mean())(np.zeros(T))
+    return {
+        "priorities": priorities,
+        "probabilities": probabilities,
+        "weights": weights,
+        "errors": errors,
+        "slope": slope,
+    }
+
+
 def main() -> None:
     made = {
         "vtrace": vtrace(),
         "gae": gae(),
         "n_step": n_step(),
         "double_q": double_q(),
+        "n_step_transitions": n_step_transitions(),
+        "prioritized": prioritized(),
         "rmsprop": [
             rmsprop(centered=centered, momentum=momentum, epsilon=epsilon)
             for centered in (False, True)
@@ -104,9 +148,12 @@ def main() -> None:
             for epsilon in (0.1, 1.5e-7)
         ],
     }
-    print(
-        json.dumps(jax.tree.map(lambda x: np.round(x, 10).tolist() if not isinstance(x, bool) else x, made))
-    )
+    print(json.dumps(jax.tree.map(rounded, made)))
+
+
+def rounded(value: Any) -> Any:
+    is_bool = np.asarray(value).dtype == bool
+    return np.asarray(value).tolist() if is_bool else np.round(value, 10).tolist()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Targets, losses, RMSProp and schedules agree with rlax and optax on random inputs: tests/vectors/make_references.py."""
+"""Targets, losses, priorities, RMSProp and schedules agree with rlax, optax and dqn_zoo.
+
+The inputs are random: tests/vectors/make_references.py.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rltraining_api.algorithms import Optimizer, RmsProp
+from rltraining_trainer.algorithms.n_step import n_step_transitions
 from rltraining_trainer.algorithms.optimizers import make_optimizer
 from rltraining_trainer.algorithms.q_learning import double_q_target, huber_loss, squared_loss
 from rltraining_trainer.algorithms.returns import generalized_advantages, n_step_returns
 from rltraining_trainer.algorithms.schedules import scheduled
 from rltraining_trainer.algorithms.vtrace import vtrace
+from rltraining_trainer.dataflow.replay import Column, ReplayBuffer
+from rltraining_trainer.dataflow.replay.weights import importance_weights
 from torch import Tensor
 
 REFERENCES = json.loads((Path(__file__).parents[2] / "vectors" / "references.json").read_text())
@@ -50,6 +57,37 @@ def test_double_q_errors_and_losses_are_rlaxs() -> None:
     check(errors, "double_q", "errors")
     check(huber_loss(errors)[0], "double_q", "huber")
     check(squared_loss(errors)[0], "double_q", "squared")
+
+
+def test_transitions_of_n_steps_are_dqn_zoos() -> None:
+    rewards, terminated, truncated = (
+        np.array(REFERENCES["n_step_transitions"][field])[:, None]
+        for field in ("rewards", "terminated", "truncated")
+    )
+    found = n_step_transitions(rewards.astype(np.float32), terminated, truncated, 3, 0.9)
+    check(torch.from_numpy(found.returns), "n_step_transitions", "returns")
+    check(torch.from_numpy(found.discounts), "n_step_transitions", "n_step_discounts")
+
+
+def test_priorities_and_importance_weights_are_dqn_zoos() -> None:
+    made = {name: torch.tensor(values) for name, values in REFERENCES["prioritized"].items()}
+    count = len(made["priorities"])
+    column = {"item": Column((), torch.int64)}
+    replay = ReplayBuffer(count, column, kind="Prioritized", priority_exponent=0.6, seed=0)
+    replay.add({"item": torch.arange(count)}, torch.ones(count))
+    replay.update(torch.arange(count), torch.arange(count), made["priorities"])
+
+    # Many draws: each item is among them.
+    draw = replay.sample(1000)
+    probabilities = torch.zeros(count, dtype=torch.float64)
+    probabilities[draw.items["item"]] = draw.probabilities
+    weights = importance_weights(probabilities, count, 0.4)
+    weights /= weights.max()
+    _, slope = squared_loss(made["errors"])
+
+    check(probabilities, "prioritized", "probabilities")
+    check(weights, "prioritized", "weights")
+    check(-slope * weights / count, "prioritized", "slope")
 
 
 @pytest.mark.parametrize("case", REFERENCES["rmsprop"], ids=lambda case: str(case["settings"]))
