@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rltraining_api.environment import Environment
-from rltraining_trainer.environments import Stepper, make_environments
+from rltraining_trainer.environments import Faults, Stepper, make_environments
 from rltraining_trainer.environments.pack_space import pack_space
 from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.environments.packing import pack_environments
@@ -212,6 +212,34 @@ def test_a_mask_that_cannot_be_used_is_the_users_error(
     stepper.step(np.zeros(num_envs, np.int64))
     with pytest.raises(UserCodeError, match=rf"environment 'Masked-v0': {sentence}"):
         stepper.step(np.zeros(num_envs, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("bad", "where"), [("empty", "info"), ("missing", "info"), ("short", "info"), ("empty", "key")]
+)
+def test_a_mask_that_cannot_be_used_is_an_error_that_a_reset_survives(
+    bad: str, where: str, masked: Callable[..., Environment]
+) -> None:
+    spec = masked(bad=bad, where=where).model_copy(update={"on_error": "Reset", "max_errors_per_hour": 5})
+    stepper = Stepper(make_environments(spec, 2), "Masked-v0", Faults.of(spec))
+    space = stepper.environments.single_observation_space
+    assert isinstance(space, PackedSpace)
+    assert space.mask is not None
+    stepper.reset(0)
+    steps = [stepper.step(np.zeros(2, np.int64)) for _ in range(4)]
+
+    # Each second step fails in both environments, and begins an episode.
+    for failed in (steps[1], steps[3]):
+        assert not failed.valid.any()
+        assert failed.discarded is not None
+        assert failed.discarded.all()
+        assert failed.first.all()
+        assert space.part_of(failed.observation, space.mask).tolist() == [[1, 0, 0]] * 2
+    assert stepper.stepped.discarded == 4
+    assert stepper.stepped.first_error.startswith("environment 'Masked-v0': step must return")
+    stepper.step(np.zeros(2, np.int64))
+    with pytest.raises(UserCodeError, match="more than 5 errors of environments within an hour"):
+        stepper.step(np.zeros(2, np.int64))
 
 
 def test_a_mask_of_the_wrong_size_is_the_users_error(masked: Callable[..., Environment]) -> None:

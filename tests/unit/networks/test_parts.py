@@ -13,7 +13,7 @@ from rltraining_api.algorithms import DqnApex
 from rltraining_api.environment import Normalize
 from rltraining_api.network import ImpalaCnn, Lstm, Mlp, NatureCnn, Network
 from rltraining_trainer.algorithms.dqn import DqnActor
-from rltraining_trainer.environments.masks import check_masks
+from rltraining_trainer.environments.masks import fill_empty_masks
 from rltraining_trainer.environments.pack_space import pack_space
 from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.errors import BadConfiguration
@@ -241,9 +241,12 @@ def test_dqn_neither_draws_nor_values_invalid_actions() -> None:
 def test_a_mask_for_several_factors_needs_a_valid_choice_in_each() -> None:
     space = packed(VECTOR, spaces.MultiDiscrete([2, 3]), in_info=True)
     good, bad = np.array([[1, 0, 0, 0, 1]]), np.array([[1, 1, 0, 0, 0]])
-    check_masks(space, space.pack(np.zeros((1, 3)), 1, good), None)
-    with pytest.raises(ValueError, match=r"factor 1 has no valid choice"):
-        check_masks(space, space.pack(np.zeros((1, 3)), 1, bad), None)
+    rows = space.pack(np.zeros((2, 3)), 2, np.concatenate((good, bad)))
+    errors = fill_empty_masks(space, rows)
+    assert list(errors) == [1]
+    assert "in environment 1 of this process factor 1 has no valid choice" in str(errors[1])
+    assert space.mask is not None
+    assert space.part_of(rows, space.mask).tolist() == [good[0].tolist(), [1] * 5]
 
 
 def test_convolutions_need_an_image_among_the_parts() -> None:

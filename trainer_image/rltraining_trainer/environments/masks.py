@@ -9,33 +9,31 @@ import numpy as np
 from rltraining_trainer.environments.packed_space import PackedSpace, WrongPart
 
 
-def check_masks(space: PackedSpace, rows: np.ndarray, exempt: np.ndarray | None) -> None:
-    """Checks that each factor has a valid action in each row ``[B, P]``.
+def fill_empty_masks(space: PackedSpace, rows: np.ndarray) -> dict[int, WrongPart]:
+    """Makes all actions valid in the rows ``[B, P]`` in which a factor has no valid choice.
 
-    Args:
-        exempt: ``[B]`` bool, rows in which all actions are made valid instead, since none is taken there.
-
-    Raises:
-        WrongPart: a row has no valid action.
+    Returns:
+        By the numbers of these rows: the error that such a mask is while the episode continues.
     """
     part = space.mask
     if part is None:
-        return
-    valid = space.part_of(rows, part) != 0
+        return {}
+    mask = space.part_of(rows, part)
     bounds = np.cumsum((0, *space.choices[:-1]))
-    empty = ~np.logical_or.reduceat(valid, bounds, axis=1)
+    empty = ~np.logical_or.reduceat(mask != 0, bounds, axis=1)
     if not empty.any():
-        return
-    if exempt is not None:
-        space.part_of(rows, part)[empty.any(1) & exempt] = 1
-        empty[exempt] = False
-    if empty.any():
-        environment, factor = (int(index[0]) for index in np.nonzero(empty))
-        which = "no action is valid" if len(space.choices) == 1 else f"factor {factor} has no valid choice"
-        raise WrongPart(
-            f"must return a mask ({part.name}) in which an action is valid; in environment {environment} of this process "
-            f"{which}, and its episode goes on"
+        return {}
+    errors = {}
+    for row in np.flatnonzero(empty.any(1)).tolist():
+        mask[row] = 1
+        factor = int(empty[row].argmax())
+        single = len(space.choices) == 1
+        which = "no action is valid" if single else f"factor {factor} has no valid choice"
+        errors[row] = WrongPart(
+            f"must return a mask ({part.name}) in which an action is valid; in environment {row} "
+            f"of this process {which}, and its episode continues"
         )
+    return errors
 
 
 def mask_array(value: Any, size: int) -> np.ndarray | None:

@@ -11,7 +11,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rltraining_trainer.environments.faults import FAILED
-from rltraining_trainer.environments.masks import check_masks, mask_array
+from rltraining_trainer.environments.masks import fill_empty_masks, mask_array
+from rltraining_trainer.environments.mistakes import environment_error
 from rltraining_trainer.environments.nested_spaces import batch_of_one, discrete_choices
 from rltraining_trainer.environments.pack_space import pack_space
 from rltraining_trainer.environments.packed_space import MASK_KEY, PackedSpace, WrongPart
@@ -37,7 +38,7 @@ def pack_environments(environments: VectorEnv, name: str) -> VectorEnv:
         _LOG.warning(
             "spec.environment.id: text in observations of %r is left out: %s", name, ", ".join(left_out)
         )
-    return PackedEnvironments(environments, packed) if isinstance(packed, PackedSpace) else environments
+    return PackedEnvironments(environments, packed, name) if isinstance(packed, PackedSpace) else environments
 
 
 class PackedEnvironments(VectorEnv):
@@ -47,7 +48,9 @@ class PackedEnvironments(VectorEnv):
     last observation of an episode does not need a mask, since no action follows it.
     """
 
-    def __init__(self, environments: VectorEnv, space: PackedSpace) -> None:
+    def __init__(self, environments: VectorEnv, space: PackedSpace, name: str) -> None:
+        """``name``: of the environment, for messages."""
+        self._name = name
         self.environments, self.space = environments, space
         self.num_envs = environments.num_envs
         self.spec, self.render_mode = environments.spec, environments.render_mode
@@ -65,9 +68,9 @@ class PackedEnvironments(VectorEnv):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         only = None if options is None else options.get("reset_mask")
         observation, info = self.environments.reset(seed=seed, options=options)
-        none = np.zeros(self.num_envs, bool)
         # Environments that were not reset keep their masks.
-        return self._packed(observation, info, ended=none, kept=none if only is None else ~only), info
+        kept = np.zeros(self.num_envs, bool) if only is None else ~only
+        return self._packed("reset", observation, info, ended=kept, kept=kept)
 
     def step(self, actions: Any) -> tuple[np.ndarray, Any, Any, Any, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.environments.step(actions)
@@ -77,7 +80,8 @@ class PackedEnvironments(VectorEnv):
             if over.any():
                 info = {**info, "final_obs": self._final(info, over)}
             over = none  # the observations are those of the next episodes
-        return self._packed(observation, info, ended=over, kept=none), reward, terminated, truncated, info
+        rows, info = self._packed("step", observation, info, ended=over, kept=none)
+        return rows, reward, terminated, truncated, info
 
     def render(self) -> tuple[Any, ...] | None:
         return self.environments.render()
@@ -90,48 +94,66 @@ class PackedEnvironments(VectorEnv):
         return self.environments.unwrapped
 
     def _packed(
-        self, observation: Any, info: dict[str, Any], *, ended: np.ndarray, kept: np.ndarray
-    ) -> np.ndarray:
-        """Packs observations into rows ``[B, P]``.
+        self,
+        method: str,
+        observation: Any,
+        info: dict[str, Any],
+        *,
+        ended: np.ndarray,
+        kept: np.ndarray,
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Packs observations into rows ``[B, P]``. An unusable mask is a failure of its environment.
 
         Args:
+            method: ``reset`` or ``step``, which returned the observations.
             observation: Observations ``[B, ...]`` before packing.
             info: Infos that belong to them.
-            ended: ``[B]`` bool, observations that end an episode.
+            ended: ``[B]`` bool, observations that no action follows.
             kept: ``[B]`` bool, environments whose masks have not changed.
-        """
-        exempt = ended.copy()
-        for number in info.get(FAILED, ()):
-            exempt[number] = True
-        if self.space.mask_from_info:
-            self._take_masks(info, exempt, kept)
-        rows = self.space.pack(observation, self.num_envs, self._masks)
-        check_masks(self.space, rows, exempt)
-        return rows
 
-    def _take_masks(self, info: dict[str, Any], exempt: np.ndarray, kept: np.ndarray) -> None:
-        """Stores the masks in ``info``. Environments in ``exempt`` or ``kept`` may lack one."""
+        Returns:
+            The rows, and ``info`` with all failures.
+        """
+        failed: dict[int, Exception] = dict(info.get(FAILED, {}))
+        exempt = ended.copy()
+        exempt[list(failed)] = True
+        wrong = self._take_masks(info, exempt, kept) if self.space.mask_from_info else {}
+        rows = self.space.pack(observation, self.num_envs, self._masks)
+        wrong |= fill_empty_masks(self.space, rows)
+        space = self.space.original
+        failed |= {
+            b: environment_error(self._name, method, error, space)
+            for b, error in wrong.items()
+            if not exempt[b]
+        }
+        return rows, {**info, FAILED: failed} if failed else info
+
+    def _take_masks(self, info: dict[str, Any], exempt: np.ndarray, kept: np.ndarray) -> dict[int, WrongPart]:
+        """Stores the masks in ``info``. Environments in ``exempt`` or ``kept`` may lack one.
+
+        Returns:
+            Errors by environment. All actions are valid in the masks of these environments.
+        """
+        errors: dict[int, WrongPart] = {}
         given = info.get(f"_{MASK_KEY}", np.full(self.num_envs, MASK_KEY in info))
-        masks = info.get(MASK_KEY)
+        masks, size = info.get(MASK_KEY), sum(self.space.choices)
         for b in range(self.num_envs):
+            if kept[b]:
+                continue
+            mask = None
             if masks is not None and given[b]:
-                self._masks[b] = self._mask(masks[b])
-            elif exempt[b]:
-                self._masks[b] = 1
-            elif not kept[b]:
-                raise WrongPart(
+                mask = mask_array(masks[b], size)
+                if mask is None:
+                    errors[b] = WrongPart(
+                        f'must return info["{MASK_KEY}"] as an array of {size} zeros and ones, one for '
+                        f"each choice of {self.single_action_space}, got {_describe(masks[b])}"
+                    )
+            elif not exempt[b]:
+                errors[b] = WrongPart(
                     f'must return info["{MASK_KEY}"] with each observation, as the first reset did'
                 )
-
-    def _mask(self, value: Any) -> np.ndarray:
-        size = sum(self.space.choices)
-        mask = mask_array(value, size)
-        if mask is None:
-            raise WrongPart(
-                f'must return info["{MASK_KEY}"] as an array of {size} zeros and ones, one for each choice of '
-                f"{self.single_action_space}, got {_describe(value)}"
-            )
-        return mask
+            self._masks[b] = 1 if mask is None else mask
+        return errors
 
     def _final(self, info: dict[str, Any], over: np.ndarray) -> np.ndarray:
         """Packs the last observations of ended episodes. Returns objects ``[B]``: rows, or None."""
@@ -142,7 +164,7 @@ class PackedEnvironments(VectorEnv):
             mask = None if masks is None or masks[b] is None else mask_array(masks[b], len(everything))
             one = batch_of_one(info["final_obs"][b])
             row = self.space.pack(one, 1, (everything if mask is None else mask)[np.newaxis])
-            check_masks(self.space, row, np.ones(1, bool))
+            fill_empty_masks(self.space, row)
             final[b] = row[0]
         return final
 

@@ -149,7 +149,7 @@ class Stepper:
             else:
                 valid, first, final = self._all, over, None
                 if over.any():
-                    observation, final = self._final(observation, over, info)
+                    observation, final, info = self._final(observation, over, info)
             if LIFE_LOST in info:
                 terminated, first = terminated | info[LIFE_LOST], first | info[LIFE_LOST]
         except BaseException as error:
@@ -266,17 +266,20 @@ class Stepper:
 
     def _final(
         self, observation: np.ndarray, over: np.ndarray, info: dict[str, Any]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the observations to act on next and the last observations of ended episodes.
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+        """Returns the observations to act on next, the last observations of ended episodes, and
+        ``info`` with the failures of resets.
 
         Resets the environments that are ``over`` in mode Disabled.
         """
         final = observation.copy()
         if self._mode is AutoresetMode.DISABLED:
-            observation, _ = self.environments.reset(options={"reset_mask": over})
-            return np.asarray(observation, self._dtype), final
+            observation, begun = self.environments.reset(options={"reset_mask": over})
+            if FAILED in begun:
+                info = {**info, FAILED: {**info.get(FAILED, {}), **begun[FAILED]}}
+            return np.asarray(observation, self._dtype), final, info
         final[over] = np.stack(list(info["final_obs"][over]))
-        return observation, final
+        return observation, final, info
 
     def _trainer_error(self, method: str, error: BaseException) -> TrainerError:
         # SyncVectorEnv stores the observations before it concatenates them, which is where it
