@@ -11,6 +11,7 @@ import pytest
 from gymnasium import Space, spaces
 from rltraining_api.fields import Preset
 from rltraining_api.job import RLTrainingJob
+from rltraining_trainer.environments.pack_space import pack_space
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.resolve import preset_of, resolve_defaults
@@ -22,11 +23,19 @@ def image(*shape: int, dtype: type = np.uint8) -> Space:
     return spaces.Box(0, 255, shape, dtype)
 
 
+def parts(*several: Space) -> Space:
+    """Packs them as the parts of one observation."""
+    return pack_space(spaces.Tuple(several), DISCRETE)[0]
+
+
 @pytest.mark.parametrize(
     ("observation", "action", "preset"),
     [
         (image(84, 84, 3), DISCRETE, "Atari"),
         (image(4, 84, 84), BOX, "Atari"),
+        (parts(image(84, 84, 3), BOX), DISCRETE, "Atari"),
+        (parts(spaces.Dict({"eye": image(3, 48, 64)}), DISCRETE), BOX, "Atari"),
+        (parts(image(7, 7, 3), BOX), DISCRETE, "Classic"),
         (image(7, 7, 3), DISCRETE, "Classic"),
         (image(128), DISCRETE, "Classic"),
         (BOX, DISCRETE, "Classic"),

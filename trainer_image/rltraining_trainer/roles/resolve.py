@@ -14,6 +14,7 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.presets import resolve
 
 from rltraining_trainer.environments import make_spaces
+from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.roles.context import Context
 
@@ -45,14 +46,21 @@ def resolve_defaults(context: Context) -> Context:
 
 
 def preset_of(observation_space: Space, action_space: Space) -> Preset:
-    """Returns the preset for these spaces: Atari for images of bytes, MuJoCo for a Box of actions, else Classic."""
-    if _is_image(observation_space):
+    """Returns the preset for these spaces.
+
+    Atari if the observation is a large image of bytes, or has one among its parts; else MuJoCo if
+    actions are a Box; else Classic.
+    """
+    arrays: list[Space] = [observation_space]
+    if isinstance(observation_space, PackedSpace):
+        arrays = [part.space for part in observation_space.parts]
+    if any(map(_is_image, arrays)):
         return "Atari"
     return "MuJoCo" if isinstance(action_space, spaces.Box) else "Classic"
 
 
 def _is_image(space: Space) -> bool:
-    """Whether observations are images, with their channels first or last, of a size for convolutions."""
+    """Returns whether these are images of a size for convolutions, channels first or last."""
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:
         return False
     return sorted(space.shape)[1] >= SMALLEST_IMAGE
