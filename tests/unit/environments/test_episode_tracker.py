@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rltraining_trainer.environments import EpisodeTracker
 from rltraining_trainer.environments.episodes import HELD_PER_ENVIRONMENT
+from rltraining_trainer.metrics import SmoothedReturn
 
 
 class Naive:
@@ -95,6 +96,25 @@ def test_which_episodes_count_does_not_depend_on_their_length() -> None:
     assert np.mean(told[:64]) == pytest.approx(1.0, abs=0.5), (
         "of the first episodes, the short ones are not the first"
     )
+
+
+def test_an_untrained_policy_does_not_meet_a_smoothed_return() -> None:
+    """Acrobot-v1 as it is for an untrained policy: 256 environments, of whose episodes one in 150
+    ends early; all others last 500 steps. The mean return is about -499."""
+    num_envs, random = 256, np.random.default_rng(1)
+    tracker, told, by_end = EpisodeTracker(num_envs), SmoothedReturn(-450), SmoothedReturn(-450)
+    for _ in range(8):
+        length = np.full(num_envs, 500)
+        early = random.random(num_envs) < 1 / 150
+        length[early] = random.integers(150, 400, early.sum())
+        valid = np.arange(500)[:, None] < length
+        ended = np.arange(500)[:, None] == length - 1
+        by_end.add(-np.sort(length))
+        told.add(tracker.add(np.full((500, num_envs), -1.0, np.float32), ended, valid)[0])
+    assert by_end.longest >= 5, "in the order of their ends the first episodes are the early ones"
+    assert told.longest == 0
+    assert told.value is not None
+    assert told.value < -450
 
 
 def test_an_episode_that_never_ends_does_not_hold_back_the_others_for_ever() -> None:
