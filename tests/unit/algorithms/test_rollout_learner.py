@@ -43,6 +43,18 @@ def test_an_update_that_moves_the_policy_too_far_is_the_last_of_its_rollouts(
     assert learner.updates == updates
 
 
+def test_a_learner_that_has_to_end_makes_no_further_update() -> None:
+    """Its counters are those of a whole rollout, so that samplers do not repeat the steps."""
+    learner, updates = make_learner(Ppo(epochs=2, minibatches=4)), []
+    terms = learner.step(UNROLLS, leaving=lambda: learner.updates == 3)
+    updates.append(learner.updates)
+    learner.step(UNROLLS, leaving=lambda: True)
+    updates.append(learner.updates)
+    assert updates == [3, 4]
+    assert learner.environment_steps == 2 * sum(int(unroll["valid"].sum()) for unroll in UNROLLS)
+    assert terms["kl"] > 0
+
+
 @pytest.mark.parametrize(
     ("loss", "reduction", "share"),
     [("Mean", "Mean", 1), ("Mean", "Sum", 3), ("Sum", "Mean", 3 * T * 4 / 3), ("Sum", "Sum", 3 * T * 4)],

@@ -5,7 +5,7 @@ PPO and A2C follow openai/baselines, A3C follows GA3C (Babaeizadeh et al. 2017, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from rltraining_api.algorithms import A2c, A3c, Ppo
@@ -47,9 +47,15 @@ class RolloutLearner(ParameterHolder):
         else:
             self._gradients = AdvantageActorCritic(network, distribution, settings, self._flat)
 
-    def step(self, unrolls: Sequence[Unroll]) -> dict[str, float]:
+    def step(
+        self, unrolls: Sequence[Unroll], leaving: Callable[[], bool] = lambda: False
+    ) -> dict[str, float]:
         """Makes all updates from these unrolls of equal length. Returns the means of the loss
         terms.
+
+        Args:
+            leaving: Returns whether this process is asked to end. The update in progress is then
+                the last from these unrolls, since all updates of PPO can take minutes on a CPU.
 
         Raises:
             Diverged: The loss or a gradient is not finite. That gradient was not applied.
@@ -59,14 +65,15 @@ class RolloutLearner(ParameterHolder):
         statistics = self._gradients.begin(unroll, self.remaining)
         if statistics is not None:
             self._gradients.share(statistics)
-        # Make one update per minibatch, until the policy is too far from the one that acted.
+        # Make one update per minibatch, until the policy is too far from the one that acted, or
+        # this process is asked to end.
         steps = int(unroll["valid"].sum())
         terms: list[tuple[float, dict[str, float]]] = []
         for position in range(self._gradients.exchanges if steps else 0):
             gradient = self._gradients.gradient(position)
             self.apply(self._reduced(gradient.values, len(unrolls)), steps if position == 0 else 0)
             terms.append((gradient.weight, gradient.terms))
-            if exceeds_target_kl(self.settings, gradient.terms):
+            if exceeds_target_kl(self.settings, gradient.terms) or leaving():
                 break
         # Merge statistics of observations after the updates, which use those of the samplers.
         self.merge_moments([unroll["moments"]])

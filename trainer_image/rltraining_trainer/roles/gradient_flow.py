@@ -69,6 +69,7 @@ class GradientFlow:
         self._holders, self._index = len(context.learners), context.index
         self._job, self._settings, self._models = context.job.metadata.name, settings, models
         self._live, self._endpoint, self._device = live, endpoint, device
+        self._stopping = context.stopping
         self.algorithm = self._make_algorithm(
             *build_actor_critic(spec.network, *of, normalize=spec.environment.normalize),
             spec.stop.environment_steps,

@@ -69,7 +69,7 @@ class RolloutFlow(GradientFlow):
             return {}
         version = self._models.version
         unrolls: list[Any] = [push.unroll for push in pushes]
-        terms = self.algorithm.step(unrolls)
+        terms = self.algorithm.step(unrolls, leaving=self._stopping.is_set)
         self._experiences += [
             Experience(
                 int(unroll["valid"].sum()),
