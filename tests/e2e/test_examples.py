@@ -29,6 +29,7 @@ STEPS = {
     "cartpole-a3c-published": 5_000,
     "cartpole-dqn-apex": 20_000,
     "cartpole-own-algorithm": 2_000,
+    "cartpole-own-dqn": 4_000,
     "cartpole-ppo": 30_000,
     "cartpole-two-holders": 50_000,
     "cartpole-two-learners": 30_000,
