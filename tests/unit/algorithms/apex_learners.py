@@ -9,6 +9,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from rltraining_api.algorithms import Adam, DdpgApex, DqnApex, Optimizer
+from rltraining_api.environment import Normalize
 from rltraining_api.network import Mlp, Network
 from rltraining_trainer.algorithms.ddpg import DdpgActor, DdpgLearner
 from rltraining_trainer.algorithms.dqn import DqnActor, DqnLearner
@@ -80,7 +81,10 @@ def split(batch: Transitions, at: int) -> tuple[Transitions, Transitions]:
 
 
 def collector_and_learner(
-    settings: DqnApex | DdpgApex, environments: VectorEnv, length: int
+    settings: DqnApex | DdpgApex,
+    environments: VectorEnv,
+    length: int,
+    normalize: Normalize | None = None,
 ) -> tuple[TransitionCollector, DqnLearner | DdpgLearner]:
     """Returns a collector and a learner of one network. The target network is a copy."""
     torch.manual_seed(3)
@@ -88,10 +92,10 @@ def collector_and_learner(
     actor: DqnActor | DdpgActor
     learner: DqnLearner | DdpgLearner
     if isinstance(settings, DqnApex):
-        q_network, greedy = build_q_network(NETWORK, *spaces_of, dueling=True)
+        q_network, greedy = build_q_network(NETWORK, *spaces_of, dueling=True, normalize=normalize)
         actor, learner = DqnActor(q_network, greedy, settings), DqnLearner(q_network, settings)
     else:
-        network, actions = build_deterministic(NETWORK, *spaces_of)
+        network, actions = build_deterministic(NETWORK, *spaces_of, normalize=normalize)
         actor, learner = DdpgActor(network, actions, settings), DdpgLearner(network, settings)
     collector = TransitionCollector(
         actor,

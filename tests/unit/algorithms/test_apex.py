@@ -13,6 +13,7 @@ from apex_learners import WEIGHTS, adam, batch_for, collector_and_learner, ddpg,
 from bandit import Bandit
 from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import DdpgApex, DqnApex
+from rltraining_api.environment import Normalize
 from rltraining_trainer.algorithms.apex import ApexLearner
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.checkpoint import snapshot
@@ -21,6 +22,9 @@ from through_a_file import restore
 from torch import Tensor
 
 both = pytest.mark.parametrize("make", [dqn, ddpg])
+both_algorithms = pytest.mark.parametrize(
+    ("algorithm", "game"), [(DqnApex, "CartPole-v1"), (DdpgApex, "Pendulum-v1")]
+)
 Make = Callable[..., ApexLearner]
 
 
@@ -60,6 +64,14 @@ def test_the_target_moves_by_its_rate_after_every_period(make: Make) -> None:
         if update % 3 == 0:
             target = target + 0.25 * (learner.parameters.detach() - target)
         assert torch.allclose(learner.get_state()["target"], target, atol=1e-7), f"update {update}"
+
+
+@both
+def test_the_target_network_has_no_memory_for_gradients(make: Make) -> None:
+    learner = make()
+    learner.step(batch_for(learner))
+
+    assert all(parameter.grad is None for parameter in learner._target.parameters())
 
 
 def sum_with_another(make: Make, *args: object) -> Reduce:
@@ -130,8 +142,29 @@ def test_a_gradient_is_clipped_before_it_is_used(make: Make) -> None:
     assert learner.parameters.grad.norm().item() == pytest.approx(0.01 * len(norms) ** 0.5, rel=1e-3)
 
 
+@both_algorithms
+def test_statistics_are_those_of_collected_observations_in_network_and_target(
+    algorithm: type[DqnApex | DdpgApex], game: str
+) -> None:
+    collector, learner = collector_and_learner(
+        algorithm(n_step=1), gym.make_vec(game, 3), length=5, normalize=Normalize(observations=True)
+    )
+    first, second = collector.collect(), collector.collect()
+
+    learner.merge_moments([first.moments])
+
+    # With 1-step transitions the last row of a block is in the next block.
+    rows = torch.cat((first.transitions["observation"], second.transitions["observation"]))
+    seen = rows[: 5 * 3]
+    for normalizer in (learner.network.normalizer, learner._target.normalizer):
+        assert normalizer is not None
+        assert normalizer.count.item() == len(seen)
+        assert torch.allclose(normalizer.mean, seen.mean(0), atol=1e-6)
+        assert torch.allclose(normalizer.variance, seen.var(0, correction=0), atol=1e-6)
+
+
 @pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize(("algorithm", "game"), [(DqnApex, "CartPole-v1"), (DdpgApex, "Pendulum-v1")])
+@both_algorithms
 def test_priorities_of_the_actor_are_those_of_the_learner_before_its_update(
     algorithm: type[DqnApex | DdpgApex], game: str, n_step: int
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from apex_learners import (
@@ -24,6 +26,8 @@ from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import DqnApex
 from rltraining_trainer.algorithms.dqn import DqnActor, DqnLearner
 from rltraining_trainer.algorithms.transitions import Transitions
+from rltraining_trainer.environments.pack_space import pack_space
+from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.networks import build_q_network
 
 
@@ -101,6 +105,30 @@ def test_each_environment_explores_by_its_own_epsilon() -> None:
     assert torch.allclose(explored, epsilon * (ACTIONS - 1) / ACTIONS, atol=0.04)
     others = torch.bincount(draws[:, 0][draws[:, 0] != greedy[0]], minlength=ACTIONS)
     assert others.max() < 1.3 * others[others > 0].min(), "all other actions alike"
+
+
+@torch.no_grad()
+def test_only_valid_actions_are_drawn_and_all_of_them_alike() -> None:
+    masks, draws = np.array([*product((0, 1), repeat=ACTIONS)][1:], np.uint8), 1000
+    discrete = spaces.Discrete(ACTIONS)
+    space, _ = pack_space(OBSERVATION, discrete, mask_in_info=True)
+    assert isinstance(space, PackedSpace)
+    assert space.mask is not None
+    # Each mask with at least one valid action, `draws` times.
+    space.seed(5)
+    observation = np.repeat(space.sample()[None], len(masks) * draws, 0)
+    space.part_of(observation, space.mask)[:] = masks.repeat(draws, 0)
+    network, greedy = build_q_network(NETWORK, space, discrete, dueling=True)
+    acting = DqnActor(network, greedy, DqnApex(exploration_epsilon=1.0, exploration_alpha=1e-9))
+    acting.place(range(len(observation)), len(observation))
+    torch.manual_seed(0)
+
+    acted = acting.act(torch.from_numpy(observation), torch.zeros(len(observation), dtype=torch.bool))
+
+    drawn = torch.nn.functional.one_hot(acted.action, ACTIONS).view(-1, draws, ACTIONS).sum(1)
+    valid = torch.from_numpy(masks).float()
+    assert (drawn[valid == 0] == 0).all()
+    assert torch.allclose(drawn / draws, valid / valid.sum(1, keepdim=True), atol=0.06)
 
 
 class Chain(gym.Env):

@@ -11,11 +11,13 @@ from bandit import Bandit
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import Adam, Impala, Optimizer, RmsProp
+from rltraining_api.environment import Normalize
 from rltraining_api.network import Mlp, Network
 from rltraining_trainer.algorithms.impala import ImpalaLearner
 from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
 from rltraining_trainer.algorithms.vtrace import vtrace
 from rltraining_trainer.checkpoint import snapshot
+from rltraining_trainer.dataflow.moments import moments_of
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.networks import build_actor_critic
@@ -37,6 +39,14 @@ def make(
     settings: Impala, action: spaces.Space = DISCRETE, *, lstm: bool = False, total_steps: int | None = None
 ) -> ImpalaLearner:
     return ImpalaLearner(*make_network(action, lstm=lstm), settings, total_steps)
+
+
+def normalizing(settings: Impala) -> ImpalaLearner:
+    """Returns a learner whose network normalises observations."""
+    torch.manual_seed(3)
+    spec, box = Network(mlp=Mlp(hidden_sizes=(5,))), spaces.Box(-1, 1, (3,), np.float32)
+    made = build_actor_critic(spec, box, DISCRETE, normalize=Normalize(observations=True))
+    return ImpalaLearner(*made, settings, None)
 
 
 def unroll(learner: ImpalaLearner, seed: int = 0) -> Unroll:
@@ -180,6 +190,37 @@ def test_several_updates_on_a_batch_are_as_many_steps_with_one() -> None:
 
     assert once.updates == thrice.updates == 3
     assert torch.equal(once.parameters, thrice.parameters)
+
+
+def test_statistics_of_observations_change_after_the_updates_and_in_all_learners() -> None:
+    """The updates use the statistics of the policy that acted. A learner without data follows."""
+    plain, leader, follower = (normalizing(Impala(updates_per_batch=2)) for _ in range(3))
+    batch = unroll(leader)
+    seen = batch["observation"][:-1].flatten(0, 1)
+    sums: list[tuple[Tensor, float]] = []
+
+    def record(tensor: Tensor, count: float) -> float:
+        sums.append((tensor.clone(), count))
+        return count
+
+    def replay(tensor: Tensor, count: float) -> float:
+        other, others = sums.pop(0)
+        tensor.add_(other)
+        return count + others
+
+    plain.step([batch])
+    leader.step([Unroll(**{**batch, "moments": moments_of(seen).unsqueeze(0)})], record)
+    follower.step([], replay)
+
+    assert torch.equal(follower.parameters, leader.parameters), "statistics are parameters, too"
+    normalizer = leader.network.normalizer
+    assert normalizer is not None
+    assert normalizer.count.item() == len(seen), "merged once, not once per update"
+    assert torch.allclose(normalizer.mean, seen.mean(0), atol=1e-6)
+    assert torch.allclose(normalizer.variance, seen.var(0, correction=0), atol=1e-6)
+    with torch.no_grad():
+        normalizer.load_state_dict(plain.network.normalizer.state_dict())
+    assert torch.equal(leader.parameters, plain.parameters)
 
 
 def test_a_loss_that_explodes_leaves_parameters_and_optimizer_as_they_were() -> None:
