@@ -218,7 +218,9 @@ def test_a_learner_that_is_much_slower_is_waited_for_longer_and_longer(learn: Le
     slow = learn(1, 2, first.url, pace=0.5, timeouts=timeouts)
 
     assert "Timed out" in first.hear("trouble"), "after 0.08, 0.16 and 0.32 s"
-    assert first.hear("trouble", "done") == "done"
+    # Where the slower learner gets little CPU, it needs 0.64 or 1.28 s.
+    later = list(iter(lambda: first.hear("trouble", "done"), "done"))
+    assert len(later) <= 2, later
     assert slow.hear("done", "stopped") == "done"
     assert first.lines[-1].size == 2
 
