@@ -215,12 +215,10 @@ def test_a_frozen_learner_is_left_behind_and_taken_back(learn: Learn, frozen: in
 def test_a_learner_that_is_much_slower_is_waited_for_longer_and_longer(learn: Learn) -> None:
     timeouts = {"join": LONG, "rejoin": LONG, "collective": 0.08}
     first = learn(0, 2, last=2, timeouts=timeouts)
-    slow = learn(1, 2, first.url, pace=0.5, timeouts=timeouts)
+    slow = learn(1, 2, first.url, pace=0.35, timeouts=timeouts)
 
     assert "Timed out" in first.hear("trouble"), "after 0.08, 0.16 and 0.32 s"
-    # Where the slower learner gets little CPU, it needs 0.64 or 1.28 s.
-    later = list(iter(lambda: first.hear("trouble", "done"), "done"))
-    assert len(later) <= 2, later
+    assert first.hear("trouble", "done") == "done"
     assert slow.hear("done", "stopped") == "done"
     assert first.lines[-1].size == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,3 +73,25 @@ def test_spec_and_status_are_written_apart(server: Server, shown: str) -> None:
     )
     assert again["status"] == after["status"]
     assert again["metadata"]["generation"] == before["metadata"]["generation"] + 1
+
+
+@pytest.mark.parametrize(
+    ("how", "kept"),
+    [
+        (("create",), True),
+        (("apply", "--server-side"), True),
+        # What docs/defaults.md warns of.
+        (("apply",), False),
+    ],
+    ids=["create", "server-side apply", "client-side apply"],
+)
+def test_a_null_reaches_the_trainer_except_by_client_side_apply(
+    api_server: Cluster, namespace: str, server: Server, how: tuple[str, ...], kept: bool
+) -> None:
+    made = job(SHORTEST | {"environment": {"id": "CartPole-v1", "normalize": None}}, "with-null")
+    made["spec"]["runPolicy"] = {"managedBy": "example.com/nobody"}
+    api_server.kubectl(*how, "-f", "-", "-n", namespace, stdin=json.dumps(made))
+    path = f"{server.jobs}/with-null"
+    stored = server.request("GET", path)["spec"]["environment"]
+    server.request("DELETE", path)
+    assert ("normalize" in stored) == kept
