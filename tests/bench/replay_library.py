@@ -1,7 +1,8 @@
 """`rltraining_trainer.replay` beside the replays of tianshou, cpprb and TorchRL: prioritized, in one process, on one core.
 
-Each library is installed, pinned, into an environment of its own, and runs the same program (peers/replay_cycles.py) in turn
-with the others. A library that cannot be installed here is left out, with the reason.
+Each library is installed, pinned, into a separate environment. The libraries take turns in running
+the same program (peers/replay_cycles.py). A library that cannot be installed here is left out, with
+the reason.
 """
 
 from __future__ import annotations

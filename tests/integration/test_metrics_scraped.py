@@ -120,15 +120,15 @@ def _in_full_swing(run: str) -> str:
     while the operator leads."""
     of_it = f'{{training_job="{run}"}}'
     members = f"count(count_over_time(rltraining_member_info{of_it}[1m]) > 2) == {MEMBERS}"
-    learns = [
+    counts = [
         f"rate(rltraining_learner_{what}_total{of_it}[1m]) > 0" for what in ("updates", "environment_steps")
     ]
-    tells = [f"rltraining_learner_{what}{of_it}" for what in ("mean_return", "loss", "policy_lag")]
+    gauges = [f"rltraining_learner_{what}{of_it}" for what in ("mean_return", "loss", "policy_lag")]
     if RUNS[run].spec.evaluation is not None:
-        tells.append(f"rltraining_evaluation_return{of_it}")
+        gauges.append(f"rltraining_evaluation_return{of_it}")
     # An operator that gets no CPU for longer than its lease leads again only when it has renewed the lease.
     operator = (f'up{{job="{OPERATOR}"}} == 1', f'max(rltraining_leader{{job="{OPERATOR}"}}) == 1')
-    return " and on () ".join(f"({part})" for part in (*operator, members, *learns, *tells))
+    return " and on () ".join(f"({part})" for part in (*operator, members, *counts, *gauges))
 
 
 def test_every_query_of_the_dashboard_finds_something(seen: Seen) -> None:

@@ -95,7 +95,7 @@ def test_a_running_job_keeps_its_token_and_gets_another_when_it_is_suspended_and
                 await start_pods(operator, address)
                 await until_progress(operator)
 
-                # The key is removed. An operator that runs keeps the one that it has read.
+                # Remove the key. A running operator keeps the key that it has read.
                 await server.put(
                     KEY, {name: part for name, part in server.objects[KEY].items() if name != "data"}
                 )

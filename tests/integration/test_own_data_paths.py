@@ -73,7 +73,7 @@ def learner(world):
     while run.goes_on():
         items = queue.get(4)
         for item in items:
-            assert item["number"] > newest.get(item["life"], 0), "an item came twice"
+            assert item["number"] > newest.get(item["life"], 0), "an item was received twice"
             newest[item["life"]] = item["number"]
         if items:
             run.update(sum(item["steps"] for item in items))

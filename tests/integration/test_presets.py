@@ -1,4 +1,4 @@
-"""The defaults of each preset learn, end to end: tasks of seconds whose spaces choose the preset.
+"""The defaults of each preset learn, end to end, on tasks of seconds. The spaces select the preset.
 
 The slowest of ten seeds took 29,136 steps (Parts), 18,208 (Images), 4,552 (PPO on vectors) and
 2,848 (Ape-X): the limits are at least three times as many. Ape-X on images has no row, since the

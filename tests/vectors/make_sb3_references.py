@@ -71,7 +71,7 @@ def randomize(module: nn.Module) -> None:
 
 
 def parameters_of(module: nn.Module) -> dict[str, Any]:
-    """By their names; those of a shared extractor once."""
+    """Returns the parameters by name. A shared extractor is included once."""
     twice = ("pi_features_extractor", "vf_features_extractor")
     return {name: value.tolist() for name, value in module.state_dict().items() if not name.startswith(twice)}
 
@@ -140,11 +140,11 @@ def on_policy(
 
 
 def train(model: OnPolicyAlgorithm) -> dict[str, float]:
-    """Its own update; returns what it logs of the loss."""
+    """Calls the model's own update and returns the logged loss terms."""
     model.train()
     terms = logged(model)
     terms["entropy"] = -terms.pop("entropy_loss")
-    terms.pop("approx_kl", None)  # of the last epoch alone
+    terms.pop("approx_kl", None)  # of the last epoch only
     return terms
 
 
@@ -171,7 +171,7 @@ def a2c(
 
 
 def cleanrl_update(model: OnPolicyAlgorithm) -> dict[str, float]:
-    """The update in cleanrl/ppo.py of one minibatch in each epoch, whose order is then of no importance."""
+    """Makes the update of cleanrl/ppo.py. One minibatch per epoch: its order does not matter."""
     buffer: RolloutBuffer = model.rollout_buffer
     (data,) = buffer.get(None)
     optimizer, clip_coef, sums = model.policy.optimizer, 0.2, np.zeros(5)

@@ -144,7 +144,8 @@ def measure(table: Table, kind: Kind) -> dict[str, float]:
         table.extend(columns)
     random = np.random.default_rng(0)
     priorities = random.random((97, BATCH)).astype(np.float32) + 1e-6
-    for row in priorities:  # draws are then spread, and what is compiled at the first call is compiled
+    # Spread the priorities, and let libraries compile code at the first call.
+    for row in priorities:
         table.update(table.sample(), row)
 
     def cycle() -> None:

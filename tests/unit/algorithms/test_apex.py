@@ -143,7 +143,7 @@ def test_a_gradient_is_clipped_before_it_is_used(make: Make) -> None:
 
 
 @both_algorithms
-def test_statistics_are_those_of_collected_observations_in_network_and_target(
+def test_network_and_target_have_the_statistics_of_collected_observations(
     algorithm: type[DqnApex | DdpgApex], game: str
 ) -> None:
     collector, learner = collector_and_learner(

@@ -42,7 +42,7 @@ def make(
 
 
 def normalizing(settings: Impala) -> ImpalaLearner:
-    """Returns a learner whose network normalises observations."""
+    """Returns a learner with a network that normalises observations."""
     torch.manual_seed(3)
     spec, box = Network(mlp=Mlp(hidden_sizes=(5,))), spaces.Box(-1, 1, (3,), np.float32)
     made = build_actor_critic(spec, box, DISCRETE, normalize=Normalize(observations=True))

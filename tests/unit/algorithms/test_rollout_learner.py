@@ -44,7 +44,7 @@ def test_an_update_that_moves_the_policy_too_far_is_the_last_of_its_rollouts(
 
 
 def test_a_learner_that_has_to_end_makes_no_further_update() -> None:
-    """Its counters are those of a whole rollout, so that samplers do not repeat the steps."""
+    """Its counters include the whole rollout, so that samplers do not repeat the steps."""
     learner, updates = make_learner(Ppo(epochs=2, minibatches=4)), []
     terms = learner.step(UNROLLS, leaving=lambda: learner.updates == 3)
     updates.append(learner.updates)

@@ -1,4 +1,4 @@
-"""Whole updates are those of Stable-Baselines3 and CleanRL: tests/vectors/make_sb3_references.py."""
+"""Whole updates equal Stable-Baselines3 and CleanRL (tests/vectors/make_sb3_references.py)."""
 
 from __future__ import annotations
 

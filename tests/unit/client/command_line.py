@@ -11,7 +11,7 @@ from rltraining.cli import app
 from typer import testing
 from typer.testing import CliRunner, Result
 
-# Typer inspects every command anew for each call, which took longer than most of the commands themselves.
+# Typer inspects every command again for each call, which took longer than most of the commands.
 testing._get_command = cache(testing._get_command)
 
 

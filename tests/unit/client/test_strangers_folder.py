@@ -21,7 +21,7 @@ PRECIOUS = "years of work"
 
 @pytest.fixture
 def folder(policy: Path, file: Path, tmp_path: Path) -> Path:
-    """A run with a policy, in `evil/`, where nobody but the stranger has written."""
+    """A run with a policy in `evil/`. A stranger wrote all of its files."""
     folder = tmp_path / "evil"
     (folder / "policy").mkdir(parents=True)
     for name in ("policy.json", "weights.pt"):
@@ -58,7 +58,7 @@ def test_a_link_does_not_make_a_command_overwrite_another_file(
         succeeded(command[0], folder, *command[1:], "--output", tmp_path / "named")
 
 
-def test_what_a_command_writes_stays_in_the_folder(tmp_path: Path) -> None:
+def test_the_output_of_a_command_stays_in_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     (folder / "inner").mkdir(parents=True)
     (folder / "file").touch()
@@ -81,7 +81,7 @@ def test_what_a_command_writes_stays_in_the_folder(tmp_path: Path) -> None:
     "endless", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"]
 )
 @pytest.mark.parametrize(
-    ("name", "command", "said"),
+    ("name", "command", "error"),
     [
         ("policy/policy.json", ("evaluate",), "cannot be read: is no regular file"),
         ("policy/weights.pt", ("evaluate",), "cannot be read: is no regular file"),
@@ -94,13 +94,13 @@ def test_what_a_command_writes_stays_in_the_folder(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_without_an_end_is_not_read(
-    folder: Path, name: str, command: tuple[str, ...], said: str, endless: Callable[[Path], None]
+    folder: Path, name: str, command: tuple[str, ...], error: str, endless: Callable[[Path], None]
 ) -> None:
     (folder / name).unlink(missing_ok=True)
     endless(folder / name)
     result = rltrain(command[0], folder, *command[1:])
-    assert (result.exit_code != 0) == bool(said), result.output
-    assert said in result.stderr
+    assert (result.exit_code != 0) == bool(error), result.output
+    assert error in result.stderr
 
 
 def test_a_line_without_an_end_takes_no_memory(folder: Path) -> None:
@@ -131,7 +131,7 @@ def test_weights_larger_than_their_file_are_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "error"),
     [
         ({"network": {"mlp": {"hiddenSizes": [65536, 65536]}}}, "has many more parameters"),
         (
@@ -155,7 +155,7 @@ def test_weights_larger_than_their_file_are_refused(folder: Path) -> None:
     ],
 )
 def test_a_policy_cannot_describe_more_than_its_weights_hold(
-    folder: Path, changes: dict[str, Any], said: str
+    folder: Path, changes: dict[str, Any], error: str
 ) -> None:
     describe(folder, **changes)
-    assert said in refused("evaluate", folder)
+    assert error in refused("evaluate", folder)

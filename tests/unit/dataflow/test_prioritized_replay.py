@@ -1,4 +1,4 @@
-"""`PrioritizedReplay`, the replay as a library: a plain program's use of it, and what it does with bad input."""
+"""`PrioritizedReplay`, the replay as a library: use in a program, and errors for bad input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def numbers(first: int, count: int) -> dict[str, Any]:
 
 
 def table(*priorities: float, capacity: int = 8, **settings: Any) -> PrioritizedReplay:
-    """A table whose items are 0, 1, 2, ... with these priorities."""
+    """Returns a table of the items 0, 1, 2, ... with these priorities."""
     replay = PrioritizedReplay(capacity, **{"priority_exponent": 1.0} | settings)
     if priorities:
         replay.extend(numbers(0, len(priorities)), priorities)
@@ -41,7 +41,7 @@ def test_items_are_sampled_by_priority_with_weights_that_undo_it() -> None:
     assert replay.sample(8, importance_exponent=0.0).weights.tolist() == [1.0] * 8
 
 
-def test_priorities_change_and_those_of_evicted_items_are_counted_as_stale() -> None:
+def test_priorities_change_and_updates_of_evicted_items_count_as_stale() -> None:
     replay = table(1.0, 1.0, capacity=2)
     sample = replay.sample(2)
     replay.update_priorities(sample, [0.0, 5.0])
@@ -207,7 +207,7 @@ def test_items_that_do_not_fit_are_refused_and_change_nothing(
     assert replay.stats() == before
 
 
-def test_what_cannot_be_sampled_or_updated_is_refused() -> None:
+def test_invalid_samples_and_updates_are_refused() -> None:
     empty, replay = PrioritizedReplay(4), table(1.0)
     with pytest.raises(ValueError, match="nothing can be sampled: the table is empty"):
         empty.sample(1)

@@ -90,17 +90,17 @@ def change(old: EvaluationTracker, stop: dict[str, Any]) -> EvaluationTracker:
     return old
 
 
-under = pytest.mark.parametrize("come_under", [resume, change])
+under = pytest.mark.parametrize("continue_under", [resume, change])
 
 
 @under
-def test_the_same_rules_continue_their_rows(come_under: Any) -> None:
+def test_the_same_rules_continue_their_rows(continue_under: Any) -> None:
     for stop, means, last in (
         (REACH_TWICE, [100], 100),
         (THREE, [5, 4, 4], 4),
         (THREE_BY_FIVE, [9, 1, 2], 3),
     ):
-        continued = come_under(tracker(stop, *means), stop)
+        continued = continue_under(tracker(stop, *means), stop)
         assert continued.stop_reason is None
         continued.add(result(last), None)
         assert continued.stop_reason is not None, stop
@@ -108,18 +108,18 @@ def test_the_same_rules_continue_their_rows(come_under: Any) -> None:
 
 
 @under
-def test_another_bound_is_met_by_the_last_evaluation_alone(come_under: Any) -> None:
+def test_another_bound_is_met_by_the_last_evaluation_alone(continue_under: Any) -> None:
     lower = {"evaluation": {"atLeast": 40, "times": 2}}
-    continued = come_under(tracker(REACH_TWICE, 50, 50), lower)
+    continued = continue_under(tracker(REACH_TWICE, 50, 50), lower)
     assert continued.stop_reason is None, "only the last is known to reach it"
     continued.add(result(41), None)
     assert continued.stop_reason is not None
-    assert come_under(tracker(REACH, 50), {"evaluation": {"atLeast": 40}}).stop_reason is not None
+    assert continue_under(tracker(REACH, 50), {"evaluation": {"atLeast": 40}}).stop_reason is not None
 
 
 @under
-def test_another_min_delta_restarts_the_count(come_under: Any) -> None:
-    continued = come_under(tracker(THREE_BY_FIVE, 10, 11, 12), THREE)
+def test_another_min_delta_restarts_the_count(continue_under: Any) -> None:
+    continued = continue_under(tracker(THREE_BY_FIVE, 10, 11, 12), THREE)
     continued.add(result(9), None)
     continued.add(result(9), None)
     assert continued.stop_reason is None

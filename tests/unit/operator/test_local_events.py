@@ -9,15 +9,15 @@ from rltraining_operator.cluster import Event
 from rltraining_operator.local.events import EVENTS_FILE, EventLog, read_events
 
 
-def test_events_are_kept_in_a_file_too_and_one_that_cannot_be_written_is_no_trouble(tmp_path: Path) -> None:
+def test_events_are_stored_in_a_file_and_a_failed_write_is_ignored(tmp_path: Path) -> None:
     killed, done = Event("Warning", "Disrupted", "killed\nby hand"), Event("Normal", "Completed", "enough")
     log = EventLog(tmp_path / EVENTS_FILE)
     for event in (killed, killed, done, killed):
         log.tell(event)
     assert [(stored.event, stored.count) for stored in log] == [(killed, 3), (done, 1)]
-    told = read_events(tmp_path)
-    assert [(stored.event, stored.count) for stored in told] == [(killed, 2), (done, 1), (killed, 1)]
-    assert told[0].first <= told[0].last <= told[1].first
+    found = read_events(tmp_path)
+    assert [(stored.event, stored.count) for stored in found] == [(killed, 2), (done, 1), (killed, 1)]
+    assert found[0].first <= found[0].last <= found[1].first
 
     nowhere = EventLog(tmp_path / "no" / "such" / EVENTS_FILE)
     nowhere.tell(done)

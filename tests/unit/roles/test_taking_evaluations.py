@@ -25,7 +25,7 @@ EVERY = 100
 
 
 class ByHand(Evaluator):
-    """An evaluator whose tasks the test completes by hand."""
+    """An evaluator. The test completes its tasks by hand."""
 
     def __init__(self, folder: Path, best_directory: str) -> None:
         self.best_directory = best_directory

@@ -162,9 +162,8 @@ def test_silent_clients_do_not_keep_others_out(server: MemberServer, monkeypatch
     monkeypatch.setattr(rendezvous, "_CONNECTION_SECONDS", 600.0)
     monkeypatch.setattr(rendezvous._RequestHandler, "timeout", 600.0)
     with ExitStack() as silent:
-        for _ in range(
-            100
-        ):  # all wait in the queue at once: one more than it holds would try again after a second
+        # All of them fit into the listen queue. A client in excess would retry after a second.
+        for _ in range(100):
             silent.enter_context(socket.create_connection(("127.0.0.1", server.port)))
 
         assert get(server.port, HEALTH_PATH) == 200
