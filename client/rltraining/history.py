@@ -35,7 +35,7 @@ def read(folder: Path) -> tuple[Row, ...]:
 
 
 def read_evaluations(folder: Path) -> tuple[Row, ...]:
-    """Reads the points that report an evaluation, thinned like those of `read`."""
+    """Reads the points that contain an evaluation, with the same thinning as `read`."""
     marker = EVALUATED_STEP.encode()
     return tuple(
         row for row in _read(folder, lambda line: marker in line) if number(row, EVALUATED_STEP) is not None

@@ -35,8 +35,10 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def check_stays_in(folder: Path, path: Path) -> None:
-    """Raises UsageError unless writing `path` changes a file in `folder` and nothing else. The folder may come from someone
-    else, and a link in it may lead to any file of the user."""
+    """Raises UsageError unless a write to `path` changes only a file in `folder`.
+
+    The folder may be untrusted, and a link in it may point to any of the user's files.
+    """
     inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
     if not inside or (path.exists() and not path.is_file()):
         raise UsageError(

@@ -26,13 +26,13 @@ def any_of(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class DependsOnTask:
-    """Marks a field whose default depends on the task (see `ByTask`)."""
+    """Marks a field with a task-dependent default (see `ByTask`)."""
 
 
 T = TypeVar("T")
 ByTask = Annotated[T, DependsOnTask()]
-"""A field whose default comes from a preset (`presets.resolve`) once the environment's spaces are
-known.
+"""A field with a task-dependent default: `presets.resolve` sets the field from a preset once the
+environment's spaces are known.
 
 The CRD has no default for such a field, and a job that does not set it is serialised without it, so
 that it never looks as if the user had set it. The model's own default is Atari's, so that every job
@@ -81,7 +81,7 @@ class ApiModel(BaseModel):
         fields.
 
         A null is kept where it has a meaning: in free-form maps, and where it turns a default off.
-        A field whose default depends on the task is left out unless it was set.
+        A field with a task-dependent default is left out unless it was set.
         """
         return _without_unset(self, self.model_dump(mode="json", by_alias=True))
 

@@ -116,7 +116,8 @@ def _schemas() -> dict[str, Schema]:
 
 def _object(model: type[ApiModel], *, defaults: bool) -> Schema:
     """The schema of a model. Defaults are for what users write; a status is whole as it is written."""
-    raw = deepcopy(_schemas()[model.__name__]["properties"])  # YAML would show what is shared as an alias
+    # Copy the schema: YAML would replace the second use of a shared object by an alias.
+    raw = deepcopy(_schemas()[model.__name__]["properties"])
     fields = fields_by_key(model)
     required = [key for key, field in fields.items() if field.is_required()]
     schema: Schema = {"type": "object"}

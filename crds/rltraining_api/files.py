@@ -1,4 +1,4 @@
-"""Reads files in folders that may come from someone else, such as an unpacked archive."""
+"""Reads files in untrusted folders, such as an unpacked archive."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ LOG_STD_BOUNDS = "gaussian.minLogStd must be at most gaussian.maxLogStd"
 
 
 class Gaussian(ApiModel):
-    """The distribution of actions in a Box, for a3c, a2c, ppo and impala. It uses actions whose
-    bounds are scaled to [-1, 1]."""
+    """The distribution of actions in a Box, for a3c, a2c, ppo and impala. The bounds of
+    the Box are scaled to [-1, 1]."""
 
     initial_log_std: LogStd = 0.0
     """Initial logarithm of the standard deviation (openai/baselines, Stable-Baselines3: 0)."""

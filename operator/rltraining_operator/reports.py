@@ -117,7 +117,8 @@ def _without_foreign_uris(report: LearnerReport, job: RLTrainingJob) -> LearnerR
 
 
 def _evaluation(reported: EvaluationStatus | None, known: EvaluationStatus | None) -> EvaluationStatus | None:
-    """Returns the reported evaluations without a URI that is too long, else the known ones."""
+    """Returns the reported evaluations without a URI that is too long, or the known evaluations if
+    none are reported."""
     if reported is None:
         return known
     return reported.model_copy(update={"best_policy_uri": _bearable(reported.best_policy_uri)})

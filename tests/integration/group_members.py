@@ -154,7 +154,7 @@ def train(
     form()
     while True:
         if stopping.is_set():
-            raise Stopped("told to end")
+            raise Stopped("asked to end")
         if group.generation < generations:
             group.close()
             form()

@@ -141,7 +141,7 @@ def test_members_are_killed_told_to_end_and_become_more(train: Train) -> None:
         await run.until_steps()
         assert run.steps > steps
         ends = [known.event.message for known in run.cluster.events if known.event.reason == "Disrupted"]
-        assert ends[-1].endswith("exit code 143 (SIGTERM): the process was told to end")
+        assert ends[-1].endswith("exit code 143 (SIGTERM): the process was asked to end")
         assert run.running(*SAMPLERS) == pids
         status = (await run.finish()).status
         assert (status.learner.restarts, status.sampler.restarts, status.failures) == (2, 1, 0)

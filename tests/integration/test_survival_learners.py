@@ -95,7 +95,7 @@ def test_sigterm_ends_a_learner_after_a_checkpoint(train: Train) -> None:
         await run.until_steps()
         end = run.event("Disrupted")
         assert end is not None
-        assert end.endswith("exit code 143 (SIGTERM): the process was told to end")
+        assert end.endswith("exit code 143 (SIGTERM): the process was asked to end")
 
     train(small_job(checkpoint={"everySeconds": 3600}), scenario)
 

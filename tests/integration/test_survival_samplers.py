@@ -107,7 +107,7 @@ def test_sigterm_ends_a_sampler_whatever_its_environment_does(train: Train) -> N
         assert told.status.failures == 0
         ends = [known.event.message for known in run.cluster.events if known.event.reason == "Disrupted"]
         assert [end.partition(": ")[2] for end in ends] == [
-            "exit code 143 (SIGTERM): the process was told to end",
+            "exit code 143 (SIGTERM): the process was asked to end",
             "exit code 143 (SIGTERM)",
         ]
 

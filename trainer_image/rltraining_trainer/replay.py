@@ -33,10 +33,10 @@ Array: TypeAlias = "NDArray[Any] | Tensor"
 
 @dataclass(frozen=True, eq=False)
 class ReplaySample:
-    """B items that were sampled with replacement. ``sample["reward"]`` is one of their columns."""
+    """B items, sampled with replacement. ``sample["reward"]`` is a column."""
 
     items: dict[str, Any]
-    """Each ``[B, ...]``, copies: tensors if the table was given tensors, else numpy arrays."""
+    """Copies ``[B, ...]``: tensors if the first insertion had a tensor, otherwise numpy arrays."""
     weights: Any
     """float32 ``[B]``: importance weights ``(N·P(i))^-β``, divided by the largest of the batch."""
     keys: Any
@@ -59,7 +59,7 @@ class TableStats(NamedTuple):
     updated: int
     """Priorities that were changed."""
     stale: int
-    """Priorities that came after their items had been evicted."""
+    """Priority updates of items that had already been evicted."""
 
     @property
     def samples_per_insert(self) -> float:
@@ -149,7 +149,7 @@ class PrioritizedReplay:
                 least 1.
 
         Raises:
-            ValueError: names, shapes or kinds of numbers differ from those of the first insertion,
+            ValueError: names, shapes or kinds of numbers differ from the first insertion,
                 or a priority is out of its range. Nothing changes.
         """
         with self._lock:
@@ -236,9 +236,9 @@ class PrioritizedReplay:
             return {"columns": columns, "tensors": self._tensors, "buffer": buffer}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replaces everything by ``state``; samples are then what they would have been.
+        """Replaces the table's content by ``state``. Sampling continues as in the saved table.
 
-        The exponents and the rate limiter stay those of this table.
+        The exponents and the rate limiter of this table do not change.
 
         Raises:
             ValueError: the state is of a table with another capacity or frame stack. Nothing changes.

@@ -13,7 +13,7 @@ def prepare_process(log_name: str) -> None:
     """Logs to standard output and makes the user's modules importable.
 
     Args:
-        log_name: Source of a message in the log. ``%(name)s`` stands for the logger's name.
+        log_name: Source of a message in the log. ``%(name)s`` is replaced by the logger's name.
     """
     logging.basicConfig(
         stream=sys.stdout,

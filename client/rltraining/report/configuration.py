@@ -23,7 +23,7 @@ class YamlLine:
 
 
 def lines(job: RLTrainingJob) -> tuple[YamlLine, ...]:
-    """Returns the spec with all defaults, including those of a preset that the learner reported."""
+    """Returns the spec with all defaults, including defaults of the reported preset."""
     changed = job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return (YamlLine("spec:", False), *_mapping(_complete(job).to_dict(), changed, INDENT))
 

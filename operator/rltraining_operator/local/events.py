@@ -16,7 +16,7 @@ from rltraining_operator.cluster import Event
 
 EVENTS_FILE = "events.jsonl"
 EVENTS_BYTES_MAX = 64 << 20
-"""Size of a file whose events are read."""
+"""Maximum size of an events file. `read_events` raises OSError for a larger file."""
 
 log = logging.getLogger(__name__)
 

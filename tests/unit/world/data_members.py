@@ -21,7 +21,7 @@ LEARNER = "pole-learner-0"
 
 
 class Job:
-    """Members by name. A learner that is restarted takes the place of the one before."""
+    """Members by name. A restarted learner replaces the previous learner."""
 
     def __init__(self, folder: Path, **spec: Any) -> None:
         self.context: Context = make_context(folder, checkpoint={"everySeconds": 3600}, **spec)
@@ -29,14 +29,14 @@ class Job:
         self.learner: Learner | None = None
 
     def ask(self, sender: str, receiver: str, service: str, payload: Any) -> Any:
-        """Returns the receiver's answer, or `Parked`. Raises PeerLost while it is not there."""
+        """Returns the receiver's answer, or `Parked`. Raises PeerLost if the receiver is down."""
         services = self.services.get(receiver)
         if services is None:
             raise PeerLost(f"{receiver} is not there")
         return services.answer(sender, (receiver, service, payload))
 
     def dial(self, url: str) -> Any:
-        """The peer of a sampler, whose URL is its name and the number of its life."""
+        """Returns the peer of a sampler. Its URL is its name and its incarnation number."""
 
         def call(_: str, message: Any, timeout: float | None = None) -> Call:
             made = Call(url, 0.0)
@@ -136,4 +136,4 @@ class Sampler:
                 if call.done():
                     return call.result()
                 self.stopping.wait(0.002)
-        raise Stopped("told to end")
+        raise Stopped("asked to end")

@@ -1,4 +1,4 @@
-"""`world.replay`, `world.trajectories` and `world.count`: nothing is lost or counted twice, whoever dies."""
+"""`world.replay`, `world.trajectories`, `world.count`: each item counts once, also after deaths."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sample(learner: Learner) -> ReplayBatch:
     return batch
 
 
-def test_a_batch_comes_from_all_samplers_by_priority_and_takes_new_ones_back(job: Any) -> None:
+def test_a_batch_samples_all_shards_by_priority_and_updates_priorities(job: Any) -> None:
     learner = Learner(job, priority_exponent=1.0, importance_exponent=1.0, batch_size=8)
     for number, weight in enumerate((1.0, 3.0)):
         sampler = job.sampler(number, priority_exponent=1.0)
@@ -53,7 +53,8 @@ def test_a_batch_comes_from_all_samplers_by_priority_and_takes_new_ones_back(job
     for _ in range(50):
         batch = sample(learner)
         counts += torch.bincount(batch["number"], minlength=2)
-        if len(batch.shards) == 2:  # the first may have come before the other shard was met
+        # The first batch may have been sampled before the other shard was reported.
+        if len(batch.shards) == 2:
             assert batch.weights.unique().tolist() == pytest.approx([1 / 3, 1.0])
         learner.replay.update_priorities(batch, 1.0 + 2.0 * batch["number"])
     assert counts[1] / counts.sum() == pytest.approx(0.75, abs=0.05)
@@ -65,7 +66,7 @@ def test_a_batch_comes_from_all_samplers_by_priority_and_takes_new_ones_back(job
     assert learner.counters()["replay/prioritiesApplied"] > 0
 
 
-def test_samplers_wait_for_the_learner_and_it_for_them(job: Any) -> None:
+def test_samplers_and_learner_wait_for_each_other(job: Any) -> None:
     settings = {"minimum": 20, "samples_per_insert": 2.0}
     learner, sampler = Learner(job, **settings), job.sampler(**settings)
     inserting = threading.Thread(target=lambda: [sampler.replay.extend(numbers(i)) for i in range(200)])
@@ -76,11 +77,11 @@ def test_samplers_wait_for_the_learner_and_it_for_them(job: Any) -> None:
             learner.replay.update_priorities(batch, torch.ones(len(batch)))
     inserting.join()
     found = learner.counters()
-    bound = 2 * 4 + 5 * 4  # two batches, and those that are prefetched
+    bound = 2 * 4 + 5 * 4  # two batches, and the prefetched batches
     assert found["replay/sampled"] == pytest.approx(2.0 * (found["replay/inserted"] - 20), abs=bound)
 
 
-def test_a_sampler_dies_and_what_it_kept_counts_as_lost(job: Any) -> None:
+def test_items_of_a_dead_sampler_count_as_lost(job: Any) -> None:
     learner, first, other = Learner(job), job.sampler(0), job.sampler(1)
     first.replay.extend(numbers(1, 2, 3, 4))
     other.replay.extend(numbers(5, 6))
@@ -121,7 +122,7 @@ def test_a_learner_continues_its_counters_and_finds_the_shards_again(job: Any) -
     assert report.replay.inserted == 5
 
 
-def test_a_report_that_comes_twice_counts_once(job: Any) -> None:
+def test_a_repeated_report_counts_once(job: Any) -> None:
     learner, sampler = Learner(job), job.sampler()
     sampler.reporter.count(10, 2, torch.tensor([1.0, 2.0]))
     while not (experiences := learner.run._flow.experiences()):
@@ -147,7 +148,7 @@ def test_items_are_taken_in_order_and_each_once(job: Any) -> None:
     assert (found["unrolls/pushed"], found["unrolls/used"], found["unrolls/queued"]) == (5, 5, 0)
 
 
-def test_what_a_dead_learner_had_queued_is_dropped_and_an_incomplete_batch_is_kept(job: Any) -> None:
+def test_a_dead_learners_queue_is_dropped_and_an_incomplete_batch_is_kept(job: Any) -> None:
     learner, sampler = Learner(job, capacity=4), job.sampler()
     for number in range(4):
         sampler.queue.put(number)
@@ -161,7 +162,7 @@ def test_what_a_dead_learner_had_queued_is_dropped_and_an_incomplete_batch_is_ke
     assert learner.queue.get(1, timeout=60.0) == [3]
 
 
-def test_who_waits_is_released_when_the_process_should_end(job: Any) -> None:
+def test_blocked_calls_raise_stopped_when_the_process_should_end(job: Any) -> None:
     learner, sampler = Learner(job, minimum=100), job.sampler(minimum=100)
     sampler.replay.extend(numbers(1))
     assert learner.replay.sample(timeout=0.0) is None

@@ -66,10 +66,10 @@ class Begin:
         context = self.context
         live = LiveSpec(context.job_file, context.job.spec)
 
-        def nobody() -> Any:
+        def no_learner() -> Any:
             raise AssertionError("there is no other learner")
 
-        return Run(context, live, self.services, lambda: endpoint, nobody)
+        return Run(context, live, self.services, lambda: endpoint, no_learner)
 
     def __call__(self, policy: ActorCritic | None = None, **state: Any) -> Run:
         run = self.make(SimpleNamespace(incarnation="a life"))

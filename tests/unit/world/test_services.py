@@ -141,7 +141,7 @@ def test_a_handler_that_is_stopped_while_it_calls_others_is_no_failure(
 ) -> None:
     def play(sender: str, payload: Any) -> Any:
         if payload == 3:
-            raise Stopped("told to end")
+            raise Stopped("asked to end")
 
     services.add_own("play", play)
     assert is_owed(services, services.answer("pole-learner-0", (ME, "play", 3)))

@@ -41,7 +41,7 @@ class DqnActor:
         return self._network(observation).amax(1)
 
     def _random(self, values: Tensor) -> Tensor:
-        """Draws actions ``[B]`` uniformly from those whose values ``[B, n]`` are not ``MASKED``."""
+        """Draws actions ``[B]`` uniformly where ``values`` ``[B, n]`` are not ``MASKED``."""
         if self._network.mask is None:
             return torch.randint(values.shape[1], (len(values),))
         return torch.rand_like(values).masked_fill(values <= MASKED, -1.0).argmax(1)

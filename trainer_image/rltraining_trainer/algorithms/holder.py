@@ -89,7 +89,7 @@ class ParameterHolder:
         for run, run_norm in zip(runs, found, strict=True):
             if self._clip is not None and run_norm > self._clip:
                 run.mul_(self._clip / (run_norm + 1e-6))
-        # Steps come with the first gradient from their rollouts.
+        # Only the first gradient of a rollout carries its environment steps.
         if steps:
             self._scheduled_steps = self.environment_steps
             self.environment_steps += steps

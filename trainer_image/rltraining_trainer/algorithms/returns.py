@@ -83,9 +83,11 @@ def moments(values: Tensor, valid: Tensor) -> Tensor:
 
 
 def normalize(values: Tensor, totals: Tensor) -> Tensor:
-    """Brings entries whose ``moments`` are ``totals`` to mean 0 and variance 1; a single one to 0.
+    """Normalises values with the ``moments`` ``totals`` to mean 0 and variance 1.
 
-    The variance is the unbiased one, as in Stable-Baselines3 and CleanRL.
+    A single value becomes 0.
+
+    The variance is unbiased, as in Stable-Baselines3 and CleanRL.
     """
     count, total, squares = totals.tolist()
     mean = total / max(1.0, count)

@@ -25,8 +25,8 @@ KL_LIMIT = 1.5
 class RolloutLearner(ParameterHolder):
     """Holds the parameters and the optimizer, and makes all updates from a rollout of each sampler.
 
-    The order of PPO's minibatches comes from torch's global generator, whose state is part of every
-    checkpoint, so that a resumed run makes the same updates.
+    torch's global generator shuffles PPO's minibatches. Its state is part of every checkpoint, so
+    that a resumed run makes the same updates.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RolloutLearner(ParameterHolder):
         statistics = self._gradients.begin(unroll, self.remaining)
         if statistics is not None:
             self._gradients.share(statistics)
-        # Make one update per minibatch, until the policy is too far from the one that acted, or
+        # Make one update per minibatch, until the policy is too far from the behaviour policy, or
         # this process is asked to end.
         steps = int(unroll["valid"].sum())
         terms: list[tuple[float, dict[str, float]]] = []
@@ -75,7 +75,7 @@ class RolloutLearner(ParameterHolder):
             terms.append((gradient.weight, gradient.terms))
             if exceeds_target_kl(self.settings, gradient.terms) or leaving():
                 break
-        # Merge statistics of observations after the updates, which use those of the samplers.
+        # Merge observation statistics after the updates, which use the samplers' statistics.
         self.merge_moments([unroll["moments"]])
         return _means(terms)
 

@@ -9,8 +9,8 @@ def scheduled(value: float, schedule: Schedule, environment_steps: int, total_st
     """Returns the scheduled value after ``environment_steps``. Linear decreases it to 0 at
     ``total_steps``.
 
-    Learners pass the number of steps before those that an update learns from, as openai/baselines,
-    CleanRL and scalable_agent do: the first update uses the whole value, and the last one a positive
+    Learners do not count the steps of the current update, as openai/baselines, CleanRL and
+    scalable_agent do: the first update uses the initial value, and the last update a positive
     value. Stable-Baselines3 includes those steps, so its last update has a value of 0.
 
     ``total_steps`` is the current ``spec.stop.environmentSteps``, which may change while the job

@@ -36,26 +36,29 @@ class Transitions(TypedDict):
 
 
 class Acted(NamedTuple):
-    """Actions in B environments, and what the network thinks of them."""
+    """Actions in B environments, and the network's values for them."""
 
     action: Tensor
     """``[B, ...]``."""
     value_of_action: Tensor
     """``[B]`` Q(s, a)."""
     value_of_state: Tensor
-    """``[B]`` Q(s, a') of the action a' that is thought to be best."""
+    """``[B]`` Q(s, a') of the action a' with the highest estimated value."""
 
 
 class Actor(Protocol):
-    """Acts in B environments, and explores in each to another degree."""
+    """Acts in B environments, with a different degree of exploration in each."""
 
     normalizer: Normalizer | None
     """The running statistics of its network, or None."""
     warming_up: bool
-    """Whether the parameters are still those that training starts with."""
+    """Whether the parameters are still the initial parameters."""
 
     def place(self, environments: range, total: int) -> None:
-        """These are the B environments, by their numbers among ``total``; told before the first action, and when it changes."""
+        """Sets the numbers of the B environments among ``total``.
+
+        Called before the first action, and after each change.
+        """
         ...
 
     def act(self, observation: Tensor, first: Tensor) -> Acted:
@@ -81,7 +84,7 @@ class Block:
     steps: int
     """Steps that were taken in this block; an environment's reset is none."""
     pending: int
-    """Steps that wait for those that follow: all steps so far = all transitions so far + pending."""
+    """Steps without a transition yet: all steps so far = all transitions so far + pending."""
     episodes: int
     """Episodes that ended in this block."""
     episode_return: Tensor

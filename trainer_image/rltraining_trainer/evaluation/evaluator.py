@@ -109,7 +109,7 @@ class Evaluator:
 
     @property
     def idle(self) -> bool:
-        """Whether there is no task whose outcome has not been taken."""
+        """Whether no task runs and the outcome of the previous task has been taken."""
         return self._current is None
 
     def start(self, task: Task) -> None:

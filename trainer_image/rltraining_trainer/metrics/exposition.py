@@ -61,7 +61,7 @@ METRICS: dict[str, Known] = {
     "evaluation/min": _gauge("evaluation_return_min", "Lowest return of the last evaluation"),
     "evaluation/max": _gauge("evaluation_return_max", "Highest return of the last evaluation"),
     "evaluation/length": _gauge("evaluation_episode_length", "Mean length of the episodes of the last evaluation, in steps"),
-    "evaluation/best": _gauge("evaluation_best_return", "Mean return of the best evaluation, whose policy is stored"),
+    "evaluation/best": _gauge("evaluation_best_return", "Mean return of the best evaluation (its policy is stored)"),
     "evaluation/count": _counter("evaluations", "Completed evaluations"),
     "evaluation/merged": _counter("evaluations_merged", "Due evaluations skipped in favour of a later one"),
     "evaluation/restarts": _counter("evaluator_restarts", "Lost evaluator processes"),

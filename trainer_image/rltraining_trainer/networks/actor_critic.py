@@ -47,7 +47,7 @@ class ActorCritic(PolicyNetwork):
         super().__init__(normalizer)
         self.mask = mask
         # Submodules in this order: the flat parameter vector holds the policy's parameters first
-        # and then those of the value only (see `clip_sizes`).
+        # and then the parameters that only the value uses (see `clip_sizes`).
         self.torso = torso
         self.lstm = nn.LSTMCell(features, lstm_size) if lstm_size else None
         inputs = lstm_size or features

@@ -119,8 +119,8 @@ class SquashedGaussian(DiagonalGaussian):
     """The distribution of tanh(u) with u from a ``DiagonalGaussian``, which respects all bounds.
 
     See Haarnoja et al. 2018, arXiv 1812.05905, appendix C. Actions are stored as u, because tanh(u)
-    rounds to 1 for u ≥ 9, and ``environment_action`` squashes them. Log-probabilities are those of
-    tanh(u).
+    rounds to 1 for u ≥ 9, and ``environment_action`` squashes them. Log-probabilities refer
+    to tanh(u).
     """
 
     def __init__(self, space: spaces.Box, bounds: tuple[float | None, float | None] = (None, None)) -> None:

@@ -153,7 +153,7 @@ def _chosen(log_probs: Tensor, choice: Tensor) -> Tensor:
 
 
 def _shaped(leaf: _Leaf, values: Tensor) -> Tensor:
-    """Returns the array ``[..., *shape]`` of ``leaf``, whose choices count from the space's start."""
+    """Returns the array ``[..., *shape]`` of ``leaf``. Choices count from the space's start."""
     if not leaf.is_box:
         start = np.asarray(getattr(leaf.space, "start", 0), np.int64).reshape(-1)
         values = values + torch.from_numpy(start).to(values.device)

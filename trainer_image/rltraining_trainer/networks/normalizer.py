@@ -27,8 +27,8 @@ class Normalizer(nn.Module):
 
     Args:
         shape: Shape of one observation. None: observations are not normalised.
-        rewards: Whether the last statistic is that of discounted returns.
-        packed: Space of packed observations, whose vectors ``[N, *shape]`` are normalised. None:
+        rewards: Whether the last statistic is of discounted returns.
+        packed: Space of packed observations. Their vectors ``[N, *shape]`` are normalised. None:
             observations are not packed.
     """
 

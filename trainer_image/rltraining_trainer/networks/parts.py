@@ -21,7 +21,7 @@ class PartsTorso(nn.Module):
 
     Args:
         space: Space of the packed observations.
-        encoders: One module per part except the mask, in order, whose output is flattened.
+        encoders: One module per part except the mask, in order. Outputs are flattened.
         normalizer: Running statistics of the vectors ``[N, space.vector_size]``, or None.
         trunk: Maps the features of all parts ``[N, K]`` to the torso's features.
     """

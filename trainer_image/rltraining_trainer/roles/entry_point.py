@@ -30,7 +30,7 @@ def run_own_algorithm(context: Context, settings: UserAlgorithm) -> tuple[int, L
     """Run this role's function until the run is done: the exit code, and a learner's last report.
 
     Raises:
-        Stopped: the process was told to end; a learner's checkpoint was written before.
+        Stopped: the process was asked to end; a learner's checkpoint was written before.
         UserCodeError: the module cannot be imported, lacks a function, or one raised.
     """
     # Handlers run on RPC threads: they must not wait 5 ms for this thread to let go of the interpreter.
@@ -86,7 +86,7 @@ def _call(function: Callable[[World], Any], world: World, what: str) -> None:
     except BaseException as error:
         raise user_code_error(what, error) from error
     if world.stopping.is_set():
-        raise Stopped("told to end")
+        raise Stopped("asked to end")
 
 
 def _fail(error: TrainerError) -> None:

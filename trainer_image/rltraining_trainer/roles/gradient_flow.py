@@ -244,7 +244,7 @@ class GradientFlow:
     def _most_gradients(self) -> int:
         """Returns the number of gradients per update in mode Async.
 
-        It is at most the number that can exist at once: one per sampler and those in the queue.
+        It is at most the number of gradients that can exist: one per sampler and a full queue.
         """
         aggregate, samplers = self._settings.aggregate, self._live.samplers
         return min(aggregate.count or samplers, samplers + aggregate.queue_capacity)
@@ -275,7 +275,7 @@ class GradientFlow:
             assert isinstance(self._gradients, GradientsInStep)
             self._gradients.end_iteration()
 
-        # Merge statistics between rollouts only: all epochs of a rollout use those of its sampler.
+        # Merge statistics only between rollouts: all epochs use the statistics of the sampler.
         if self._gradients.begins_rollout:
             self.algorithm.merge_moments(self._moments)
             self._moments = []

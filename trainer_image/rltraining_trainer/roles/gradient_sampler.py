@@ -76,7 +76,7 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
     while not holders.done:
         send(holders, collector.collect())
         if context.stopping.is_set():
-            raise Stopped("told to end")
+            raise Stopped("asked to end")
 
 
 def _gradient_sender(

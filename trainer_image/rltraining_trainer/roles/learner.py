@@ -48,7 +48,7 @@ def run_learner(context: Context) -> tuple[int, LearnerReport]:
     """Learn until a stop rule is met; the exit code and the last report.
 
     Raises:
-        Stopped: the process was told to end; a checkpoint was written before.
+        Stopped: the process was asked to end; a checkpoint was written before.
     """
     # Handlers run on RPC threads: they must not wait 5 ms for this thread to let go of the interpreter.
     sys.setswitchinterval(0.0005)
@@ -112,17 +112,17 @@ class Learner:
         while not done:
             leaving = self._context.stopping.is_set()
             if leaving and self._flow.shares_whole:
-                raise Stopped("told to end")
+                raise Stopped("asked to end")
             try:
                 done, terms = self._update(leaving)
             except GroupChanged as error:
                 if leaving:
-                    raise Stopped("told to end") from error
+                    raise Stopped("asked to end") from error
                 _LOG.warning("the learners form a new group: %s", error)
                 self._form_anew()
                 terms = None
             if leaving:
-                raise Stopped("told to end, after a checkpoint of all learners")
+                raise Stopped("asked to end, after a checkpoint of all learners")
             now = time.monotonic()
             self._flow.tend(now)
             if self._record is not None:

@@ -27,7 +27,7 @@ from rltraining_trainer.startup import prepare_process
 from rltraining_trainer.transport import Stopped, Unguarded, on_stop_signal
 
 TERMINATED = 128 + signal.SIGTERM
-"""Exit code of a process that was told to end and did, as a shell or a kubelet would say it."""
+"""Exit code of a process that ended on request, as shells and kubelets report it."""
 SAMPLER_GRACE = 0.8
 """Seconds in which a sampler comes to the end of what it does; it then just ends."""
 
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reason, text = "Completed", (report and report.stop_reason) or ""
     except Stopped:
         code = TERMINATED
-        reason, text = "Terminated", "the process was told to end"
+        reason, text = "Terminated", "the process was asked to end"
     except TrainerError as error:
         code = error.exit_code
         _LOG.error("%s", error)

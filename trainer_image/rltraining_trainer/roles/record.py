@@ -171,7 +171,7 @@ class RunRecord:
 
         Raises:
             StorageRefused: for LAST_WRITES_SECONDS. PolicyError, CheckpointError: in a way that does not pass.
-            Stopped: the process was told to end meanwhile.
+            Stopped: the process was asked to end meanwhile.
         """
         _LOG.info("%s", self.stop_reason)
         self._finish_evaluations()
@@ -187,7 +187,7 @@ class RunRecord:
                 self._refused = str(error)
                 _LOG.warning("%s; trying again for %g s", error, until - time.monotonic())
             if backoff.wait(self._context.stopping):
-                raise Stopped("told to end, before storage took what the run leaves")
+                raise Stopped("asked to end, before storage took what the run leaves")
             if self._checkpoints.error is not None:
                 self.save()
         self._refused = ""
@@ -218,7 +218,7 @@ class RunRecord:
                 refused = error
         while not self._checkpoints.flush(timeout=0.25):
             if self._context.stopping.is_set():
-                raise Stopped("told to end, while the last checkpoint was being written")
+                raise Stopped("asked to end, while the last checkpoint was being written")
             if time.monotonic() >= until:
                 raise StorageRefused(f"the last checkpoint was not written within {LAST_WRITES_SECONDS:g} s")
         return refused or self._checkpoints.error

@@ -78,7 +78,7 @@ def sample_into_replay(context: Context, settings: Settings, environments: Vecto
             samplers = learner.answer["samplers"]
             collector.place(*_places(context, samplers))
         if context.stopping.is_set():
-            raise Stopped("told to end")
+            raise Stopped("asked to end")
     memory.close()
 
 

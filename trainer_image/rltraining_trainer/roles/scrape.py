@@ -1,4 +1,4 @@
-"""Prometheus metrics of members, except those of a learner's data path and record."""
+"""Prometheus metrics of members, except the metrics of a learner's data path and record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def serve_sampler(
         context: The member's addresses and token.
         ready: Whether the sampler is ready.
         stepper: Counts steps and episodes.
-        links: Connections whose waiting times are measured, the learner first. More may be added
+        links: Connections, the learner first. Their waiting times are measured. More may be added
             later.
         shard: The sampler's replay shard, if it has one.
     """

@@ -108,7 +108,7 @@ def run_replay(context: Context) -> int:
         kept.shard.set_limit(learner.answer["limit"])
         kept.tend(time.monotonic())
         if context.stopping.wait(REPORT_PERIOD):
-            raise Stopped("told to end")
+            raise Stopped("asked to end")
     kept.shard.set_limit(None)  # samplers that wait are to hear of the end, too
     context.stopping.wait(FAREWELL)
     kept.close()

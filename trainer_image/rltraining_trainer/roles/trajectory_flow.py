@@ -172,7 +172,7 @@ def sample_trajectories(context: Context, settings: Impala, environments: Vector
     while not learner.done:
         learner.send(unroll=dict(collector.collect()))
         if context.stopping.is_set():  # a learner that answers at once is never waited for, which would tell
-            raise Stopped("told to end")
+            raise Stopped("asked to end")
 
 
 def _experience(trajectory: Trajectory, version: int) -> Experience:

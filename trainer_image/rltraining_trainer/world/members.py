@@ -65,7 +65,7 @@ class Pending:
     def wait(self, seconds: float) -> None:
         """Until something has happened that ``done`` may tell, for at most so long. Raises Stopped."""
         if self._stopping.is_set():
-            raise Stopped("told to end")
+            raise Stopped("asked to end")
         if self._call is None:
             self._stopping.wait(min(seconds, _GLANCE))
             return
@@ -81,7 +81,7 @@ class Pending:
             PeerLost: the member has not answered within ``timeout`` seconds (None: however long it takes). It may have been
                 called, and may answer later: nobody hears it.
             RemoteError: the member has no such service, or its answer cannot be sent.
-            Stopped: this process is told to end, or the run is done.
+            Stopped: this process is asked to end, or the run is done.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.done():
@@ -150,7 +150,7 @@ class Member:
             if answer[1]:
                 break
             if backoff.wait(self._stopping):
-                raise Stopped("told to end")
+                raise Stopped("asked to end")
         if answer[:2] != (incarnation, known.version):
             known = Shared(answer[1], answer[2])
             self._shared[name] = answer[0], known

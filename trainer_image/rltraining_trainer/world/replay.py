@@ -1,4 +1,7 @@
-"""`world.replay()`: a prioritized replay whose shards are in the samplers, and that the learner samples as one."""
+"""`world.replay()`: a prioritized replay with a shard in each sampler.
+
+The learner samples all shards as one table.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +31,18 @@ from rltraining_trainer.world.reporter import Reporter
 from rltraining_trainer.world.services import INNER, Services
 
 SERVICE = f"{INNER}replay/"
-"""How the names of a shard's services begin."""
+"""Prefix of the names of a shard's services."""
 RELEASE_SECONDS = 0.02
-"""Between two looks, while the learner waits for a batch, at samplers that wait for the learner."""
+"""While the learner waits for a batch, it releases blocked samplers with this period."""
 
 
 class Replay:
     """A distributed prioritized replay, made by `World.replay`. Samplers insert, the learner samples.
 
-    Each sampler keeps what it inserts, so that only samples travel. The learner draws from all shards with
-    the probabilities and importance weights of a single table. Every item is counted exactly once:
-    ``inserted = evicted + size + lost``; what a sampler that dies has kept is ``lost``.
+    Each sampler stores the items that it inserts, and only samples are sent. The learner samples
+    from all shards with the probabilities and importance weights of a single table. Every item is
+    counted exactly once: ``inserted = evicted + size + lost``. The items of a sampler that dies are
+    ``lost``.
 
         def sampler(world):                                 def learner(world):
             replay = world.replay(capacity=50_000, ...)         replay = world.replay(capacity=50_000, ...)
@@ -52,7 +56,7 @@ class Replay:
     """
 
     def extend(self, items: Mapping[str, Any], priorities: Any = None) -> None:
-        """In a sampler: inserts K items, and evicts the oldest of its shard where there is no room.
+        """In a sampler: inserts K items. A full shard evicts its oldest items.
 
         Blocks while the rate limiter holds the samplers back, and until learner 0 has seen the shard.
 
@@ -62,13 +66,13 @@ class Replay:
                 least 1.
 
         Raises:
-            ValueError: the items differ from those of the first insertion, or a priority is out of its range.
+            ValueError: the items differ from the first insertion, or a priority is out of range.
             Stopped: the run is done, or this process should end.
         """
         raise RuntimeError("replay.extend() is for samplers")
 
     def sample(self, timeout: float = 1.0) -> ReplayBatch | None:
-        """In the learner: returns the next batch, whose columns are ``batch["name"]`` ``[B, ...]``, as tensors.
+        """In the learner: returns the next batch, with tensors ``batch["name"]`` ``[B, ...]``.
 
         ``batch.weights`` ``[B]`` are importance weights, divided by the largest of the batch. B is the
         ``batch_size``, or less if a sampler died meanwhile.
@@ -84,7 +88,8 @@ class Replay:
     def update_priorities(self, batch: ReplayBatch, priorities: Any) -> None:
         """In the learner: sets the priorities ``[B]`` of a batch, once.
 
-        They travel with the next request to each shard. Those of evicted items count as stale.
+        The priorities are sent with the next request to each shard. Updates of evicted items count
+        as stale.
 
         Raises:
             ValueError: there is not one priority for each item, one is negative, infinite or NaN, or the
@@ -93,7 +98,7 @@ class Replay:
         raise RuntimeError("replay.update_priorities() is for the learner")
 
     def stats(self) -> ReplayStats:
-        """In the learner: returns the counters of this moment."""
+        """In the learner: returns the current counters."""
         raise RuntimeError("replay.stats() is for the learner")
 
 
@@ -101,8 +106,8 @@ class LearnerReplay(Replay):
     """The learner's side: a `DataPath`.
 
     Args:
-        reports: where shards are reported, whose delayed answers hold the samplers back.
-        item_bytes: of one item, about; bounds what one message asks for.
+        reports: receives the reports of shards. Delayed answers block the samplers.
+        item_bytes: approximate size of an item, which limits the number of items per request.
     """
 
     def __init__(
@@ -121,7 +126,7 @@ class LearnerReplay(Replay):
         self._replay = DistributedReplay(self._dial, settings, batch_size, seed=seed, item_bytes=item_bytes)
 
     def announce(self, keeper: str, shard: dict[str, Any], lived: bool) -> None:
-        """A sampler reports its shard: see `SamplerReports`."""
+        """Adds the shard that a sampler reports (see `SamplerReports`)."""
         self._keepers[shard["url"]] = keeper
         self._replay.announce(keeper, now=time.monotonic(), lived=lived, **shard)
 
@@ -138,7 +143,7 @@ class LearnerReplay(Replay):
                 return replace(batch, weights=batch.weights / batch.largest_weight)
             if left <= 0.0:
                 return None
-        raise Stopped("told to end")
+        raise Stopped("asked to end")
 
     def update_priorities(self, batch: ReplayBatch, priorities: Any) -> None:
         self._replay.update(batch, torch.as_tensor(priorities))
@@ -224,7 +229,7 @@ class SamplerReplay(Replay):
 
 
 class _ShardOfMember:
-    """A shard's services, called through those of the sampler that keeps it: a `ShardPeer`."""
+    """A `ShardPeer` that calls a shard's services through its sampler's services."""
 
     def __init__(self, peer: Peer, keeper: str) -> None:
         self._peer, self._keeper = peer, keeper

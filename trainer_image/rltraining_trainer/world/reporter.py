@@ -1,4 +1,4 @@
-"""A sampler's reports to learner 0: the steps it has taken, and the replay shard that it keeps."""
+"""A sampler's reports to learner 0: counts of steps and episodes, and its replay shard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 REPORT = f"{INNER}report"
 """The service of learner 0: see `SamplerReports`."""
 PERIOD_SECONDS = 0.1
-"""Between two reports. A shard that was not reported for 5 s is no longer sampled from."""
+"""Time between two reports. A shard without a report for 5 s is not sampled."""
 
 
 class Reporter:
@@ -46,7 +46,7 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
 
     def start(self) -> None:
-        """Begins to report. The endpoint has been started."""
+        """Starts the thread. The endpoint must have been started."""
         self._thread.start()
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class Reporter:
         self._shard = shard
 
     def wait_for_room(self, shard: ReplayShard) -> None:
-        """Blocks until learner 0 lets ``shard`` take more insertions. Raises Stopped."""
+        """Blocks until learner 0 raises the insertion limit of ``shard``. Raises Stopped."""
         if shard.has_room:
             return
         while not self._stopping.is_set():
@@ -72,7 +72,7 @@ class Reporter:
                 self._wanted.set()
                 if self._answered.wait_for(lambda: shard.has_room, PERIOD_SECONDS):
                     return
-        raise Stopped("told to end")
+        raise Stopped("asked to end")
 
     def _run(self) -> None:
         sequence = 0

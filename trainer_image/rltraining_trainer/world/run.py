@@ -1,4 +1,4 @@
-"""What every run has, whatever learns in it: progress, stop rules, curves, checkpoints, a status, and a policy in the end."""
+"""A run of a custom algorithm: progress, stop rules, curves, checkpoints, status and policy."""
 
 from __future__ import annotations
 
@@ -40,17 +40,18 @@ _LOG = logging.getLogger(__name__)
 
 
 class Stateful(Protocol):
-    """As torch's modules and optimizers: the state is of tensors and plain values."""
+    """An object with a state of tensors and plain values, such as a torch module or optimizer."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
 
 
 class Run:
-    """The run, as a learner sees it. The first learner keeps its record; the others tell it what they have done.
+    """The run in a learner. The first learner keeps the record, and the others report counts to it.
 
-    If a learner dies, its next incarnation begins the function anew. It goes on with the state of a learner that lives, or, if
-    there is none, from the newest checkpoint: all of `world.run`'s state, and the counts of `update`.
+    If a learner dies, its next incarnation restarts the function. The state (all of `world.run`'s
+    state, and the counts of `update`) is copied from a live learner, or read from the newest
+    checkpoint if no learner is alive.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Run:
     ) -> None:
         """For `World`; ``first`` is learner 0."""
         self.done = False
-        """A stop rule is met, of which all learners know."""
+        """Whether a stop rule is met. Equal in all learners."""
         self._context, self._live = context, live
         self._endpoint, self._first = endpoint, first
         self._state: Literal["Starting", "Waiting", "Training", "Finished"] = "Starting"
@@ -72,7 +73,7 @@ class Run:
         self._flow = _OwnFlow(self._algorithm, self._models, alone=len(context.learners) == 1)
         self._spaces: tuple[spaces.Space, spaces.Space] | None = None
         self._record: RunRecord | None = None
-        self._looks = False  # not before there is a group, whose state may be newer than ours
+        self._looks = False  # only with a group: its state may be newer than this learner's
         self._terms: dict[str, float] | None = None  # since the last look
         self._lived, self._sequence = Lived(), 0  # of this learner, if it is not the first
         self._telling: Pending | None = None
@@ -82,12 +83,12 @@ class Run:
 
     @property
     def updates(self) -> int:
-        """Made so far, also before a restart."""
+        """Number of updates so far, including updates before a restart."""
         return self._algorithm.updates
 
     @property
     def reports(self) -> SamplerReports:
-        """Of samplers, and of the other learners, to the first one."""
+        """Reports of samplers and of the other learners to the first learner."""
         return self._flow.reports
 
     def add_path(self, name: str, path: DataPath) -> None:
@@ -98,7 +99,7 @@ class Run:
         if self._state != "Starting":
             raise RuntimeError(f"call world.{name}() before world.run()")
         if name in self._flow.paths:
-            raise RuntimeError(f"world.{name}() was called twice: keep what it returns")
+            raise RuntimeError(f"world.{name}() was called twice: call it once and keep the result")
         self._flow.paths[name] = path
 
     def begin(
@@ -107,8 +108,11 @@ class Run:
         state: Mapping[str, Stateful],
         of: tuple[spaces.Space, spaces.Space],
     ) -> None:
-        """For `World`: this is what learns. On the first learner it goes on from the newest checkpoint. Raises BadConfiguration
-        if that is of another algorithm."""
+        """For `World`: sets the policy and the state.
+
+        The first learner continues from the newest checkpoint. Raises BadConfiguration if that
+        checkpoint is of another algorithm.
+        """
         self._algorithm.take(policy, state)
         self._spaces = of
         if self._context.index == 0:
@@ -118,17 +122,18 @@ class Run:
         self._state = "Waiting"
 
     def goes_on(self) -> bool:
-        """Whether to go on: the head of every learner's loop. False once a stop rule is met; then let the function return.
+        """The condition of every learner's loop. Once a stop rule is met, it is False: return then.
 
-        It looks at the rules, writes points of the curves and checkpoints, and waits for the other learners, which come here
-        too. If one has died or come, they form a group anew; the state may be another learner's after that, the newest.
+        Checks the stop rules, writes points of the curves and checkpoints, and waits until the
+        other learners call this method too. If a learner has died or joined, the learners form a
+        new group, and the state may be replaced by the newest state of another learner.
 
         Raises:
-            Stopped: this process is told to end. A checkpoint is written.
-            Diverged: the policy that a checkpoint is to hold is NaN or infinite somewhere.
+            Stopped: this process should end. A checkpoint is written.
+            Diverged: the policy of a checkpoint has a value that is NaN or infinite.
         """
         if self._context.stopping.is_set():
-            raise Stopped("told to end")
+            raise Stopped("asked to end")
         for path in self._flow.paths.values():
             path.tick()
         over = self._look() if self._looks else False
@@ -147,15 +152,16 @@ class Run:
         lag: int | None = None,
         **terms: float,
     ) -> None:
-        """Count an update. All learners make the same ones, each with what it was itself that brought the data.
+        """Counts an update. All learners make the same updates, each with the counts of its data.
 
         Args:
-            steps: environment steps that were learnt from, from 0. Leave out those that samplers count
-                with `World.count`.
-            returns: ``[K]`` undiscounted returns of the episodes that ended in them, which stop rules look at.
-            episodes: how many episodes ended, if not all have a return here.
-            lag: by how many versions the policy that acted was older than the newest.
-            terms: what else the curves are to show, as ``loss/<name>``: numbers, or tensors ``[]``.
+            steps: number of environment steps in the data, at least 0. Leave out the steps that
+                samplers count with `World.count`.
+            returns: ``[K]`` undiscounted returns of the episodes that ended in these steps, for the
+                stop rules.
+            episodes: number of episodes that ended, if some of them have no return here.
+            lag: number of versions between the policy that acted and the newest policy.
+            terms: further values of the curves, as ``loss/<name>``: numbers, or tensors ``[]``.
 
         Raises:
             Diverged: a return or a term is NaN or infinite.
@@ -175,19 +181,19 @@ class Run:
             self._lived.add(experience.steps, experience.episodes, experience.returns)
 
     def report(self) -> LearnerReport:
-        """For the status: called from the HTTP server's threads."""
+        """Returns the report for the status. Called from the HTTP server's threads."""
         own = LearnerReport(
             state=self._state, incarnation=self._endpoint().incarnation, time=datetime.now(UTC)
         )
         return self._record.report(own, self.group.trouble) if self._record is not None else own
 
     def numbers(self) -> Numbers:
-        """For Prometheus: called from the HTTP server's threads."""
+        """Returns the metrics for Prometheus. Called from the HTTP server's threads."""
         recorded = self._record.point if self._record is not None else {}
         return {**recorded, "updates": self.updates}
 
     def finish(self) -> None:
-        """For the trainer: the function has returned. Writes everything that is to be left."""
+        """For the trainer: writes the last checkpoint and the policy, when the function returns."""
         if (record := self._record) is not None:
             record.stop_reason = record.stop_reason or "learner(world) returned"
             record.save()
@@ -198,12 +204,12 @@ class Run:
             path.finish()
 
     def save(self) -> None:
-        """For the trainer: have a checkpoint of this moment written, in the background."""
+        """For the trainer: writes a checkpoint of the current state in the background."""
         if self._record is not None:
             self._record.save()
 
     def close(self) -> None:
-        """For the trainer: end connections and threads; what is being written is written to its end."""
+        """For the trainer: ends connections and threads. Writes in progress are completed."""
         if self._record is not None:
             self._record.close()
         for path in self._flow.paths.values():
@@ -211,7 +217,7 @@ class Run:
         self.group.close()
 
     def _look(self) -> bool:
-        """At what the last update has brought. Whether the run is over, as far as this learner knows."""
+        """Records or reports the last update. Returns whether the record has a stop reason."""
         terms, self._terms = self._terms, None
         if (record := self._record) is None:
             self._tell()
@@ -223,7 +229,7 @@ class Run:
         return record.stop_reason is not None
 
     def _begin_round(self, over: bool) -> bool:
-        """Whether the run is over, as the first learner says; all live learners are in the group afterwards."""
+        """Returns whether the first learner ends the run. The group then has all live learners."""
         while True:
             try:
                 if not self.group.size:
@@ -247,7 +253,7 @@ class Run:
         )
 
     def _tell(self) -> None:
-        """The first learner, what this one has done: one message at a time, each until it is answered."""
+        """Reports this learner's counts to the first learner, one message at a time."""
         if self._lived.news and (self._telling is None or self._telling.done()):
             self._sequence += 1
             origin = {"incarnation": self._endpoint().incarnation, "sequence": self._sequence}
@@ -258,14 +264,17 @@ class Run:
 def experience_of(
     steps: int, returns: Tensor | Sequence[float], episodes: int | None, lag: int | None = None
 ) -> Experience:
-    """Checks what user code counts. Raises TypeError or ValueError: ``steps`` or ``episodes`` is not a count."""
+    """Checks the counts of user code.
+
+    Raises TypeError or ValueError if ``steps`` or ``episodes`` is not a count.
+    """
     values = torch.as_tensor(returns, dtype=torch.float32).detach().cpu().reshape(-1)
     count = len(values) if episodes is None else _counted("episodes", episodes)
     return Experience(_counted("steps", steps), values, count, lag)
 
 
 def _counted(name: str, value: int) -> int:
-    """``value``, of any kind of integer, from 0. Raises TypeError or ValueError, which name it, for anything else."""
+    """Returns ``value`` as an int. Raises TypeError for other types, ValueError below 0."""
     try:
         count = operator.index(value)
     except TypeError as error:
@@ -276,7 +285,7 @@ def _counted(name: str, value: int) -> int:
 
 
 class _OwnAlgorithm:
-    """What the user trains, as a record and a group take it."""
+    """The user's policy and state, as an algorithm for the record and the group."""
 
     def __init__(self) -> None:
         self.updates = 0
@@ -288,12 +297,12 @@ class _OwnAlgorithm:
         self._parts = {**state} if policy is None else {"policy": policy, **state}
 
     def learning_rate(self, environment_steps: int) -> float:
-        """The first optimizer's."""
+        """Returns the learning rate of the first optimizer."""
         rates = (part.param_groups[0]["lr"] for part in self._parts.values() if hasattr(part, "param_groups"))
         return float(next(rates, 0.0))
 
     def get_state(self) -> dict[str, Any]:
-        """Raises Diverged: the policy is of no use any more, and with it no checkpoint."""
+        """Raises Diverged if the policy has a value that is NaN or infinite."""
         if self.network is not None:
             check_finite(self.network, f"at update {self.updates}")
         parts = {name: copied(part.state_dict()) for name, part in self._parts.items()}
@@ -309,15 +318,15 @@ class _OwnAlgorithm:
 
 
 class _OwnFlow:
-    """What samplers have lived, and the data paths, as a record asks for them."""
+    """The samplers' counts and the data paths, as a data flow for the record."""
 
     def __init__(self, algorithm: _OwnAlgorithm, models: ModelServer, *, alone: bool) -> None:
-        """``alone``: there is no other learner, whose state could include earlier reports."""
+        """``alone``: there is no other learner with a state that could include earlier reports."""
         self.algorithm = algorithm
         self.lived: list[Experience] = []
         self.paths: dict[str, DataPath] = {}
         self.reports = SamplerReports(models, self._announce, self._insert_limit, anew=alone)
-        """Of samplers, and of the other learners."""
+        """Reports of samplers and of the other learners."""
 
     def experiences(self) -> list[Experience]:
         lived, self.lived = self.lived, []

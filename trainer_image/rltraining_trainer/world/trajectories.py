@@ -1,4 +1,4 @@
-"""`world.trajectories()`: a bounded queue that samplers put into and a learner takes from, each item exactly once."""
+"""`world.trajectories()`: a bounded queue from samplers to a learner. Each item counts once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rltraining_trainer.world.members import Member, Pending
 from rltraining_trainer.world.services import INNER
 
 PUSH = f"{INNER}push"
-"""The service of each learner, through which its samplers push."""
+"""The service of each learner to which its samplers push."""
 LOOK_SECONDS = 0.25
-"""Between two looks, while the learner waits for items, at the signal to stop."""
+"""While the learner waits for items, it checks the signal to stop with this period."""
 
 
 class Trajectories:
     """A bounded queue, made by `World.trajectories`. Samplers put items, their learner takes them.
 
     An item is used at most once, through reconnections and restarts: ``pushed = used + dropped + queued``.
-    What a learner that dies had queued counts as ``dropped``.
+    Items in the queue of a learner that dies count as ``dropped``.
 
         def sampler(world):                                 def learner(world):
             queue = world.trajectories()                        queue = world.trajectories(capacity=4)
@@ -35,9 +35,9 @@ class Trajectories:
     """
 
     def put(self, item: Payload) -> None:
-        """In a sampler: sends an item, and returns when the one before has been accepted.
+        """In a sampler: sends an item, and returns when the previous item has been accepted.
 
-        So one item is always on its way while the next is made, and a full queue blocks the sampler.
+        The sampler makes the next item while one is sent. A full queue blocks the sampler.
 
         Args:
             item: tensors on the CPU and plain values. Tensors are not copied: do not change them until the
@@ -61,7 +61,7 @@ class Trajectories:
         raise RuntimeError("trajectories.get() is for learners")
 
     def counts(self) -> QueueCounts:
-        """In a learner: returns what became of all items that its samplers have put."""
+        """In a learner: returns the counts of pushed, used, dropped and queued items."""
         raise RuntimeError("trajectories.counts() is for learners")
 
 
@@ -70,7 +70,7 @@ class LearnerTrajectories(Trajectories):
 
     def __init__(self, capacity: int, stopping: threading.Event) -> None:
         self._queue: TrajectoryQueue[Any] = TrajectoryQueue(capacity)
-        self._items: list[Any] = []  # of a batch that is not complete
+        self._items: list[Any] = []  # of an incomplete batch
         self._stopping = stopping
 
     @property
@@ -81,7 +81,7 @@ class LearnerTrajectories(Trajectories):
         deadline = time.monotonic() + timeout
         while len(self._items) < count:
             if self._stopping.is_set():
-                raise Stopped("told to end")
+                raise Stopped("asked to end")
             left = max(0.0, deadline - time.monotonic())
             item = self._queue.get(min(left, LOOK_SECONDS))
             if item is not None:

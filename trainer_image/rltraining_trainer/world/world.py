@@ -47,10 +47,11 @@ from rltraining_trainer.world.trajectories import (
 
 
 class World:
-    """This member, and its way to all others.
+    """This member, and its access to all other members.
 
-    First `register`, then `run` in a learner or `start` in a sampler; then call whom you like. Whatever waits here raises
-    Stopped when this process is told to end, or the run is done: let it pass through your code.
+    First call `register`, then `run` in a learner or `start` in a sampler. Then you can call any
+    member. Every blocking method raises Stopped when this process should end or the run is done. Do
+    not catch this exception.
     """
 
     def __init__(self, context: Context, fail: Callable[[TrainerError], None]) -> None:
@@ -70,7 +71,7 @@ class World:
         self.seed = _seed(job.spec.seed, self.role, self.index)
         """This member's own, of 31 bits, made from ``spec.seed``. torch begins with it."""
         self.stopping: threading.Event = context.stopping
-        """Set when this process is to end: it is told to, or the run is done."""
+        """Set when this process should end, or the run is done."""
         self._context = context
         self._live = LiveSpec(context.job_file, job.spec)
         self._job = job.metadata.name
@@ -315,9 +316,9 @@ class World:
         return self._run
 
     def serve(self) -> NoReturn:
-        """Answer calls until the run is done, or this process is told to end: raises Stopped."""
+        """Answers calls until the run is done or this process should end. Raises Stopped."""
         self.stopping.wait()
-        raise Stopped("told to end")
+        raise Stopped("asked to end")
 
     def finish(self) -> None:
         """For the trainer: the function has returned. A learner ends the run, of which all others hear; a sampler serves until

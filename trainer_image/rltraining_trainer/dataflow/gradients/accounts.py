@@ -99,8 +99,7 @@ class Entry(Generic[P]):
 
 
 class GradientSource(ABC, Generic[P]):
-    """Passes gradients or unrolls from RPC threads to the learner's loop, those of one update at a
-    time.
+    """Passes gradients or unrolls from RPC threads to the learner's loop, one update at a time.
 
         while sources.is_ready(timeout):        pushed = applied + dropped + queued, at all times
             pushes = source.take()

@@ -130,7 +130,7 @@ class ReplayBuffer:
 
     @property
     def largest_priority(self) -> float:
-        """The largest raw priority so far, at least 1: what items that nobody has evaluated are usually given."""
+        """Largest raw priority so far, at least 1: the default priority of new items."""
         return self._largest
 
     def add(self, items: Mapping[str, Tensor], priorities: Tensor) -> None:
