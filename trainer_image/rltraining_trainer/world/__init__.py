@@ -1,5 +1,5 @@
-"""What a user's own algorithm is written with: members by name, services, shared values, a replay, a trajectory queue, a
-group of learners, and a run that keeps what every run keeps. docs/own-algorithm.md shows it.
+"""The API for custom algorithms: members by name, services, shared values, a replay, a trajectory
+queue, a group of learners, and the run with its curves and checkpoints (docs/own-algorithm.md).
 """
 
 from rltraining_trainer.dataflow import flatten_parameters, load_flat

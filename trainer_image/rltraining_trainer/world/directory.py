@@ -1,8 +1,9 @@
-"""Where the members are.
+"""The addresses of members.
 
-Learners and replay pods have addresses that are known in advance. A sampler tells learner 0 its own when it starts, and once
-more whenever that or learner 0 is another one; whoever looks for a sampler asks learner 0 once, and keeps the answer until a
-call fails. So nothing that is called often goes through learner 0.
+The addresses of learners and replay pods are known in advance. A sampler announces its address to
+learner 0 when it starts, and again after its address or learner 0 changes. A member that needs the
+address of a sampler asks learner 0 once, and caches the answer until a call fails. So frequent
+calls do not pass through learner 0.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from rltraining_trainer.transport import (
 _LOG = logging.getLogger(__name__)
 
 HOLD_SECONDS = 30.0
-"""For which learner 0 may owe the answer to an announcement: its machine may be gone without a word."""
+"""How long learner 0 may delay the answer to an announcement: its machine may have disappeared."""
 _PAUSE = 0.1
 """Seconds between two searches for a member that was not found."""
 
 
 class Registry:
-    """What learner 0 knows: who announced itself, and whether the run is done, which all others wait to hear."""
+    """Learner 0's table of announced members, and whether the run is done."""
 
     def __init__(self) -> None:
         self.urls: dict[str, str] = {}
-        """By member."""
+        """Addresses by the members' names."""
         self._lock = threading.Lock()
         self._waiting: dict[str, Parked] = {}
         self._done = False
@@ -51,7 +52,7 @@ class Registry:
         return {"announce": self._announce, "find": self._find}
 
     def finish(self) -> None:
-        """The run is done: all who have announced themselves hear it now, and who comes later too."""
+        """Reports the end of the run to all announced members, also to later ones."""
         with self._lock:
             self._done = True
             waiting, self._waiting = self._waiting, {}
@@ -59,7 +60,7 @@ class Registry:
             parked.resolve(True)
 
     def _announce(self, sender: str, payload: Any) -> Payload | Parked:
-        """``(url, wait)`` to whether the run is done; with ``wait``, the answer is owed until it is."""
+        """Answers ``(url, wait)`` with whether the run is done; with ``wait``, once it is."""
         url, wait = payload
         parked = Parked()
         with self._lock:
@@ -73,24 +74,24 @@ class Registry:
         return parked if wait and not done else done
 
     def _find(self, sender: str, payload: Any) -> Payload:
-        """Names to those of them whose address is known, with it."""
+        """Answers names with the known addresses by name."""
         return {name: self.urls[name] for name in payload if name in self.urls}
 
 
 class Directory:
-    """Peers by the names of members. ``peer`` and ``lost`` never block, and any thread may call them."""
+    """Peers by the names of members. ``peer`` and ``lost`` do not block and are thread-safe."""
 
     def __init__(
         self, context: Context, endpoint: Callable[[], Endpoint], on_done: Callable[[], None]
     ) -> None:
-        """``on_done`` is called, from another thread, when learner 0 says that the run is done."""
+        """``on_done`` is called in another thread when learner 0 reports the end of the run."""
         self.attached = threading.Event()
-        """Learner 0 knows this member."""
+        """Whether learner 0 has this member's address."""
         self._context, self._endpoint, self._on_done = context, endpoint, on_done
         self._job = context.job.metadata.name
         self._registry = Registry() if context.pod == pod_name(self._job, "learner", 0) else None
         self._peers: dict[str, Peer] = {}
-        self._first_peer: Peer | None = None  # learner 0, as long as the connection is of use
+        self._first_peer: Peer | None = None  # learner 0, while the connection works
         self._wanted: set[str] = set()
         self._changed = threading.Condition()
         self._closing = threading.Event()
@@ -100,7 +101,7 @@ class Directory:
         return self._registry.services if self._registry is not None else {}
 
     def start(self) -> None:
-        """The endpoint was started."""
+        """Starts the threads. The endpoint must have been started."""
         threading.Thread(target=self._search, name="directory", daemon=True).start()
         if self._registry is None:
             threading.Thread(target=self._announce, name="announce", daemon=True).start()
@@ -108,7 +109,7 @@ class Directory:
             self.attached.set()
 
     def peer(self, name: str) -> Peer | None:
-        """The member's newest incarnation that is known; without one it is looked for, and may be there at the next call."""
+        """Returns the newest known incarnation of a member, or None and starts a search for it."""
         with self._changed:
             peer = self._peers.get(name)
             if peer is None:
@@ -117,13 +118,13 @@ class Directory:
         return peer
 
     def lost(self, name: str, peer: Peer) -> None:
-        """A call to ``peer`` was lost: look for the member anew."""
+        """Forgets ``peer`` after a lost call, so that the member is searched again."""
         with self._changed:
             if self._peers.get(name) is peer:
                 del self._peers[name]
 
     def finish(self) -> None:
-        """On learner 0: the run is done."""
+        """Reports the end of the run, on learner 0."""
         if self._registry is not None:
             self._registry.finish()
 
@@ -149,7 +150,7 @@ class Directory:
                 self._closing.wait(_PAUSE)
 
     def _look_up(self, names: set[str]) -> dict[str, str]:
-        """Those who are found, with their addresses."""
+        """Returns the addresses of the members that are found."""
         urls: dict[str, str] = {}
         samplers = []
         for name in sorted(names):
@@ -178,7 +179,10 @@ class Directory:
         return dict(found)
 
     def _announce(self) -> None:
-        """Until the run is done. The death of learner 0 breaks the connection over which its answer is owed."""
+        """Announces this member until the run is done.
+
+        If learner 0 dies, the connection of the delayed answer breaks. The loop announces again.
+        """
         backoff = Backoff()
         while not self._closing.is_set():
             first, known = None, False
@@ -195,7 +199,8 @@ class Directory:
             except Stopped:
                 return
             except TransportError as error:
-                if not known:  # else it had nothing to tell, or is gone, which the next announcement shows
+                # After an announcement, a failed call is a timeout or a lost learner: try again.
+                if not known:
                     _LOG.debug("learner 0 is not there yet: %s", error)
                     self._forget(first)
                     backoff.wait(self._closing)
@@ -205,7 +210,10 @@ class Directory:
                 return
 
     def _first(self) -> Peer:
-        """Learner 0, on the connection that there is: each takes descriptors here and there, as long as both live."""
+        """Returns the peer of learner 0.
+
+        Reuses the connection, since each connection takes descriptors of both processes.
+        """
         url = self._discover(self._context.learners[0])
         with self._changed:
             if self._first_peer is None or self._first_peer.url != url:
@@ -213,7 +221,7 @@ class Directory:
             return self._first_peer
 
     def _forget(self, first: Peer | None) -> None:
-        """A call to learner 0 was lost: dial anew."""
+        """Drops the connection to learner 0 after a lost call."""
         with self._changed:
             if self._first_peer is first:
                 self._first_peer = None

@@ -1,4 +1,4 @@
-"""The members of the job, and calls to them that outlive whoever is called."""
+"""The members of the job, and calls that are repeated until the member answers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from rltraining_trainer.world.services import INNER
 from rltraining_trainer.world.shared import Shared
 
 ANSWER_SECONDS = 60.0
-"""After which a member that is silent is taken for lost, and called again: no service may take longer."""
+"""Time limit of a service. A member that does not answer within it is called again."""
 _GLANCE = 0.05
-"""Seconds between two looks at a member that is not there."""
+"""Seconds between two attempts to reach a member."""
 CALL = "call"
-"""The service of endpoints through which all calls go."""
+"""The service of endpoints that receives all calls."""
 SHARED = f"{INNER}shared"
 
 
 class Pending:
-    """A call that is under way until the member answers, whichever incarnation of it that is."""
+    """A call that is repeated until an incarnation of the member answers."""
 
     def __init__(
         self, name: str, service: str, payload: Payload, directory: Directory, stopping: threading.Event
@@ -46,7 +46,7 @@ class Pending:
         self._call: Call | None = None
 
     def done(self) -> bool:
-        """Whether ``result`` would return, or raise, at once. A call that was lost is made again."""
+        """Whether ``result`` returns or raises without blocking. Repeats a lost call."""
         now = time.monotonic()
         if self._call is None and now >= self._not_before:
             self._peer = self._directory.peer(self._name)
@@ -63,7 +63,7 @@ class Pending:
         return False
 
     def wait(self, seconds: float) -> None:
-        """Until something has happened that ``done`` may tell, for at most so long. Raises Stopped."""
+        """Blocks until ``done`` may have changed, for at most ``seconds``. Raises Stopped."""
         if self._stopping.is_set():
             raise Stopped("asked to end")
         if self._call is None:
@@ -72,16 +72,16 @@ class Pending:
         try:
             self._call.result(self._stopping, timeout=seconds)
         except (PeerLost, Refused, RemoteError):
-            return  # `done` and `result` say so
+            return  # `done` and `result` report the error
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the answer.
+        """Waits for the answer and returns it.
 
         Raises:
-            PeerLost: the member has not answered within ``timeout`` seconds (None: however long it takes). It may have been
-                called, and may answer later: nobody hears it.
+            PeerLost: the member did not answer within ``timeout`` seconds (None: no limit). The
+                service may still have been called. A later answer is discarded.
             RemoteError: the member has no such service, or its answer cannot be sent.
-            Stopped: this process is asked to end, or the run is done.
+            Stopped: this process should end, or the run is done.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.done():
@@ -94,21 +94,21 @@ class Pending:
         try:
             return self._call.result()
         except RemoteError as error:
-            text = str(error).removeprefix(f"{self._peer.url}: ")  # its name says more
+            text = str(error).removeprefix(f"{self._peer.url}: ")  # the member's name is clearer
             raise RemoteError(text if text.startswith(self._name) else f"{self._name}: {text}") from None
 
 
 class Member:
-    """One learner, replay pod or sampler of the job, dead or alive: the place, not the process that fills it."""
+    """One learner, replay pod or sampler of the job, whether its process is running or not."""
 
     def __init__(
         self, name: str, role: Role, index: int, directory: Directory, stopping: threading.Event
     ) -> None:
         self.name = name
-        """The pod's: ``cartpole-sampler-3``."""
+        """Name of the pod, such as ``cartpole-sampler-3``."""
         self.role = role
         self.index = index
-        """Within its role, from 0."""
+        """Index within the role, from 0."""
         self._directory, self._stopping = directory, stopping
         self._shared: dict[str, tuple[str, Shared]] = {}
 
@@ -116,32 +116,37 @@ class Member:
         return f"Member({self.name})"
 
     def start(self, service: str, payload: Payload = None) -> Pending:
-        """Call a service and return at once; the answer is ``result()`` of what is returned.
+        """Calls a service without waiting. ``result()`` of the returned object is the answer.
 
-        While the member is dead the call waits for its next incarnation; if it dies before it has answered, that one is called
-        again. So a service may be called twice for one answer: what must be counted once needs a number of yours.
+        While the member is dead, the call waits for its next incarnation. If the member dies before
+        it has answered, its next incarnation is called again. So a service may be called twice for
+        one answer: add a sequence number to requests that must be counted once.
 
         Args:
             service: a name that the member has registered.
-            payload: tensors on the CPU and plain values (str, int, float, bool, None, list, tuple, dict). Tensors are not
-                copied: leave them alone until there is the answer.
+            payload: tensors on the CPU and plain values (str, int, float, bool, None, list, tuple,
+                dict). Tensors are not copied: do not change them before the answer.
 
         Raises:
-            TypeError: ``payload`` holds anything else.
+            TypeError: ``payload`` contains anything else.
         """
         pending = Pending(self.name, service, payload, self._directory, self._stopping)
-        pending.done()  # which makes the call, if it is known where
+        pending.done()  # makes the call if the address is known
         return pending
 
     def call(self, service: str, payload: Payload = None, timeout: float | None = None) -> Any:
-        """Call a service and wait for the answer, through any deaths of the member: see ``start``, and ``Pending.result``."""
+        """Calls a service and returns the answer, also if the member restarts meanwhile.
+
+        See ``start`` and ``Pending.result``.
+        """
         return self.start(service, payload).result(timeout)
 
     def shared(self, name: str) -> Shared:
-        """The newest value that the member shares under ``name``; waits until there is one. A value that is known here is not
-        sent again: treat it as read-only.
+        """Returns the newest value that the member shares under ``name``. Waits for the first one.
 
-        While the member is dead this waits for its next incarnation, which begins to count versions anew. Raises Stopped.
+        The value is read-only: this member caches it, and a cached value is not sent again. While
+        the member is dead, this method waits for its next incarnation, which counts versions from
+        1. Raises Stopped.
         """
         backoff = Backoff(cap=0.5)
         while True:
@@ -158,7 +163,10 @@ class Member:
 
 
 class Members(Sequence[Member]):
-    """All members of a role, dead or alive, by index: as many as the job asks for now. Samplers may become more or fewer."""
+    """All members of a role, dead or alive, by index.
+
+    The length is the number of replicas in the job's spec. The number of samplers may change.
+    """
 
     def __init__(self, count: Callable[[], int], member: Callable[[int], Member]) -> None:
         self._count, self._member = count, member
@@ -171,7 +179,7 @@ class Members(Sequence[Member]):
     @overload
     def __getitem__(self, index: slice) -> Members: ...
     def __getitem__(self, index: int | slice) -> Member | Members:
-        """A slice is of those that there are now: however many they become, it stays as it is."""
+        """A slice contains the present members. It does not change with the number of members."""
         places = range(len(self))
         if isinstance(index, slice):
             taken = places[index]
@@ -185,15 +193,15 @@ class Members(Sequence[Member]):
         return map(self._member, range(len(self)))
 
     def part(self, index: int, count: int) -> Members:
-        """Part ``index`` of ``count`` equal ones: those with the indices ``index``, ``index + count``, and so on."""
+        """Returns the members ``index``, ``index + count``, ``index + 2·count``, and so on."""
         return Members(lambda: len(range(index, len(self), count)), lambda i: self._member(index + i * count))
 
     def call(self, service: str, payload: Payload = None, timeout: float | None = None) -> list[Any]:
-        """Call a service on all of them at once; their answers, in their order.
+        """Calls a service of all members in parallel and returns their answers in order.
 
         Args:
-            timeout: seconds after which it returns with the answers that have come, and None for those that have not. Without
-                it, it waits for all, and so for those who are dead until they are back.
+            timeout: seconds to wait. The answer of a member that did not answer in time is None.
+                None: wait for all members, and for restarts of dead members.
 
         Raises:
             RemoteError, Stopped: as ``Pending.result``. TypeError: as ``Member.start``.

@@ -1,4 +1,4 @@
-"""What others may call this member for."""
+"""The services of a member."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rltraining_trainer.transport.calls import ERROR, LOST, OK, Answer
 from rltraining_trainer.transport.payload import pack
 
 INNER = "world/"
-"""How the names of services begin that are not the user's."""
+"""Prefix of the names of built-in services."""
 CLOSE_SECONDS = 5.0
-"""In which a handler is to end that is busy when the process is to."""
+"""How long the end of the process waits for busy handlers."""
 
 
 class Services:
     """The handlers of this member, by service.
 
     Args:
-        name: the member's.
-        fail: ends the process, since a handler of the user's has raised this.
+        name: name of the member.
+        fail: ends the process after an exception in a handler of user code.
     """
 
     def __init__(self, name: str, fail: Callable[[TrainerError], None]) -> None:
@@ -37,10 +37,11 @@ class Services:
         self._handlers[service] = handler
 
     def add_own(self, service: str, handler: Handler) -> None:
-        """One of the user's: called in a thread of its own, one call after the other; what it raises ends the process.
+        """Adds a service of user code.
 
-        Not in an RPC thread: these complete the calls that the handler itself makes, and so many of them may wait for
-        their turn that none is left.
+        Its handler runs in a separate thread, one call after another, and an exception ends the
+        process. It does not run in an RPC thread, because RPC threads complete the calls that the
+        handler makes, and waiting calls could occupy all of these threads.
         """
         calls: SimpleQueue[_Call | None] = SimpleQueue()
 
@@ -59,8 +60,10 @@ class Services:
         self.add(service, answer)
 
     def close(self) -> None:
-        """Begin no call of the user's handlers any more, and wait for those that are under way, for a while: a thread that is
-        within torch when the interpreter ends aborts the process."""
+        """Starts no further calls of user handlers, and waits up to CLOSE_SECONDS for running ones.
+
+        A thread that is inside torch when the interpreter ends aborts the process.
+        """
         self._closing = True
         for _, calls in self._own:
             calls.put(None)
@@ -69,9 +72,9 @@ class Services:
             thread.join(max(0.0, until - time.monotonic()))
 
     def answer(self, sender: str, message: Any) -> Payload | Parked:
-        """The one service of the endpoint: ``(receiver, service, payload)`` to the answer."""
+        """Answers ``(receiver, service, payload)``: the endpoint's only service."""
         receiver, service, payload = message
-        if receiver != self._name:  # which has died, and its port is ours now
+        if receiver != self._name:  # the receiver died, and this member has its port
             return _settled(LOST, f"{receiver} is not here any more")
         handler = self._handlers.get(service)
         if handler is None:
@@ -82,16 +85,16 @@ class Services:
     def _answer_own(self, service: str, handler: Handler, call: _Call) -> None:
         try:
             answer = handler(call.sender, call.payload)
-        except Stopped:  # while it called another member
+        except Stopped:  # raised by a call that the handler made
             return
         except BaseException as error:
             self._fail(user_code_error(f"service {service!r}", error))
-            return  # the process ends, and so callers hear that it is lost
+            return  # callers see a lost connection, since the process ends
 
         def settle(answer: Answer) -> None:
             try:
                 pack(answer[1])
-            except TypeError as error:  # here, where it is known whose it is
+            except TypeError as error:  # report it here, where the service is known
                 self._fail(UserCodeError(f"the answer of service {service!r} is refused: {error}"))
             else:
                 call.parked.settle(answer)
@@ -103,7 +106,7 @@ class Services:
 
 
 class _Call(NamedTuple):
-    """Of one of the user's services."""
+    """A call of a service of user code."""
 
     sender: str
     payload: Payload

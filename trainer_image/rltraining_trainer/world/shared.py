@@ -11,15 +11,15 @@ from rltraining_trainer.transport import Payload
 
 
 class Shared(NamedTuple):
-    """A value that a member shares, as it was when it was asked."""
+    """A value that a member shares, at the time of the request."""
 
     version: int
-    """1 for the first, one more with each later one; from 1 again when the member has died and come back."""
+    """1 for the first value, 2 for the second. Starts at 1 again if the member restarts."""
     value: Any
 
 
 class SharedValues:
-    """The values of this member. Any thread may do anything."""
+    """The values of this member. Thread-safe."""
 
     def __init__(self, incarnation: str) -> None:
         self._incarnation = incarnation
@@ -27,8 +27,12 @@ class SharedValues:
         self._values: dict[str, Shared] = {}
 
     def share(self, name: str, value: Payload) -> int:
-        """Take a copy of ``value``; returns its version. Raises TypeError if it holds anything but tensors and plain values."""
-        copy = copied(value)  # always a new one: the answer with the last may still be on its way
+        """Stores a copy of ``value`` and returns its version.
+
+        Raises TypeError if ``value`` contains anything but tensors and plain values.
+        """
+        # Copy each time: an answer with the previous value may still be in transit.
+        copy = copied(value)
         with self._lock:
             last = self._values.get(name)
             version = last.version + 1 if last is not None else 1
@@ -36,7 +40,10 @@ class SharedValues:
         return version
 
     def answer(self, sender: str, payload: Any) -> Payload:
-        """The service: what ``name`` is, without the value if the asker has it; version 0 if there is nothing yet."""
+        """Answers the service with the incarnation, version and value of ``name``.
+
+        The value is None if the caller has this version. The version is 0 if there is no value yet.
+        """
         name, incarnation, version = payload
         with self._lock:
             newest = self._values.get(name)
@@ -47,7 +54,10 @@ class SharedValues:
 
 
 def copied(value: Any) -> Any:
-    """A copy that later steps cannot change, with all tensors on the CPU. Raises TypeError, naming what cannot be sent."""
+    """Returns a deep copy with all tensors on the CPU.
+
+    Raises TypeError for types that cannot be sent.
+    """
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):

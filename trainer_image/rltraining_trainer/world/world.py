@@ -1,4 +1,4 @@
-"""The job as one of its members sees it."""
+"""The view of a job from one of its members."""
 
 from __future__ import annotations
 
@@ -55,21 +55,21 @@ class World:
     """
 
     def __init__(self, context: Context, fail: Callable[[TrainerError], None]) -> None:
-        """For the trainer: ``fail`` ends the process when a handler of the user's has raised."""
+        """For the trainer: ``fail`` ends the process after an exception in a user's handler."""
         job = context.job
         place = parse_pod_name(job.metadata.name, context.pod)
         assert place is not None, "the operator names pods by role and index"
         self.name = context.pod
-        """This member's: ``cartpole-sampler-3``."""
+        """Name of this member, such as ``cartpole-sampler-3``."""
         self.role: Role = place[0]
         self.index = context.index
-        """Within its role, from 0."""
+        """Index within the role, from 0."""
         self.spec: JobSpec = job.spec
         """The job's ``spec``, with all defaults filled in."""
         self.parameters: Mapping[str, Any] = getattr(job.spec.algorithm.parameters, "parameters", {})
-        """``spec.algorithm.entryPoint.parameters``, as they were written."""
+        """``spec.algorithm.entryPoint.parameters``, unchanged."""
         self.seed = _seed(job.spec.seed, self.role, self.index)
-        """This member's own, of 31 bits, made from ``spec.seed``. torch begins with it."""
+        """This member's seed of 31 bits, derived from ``spec.seed``. torch is seeded with it."""
         self.stopping: threading.Event = context.stopping
         """Set when this process should end, or the run is done."""
         self._context = context
@@ -107,7 +107,10 @@ class World:
         )
 
     def members(self, role: Role) -> Members:
-        """All members of a role, dead or alive, this one too: a sequence, as long as there are to be now."""
+        """Returns all members of a role, dead or alive, including this member.
+
+        The length of the sequence is the present number of replicas in the spec.
+        """
 
         def count() -> int:
             if role != "sampler":
@@ -118,7 +121,10 @@ class World:
         return Members(count, lambda index: self.member(pod_name(self._job, role, index)))
 
     def member(self, name: str) -> Member:
-        """The member of this name: the caller's in a handler. Raises KeyError if nobody in the job is called so."""
+        """Returns the member with this name, such as the caller in a handler.
+
+        Raises KeyError if the job has no such member.
+        """
         if (member := self._members.get(name)) is None:
             place = parse_pod_name(self._job, name)
             if place is None or (place[0] != "sampler" and place[1] >= self.spec.replicas(place[0])):
@@ -127,29 +133,32 @@ class World:
         return member
 
     def register(self, service: str, handler: Handler) -> None:
-        """Answer calls to ``service`` with ``handler(caller's name, payload)``; to be done before `start` or `run`.
+        """Answers calls to ``service`` with ``handler(caller's name, payload)``.
 
-        Each service has a thread of its own, beside your function: calls to one service wait for each other, and a handler
-        may call members itself. It returns tensors and plain values, or `Parked`, to be resolved later. If the caller dies
-        meanwhile, nobody hears the answer. If this member dies, its next incarnation is called again. If the handler raises,
-        the job fails with its traceback.
+        Call this before `start` or `run`. Each service has a thread: the calls to one service run
+        one after another, and a handler may call members. It returns tensors and plain values, or a
+        `Parked` that you resolve later. If the caller dies meanwhile, the answer is discarded. If
+        this member dies, its next incarnation is called again. If the handler raises an exception,
+        the job fails with the traceback.
         """
         if self._started:
             raise RuntimeError(f"register {service!r} before world.start() or world.run()")
         self._services.add_own(service, handler)
 
     def share(self, name: str, value: Payload) -> int:
-        """Let all others read a copy of ``value``, by `Member.shared`, until the next one of this name. Returns its version.
+        """Shares a copy of ``value`` with all members. They read it with `Member.shared`.
 
-        It dies with this process: share it again when your function begins. Raises TypeError if ``value`` holds anything but
-        tensors and plain values.
+        Returns the version of the value. The value is lost when this process ends: share it again
+        when your function starts. Raises TypeError if ``value`` contains anything but tensors and
+        plain values.
         """
         return self._shared.share(name, value)
 
     def environments(self, count: int | None = None) -> Stepper:
-        """Environments as ``spec.environment`` says, stepped together: ``numEnvs`` of them, or ``count``.
+        """Returns ``count`` (None: ``numEnvs``) environments of the spec, stepped together.
 
-        What they raise ends the job, as UserCodeError with its traceback, unless ``spec.environment.onError`` is Reset.
+        An exception in an environment ends the job as a UserCodeError with the traceback, unless
+        ``spec.environment.onError`` is Reset.
         """
         environment = self.spec.environment
         environments = make_environments(environment, count or environment.num_envs)
@@ -159,13 +168,13 @@ class World:
 
     @cached_property
     def spaces(self) -> tuple[spaces.Space, spaces.Space]:
-        """Of one observation, and of one action."""
+        """Spaces of one observation and of one action."""
         return make_spaces(self.spec.environment)
 
     def actor_critic(self) -> tuple[ActorCritic, Distribution]:
-        """A new network as ``spec.network`` says, with heads for policy and value, and the distribution of its actions.
+        """Returns a new network of the spec, with policy and value heads, and its distribution.
 
-        Raises BadConfiguration if they do not fit the environment.
+        Raises BadConfiguration if the network does not fit the environment.
         """
         return build_actor_critic(self.spec.network, *self.spaces, normalize=self.spec.environment.normalize)
 
@@ -180,19 +189,20 @@ class World:
         importance_exponent: float = 0.4,
         kind: Literal["Prioritized", "Uniform"] = "Prioritized",
     ) -> Replay:
-        """The job's distributed replay: samplers insert into it, the learner samples from it. See `Replay`.
+        """Returns the job's distributed replay (see `Replay`).
 
-        Call it with the same arguments in ``learner(world)``, before `run`, and in ``sampler(world)``, before `start`.
+        Call this with the same arguments in ``learner(world)`` before `run`, and in
+        ``sampler(world)`` before `start`.
 
         Args:
-            capacity: items in all samplers together; each keeps an equal part.
-            batch_size: items of one batch.
-            minimum: insertions before the first sample.
-            samples_per_insert: how often an item is sampled on average: learner and samplers wait for each other to
-                keep to it. None: neither waits.
+            capacity: number of items in all samplers together. Each sampler has an equal part.
+            batch_size: number of items in a batch.
+            minimum: number of insertions before the first sample.
+            samples_per_insert: how often an item is sampled on average. Learner and samplers wait
+                for each other to keep this ratio. None: neither waits.
             priority_exponent: α of the probabilities p^α / Σ p^α.
             importance_exponent: β of the weights.
-            kind: Uniform draws all items alike.
+            kind: Uniform samples all items with the same probability.
 
         Raises:
             ValueError: an argument is out of its range.
@@ -222,7 +232,7 @@ class World:
             settings,
             batch_size,
             seed=self.seed,
-            item_bytes=2 * _bytes(self.spaces[0]),  # an observation and the next one
+            item_bytes=2 * _bytes(self.spaces[0]),  # an observation and the next observation
             endpoint=lambda: self._endpoint,
             reports=run.reports,
             stopping=self.stopping,
@@ -231,14 +241,14 @@ class World:
         return replay
 
     def trajectories(self, capacity: int = 1) -> Trajectories:
-        """A bounded queue from samplers to learners: see `Trajectories`.
+        """Returns a bounded queue from samplers to learners (see `Trajectories`).
 
-        Each learner has one, for its share of the samplers. Call it in ``learner(world)`` before `run`, and in
-        ``sampler(world)`` before `start`.
+        Each learner has a queue for its share of the samplers. Call this in ``learner(world)``
+        before `run`, and in ``sampler(world)`` before `start`.
 
         Args:
-            capacity: items that are accepted before they are used; further ones make their samplers wait. With 0 an
-                item is accepted when the learner asks for the next.
+            capacity: number of items that are accepted before they are used. A full queue blocks
+                the samplers. With 0 an item is accepted when the learner requests the next item.
         """
         if self._reporter is not None:
             learners = self.members("learner")
@@ -253,15 +263,16 @@ class World:
     def count(
         self, steps: int, returns: Tensor | Sequence[float] = (), *, episodes: int | None = None
     ) -> None:
-        """In a sampler: counts environment steps and episodes of the run, each once, whatever dies meanwhile.
+        """In a sampler: counts environment steps and episodes of the run, each exactly once.
 
         Args:
-            steps: environment steps that were taken, from 0.
-            returns: ``[K]`` undiscounted returns of the episodes that ended in them, which stop rules look at.
-            episodes: how many episodes ended, if not all have a return here.
+            steps: number of environment steps, at least 0.
+            returns: ``[K]`` undiscounted returns of the episodes that ended in these steps, for the
+                stop rules.
+            episodes: number of episodes that ended, if some of them have no return here.
 
         Raises:
-            RuntimeError: this is a learner, which has `Run.update`.
+            RuntimeError: this is a learner. Use `Run.update` there.
             TypeError, ValueError: ``steps`` or ``episodes`` is not a count.
         """
         if self._reporter is None:
@@ -271,10 +282,10 @@ class World:
 
     @property
     def group(self) -> LearnerGroup | Alone:
-        """In a learner: all learners that live, for sums over them; they come together in `Run.goes_on`.
+        """In a learner: the group of live learners, for collectives. `Run.goes_on` forms the group.
 
-        When one of them dies, what the others do together raises GroupChanged: give up the update and let `goes_on` form the
-        group anew. Raises RuntimeError in a sampler.
+        If a learner dies, collectives of the others raise GroupChanged: discard the update and call
+        `goes_on`, which forms a new group. Raises RuntimeError in a sampler.
         """
         if self._run is None:
             raise RuntimeError("only learners are in a group")
@@ -282,11 +293,11 @@ class World:
 
     @property
     def done(self) -> bool:
-        """The run is done."""
+        """Whether the run is done."""
         return self._done
 
     def start(self) -> None:
-        """From here on others can call this member. Returns at once: it need not have met anybody yet."""
+        """Lets other members call this member. Does not wait for a connection to any member."""
         if self._started:
             raise RuntimeError("this member was started before")
         self._started = True
@@ -297,13 +308,13 @@ class World:
             self._reporter.start()
 
     def run(self, policy: PolicyNetwork | None = None, **state: Stateful) -> Run:
-        """Start this member, a learner, and begin the run, or go on from its newest checkpoint.
+        """Starts this learner, and starts the run or continues it from the newest checkpoint.
 
         Args:
-            policy: what is trained, as `actor_critic` made it. It is part of the state, and exported in the end. None: there is
-                nothing to export.
-            state: what else must survive, each with ``state_dict()`` and ``load_state_dict()``, as optimizers have: tensors and
-                plain values.
+            policy: the network to train, from `actor_critic`. It is part of the state, and exported
+                at the end of the run. None: no policy is exported.
+            state: further objects for checkpoints. Each needs ``state_dict()`` and
+                ``load_state_dict()``, as optimizers have, with tensors and plain values.
 
         Raises:
             BadConfiguration: the newest checkpoint is of another algorithm.
@@ -321,8 +332,11 @@ class World:
         raise Stopped("asked to end")
 
     def finish(self) -> None:
-        """For the trainer: the function has returned. A learner ends the run, of which all others hear; a sampler serves until
-        then, and raises Stopped."""
+        """For the trainer: ends this member after the function has returned.
+
+        A learner ends the run for all members. A sampler answers calls until then, then raises
+        Stopped.
+        """
         if self._run is None:
             if not self._started:
                 self.start()
@@ -334,17 +348,17 @@ class World:
         time.sleep(FAREWELL)
 
     def save(self) -> None:
-        """For the trainer: have a learner's checkpoint written, in the background."""
+        """For the trainer: writes a learner's checkpoint in the background."""
         if self._run is not None and self._started:
             self._run.save()
 
     def report(self) -> LearnerReport | None:
-        """For the trainer: what a learner says of itself."""
+        """For the trainer: returns a learner's report."""
         return self._run.report() if self._run is not None else None
 
     def close(self) -> None:
-        """For the trainer: end connections and threads."""
-        self.stopping.set()  # handlers that wait for others
+        """For the trainer: ends connections and threads."""
+        self.stopping.set()  # ends blocked handlers
         self._services.close()
         self._directory.close()
         if self._reporter is not None:
@@ -367,7 +381,7 @@ class World:
         self.stopping.set()
 
     def _numbers(self) -> Numbers:
-        """For Prometheus; called from the HTTP server's threads."""
+        """Returns the metrics for Prometheus. Called from the HTTP server's threads."""
         return self._run.numbers() if self._run is not None else stepped(tuple(self._stepped))
 
     def _rendezvous(self) -> dict[str, Any]:
@@ -375,7 +389,7 @@ class World:
 
 
 def _bytes(space: spaces.Space) -> int:
-    """Of one element; 0 if it is not one array."""
+    """Returns the size of one element in bytes, or 0 if it is not a single array."""
     if space.shape is None or space.dtype is None:
         return 0
     return math.prod(space.shape) * space.dtype.itemsize
