@@ -97,17 +97,20 @@ def environment(id: str) -> dict[str, Any]:
     return {"environment": {"id": id, "numEnvs": 4}, "code": CODE}
 
 
+REMEDY = "if it happens only now and then, environment.onError: Reset lets training continue"
 CASES = {
     "step raises": Case(
         environment("mazes:Step-v0"),
         "UserCodeError",
-        "environment 'mazes:Step-v0': step raised ValueError: the maze has no exit (mazes.py, line 23)\n",
+        "environment 'mazes:Step-v0': step raised ValueError: the maze has no exit (mazes.py, line 23); "
+        f"{REMEDY}\n",
         ["mazes.py", "line 23, in reward", 'raise ValueError("the maze has no exit")'],
     ),
     "step panics": Case(
         environment("mazes:Panics-v0"),
         "UserCodeError",
-        "environment 'mazes:Panics-v0': step raised Panic: index out of bounds (mazes.py, line 41)\n",
+        "environment 'mazes:Panics-v0': step raised Panic: index out of bounds (mazes.py, line 41); "
+        f"{REMEDY}\n",
         ["mazes.py", "line 41, in reward"],
     ),
     "constructor raises": Case(
@@ -144,7 +147,8 @@ CASES = {
             "code": CODE,
         },
         "UserCodeError",
-        "more than 3 errors of environments within an hour (spec.environment.maxErrorsPerHour); the last: "
+        "more than 3 errors of environments within an hour (spec.environment.maxErrorsPerHour): fix the environment, "
+        "or set the limit above a sampler's steps per hour times the rate of errors; the last: "
         "environment 'mazes:Step-v0': step raised ValueError: the maze has no exit (mazes.py, line 23)\n",
         ['raise ValueError("the maze has no exit")'],
     ),

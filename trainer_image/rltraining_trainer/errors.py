@@ -31,6 +31,10 @@ class UserCodeError(TrainerError):
     reason = "UserCodeError"
 
 
+class EnvironmentRaised(UserCodeError):
+    """Raised when an environment's ``reset`` or ``step`` raised an exception."""
+
+
 class EnvironmentLost(Exception):
     """Raised when the process of an environment has ended, for example by a native crash."""
 

@@ -128,7 +128,9 @@ def test_the_error_after_the_last_that_is_survived_in_an_hour_is_raised_as_it_is
     with pytest.raises(UserCodeError) as caught:
         faults.add([error])
     assert str(caught.value) == (
-        f"more than 2 errors of environments within an hour (spec.environment.maxErrorsPerHour); the last: {error}"
+        "more than 2 errors of environments within an hour (spec.environment.maxErrorsPerHour): fix the "
+        "environment, or set the limit above a sampler's steps per hour times the rate of errors; the last: "
+        f"{error}"
     )
 
 
@@ -138,7 +140,9 @@ def test_without_a_policy_the_first_error_is_raised() -> None:
     stepper.step(np.zeros(B, np.int64))
     stepper.step(np.zeros(B, np.int64))
     with pytest.raises(
-        UserCodeError, match=r"^environment 'Mine': step raised OSError: no power \(test_faults"
+        UserCodeError,
+        match=r"^environment 'Mine': step raised OSError: no power \(test_faults\.py, line \d+\); if it "
+        r"happens only now and then, environment\.onError: Reset lets training continue\nTraceback",
     ):
         stepper.step(np.zeros(B, np.int64))
 

@@ -16,6 +16,7 @@ from rltraining_trainer.environments import Stepper
 from rltraining_trainer.environments.single import SingleEnvironment
 from rltraining_trainer.errors import BadConfiguration, UserCodeError
 
+REMEDY = "if it happens only now and then, environment.onError: Reset lets training continue"
 MODES = list(AutoresetMode)
 MAKERS = [synchronous, HandWritten]
 B = 4
@@ -210,7 +211,8 @@ def test_what_the_environment_does_wrong_is_the_users_with_its_traceback(
 ) -> None:
     first, _, trace = told(where, fault).partition("\n")
     line = fault.__code__.co_firstlineno + 1
-    assert first == f"environment 'Mine': {where} raised {said} (test_stepper.py, line {line})"
+    raised = f"environment 'Mine': {where} raised {said} (test_stepper.py, line {line})"
+    assert first == f"{raised}; {REMEDY}"
     header, begin, *_, last = trace.splitlines()
     assert header == "Traceback (most recent call last):"
     assert "test_stepper.py" in begin, "it begins where their code does"
@@ -223,7 +225,7 @@ def test_however_much_it_says_the_place_is_seen() -> None:
     assert len(text) < 4096
     first, _, trace = text.partition("\n")
     line = ramble.__code__.co_firstlineno + 1
-    assert re.fullmatch(rf".* raised ValueError: x+\.\.\. \(test_stepper\.py, line {line}\)", first)
+    assert re.fullmatch(rf".* raised ValueError: x+\.\.\. \(test_stepper\.py, line {line}\); {REMEDY}", first)
     assert "in ramble" in trace
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 
 from rltraining_api.environment import Environment
 
+from rltraining_trainer.errors import EnvironmentRaised
+
 FAILED = "rltraining/failed"
 """Key in infos."""
 REMAKE = "rltraining/remake"
@@ -23,6 +25,13 @@ RESETS_ALONE = "rltraining/resetsAlone"
 """Key in ``metadata``."""
 
 HOUR_SECONDS = 3600.0
+
+REMEDY = "if it happens only now and then, environment.onError: Reset lets training continue"
+"""Clause for the message of an exception that ends the job."""
+LIMIT_REMEDY = (
+    "fix the environment, or set the limit above a sampler's steps per hour times the rate of errors"
+)
+"""Clause for the message of the error that exceeds ``max_per_hour``."""
 
 
 class Faults:
@@ -51,11 +60,21 @@ class Faults:
         """Counts errors and raises the first one that exceeds the rules."""
         for error in errors:
             if not self.resets:
-                raise error
+                raise self.advised(error)
             now = self._clock()
             self._times.append(now)
             if len(self._times) > self._max_per_hour and now - self._times[0] <= HOUR_SECONDS:
                 raise type(error)(
                     f"more than {self._max_per_hour} errors of environments within an hour "
-                    f"(spec.environment.maxErrorsPerHour); the last: {error}"
+                    f"(spec.environment.maxErrorsPerHour): {LIMIT_REMEDY}; the last: {error}"
                 )
+
+    def advised(self, error: Exception) -> Exception:
+        """Adds ``REMEDY`` to the first line of an exception of an environment that ends the job.
+
+        Returns all other errors unchanged.
+        """
+        if self.resets or not isinstance(error, EnvironmentRaised):
+            return error
+        sentence, newline, trace = str(error).partition("\n")
+        return EnvironmentRaised(f"{sentence}; {REMEDY}{newline}{trace}")

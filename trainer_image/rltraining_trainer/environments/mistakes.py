@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rltraining_trainer.errors import TrainerError, UserCodeError, user_code_error
+from rltraining_trainer.errors import EnvironmentRaised, TrainerError, UserCodeError, user_code_error
 from rltraining_trainer.user_trace import user_trace
 
 RETURNS = {
@@ -68,7 +68,10 @@ def environment_error(
     """
     rule = mistake(space, method, error, observations)
     what = f"environment {name!r}: {method}"
-    return UserCodeError(f"{what} {rule}") if rule else user_code_error(what, error)
+    if rule:
+        return UserCodeError(f"{what} {rule}")
+    raised = user_code_error(what, error)
+    return raised if raised is error else EnvironmentRaised(str(raised))
 
 
 def not_finite(name: str, what: str) -> str:

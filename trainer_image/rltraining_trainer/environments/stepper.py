@@ -38,7 +38,7 @@ from rltraining_trainer.environments.faults import FAILED, REMAKE, RESETS_ALONE,
 from rltraining_trainer.environments.make import close_environments
 from rltraining_trainer.environments.mistakes import environment_error, not_finite
 from rltraining_trainer.environments.packed_space import numbers_of, original_space
-from rltraining_trainer.errors import BadConfiguration, Diverged, TrainerError, UserCodeError
+from rltraining_trainer.errors import BadConfiguration, Diverged, UserCodeError
 
 _LOG = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class Stepper:
             if LIFE_LOST in info:
                 terminated, first = terminated | info[LIFE_LOST], first | info[LIFE_LOST]
         except BaseException as error:
-            raise self._trainer_error("step", error) from error
+            raise self._error("step", error) from error
         step = Step(observation, reward, terminated, truncated, over, valid, first, final)
         # Discard the episodes of failed environments.
         if self._faults.resets or FAILED in info:
@@ -260,7 +260,7 @@ class Stepper:
             observation, info = self.environments.reset(seed=seed, options=options)
             observation = np.asarray(observation, self._dtype)
         except BaseException as error:
-            raise self._trainer_error("reset", error) from error
+            raise self._error("reset", error) from error
         failed = self._failures(info, observation)
         return observation, {b: error for b, error in failed.items() if only is None or only[b]}
 
@@ -281,12 +281,12 @@ class Stepper:
         final[over] = np.stack(list(info["final_obs"][over]))
         return observation, final, info
 
-    def _trainer_error(self, method: str, error: BaseException) -> TrainerError:
+    def _error(self, method: str, error: BaseException) -> Exception:
         # SyncVectorEnv stores the observations before it concatenates them, which is where it
         # fails.
         observations = getattr(self.environments.unwrapped, "_env_obs", ())
         space = original_space(self.environments.single_observation_space)
-        return environment_error(self.name, method, error, space, observations)
+        return self._faults.advised(environment_error(self.name, method, error, space, observations))
 
     def close(self) -> None:
         close_environments(self.environments, self.name)
