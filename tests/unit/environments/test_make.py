@@ -138,7 +138,17 @@ gym.register(id='Batch-v0', vector_entry_point='__MODULE__:Batch', max_episode_s
     [
         (
             Environment(id="CartPoel-v1"),
-            r"spec\.environment\.id: there is no environment 'CartPoel-v1': .*Did you mean: `CartPole`.*",
+            r"spec\.environment\.id: there is no environment 'CartPoel-v1': .*Did you mean: `CartPole`\? "
+            r"One of your own is named with its module: my_env:My-v0",
+        ),
+        (
+            Environment(id="CartPole"),
+            r"spec\.environment\.id: there is no environment 'CartPole': No registered env with id: CartPole\. "
+            r"One of your own is named with its module: my_env:My-v0",
+        ),
+        (
+            Environment(id="CartPole-v7"),
+            r"spec\.environment\.id: there is no environment 'CartPole-v7': .* \[ `v0`, `v1` \]\.",
         ),
         (
             Environment(id="ALE/Pong-v5", kwargs={"mode": 1}),

@@ -31,6 +31,8 @@ from rltraining_trainer.errors import (
     user_code_error,
 )
 
+OWN_ENVIRONMENT = "One of your own is named with its module: my_env:My-v0"
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -146,8 +148,12 @@ def _find(spec: Environment) -> tuple[EnvSpec, tuple[Wrapping, ...]]:
     try:
         registered = gym.spec(id)
     except gym.error.Error as error:
+        reason = _sentence(error)
+        is_known = isinstance(error, gym.error.VersionNotFound | gym.error.DeprecatedEnv)
+        if ":" not in spec.id and not is_known:
+            reason += f"{'' if reason.endswith(('.', '?')) else '.'} {OWN_ENVIRONMENT}"
         raise BadConfiguration(
-            f"spec.environment.id: there is no environment {spec.id!r}: {_sentence(error)}"
+            f"spec.environment.id: there is no environment {spec.id!r}: {reason}"
         ) from error
     wrappers = load_wrappers(spec.wrappers)
     if wrappers and registered.entry_point is None:
