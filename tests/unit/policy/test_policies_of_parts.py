@@ -15,8 +15,10 @@ from gymnasium import spaces
 from policies import PROGRESS
 from rltraining_api.job import RLTrainingJob
 from rltraining_trainer.environments import make_environments
+from rltraining_trainer.environments.pack_space import pack_space
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.policy import Policy, evaluate, export_policy
+from rltraining_trainer.policy.description import describe
 
 OBSERVATIONS = spaces.Dict(
     {
@@ -133,3 +135,71 @@ def test_the_program_takes_and_gives_one_tensor_for_each_part(case: str, tmp_pat
         assert action.tolist() == [3, 3]
     if case == "vector and mask":
         assert action.tolist() == [[1, 1], [1, 1]]
+
+
+NEEDED = {
+    "camera": np.zeros((5, 5, 3), np.uint8),
+    "target": np.zeros(2, np.float32),
+    "action_mask": np.ones(4, np.int8),
+}
+
+
+def policy_of(space: spaces.Space, actions: spaces.Space, *, mask_in_info: bool) -> Policy:
+    """A policy with random weights."""
+    spec = {
+        "algorithm": {"impala": {}},
+        "environment": {"id": "Parts-v0"},
+        "network": {"mlp": {"hiddenSizes": [8]}},
+        "stop": {"environmentSteps": 1000},
+    }
+    job = RLTrainingJob.model_validate({"metadata": {"name": "parts"}, "spec": spec})
+    packed, _ = pack_space(space, actions, mask_in_info=mask_in_info)
+    network, _ = build_actor_critic(job.spec.network, packed, actions)
+    return Policy(describe(job, packed, actions, PROGRESS), network.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"target": None}, "no part 'target'"),
+        (
+            {"target": np.zeros(3)},
+            r"the part 'target' of shape \(3,\), but the policy needs \(2,\), or \[B, 2\]",
+        ),
+        ({"target": np.zeros((1, 2))}, r"the part 'target' of shape \(1, 2\)"),
+        ({"camera": np.zeros((5, 5, 3))}, "the part 'camera' of float64, .* trained with uint8"),
+        ({"action_mask": np.ones(3)}, r"the part 'action_mask' of shape \(3,\), .* needs \(4,\)"),
+        ({"action_mask": np.zeros(4)}, "the part 'action_mask' in which no action is valid; for an"),
+    ],
+)
+def test_parts_that_the_policy_was_not_trained_with_are_refused(change: dict[str, Any], message: str) -> None:
+    space = spaces.Dict(
+        {
+            "camera": spaces.Box(0, 255, (5, 5, 3), np.uint8),
+            "target": spaces.Box(-1, 1, (2,), np.float32),
+            "action_mask": spaces.MultiBinary(4),
+        }
+    )
+    policy = policy_of(space, spaces.Discrete(4), mask_in_info=False)
+    assert policy.act(NEEDED) in range(4)
+    given = {key: value for key, value in {**NEEDED, **change}.items() if value is not None}
+    with pytest.raises(ValueError, match=f"^act was given {message}"):
+        policy.act(given)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (np.ones((2, 3)), r"an action_mask of shape \(2, 3\), but the policy needs \(4,\), or \[B, 4\]"),
+        (np.ones((3, 4)), r"an action_mask of shape \(3, 4\), .* \(2, 4\), as many rows as the other parts"),
+        (np.ones(1), r"an action_mask of shape \(1,\)"),
+        (np.zeros((2, 4)), "an action_mask in which factor 0 has no valid choice in row 0"),
+        ([[1, 1, 1, 0], [1, 1, 0, 0]], "an action_mask in which factor 1 has no valid choice in row 1"),
+    ],
+)
+def test_a_mask_of_infos_that_cannot_be_used_is_refused(mask: Any, message: str) -> None:
+    policy = policy_of(spaces.Box(-1, 1, (3,), np.float32), spaces.MultiDiscrete([2, 2]), mask_in_info=True)
+    observations = np.zeros((2, 3), np.float32)
+    assert policy.act(observations, action_mask=[[0, 0.5, 1, 0]] * 2).tolist() == [[1, 0]] * 2
+    with pytest.raises(ValueError, match=f"^act was given {message}"):
+        policy.act(observations, action_mask=mask)

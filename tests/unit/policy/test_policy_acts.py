@@ -28,8 +28,32 @@ def test_one_observation_or_a_batch() -> None:
     assert policy.act(observations[0].tolist()).shape == (1,)
     assert make("discrete").act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
     assert make("discrete-observation").act(3) in range(3, 7)
-    with pytest.raises(ValueError, match=r"observations have the shape \(3,\).* not \(2, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"given observations of shape \(2, 4\), .* needs \(3,\), or \[B, 3\] for"
+    ):
         policy.act(np.zeros((2, 4)))
+
+
+@pytest.mark.parametrize(
+    ("name", "observation", "message"),
+    [
+        (
+            "image",
+            np.zeros((12, 12, 3), np.float32),
+            "observations of float32, .* trained with uint8: give the",
+        ),
+        ("image", np.full((12, 12, 3), 256), "observations with numbers that uint8 does not hold"),
+        ("image", np.uint8(0), r"observations of shape \(\), but the policy needs \(12, 12, 3\), or"),
+        ("discrete-observation", 2.5, "observations of float64, .* trained with int64"),
+        ("discrete", [[0.0], [0.0, 1.0]], "observations of lists of different lengths"),
+        ("discrete", "left", "observations of type <U4, but the policy needs numbers"),
+    ],
+)
+def test_an_observation_that_the_policy_was_not_trained_with_is_refused(
+    name: str, observation: object, message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^act was given {message}"):
+        make(name).act(observation)
 
 
 def test_a_recurrent_policy_remembers_until_an_episode_begins() -> None:

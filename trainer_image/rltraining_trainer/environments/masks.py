@@ -18,11 +18,10 @@ def fill_empty_masks(space: PackedSpace, rows: np.ndarray) -> dict[int, WrongPar
     part = space.mask
     if part is None:
         return {}
-    mask = space.part_of(rows, part)
-    bounds = np.cumsum((0, *space.choices[:-1]))
-    empty = ~np.logical_or.reduceat(mask != 0, bounds, axis=1)
+    empty = empty_factors(space, rows)
     if not empty.any():
         return {}
+    mask = space.part_of(rows, part)
     errors = {}
     for row in np.flatnonzero(empty.any(1)).tolist():
         mask[row] = 1
@@ -34,6 +33,16 @@ def fill_empty_masks(space: PackedSpace, rows: np.ndarray) -> dict[int, WrongPar
             f"of this process {which}, and its episode continues"
         )
     return errors
+
+
+def empty_factors(space: PackedSpace, rows: np.ndarray) -> np.ndarray:
+    """Returns ``[B, F]`` bool: which of the F factors of an action have no valid choice in rows
+    ``[B, P]``, which contain a mask."""
+    part = space.mask
+    assert part is not None
+    bounds = np.cumsum((0, *space.choices[:-1]))
+    empty: np.ndarray = ~np.logical_or.reduceat(space.part_of(rows, part) != 0, bounds, axis=1)
+    return empty
 
 
 def mask_array(value: Any, size: int) -> np.ndarray | None:

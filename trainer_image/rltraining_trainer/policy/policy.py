@@ -12,9 +12,8 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from rltraining_trainer.checkpoint.storage import open_storage
-from rltraining_trainer.environments.nested_spaces import batch_of_one, first_of
+from rltraining_trainer.environments.nested_spaces import first_of
 from rltraining_trainer.environments.pack_space import pack_space
-from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import (
     Actions,
@@ -25,6 +24,7 @@ from rltraining_trainer.networks import (
     build_q_network,
 )
 from rltraining_trainer.policy.description import PolicyDescription, SpaceError, make_space
+from rltraining_trainer.policy.observations import to_batch
 from rltraining_trainer.policy.trust import check_class, check_code
 from rltraining_trainer.policy.weights import WeightsError, as_large_as, read_weights
 
@@ -141,9 +141,10 @@ class Policy:
             action_mask: ``[n]`` or ``[B, n]``, ``info["action_mask"]`` of the observation, if the environment gives one.
 
         Raises:
-            ValueError: the observation has a shape that the policy does not know, or a mask is missing.
+            ValueError: a part of the observation or the mask is missing, or has another shape or type
+                than in training, or no action is valid.
         """
-        rows, single = self._rows(observation, action_mask)
+        rows, single = to_batch(self.network_space, observation, action_mask)
         action = self.act_packed(rows, deterministic=deterministic, first=first)
         return first_of(action) if single else action
 
@@ -160,30 +161,6 @@ class Policy:
             None if first is None else torch.from_numpy(first),
         )
         return self.actions.to_environment(self._choose(parameters, deterministic))
-
-    def _rows(self, observation: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
-        """Returns observations as a batch for the network, and whether a single one was given."""
-        space = self.network_space
-        if isinstance(space, PackedSpace):
-            part = next(part for part in space.parts if part.path or not part.is_mask)
-            array = np.asarray(part.of(observation))
-            single = array.shape == part.shape
-            batch = batch_of_one(observation) if single else observation
-            mask = None
-            if space.mask_from_info:
-                if action_mask is None:
-                    raise ValueError('this policy needs action_mask: info["action_mask"] of the observation')
-                mask = np.asarray(action_mask)[np.newaxis] if single else np.asarray(action_mask)
-            return space.pack(batch, 1 if single else len(array), mask), single
-        assert space.shape is not None
-        array = np.asarray(observation, space.dtype)
-        single = array.shape == space.shape
-        batch = array[None] if single else array
-        if batch.shape[1:] != space.shape:
-            raise ValueError(
-                f"observations have the shape {space.shape} or [B, *{space.shape}], not {array.shape}"
-            )
-        return batch, single
 
     def _build(self) -> tuple[PolicyNetwork, Actions]:
         """The network that the policy's algorithm trains, and what becomes of its output."""
