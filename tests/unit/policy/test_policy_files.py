@@ -152,6 +152,15 @@ def test_a_network_that_cannot_be_traced_is_written_without_a_program(
     assert "as TorchScript the network gives other results" in caplog.text
 
 
+@pytest.mark.parametrize("ending", ["", "/"])
+def test_the_folder_of_a_run_names_its_policy(tmp_path: Path, ending: str) -> None:
+    export_policy(tmp_path / "policy", *trained("discrete"), PROGRESS)
+    assert Policy.load(f"{tmp_path}{ending}").description.job == "discrete"
+    (tmp_path / "policy" / "weights.pt").write_bytes(b"hello")
+    with pytest.raises(BadConfiguration, match=rf"^{tmp_path}/policy/weights\.pt is damaged"):
+        Policy.load(f"{tmp_path}{ending}")
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [

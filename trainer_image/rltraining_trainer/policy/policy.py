@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from rltraining_trainer.checkpoint.storage import open_storage
+from rltraining_trainer.checkpoint.storage import Storage, open_storage
 from rltraining_trainer.environments.nested_spaces import first_of
 from rltraining_trainer.environments.pack_space import pack_space
 from rltraining_trainer.errors import BadConfiguration
@@ -30,6 +30,8 @@ from rltraining_trainer.policy.weights import WeightsError, as_large_as, read_we
 
 DESCRIPTION_FILE = "policy.json"
 WEIGHTS_FILE = "weights.pt"
+POLICY_FOLDER = "policy"
+"""Folder of the policy in that of its run."""
 DESCRIPTION_BYTES_MAX = 16 << 20
 """Size of a description: that of an image with bounds of its own for each pixel has megabytes."""
 
@@ -71,7 +73,7 @@ class Policy:
 
     @classmethod
     def load(cls, uri: str, *, trust_code: bool = False) -> Policy:
-        """Loads the policy in a directory: a path or any fsspec URI.
+        """Loads the policy in a directory, or in the folder of a run: a path or any fsspec URI.
 
         User code that the policy needs must be importable, and runs only with ``trust_code``: a policy from someone
         else may name modules that are part of its folder. Environments of installed packages need no trust, nor do their
@@ -80,15 +82,18 @@ class Policy:
         Raises BadConfiguration (including UntrustedCode) or UserCodeError.
         """
         storage = open_storage(uri)
+        folder = ""
         try:
-            if storage.size("", DESCRIPTION_FILE) > DESCRIPTION_BYTES_MAX:
+            if _is_run(storage):
+                uri, folder = f"{uri.rstrip('/')}/{POLICY_FOLDER}", POLICY_FOLDER
+            if storage.size(folder, DESCRIPTION_FILE) > DESCRIPTION_BYTES_MAX:
                 raise BadConfiguration(
                     f"{uri}/{DESCRIPTION_FILE} is larger than {DESCRIPTION_BYTES_MAX >> 20} MiB"
                 )
             description = PolicyDescription.model_validate_json(
-                storage.read("", DESCRIPTION_FILE), extra="ignore"
+                storage.read(folder, DESCRIPTION_FILE), extra="ignore"
             )
-            content = storage.read("", WEIGHTS_FILE)
+            content = storage.read(folder, WEIGHTS_FILE)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise BadConfiguration(
                 f"there is no policy at {uri} that this machine can read: a policy is a directory with "
@@ -177,3 +182,16 @@ class Policy:
         if deterministic:
             return self.actions.mode(parameters)
         return self.actions.sample(parameters, self.actions.noise(len(parameters)))
+
+
+def _is_run(storage: Storage) -> bool:
+    """Returns whether a directory contains no policy itself, but one in ``POLICY_FOLDER``."""
+    return not _has_description(storage, "") and _has_description(storage, POLICY_FOLDER)
+
+
+def _has_description(storage: Storage, directory: str) -> bool:
+    try:
+        storage.size(directory, DESCRIPTION_FILE)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
