@@ -6,7 +6,7 @@ from typing import TextIO
 
 from rltraining.printable import printable
 from rltraining.snapshot import EventRow, Snapshot
-from rltraining.units import clock, count, decimal, plural, short
+from rltraining.units import clock, count, decimal, plural, score, short
 
 
 def print_line(line: str, out: TextIO) -> None:
@@ -30,10 +30,10 @@ def progress_line(snapshot: Snapshot) -> str:
     parts.append(f"{count(progress.environment_steps):>9} steps")
     if progress.steps_per_second is not None:
         parts.append(f"{short(progress.steps_per_second):>5}/s")
-    parts.append(f"return {decimal(progress.mean_return)}")
+    parts.append(f"return {score(progress.mean_return)}")
     evaluation = snapshot.status.evaluation
     if evaluation is not None and evaluation.last is not None:
-        parts.append(f"evaluation {decimal(evaluation.last.mean_return)}")
+        parts.append(f"evaluation {score(evaluation.last.mean_return)}")
     parts.append(f"lag {decimal(progress.policy_lag)}")
     parts.append(f"updates {count(progress.updates)}")
     if progress.percent is not None:

@@ -14,7 +14,7 @@ from rltraining_api.status import ReplayStatus, Status
 from rltraining.curve import CURVE_FILE
 from rltraining.jobfile import source_of
 from rltraining.snapshot import Snapshot
-from rltraining.units import clock, count, decimal, plural, short
+from rltraining.units import clock, count, plural, score, short
 from rltraining.workdir import BEST_POLICY, JOB_FILE, holds_policy, newest_checkpoint
 
 WIDTH = 11
@@ -71,8 +71,8 @@ def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str
     why = failure(status) if status.phase == "Failed" else status.message
     why = "" if snapshot.stopped_by else why.split("\n")[0]
     # The best mean is over the full number of episodes, since a few could be good by chance.
-    best = "" if progress.best_return is None else f", {decimal(progress.best_return)} best"
-    returns = f"{decimal(progress.mean_return)} last{best} (mean of training episodes)"
+    best = "" if progress.best_return is None else f", {score(progress.best_return)} best"
+    returns = f"{score(progress.mean_return)} last{best} (mean of training episodes)"
     steps = f"{count(max(progress.environment_steps, stopped_at or 0))} used for learning"
     if progress.steps_per_second:
         steps += f", {short(progress.steps_per_second)}/s in the end"
@@ -106,9 +106,9 @@ def _evaluation(evaluation: EvaluationStatus) -> str:
     last, best = evaluation.last, evaluation.best
     if last is None:
         return ""
-    text = f"{decimal(last.mean_return)} last"
+    text = f"{score(last.mean_return)} last"
     if best is not None:
-        text += f", {decimal(best.mean_return)} best, at step {count(best.environment_steps)}"
+        text += f", {score(best.mean_return)} best, at step {count(best.environment_steps)}"
     return f"{text} (mean of {plural(last.episodes, 'episode')} with the most likely actions)"
 
 
@@ -141,10 +141,11 @@ def _places(folder: Path, has_curve: bool) -> list[tuple[str, str]]:
 def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None, again: Again) -> list[str]:
     here = shlex.quote(shown(folder))
     resume = f"rltrain run {here} --resume"
+    evaluate = _evaluate(snapshot, folder)
     if snapshot.stopped_by:
         if checkpoint is None:
             return [f"Begin again (no checkpoint was written yet):  {resume}"]
-        return [f"Go on:  {resume}"]
+        return [*([f"Evaluate:  {evaluate}"] if evaluate else []), f"Go on:     {resume}"]
     if snapshot.status.phase == "Failed":
         manifest = shlex.quote(shown(Path(origin))) if (origin := source_of(snapshot.job)) else "FILE"
         changes = "".join(f" --set {shlex.quote(change)}" for change in again.changes)
@@ -156,11 +157,16 @@ def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None, again: Aga
             f"Go on from the newest checkpoint, once it is mended:  {resume}",
             f"(reads {shown(folder / JOB_FILE)}; to use an edited manifest: {edited})",
         ]
+    return [
+        *([f"Evaluate:     {evaluate}"] if evaluate else []),
+        f"Look closer:  tensorboard --logdir {here}",
+    ]
+
+
+def _evaluate(snapshot: Snapshot, folder: Path) -> str:
+    """Returns the command that evaluates the run's policy. Empty without a policy."""
     policy = shown(folder / "policy") if holds_policy(folder / "policy") else snapshot.status.policy_uri
     spec = snapshot.job.spec
     own_code = any(":" in reference for reference in spec.environment.code_references)
     trust = " --trust-code" if own_code or spec.network.entry_point else ""
-    return [
-        *([f"Evaluate:     rltrain evaluate {shlex.quote(policy)}{trust}"] if policy else []),
-        f"Look closer:  tensorboard --logdir {here}",
-    ]
+    return f"rltrain evaluate {shlex.quote(policy)}{trust}" if policy else ""

@@ -32,6 +32,15 @@ def decimal(number: float | None) -> str:
     return "-" if number is None else f"{number:.1f}"
 
 
+def score(number: float | None, mean: float | None = None) -> str:
+    """A return, with more decimals the smaller it is: `213.4`, `-82.15`, `0.953`. A dash for None. A standard deviation
+    has the decimals of its `mean`."""
+    if number is None:
+        return "-"
+    size = abs(number if mean is None else mean)
+    return f"{number:.{1 if size >= 100 else 2 if size >= 10 else 3}f}"
+
+
 def plural(number: int, noun: str) -> str:
     """`1 restart`, `2 restarts`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

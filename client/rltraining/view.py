@@ -12,7 +12,7 @@ from rich.text import Text
 from rltraining.plain import event_text
 from rltraining.printable import one_line
 from rltraining.snapshot import EventRow, PodRow, Snapshot
-from rltraining.units import clock, count, decimal, short
+from rltraining.units import clock, count, decimal, score, short
 
 PODS_SHOWN = 10
 EVENTS_SHOWN = 4
@@ -77,7 +77,7 @@ def _figures(snapshot: Snapshot) -> Text:
     figures = {
         "steps": count(progress.environment_steps),
         "speed": rate,
-        "return": decimal(progress.mean_return),
+        "return": score(progress.mean_return),
         "episodes": count(progress.episodes),
         "updates": count(progress.updates),
         "lag": decimal(progress.policy_lag),
@@ -92,13 +92,13 @@ def _evaluation(snapshot: Snapshot) -> list[Text]:
     if found is None or found.last is None:
         return []
     figures = {
-        "evaluation": decimal(found.last.mean_return),
+        "evaluation": score(found.last.mean_return),
         "at": count(found.last.environment_steps),
-        "std": decimal(found.last.std_return),
+        "std": score(found.last.std_return, found.last.mean_return),
         "length": decimal(found.last.mean_length),
     }
     if found.best is not None:
-        figures |= {"best": decimal(found.best.mean_return), "best at": count(found.best.environment_steps)}
+        figures |= {"best": score(found.best.mean_return), "best at": count(found.best.environment_steps)}
     return [_row(figures)]
 
 

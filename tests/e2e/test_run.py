@@ -158,7 +158,12 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_a_second_signal_ends_it
     lines = first.out.splitlines()
     assert "Stopped by Ctrl-C: cartpole: impala on CartPole-v1" in lines
     assert f"  checkpoint written at step {kept:,}" in lines
-    assert lines[-1] == "Go on:  rltrain run run --resume"
+    assert "  policy     run/policy" in lines
+    assert lines[-2:] == [
+        "Evaluate:  rltrain evaluate run/policy",
+        "Go on:     rltrain run run --resume",
+    ]
+    assert json.loads((folder / "run" / "policy" / "policy.json").read_text())["progress"]
     assert "uspend" not in first.out, "words of a cluster"
 
     with started(folder, "run", "run", "--resume") as command:

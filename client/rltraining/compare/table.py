@@ -11,7 +11,7 @@ from typing import Any
 from rltraining.compare.result import Result
 from rltraining.compare.row import Row, Spread
 from rltraining.sweep.names import short_paths, text
-from rltraining.units import short
+from rltraining.units import score, short
 
 GAP = "   "
 Format = Callable[[float], str]
@@ -34,7 +34,7 @@ def table(rows: Sequence[Row]) -> str:
                 else f"{row.succeeded + row.failed} of {total}",
                 str(row.failed or "-"),
                 *([f"{row.reached} of {total}" if row.has_goal else "-"] if has_goal else []),
-                _figure(row.mean_return, lambda number: f"{number:.1f}"),
+                _return(row.mean_return),
                 _figure(row.steps, short),
                 _figure(row.seconds, lambda number: f"{number:.1f}"),
                 _figure(row.rate, short),
@@ -80,6 +80,10 @@ def _points(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         return [NAME], [[row.label] for row in rows]
     short_names = short_paths(paths)
     return [short_names[path] for path in paths], [[text(row.values[path]) for path in paths] for row in rows]
+
+
+def _return(spread: Spread | None) -> str:
+    return "-" if spread is None else _figure(spread, lambda number: score(number, spread.mean))
 
 
 def _figure(spread: Spread | None, form: Format) -> str:

@@ -11,7 +11,7 @@ from rltraining_api.status import Status
 
 from rltraining.history import Row, number
 from rltraining.report.sources import Source
-from rltraining.units import clock, count, decimal, plural, short
+from rltraining.units import clock, count, plural, score, short
 
 ACCOUNTS = (
     ("Unrolls", "unrolls", "pushed", ("used", "dropped", "queued")),
@@ -36,8 +36,8 @@ def headline(source: Source, now: datetime) -> list[Fact]:
     returns = [value for row in source.rows if (value := number(row, "meanReturn")) is not None]
     last = returns[-1] if returns else status.progress.mean_return
     best = status.progress.best_return
-    of_best = "" if best is None else f"best {decimal(best)}; "
-    final = Fact("Return", decimal(last), f"{of_best}of training episodes" if returns else "")
+    of_best = "" if best is None else f"best {score(best)}; "
+    final = Fact("Return", score(last), f"{of_best}of training episodes" if returns else "")
     seconds = source.rows[-1]["seconds"] if source.rows else None
     replicas = {role: job.spec.replicas(role) for role in ROLES}
     members = ", ".join(
@@ -88,8 +88,8 @@ def _evaluation(status: Status) -> Iterator[Fact]:
     if status.evaluation is None or (last := status.evaluation.last) is None:
         return
     best = status.evaluation.best
-    note = f"best {decimal(best.mean_return)}, at step {count(best.environment_steps)}; " if best else ""
-    yield Fact("Evaluation", decimal(last.mean_return), f"{note}mean of {plural(last.episodes, 'episode')}")
+    note = f"best {score(best.mean_return)}, at step {count(best.environment_steps)}; " if best else ""
+    yield Fact("Evaluation", score(last.mean_return), f"{note}mean of {plural(last.episodes, 'episode')}")
 
 
 def _duration(seconds: float | None) -> str:

@@ -14,7 +14,7 @@ from rich.text import Text
 from rltraining.plain import print_line
 from rltraining.printable import one_line
 from rltraining.sweep.board import OVER, WAITING, Board, Row
-from rltraining.units import clock, count, decimal
+from rltraining.units import clock, count, score
 from rltraining.view import PHASE_STYLES
 
 REFRESH_SECONDS = 0.25
@@ -103,7 +103,7 @@ def line(row: Row, elapsed: float) -> str:
     """`00:12  learningRate=0.0001,seed=0  Running    412,160 steps  return 213.4`"""
     parts = [clock(elapsed), row.name, f"{row.phase:<9}"]
     if row.steps:
-        parts += [f"{count(row.steps)} steps", f"return {decimal(row.mean_return)}"]
+        parts += [f"{count(row.steps)} steps", f"return {score(row.mean_return)}"]
     return "  ".join([*parts, row.why]).rstrip()
 
 
@@ -133,7 +133,7 @@ def _table(board: Board, rows_max: int) -> Table:
             *(Text(one_line(row.point.get(name, ""))) for name in names),
             Text(row.phase, style=PHASE_STYLES.get(row.phase, "dim" if waits else "")),
             count(row.steps) if row.steps else "-",
-            decimal(row.mean_return),
+            score(row.mean_return),
             "-" if row.seconds is None else clock(row.seconds),
             Text(one_line(row.why)),
             style="dim" if waits else "",

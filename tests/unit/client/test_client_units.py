@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from rltraining.units import clock, count, decimal, plural, short
+from rltraining.units import clock, count, decimal, plural, score, short
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,13 @@ def test_short(numbers: tuple[float, ...], texts: str) -> None:
 
 def test_the_rest() -> None:
     assert (count(412160), decimal(213.44), decimal(None)) == ("412,160", "213.4", "-")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(4069.13, "4069.1"), (-213.44, "-213.4"), (-82.146, "-82.15"), (0.9525, "0.953"), (0, "0.000")],
+)
+def test_small_returns_have_more_decimals(value: float, text: str) -> None:
+    assert score(value) == text
+    assert score(None) == "-"
     assert [plural(n, "restart") for n in (0, 1, 2)] == ["0 restarts", "1 restart", "2 restarts"]

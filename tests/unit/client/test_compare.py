@@ -118,7 +118,7 @@ def test_the_table() -> None:
         """\
 learningRate     RUNS   FAILED     GOAL        RETURN   STEPS TO GOAL         SECONDS   STEPS/S
 0.001               2        -   2 of 2   478.5 ± 2.5     200k ± 141k   200.0 ± 141.4    1k ± 0
-10                  2        1   0 of 2           9.5               -               -        1k
+10                  2        1   0 of 2         9.500               -               -        1k
 0.5            0 of 1        -   0 of 1             -               -               -         -"""
     )
 

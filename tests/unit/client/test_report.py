@@ -84,7 +84,7 @@ def test_a_finished_run_is_told_in_one_page_that_needs_nothing_else(run: WriteRu
     for words in (
         "cartpole Succeeded",
         "stop.meanReturn is met",
-        "Return49.0best 49.0",
+        "Return49.00best 49.00",
         "49,000321 episodes",
         "Restarts21 failure, 1 disruption",
         "started 2026-11-21 10:00 UTC, over after 05:00",
@@ -272,6 +272,6 @@ def test_evaluations_are_drawn_at_the_steps_of_their_policies(run: WriteRun) -> 
     ]
     last = {"environmentSteps": 36_000, "meanReturn": 80.0, "episodes": 5}
     page = page_of(run(rows, **END, evaluation={"last": last, "best": last | {"meanReturn": 90.0}}))
-    assert page.has("Evaluation80.0best 90.0, at step 36,000; mean of 5 episodes")
+    assert page.has("Evaluation80.00best 90.00, at step 36,000; mean of 5 episodes")
     assert "Return of evaluations: mean, lowest and highest" in page.titles
     assert page.has("Over environment steps: from 40 to 80, lowest 40, highest 80, 2 points.")

@@ -84,9 +84,13 @@ def test_a_stopped_run_says_who_stopped_it_what_was_kept_and_how_to_go_on(folder
     assert text.startswith("\nStopped by Ctrl-C: cartpole: impala on CartPole-v1\n")
     assert "  steps      415,000 used for learning, 251k/s in the end\n" in text, "newer than the last report"
     assert "  checkpoint written at step 415,000\n" in text
-    assert text.endswith("\n\nGo on:  rltrain run runs/x --resume")
+    assert text.endswith(
+        "\n\nEvaluate:  rltrain evaluate runs/x/policy\nGo on:     rltrain run runs/x --resume"
+    )
     assert "uspend" not in text
     assert "curve" not in text
+    shutil.rmtree(folder / "policy")
+    assert text_of(last, folder).endswith("\n\nGo on:     rltrain run runs/x --resume")
     shutil.rmtree(folder / "checkpoints")
     text = text_of(snapshot("Suspended", signal=SIGTERM), folder)
     assert text.startswith("\nStopped by SIGTERM: ")

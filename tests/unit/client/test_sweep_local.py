@@ -140,7 +140,7 @@ cartpole: impala on CartPole-v1  2 of 4 runs over (1 failed), 1 running  00:05
 seed   PHASE         STEPS   RETURN    TIME   WHY
 0      Succeeded   412,160    480.0   00:12
 1      Failed          100        -   00:03   open [/tmp/x] failed open [/tmp/x] failed open [/t…
-2      Running       2,000     20.0   00:01
+2      Running       2,000    20.04   00:01
 3      Waiting           -        -       -"""
     )
 
@@ -179,7 +179,7 @@ def test_lines_tell_of_phases_as_they_change_and_of_progress_now_and_then() -> N
     assert out.getvalue() == (
         """\
 00:01  seed=0  Running
-00:12  seed=0  Running    2,000 steps  return 9.0
+00:12  seed=0  Running    2,000 steps  return 9.000
 00:13  seed=0  Failed     3,000 steps  return -  no such environment
 """
     )

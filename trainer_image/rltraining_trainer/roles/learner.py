@@ -139,9 +139,10 @@ class Learner:
         time.sleep(FAREWELL)
 
     def save(self) -> None:
-        """Have a checkpoint of this moment written, in the background, where this learner has the whole state."""
+        """Writes a checkpoint, in the background, and the policy, if this learner has the whole state."""
         if self._record is not None and self._flow.shares_whole:
             self._record.save()
+            self._record.write_policy(self._flow.algorithm.network, self._spaces)
 
     def close(self) -> None:
         """End connections and threads; what is being written is written to its end."""

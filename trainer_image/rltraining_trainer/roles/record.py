@@ -22,7 +22,7 @@ from rltraining_trainer.checkpoint import (
     snapshot,
 )
 from rltraining_trainer.dataflow import ModelServer
-from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.errors import BadConfiguration, Diverged
 from rltraining_trainer.metrics import MetricsWriter, Numbers, WaitMeter
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy import PolicyError, export_policy
@@ -191,6 +191,16 @@ class RunRecord:
             if self._checkpoints.error is not None:
                 self.save()
         self._refused = ""
+
+    def write_policy(self, policy: PolicyNetwork | None, of: tuple[spaces.Space, spaces.Space]) -> None:
+        """Writes the policy of a run that is interrupted. Logs errors, since the checkpoint has the same parameters."""
+        if policy is not None and self.begun:
+            try:
+                export_policy(
+                    f"{self._context.storage}/policy", policy, self._context.job, of, self.counters()
+                )
+            except (PolicyError, Diverged) as error:
+                _LOG.warning("%s", error)
 
     def _finish_evaluations(self) -> None:
         """Evaluates the last policy, which may be the best, and closes the evaluator.
