@@ -125,6 +125,14 @@ def test_a_network_of_the_users_gets_the_structure_of_the_space(
     monkeypatch.syspath_prepend(tmp_path)
     network, _ = build_actor_critic(Network(entry_point="user_parts:make"), packed(MANY), spaces.Discrete(2))
     assert network.policy_head.in_features == 3
+    remedy = r"set environment\.normalize: \{observations: false\}, or use network\.mlp"
+    with pytest.raises(BadConfiguration, match=f"observations of Dict.* cannot be normalised .*{remedy}"):
+        build_actor_critic(
+            Network(entry_point="user_parts:make"),
+            packed(MANY),
+            spaces.Discrete(2),
+            normalize=Normalize(observations=True),
+        )
 
 
 def test_integers_are_scaled_by_their_bounds() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from rltraining_api.environment import Environment
 
-from rltraining_trainer.errors import EnvironmentRaised
+from rltraining_trainer.errors import EnvironmentLost, EnvironmentRaised
 
 FAILED = "rltraining/failed"
 """Key in infos."""
@@ -28,6 +28,8 @@ HOUR_SECONDS = 3600.0
 
 REMEDY = "if it happens only now and then, environment.onError: Reset lets training continue"
 """Clause for the message of an exception that ends the job."""
+LOST_REMEDY = "environment.onError: Reset replaces this environment instead of restarting its sampler"
+"""Clause for the message when the process of an environment has ended."""
 LIMIT_REMEDY = (
     "fix the environment, or set the limit above a sampler's steps per hour times the rate of errors"
 )
@@ -70,10 +72,12 @@ class Faults:
                 )
 
     def advised(self, error: Exception) -> Exception:
-        """Adds ``REMEDY`` to the first line of an exception of an environment that ends the job.
+        """Adds the remedy to the first line of an error of an environment that is not survived.
 
         Returns all other errors unchanged.
         """
+        if not self.resets and isinstance(error, EnvironmentLost):
+            return EnvironmentLost(f"{error}; {LOST_REMEDY}")
         if self.resets or not isinstance(error, EnvironmentRaised):
             return error
         sentence, newline, trace = str(error).partition("\n")

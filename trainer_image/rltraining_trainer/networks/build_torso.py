@@ -178,8 +178,9 @@ def _user_torso(
     if isinstance(space, PackedSpace):
         if normalizer is not None and normalizer.shape is not None:
             raise BadConfiguration(
-                "spec.environment.normalize.observations: composite observations cannot be normalised "
-                "with network.entryPoint; leave it out, or use network.mlp"
+                f"spec.environment.normalize.observations: observations of {shown(space.original)} cannot be "
+                "normalised with network.entryPoint, and normalisation is on by default for most vectors; set "
+                "environment.normalize: {observations: false}, or use network.mlp"
             )
         torso: nn.Module = nn.Sequential(Structure(space), _call_factory(entry_point, space.original))
     else:
