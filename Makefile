@@ -33,10 +33,12 @@ help: ## show this help
 setup: $(READY) ## make the virtual environment (.venv) with everything in it
 
 $(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml) trainer_image/hatch_build.py $(KERNEL) trainer_image/rltraining_trainer/transport/frame_guard.c $(wildcard $(GATE)/*)
-	@echo "setting up $(VENV) (the first time downloads torch: about 3 GB)"
+	@echo "setting up $(VENV): 1 of 3, a Python environment"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say which with: make PYTHON=python3.12")'
 	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q -c constraints.txt uv; }
-	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -r tests/requirements.txt $(EXTRAS:%=-e './%')
+	@echo "2 of 3, packages (the first time downloads torch: about 3 GB)"
+	@$(BIN)/uv pip install --python $(BIN)/python -c constraints.txt -r tests/requirements.txt $(EXTRAS:%=-e './%')
+	@echo "3 of 3, the native part of the transport (compiled the first time: about a minute)"
 	@$(BIN)/python -m rltraining_trainer.transport.gate >/dev/null || echo "runs on this machine are open to its other users"
 	@touch $@
 
