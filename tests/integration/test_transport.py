@@ -18,7 +18,15 @@ import pytest
 import torch
 from rltraining_api.contract import RENDEZVOUS_PATH, ExitCode
 from rltraining_trainer.dataflow import ModelServer, Source, Trajectory, TrajectoryQueue, TrajectoryServer
-from rltraining_trainer.transport import Endpoint, MemberServer, Parked, Payload, Peer, PeerLost, discover
+from rltraining_trainer.transport import (
+    DeferredReply,
+    Endpoint,
+    MemberServer,
+    Payload,
+    Peer,
+    PeerLost,
+    discover,
+)
 from transport_members import TOKEN
 from transport_processes import HANG_SECONDS, Start
 
@@ -31,15 +39,15 @@ class Waiting:
     """This process as a learner whose queue is full: every call to "park" waits."""
 
     def __init__(self) -> None:
-        self.parked: list[Parked] = []
+        self.deferred: list[DeferredReply] = []
         self.arrived = threading.Semaphore(0)
         self.endpoint = Endpoint("test", TOKEN, {"park": self._park})
         self.endpoint.start()
 
-    def _park(self, sender: str, payload: Payload) -> Parked:
-        self.parked.append(Parked())
+    def _park(self, sender: str, payload: Payload) -> DeferredReply:
+        self.deferred.append(DeferredReply())
         self.arrived.release()
-        return self.parked[-1]
+        return self.deferred[-1]
 
 
 @pytest.fixture
@@ -162,8 +170,8 @@ def test_the_death_of_a_caller_concerns_nobody_else(start: Start, waiting: Waiti
 
     first.kill()
     first.wait()
-    for parked in waiting.parked:
-        parked.resolve("go on")
+    for deferred in waiting.deferred:
+        deferred.resolve("go on")
 
     assert second.hear() == "calling"
     assert second.hear() == "answer go on"

@@ -23,9 +23,9 @@ import torch
 from rltraining_api.contract import RENDEZVOUS_PATH
 from rltraining_trainer.transport import (
     Backoff,
+    DeferredReply,
     Endpoint,
     MemberServer,
-    Parked,
     Payload,
     PeerLost,
     RemoteError,
@@ -42,15 +42,15 @@ Say = Callable[[str], None]
 
 def learner(say: Say, port: int, direct: bool = False) -> None:
     """Echoes, parks and releases; can be discovered on `port` (0: any, which it says). Ends on SIGTERM, by itself."""
-    parked: list[Parked] = []
+    deferred: list[DeferredReply] = []
 
-    def park(sender: str, payload: Payload) -> Parked:
-        parked.append(Parked())
-        return parked[-1]
+    def park(sender: str, payload: Payload) -> DeferredReply:
+        deferred.append(DeferredReply())
+        return deferred[-1]
 
     def release(sender: str, payload: Payload) -> Payload:
-        while parked:
-            parked.pop().resolve(payload)
+        while deferred:
+            deferred.pop().resolve(payload)
         return None
 
     stopping = threading.Event()
@@ -90,7 +90,7 @@ def crasher(say: Say) -> None:
 
 
 def caller(say: Say, url: str, token: str = TOKEN) -> None:
-    """Has one parked call under way, and says how it ended. SIGTERM ends it."""
+    """Has one deferred call under way, and says how it ended. SIGTERM ends it."""
     stopping = threading.Event()
     on_stop_signal(stopping.set)
     endpoint = Endpoint("caller", token)

@@ -19,7 +19,7 @@ from rltraining_trainer.dataflow.gradients import (
     Patience,
     reduce_gradients,
 )
-from rltraining_trainer.transport import Parked
+from rltraining_trainer.transport import DeferredReply
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "servers.json").read_text())
 SIZE = 3
@@ -64,9 +64,9 @@ def make_push(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in (push | changes).items() if value is not ...}
 
 
-def answers(parked: Parked) -> list[Any]:
+def answers(deferred: DeferredReply) -> list[Any]:
     found: list[Any] = []
-    parked.attach(lambda answer: found.append(answer[1]))
+    deferred.attach(lambda answer: found.append(answer[1]))
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from replay_world import COLUMNS
 from rltraining_trainer.dataflow.replay import LocalPeer, ReplayBuffer, ReplayShard
-from rltraining_trainer.transport import Parked, RemoteError
+from rltraining_trainer.transport import DeferredReply, RemoteError
 from torch import Tensor
 
 
@@ -134,16 +134,18 @@ def test_a_full_shard_holds_senders_back_until_its_limit_grows() -> None:
     shard = make()
     shard.set_limit(3)
 
-    assert not isinstance(shard.insert("sampler-0", insertion(1)), Parked)
+    assert not isinstance(shard.insert("sampler-0", insertion(1)), DeferredReply)
     assert shard.has_room
-    parked = shard.insert("sampler-0", insertion(2))
-    assert isinstance(parked, Parked)
-    assert isinstance(shard.insert("sampler-0", insertion(2)), Parked), "also for who asks again meanwhile"
+    deferred = shard.insert("sampler-0", insertion(2))
+    assert isinstance(deferred, DeferredReply)
+    assert isinstance(shard.insert("sampler-0", insertion(2)), DeferredReply), (
+        "also for who asks again meanwhile"
+    )
     assert shard.counts.inserted == 4
     assert not shard.has_room
 
     answers: list[Any] = []
-    parked.attach(answers.append)
+    deferred.attach(answers.append)
     shard.set_limit(4)
     assert not answers
     shard.set_limit(5)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from rltraining_trainer.dataflow import WANTS_NONE, ModelServer
 from rltraining_trainer.dataflow.reports import HOLD_SECONDS, SamplerReports
-from rltraining_trainer.transport import Parked
+from rltraining_trainer.transport import DeferredReply
 
 
 class World:
@@ -50,10 +50,10 @@ def world() -> World:
     return World()
 
 
-def answer(parked: Parked) -> Any:
-    """What a parked answer is; None while it is owed."""
+def answer(deferred: DeferredReply) -> Any:
+    """What a deferred answer is; None while it is owed."""
     given: list[Any] = []
-    parked.attach(lambda answered: given.append(answered[1]))
+    deferred.attach(lambda answered: given.append(answered[1]))
     return given[0] if given else None
 
 
@@ -142,15 +142,15 @@ def test_a_shard_is_announced_and_once_that_it_worked_for_another_learner(world:
 
 def test_whoever_may_not_insert_waits_until_it_may(world: World) -> None:
     world.limit = 7
-    parked = world.report()
+    deferred = world.report()
     world.reports.release()
-    assert answer(parked) is None
+    assert answer(deferred) is None
 
     world.limit = 8
     world.models.publish(torch.ones(3))
     world.reports.release()
 
-    told = answer(parked)
+    told = answer(deferred)
     assert told["limit"] == 8
     assert torch.equal(told["parameters"], torch.ones(3)), "the newest then"
 
@@ -174,7 +174,7 @@ def test_many_who_wait_cost_little_while_none_may_go_on(world: World) -> None:
     world.limit = 8
     world.reports._limit = lambda keeper: 8
     world.reports.release()
-    assert all(answer(parked) is not None for parked in waiting)
+    assert all(answer(deferred) is not None for deferred in waiting)
 
 
 def test_whoever_keeps_no_shard_does_not_wait_here(world: World) -> None:
@@ -185,19 +185,19 @@ def test_whoever_keeps_no_shard_does_not_wait_here(world: World) -> None:
 
 def test_nobody_waits_for_long(world: World) -> None:
     world.limit = 7
-    parked = world.report()
+    deferred = world.report()
     world.now += HOLD_SECONDS
     world.reports.release()
 
-    assert answer(parked)["limit"] == 7, "it may not insert more, and asks again"
+    assert answer(deferred)["limit"] == 7, "it may not insert more, and asks again"
 
 
 def test_at_the_end_everybody_is_told(world: World) -> None:
     world.limit = 7
-    parked = world.report()
+    deferred = world.report()
     world.reports.finish()
 
-    assert answer(parked)["done"]
+    assert answer(deferred)["done"]
     assert world.report(sequence=2)["done"]
     assert world.reports.pull("sampler-3", {"version": 0})["done"]
 
@@ -205,7 +205,7 @@ def test_at_the_end_everybody_is_told(world: World) -> None:
 @pytest.mark.parametrize("waited", [False, True])
 def test_whoever_comes_to_wait_just_when_the_run_ends_is_told(world: World, waited: bool) -> None:
     world.limit = 7
-    parked = world.report() if waited else None
+    deferred = world.report() if waited else None
 
     def ends_meanwhile(keeper: str) -> int:
         world.reports._limit = lambda keeper: 7
@@ -214,7 +214,7 @@ def test_whoever_comes_to_wait_just_when_the_run_ends_is_told(world: World, wait
 
     world.reports._limit = ends_meanwhile
     world.reports.release()
-    told = answer(parked) if parked is not None else world.report()
+    told = answer(deferred) if deferred is not None else world.report()
 
     assert told["done"]
 

@@ -10,17 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rltraining_trainer.dataflow import ModelServer, Source, Trajectory, TrajectoryQueue, TrajectoryServer
-from rltraining_trainer.transport import Parked
+from rltraining_trainer.transport import DeferredReply
 from soak import SOAK
 
 
 class Answer(list[Any]):
     """What the endpoint sends back: once, now or later."""
 
-    def __init__(self, parked: Parked) -> None:
+    def __init__(self, deferred: DeferredReply) -> None:
         super().__init__()
         self._arrived = threading.Event()
-        parked.attach(self._take)
+        deferred.attach(self._take)
 
     def wait(self) -> None:
         assert self._arrived.wait(60), "no answer"
@@ -73,14 +73,14 @@ def test_parameters_come_only_when_they_are_new() -> None:
 def test_a_parked_answer_brings_the_parameters_of_the_moment_it_is_given() -> None:
     learner = Learner(capacity=1)
     learner.push(1)
-    parked = learner.push(2, version=1)
-    assert not parked
+    deferred = learner.push(2, version=1)
+    assert not deferred
 
     learner.models.publish(torch.full((4,), 2.0))
     learner.queue.get(0)
 
-    assert parked[0]["version"] == 2
-    assert parked[0]["parameters"].tolist() == [2.0] * 4
+    assert deferred[0]["version"] == 2
+    assert deferred[0]["parameters"].tolist() == [2.0] * 4
 
 
 def test_a_pull_pushes_nothing() -> None:
@@ -94,10 +94,10 @@ def test_a_pull_pushes_nothing() -> None:
 def test_the_end_of_the_run_answers_everybody_at_once() -> None:
     learner = Learner(capacity=1)
     learner.push(1)
-    parked = learner.push(2)
+    deferred = learner.push(2)
     learner.server.finish()
 
-    assert parked[0]["done"]
+    assert deferred[0]["done"]
     assert learner.push(3)[0]["done"]
     assert learner.pull(version=1)["done"]
     assert learner.queue.counts() == (3, 0, 3, 0)

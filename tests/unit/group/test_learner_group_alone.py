@@ -11,7 +11,7 @@ import pytest
 import torch
 from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup, Round, Timeouts
 from rltraining_trainer.group.generations import Candidate
-from rltraining_trainer.transport import Endpoint, Parked
+from rltraining_trainer.transport import DeferredReply, Endpoint
 
 
 def make_group(index: int, endpoint: Callable[[], Endpoint], **options: Any) -> LearnerGroup:
@@ -49,7 +49,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[LearnerGroup]:
 def join(group: LearnerGroup) -> list[Any]:
     found: list[Any] = []
     answer = group.services["join"]("learner-1", asdict(Candidate(1, 0, 0, "cpu")))
-    if isinstance(answer, Parked):
+    if isinstance(answer, DeferredReply):
         answer.attach(found.append)
     else:
         found.append(("ok", answer))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from rltraining_trainer.group.generations import Candidate
 from rltraining_trainer.group.lobby import Lobby
-from rltraining_trainer.transport import Parked, Stopped
+from rltraining_trainer.transport import DeferredReply, Stopped
 
 FIRST = Candidate(index=0, generation=0, updates=5, device="cpu")
 FOREVER = 60.0
@@ -25,7 +25,7 @@ def join(lobby: Lobby, index: int, updates: int = 0) -> list[Any]:
 def answers(lobby: Lobby, service: str, payload: dict[str, Any]) -> list[Any]:
     found: list[Any] = []
     answer = lobby.services[service](f"learner-{payload.get('index')}", payload)
-    if isinstance(answer, Parked):
+    if isinstance(answer, DeferredReply):
         answer.attach(found.append)
     else:
         found.append(("ok", answer))

@@ -16,7 +16,7 @@ from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.roles.context import Context, read_job
 from rltraining_trainer.roles.gradient_flow import GradientFlow
 from rltraining_trainer.roles.rollout_flow import RolloutFlow
-from rltraining_trainer.transport import Parked
+from rltraining_trainer.transport import DeferredReply
 
 SPACES = (spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2))
 DEADLINE = 0.01
@@ -82,9 +82,9 @@ class Sampler:
         self._call(number, "push", about | {"place": place or last["place"]} | content)
 
     def _call(self, number: int, service: str, message: dict[str, Any]) -> None:
-        parked = self.holders.flows[number].services[service](self.name, message)
-        assert isinstance(parked, Parked)
-        parked.attach(lambda answer: self.answers[number].append(answer[1]))
+        deferred = self.holders.flows[number].services[service](self.name, message)
+        assert isinstance(deferred, DeferredReply)
+        deferred.attach(lambda answer: self.answers[number].append(answer[1]))
 
 
 class Sum:

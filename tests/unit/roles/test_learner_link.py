@@ -12,7 +12,7 @@ import pytest
 import torch
 from rltraining_api.contract import RENDEZVOUS_PATH
 from rltraining_trainer.roles.link import LearnerLink
-from rltraining_trainer.transport import Endpoint, MemberServer, Parked
+from rltraining_trainer.transport import DeferredReply, Endpoint, MemberServer
 
 
 class Learner:
@@ -21,7 +21,7 @@ class Learner:
     def __init__(self) -> None:
         self.asked = SimpleQueue[tuple[str, Any]]()
         self.place = ("x", 0, 0)
-        self.owed = Parked()
+        self.owed = DeferredReply()
         self.endpoint = Endpoint("me", "secret", {"pull": self._pull, "push": self._push})
         self.endpoint.start()
         documents = {RENDEZVOUS_PATH: lambda: {"url": self.endpoint.url} if self.endpoint.url else None}
@@ -64,7 +64,7 @@ def test_what_was_on_its_way_is_sent_again_after_telling_the_place_that_it_goes_
     asked = [learner.asked.get(timeout=10) for _ in range(3)]
     assert asked == [("pull", None), ("pull", None), ("push", 1)], "who begins is at no place yet"
 
-    learner.owed = Parked()
+    learner.owed = DeferredReply()
     learner.endpoint.stop()
     learner.endpoint.start()
     learner.place = ("x", 0, 1)

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.roles.context import Context, read_job
 from rltraining_trainer.roles.replay_flow import ReplayFlow
-from rltraining_trainer.transport import Parked
+from rltraining_trainer.transport import DeferredReply
 
 SPACES = (spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2))
 BATCH, MINIMUM = 8, 16
@@ -75,10 +75,10 @@ def insert(flow: ReplayFlow, sequence: int, count: int) -> Any:
 def test_while_the_learner_waits_for_a_batch_samplers_may_insert_what_it_takes(flow: ReplayFlow) -> None:
     """They wait for each other at the pace of the data, not of the learner's housekeeping."""
     assert flow.next_batch(0.0) is None
-    parked = insert(flow, 1, MINIMUM + 2 * BATCH)
-    assert isinstance(parked, Parked), "that is as far as samplers may run ahead"
+    deferred = insert(flow, 1, MINIMUM + 2 * BATCH)
+    assert isinstance(deferred, DeferredReply), "that is as far as samplers may run ahead"
     answers: list[Any] = []
-    parked.attach(answers.append)
+    deferred.attach(answers.append)
 
     for _ in range(4):
         assert flow.next_batch(10.0) is not None

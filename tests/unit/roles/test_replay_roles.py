@@ -19,7 +19,7 @@ from rltraining_trainer.roles.followers import Drawers
 from rltraining_trainer.roles.link import REPORT_SECONDS
 from rltraining_trainer.roles.replay_sampler import News
 from rltraining_trainer.roles.shards import KeptShard, make_buffer, transition_columns
-from rltraining_trainer.transport import Parked
+from rltraining_trainer.transport import DeferredReply
 from torch import Tensor
 
 IMAGE = spaces.Box(0, 255, (4, 8, 8), np.uint8)
@@ -144,7 +144,7 @@ def test_samplers_that_find_a_shard_before_the_learner_does_wait_for_what_it_all
         "pole-sampler-1",
         {"incarnation": "a", "sequence": 1, "items": transitions(2), "priorities": torch.ones(2)},
     )
-    assert isinstance(answer, Parked)
+    assert isinstance(answer, DeferredReply)
     answered: list[Any] = []
     answer.attach(answered.append)
     assert not answered

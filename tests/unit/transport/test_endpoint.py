@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from rltraining_trainer.transport import (
+    DeferredReply,
     Endpoint,
-    Parked,
     Payload,
     PeerLost,
     Refused,
@@ -133,13 +133,13 @@ def test_without_the_gate_there_are_only_local_runs(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_parked_answer_is_given_by_another_thread(serve: Serve) -> None:
-    parked: list[Parked] = []
+    deferred: list[DeferredReply] = []
     arrived = threading.Event()
 
-    def park(sender: str, payload: Payload) -> Parked:
-        parked.append(Parked())
+    def park(sender: str, payload: Payload) -> DeferredReply:
+        deferred.append(DeferredReply())
         arrived.set()
-        return parked[-1]
+        return deferred[-1]
 
     endpoint = serve({"park": park, "echo": echo}, threads=1)
     peer = endpoint.dial(endpoint.url)
@@ -148,8 +148,8 @@ def test_a_parked_answer_is_given_by_another_thread(serve: Serve) -> None:
 
     peer.call("echo", "the only thread is free meanwhile").result()
     assert not call.done()
-    parked[0].resolve(torch.ones(3))
-    parked[0].fail("only the first answer counts")
+    deferred[0].resolve(torch.ones(3))
+    deferred[0].fail("only the first answer counts")
 
     answer = call.result()
     assert isinstance(answer, torch.Tensor)
@@ -157,10 +157,10 @@ def test_a_parked_answer_is_given_by_another_thread(serve: Serve) -> None:
 
 
 def test_a_parked_answer_may_be_there_before_the_handler_returns(serve: Serve) -> None:
-    def park(sender: str, payload: Payload) -> Parked:
-        parked = Parked()
-        parked.resolve("early") if payload else parked.fail("refused early")
-        return parked
+    def park(sender: str, payload: Payload) -> DeferredReply:
+        deferred = DeferredReply()
+        deferred.resolve("early") if payload else deferred.fail("refused early")
+        return deferred
 
     endpoint = serve({"park": park})
     peer = endpoint.dial(endpoint.url)
@@ -171,12 +171,12 @@ def test_a_parked_answer_may_be_there_before_the_handler_returns(serve: Serve) -
 
 
 def test_stopping_ends_parked_calls_and_an_answer_given_afterwards_is_ignored(serve: Serve) -> None:
-    parked = Parked()
+    deferred = DeferredReply()
     arrived = threading.Event()
 
-    def park(sender: str, payload: Payload) -> Parked:
+    def park(sender: str, payload: Payload) -> DeferredReply:
         arrived.set()
-        return parked
+        return deferred
 
     endpoint = serve({"park": park})
     call = endpoint.dial(endpoint.url).call("park", None, timeout=60)
@@ -185,11 +185,11 @@ def test_stopping_ends_parked_calls_and_an_answer_given_afterwards_is_ignored(se
     endpoint.stop()
     with pytest.raises(PeerLost, match=r"^(?!.*in time)"):
         call.result()
-    parked.resolve("too late")
+    deferred.resolve("too late")
 
 
 def test_waiting_ends_when_asked_to_stop(serve: Serve) -> None:
-    endpoint = serve({"park": lambda sender, payload: Parked()})
+    endpoint = serve({"park": lambda sender, payload: DeferredReply()})
     call = endpoint.dial(endpoint.url).call("park", None, timeout=600)
     stopping = threading.Event()
     threading.Timer(0.05, stopping.set).start()
@@ -199,7 +199,7 @@ def test_waiting_ends_when_asked_to_stop(serve: Serve) -> None:
 
 
 def test_a_silent_peer_is_lost_after_the_time_out(serve: Serve) -> None:
-    endpoint = serve({"park": lambda sender, payload: Parked()})
+    endpoint = serve({"park": lambda sender, payload: DeferredReply()})
 
     with pytest.raises(PeerLost, match="time"):
         endpoint.dial(endpoint.url).call("park", None, timeout=0.1).result()

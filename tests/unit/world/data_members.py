@@ -9,7 +9,7 @@ from typing import Any
 
 from rltraining_api.algorithms.replay import Replay as Settings
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.transport import Call, Parked, PeerLost, Stopped
+from rltraining_trainer.transport import Call, DeferredReply, PeerLost, Stopped
 from rltraining_trainer.world.replay import LearnerReplay, SamplerReplay
 from rltraining_trainer.world.reporter import Reporter
 from rltraining_trainer.world.run import Run
@@ -29,7 +29,7 @@ class Job:
         self.learner: Learner | None = None
 
     def ask(self, sender: str, receiver: str, service: str, payload: Any) -> Any:
-        """Returns the receiver's answer, or `Parked`. Raises PeerLost if the receiver is down."""
+        """Returns the receiver's answer, or `DeferredReply`. Raises PeerLost if the receiver is down."""
         services = self.services.get(receiver)
         if services is None:
             raise PeerLost(f"{receiver} is not there")
@@ -128,7 +128,7 @@ class Sampler:
             except PeerLost:
                 self.stopping.wait(0.002)
                 continue
-            if not isinstance(answer, Parked):
+            if not isinstance(answer, DeferredReply):
                 return answer
             call = Call(LEARNER, 0.0)
             answer.attach(call.settle)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from rltraining_trainer.transport import Endpoint, Parked, Peer, PeerLost, RemoteError, Stopped
+from rltraining_trainer.transport import DeferredReply, Endpoint, Peer, PeerLost, RemoteError, Stopped
 from rltraining_trainer.world.members import CALL, SHARED, Member, Members
 from rltraining_trainer.world.services import Services
 from rltraining_trainer.world.shared import SharedValues
@@ -91,7 +91,7 @@ def test_a_call_that_is_lost_is_made_again_to_whoever_is_found_next(here: Here) 
 
 def test_a_time_out_says_who_did_not_answer_what(here: Here) -> None:
     member = here.member(0)
-    here.services[member.name].add("think", lambda sender, payload: Parked())
+    here.services[member.name].add("think", lambda sender, payload: DeferredReply())
     with pytest.raises(PeerLost, match=r"pole-sampler-0 did not answer 'think' within 0\.05 s"):
         member.call("think", timeout=0.05)
 
@@ -111,14 +111,14 @@ def test_a_handler_may_call_others_however_many_wait_for_their_turn(here: Here) 
 @pytest.mark.parametrize("present", [True, False])
 def test_who_is_told_to_end_waits_no_longer(here: Here, present: bool) -> None:
     member = here.member(0, present=present)
-    here.services[member.name].add("think", lambda sender, payload: Parked())
+    here.services[member.name].add("think", lambda sender, payload: DeferredReply())
     threading.Timer(0.05, here.stopping.set).start()
     with pytest.raises(Stopped):
         member.call("think")
 
 
 def test_what_a_member_refuses_begins_with_its_name(here: Here) -> None:
-    member, failed = here.member(0), Parked()
+    member, failed = here.member(0), DeferredReply()
     with pytest.raises(RemoteError, match=r"^pole-sampler-0 has no service 'pley', only \['echo'\]$"):
         member.call("pley")
     failed.fail("not now")
@@ -143,7 +143,7 @@ def test_all_of_a_role_are_called_at_once_and_answer_in_order(here: Here) -> Non
 
 def test_those_who_do_not_answer_in_time_are_none(here: Here) -> None:
     some = members(here.member(0), here.member(1, present=False), here.member(2))
-    here.services["pole-sampler-2"].add("echo", lambda sender, payload: Parked())
+    here.services["pole-sampler-2"].add("echo", lambda sender, payload: DeferredReply())
     assert some.call("echo", 7, timeout=0.3) == [["pole-sampler-0", 7], None, None]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rltraining_trainer.transport import Parked
+from rltraining_trainer.transport import DeferredReply
 from rltraining_trainer.world.directory import Registry
 
 
@@ -12,7 +12,7 @@ def announce(registry: Registry, name: str, url: str, *, wait: bool) -> list[Any
     """The answer, once it is there."""
     found: list[Any] = []
     answer = registry.services["announce"](name, (url, wait))
-    if isinstance(answer, Parked):
+    if isinstance(answer, DeferredReply):
         answer.attach(found.append)
     else:
         found.append(("ok", answer))

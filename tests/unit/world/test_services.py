@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rltraining_trainer.errors import TrainerError, UserCodeError
-from rltraining_trainer.transport import Parked, Stopped
+from rltraining_trainer.transport import DeferredReply, Stopped
 from rltraining_trainer.world.services import Services
 
 ME = "pole-sampler-1"
@@ -30,17 +30,17 @@ def services(failures: list[TrainerError]) -> Iterator[Services]:
 
 
 def settled(answer: Any) -> tuple[str, Any]:
-    """What a parked answer comes to."""
+    """What a deferred answer comes to."""
     found: SimpleQueue[tuple[str, Any]] = SimpleQueue()
-    assert isinstance(answer, Parked)
+    assert isinstance(answer, DeferredReply)
     answer.attach(found.put)
     return found.get(timeout=10)
 
 
 def is_owed(services: Services, answer: Any) -> bool:
-    """Whether a parked answer is still owed when the service has taken up the next call, which ends it."""
+    """Whether a deferred answer is still owed when the service has taken up the next call, which ends it."""
     found: list[Any] = []
-    assert isinstance(answer, Parked)
+    assert isinstance(answer, DeferredReply)
     answer.attach(found.append)
     settled(services.answer("pole-learner-0", (ME, "play", "next")))
     return not found
@@ -52,7 +52,7 @@ def test_a_handler_is_told_who_calls_and_its_answer_goes_back(services: Services
 
 
 def test_what_a_handler_parks_goes_back_when_it_is_resolved(services: Services) -> None:
-    later = Parked()
+    later = DeferredReply()
     services.add_own("play", lambda sender, payload: later if payload == 3 else None)
     answer = services.answer("pole-learner-0", (ME, "play", 3))
     assert is_owed(services, answer)
@@ -120,14 +120,14 @@ def test_a_handler_that_raises_ends_the_process_and_answers_nothing(
 def test_an_answer_that_cannot_be_sent_is_the_error_of_who_gives_it(
     services: Services, failures: list[TrainerError], later: bool
 ) -> None:
-    parked, wrong = Parked(), {"gradient": np.zeros(2)}
+    deferred, wrong = DeferredReply(), {"gradient": np.zeros(2)}
 
     def play(sender: str, payload: Any) -> Any:
-        return None if payload == "next" else parked if later else wrong
+        return None if payload == "next" else deferred if later else wrong
 
     services.add_own("play", play)
     answer = services.answer("pole-learner-0", (ME, "play", 3))
-    parked.resolve(wrong)  # type: ignore[arg-type]
+    deferred.resolve(wrong)  # type: ignore[arg-type]
     assert is_owed(services, answer)
     (failure,) = failures
     assert isinstance(failure, UserCodeError)

@@ -1,7 +1,7 @@
 """What samplers that push no data tell the learner: how much they have done, and where their shard is.
 
-The answer brings newer parameters, and says how far the sampler may go on. While it may not, the answer is parked, which holds
-the sampler back.
+The answer brings newer parameters, and says how far the sampler may go on. While it may not, the answer is deferred, which
+holds the sampler back.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch import Tensor
 from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.model_server import WANTS_NONE, ModelServer
 from rltraining_trainer.dataflow.moments import NO_MOMENTS, moments_field
-from rltraining_trainer.transport import Handler, Parked, Payload
+from rltraining_trainer.transport import DeferredReply, Handler, Payload
 
 HOLD_SECONDS = 1.0
-"""Seconds after which a parked answer is given in any case, so that whoever waits is known to live."""
+"""Seconds after which a deferred answer is given in any case, so that whoever waits is known to live."""
 REFUSALS = 2
 """Of those who wait, in one pass: with hundreds of samplers more would take longer than an update."""
 
@@ -67,7 +67,7 @@ class _Counted(NamedTuple):
 
 @dataclass(frozen=True)
 class _Waiting:
-    parked: Parked
+    deferred: DeferredReply
     sender: str
     report: Report
     until: float
@@ -140,7 +140,7 @@ class SamplerReports:
     def services(self) -> Mapping[str, Handler]:
         return {"report": self.report, "pull": self.pull}
 
-    def report(self, sender: str, payload: Payload) -> Payload | Parked:
+    def report(self, sender: str, payload: Payload) -> Payload | DeferredReply:
         """Raises TypeError, naming the field, if ``payload`` is not a report."""
         report = _read(payload)
         with self._lock:
@@ -153,10 +153,10 @@ class SamplerReports:
         answer = self._answer(sender, report)
         if answer is not None:
             return answer
-        parked = Parked()
-        if not self._wait(_Waiting(parked, sender, report, self._clock() + HOLD_SECONDS)):
+        deferred = DeferredReply()
+        if not self._wait(_Waiting(deferred, sender, report, self._clock() + HOLD_SECONDS)):
             return self._answer(sender, report, late=True)
-        return parked
+        return deferred
 
     def pull(self, sender: str, payload: Payload) -> Payload:
         """Raises TypeError, naming the field, if ``payload`` is not a pull."""
@@ -181,15 +181,15 @@ class SamplerReports:
             if len(refused) == REFUSALS and not late and not self._done:
                 left.append(one)
             elif (answer := self._answer(one.sender, one.report, late=late)) is not None:
-                one.parked.resolve(answer)
+                one.deferred.resolve(answer)
             else:
                 refused.append(one)
         for one in left + refused:
             if not self._wait(one):
-                one.parked.resolve(self._answer(one.sender, one.report, late=True))
+                one.deferred.resolve(self._answer(one.sender, one.report, late=True))
 
     def finish(self) -> None:
-        """The run is over: every answer says so from now on, and the parked ones are given at once."""
+        """The run is over: every answer says so from now on, and the deferred ones are given at once."""
         with self._lock:
             self._done = True
         self.release()

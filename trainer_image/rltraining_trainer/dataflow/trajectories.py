@@ -1,7 +1,7 @@
 """Unrolls come in, parameters go out: the learner's side of the trajectory dataflow, as RPC services.
 
 A sampler pushes an unroll with the version of its parameters, and gets newer parameters, if there are any,
-with the answer. While the queue is full the answer is parked, which holds the sampler back; it is given when
+with the answer. While the queue is full the answer is deferred, which holds the sampler back; it is given when
 there is room, with the parameters that are the newest *then*.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.model_server import ModelServer
 from rltraining_trainer.dataflow.trajectory_queue import Source, TrajectoryQueue
-from rltraining_trainer.transport import Handler, Parked, Payload
+from rltraining_trainer.transport import DeferredReply, Handler, Payload
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,21 @@ class TrajectoryServer:
     def services(self) -> Mapping[str, Handler]:
         return {"push": self.push, "pull": self.pull}
 
-    def push(self, sender: str, payload: Payload) -> Parked:
+    def push(self, sender: str, payload: Payload) -> DeferredReply:
         """Raises TypeError, naming the field, if `payload` is not a push."""
         version = field(payload, "version", int)
         source = Source(sender, field(payload, "incarnation", str), field(payload, "sequence", int))
         trajectory = Trajectory(source, version, field(payload, "unroll", dict))
-        parked = Parked()
-        self._queue.push(trajectory, source, lambda: parked.resolve(self._answer(version)))
-        return parked
+        deferred = DeferredReply()
+        self._queue.push(trajectory, source, lambda: deferred.resolve(self._answer(version)))
+        return deferred
 
     def pull(self, sender: str, payload: Payload) -> Payload:
         """Raises TypeError, naming the field, if `payload` is not a pull."""
         return self._answer(field(payload, "version", int))
 
     def finish(self) -> None:
-        """The run is over: every answer says so from now on, and the parked ones are given at once."""
+        """The run is over: every answer says so from now on, and the deferred ones are given at once."""
         self._done = True
         self._queue.close()
 

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rltraining_trainer.group.generations import Candidate, Generation, is_complete, next_generation
-from rltraining_trainer.transport import Handler, Parked, Payload, Stopped
+from rltraining_trainer.transport import DeferredReply, Handler, Payload, Stopped
 
 _GLANCE = 0.05
 """Seconds between two looks at `stopping`."""
@@ -29,10 +29,10 @@ class Lobby:
             "store_get": self._store_get,
         }
         self._changed = threading.Condition()
-        self._waiting: dict[int, tuple[Candidate, Parked]] = {}
+        self._waiting: dict[int, tuple[Candidate, DeferredReply]] = {}
         self._generation: Generation | None = None  # None once a member has left it
         self._values: dict[str, Payload] = {}
-        self._readers: dict[str, list[Parked]] = {}
+        self._readers: dict[str, list[DeferredReply]] = {}
         self._done = False
 
     @property
@@ -61,8 +61,8 @@ class Lobby:
             readers = self._take_readers()
         for reader in readers:
             reader.fail("the next generation has formed")
-        for _, parked in waiting.values():
-            parked.resolve({"done": False, "generation": asdict(generation)})
+        for _, deferred in waiting.values():
+            deferred.resolve({"done": False, "generation": asdict(generation)})
         return generation
 
     def finish(self) -> None:
@@ -70,21 +70,21 @@ class Lobby:
         with self._changed:
             self._done = True
             waiting, self._waiting = self._waiting, {}
-        for _, parked in waiting.values():
-            parked.resolve({"done": True})
+        for _, deferred in waiting.values():
+            deferred.resolve({"done": True})
 
-    def _join(self, sender: str, payload: Payload) -> Payload | Parked:
+    def _join(self, sender: str, payload: Payload) -> Payload | DeferredReply:
         candidate = Candidate(**_fields(payload))
         if candidate.index < 1:
             raise ValueError(f"learner {candidate.index} cannot join: it is the one that others join")
-        parked = Parked()
+        deferred = DeferredReply()
         with self._changed:
             if self._done:
                 return {"done": True}
             before = self._waiting.get(candidate.index)
-            self._waiting[candidate.index] = candidate, parked
+            self._waiting[candidate.index] = candidate, deferred
             self._changed.notify_all()
-            readers: list[Parked] = []
+            readers: list[DeferredReply] = []
             if self._generation is not None and candidate.index in self._generation.members:
                 self._generation = None  # it has left, and its address will not come
                 readers = self._take_readers()
@@ -92,9 +92,9 @@ class Lobby:
             before[1].fail(f"learner {candidate.index} has joined again")
         for reader in readers:
             reader.fail(f"learner {candidate.index} has left the generation")
-        return parked
+        return deferred
 
-    def _store_set(self, sender: str, payload: Payload) -> Payload | Parked:
+    def _store_set(self, sender: str, payload: Payload) -> Payload | DeferredReply:
         fields = _fields(payload)
         with self._changed:
             if not self._is_current(fields["number"]):
@@ -105,31 +105,31 @@ class Lobby:
             reader.resolve(fields["value"])
         return None
 
-    def _store_get(self, sender: str, payload: Payload) -> Payload | Parked:
+    def _store_get(self, sender: str, payload: Payload) -> Payload | DeferredReply:
         fields = _fields(payload)
         with self._changed:
             if not self._is_current(fields["number"]):
                 return _over(fields["number"])
             if fields["key"] in self._values:
                 return self._values[fields["key"]]
-            parked = Parked()
-            self._readers.setdefault(fields["key"], []).append(parked)
-        return parked
+            deferred = DeferredReply()
+            self._readers.setdefault(fields["key"], []).append(deferred)
+        return deferred
 
     def _is_current(self, number: int) -> bool:
         return self._generation is not None and self._generation.number == number
 
-    def _take_readers(self) -> list[Parked]:
+    def _take_readers(self) -> list[DeferredReply]:
         readers = [reader for readers in self._readers.values() for reader in readers]
         self._readers = {}
         return readers
 
 
-def _over(number: int) -> Parked:
+def _over(number: int) -> DeferredReply:
     """No bug, and so no exception: the caller had been left behind."""
-    parked = Parked()
-    parked.fail(f"generation {number} is over")
-    return parked
+    deferred = DeferredReply()
+    deferred.fail(f"generation {number} is over")
+    return deferred
 
 
 def _fields(payload: Payload) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rltraining_api.contract import Warning
 
 from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.environments import Stepped
-from rltraining_trainer.transport import Handler, Parked, Payload
+from rltraining_trainer.transport import DeferredReply, Handler, Payload
 
 COUNTS, FIRST_ERROR = "discarded", "first_error"
 """Optional fields of every message to a learner, left out until an episode is discarded."""
@@ -70,7 +70,7 @@ class Discards:
         self._merge(state["counts"], state["first_error"])
 
     def _watch(self, handler: Handler) -> Handler:
-        def watching(sender: str, payload: Payload) -> Payload | Parked:
+        def watching(sender: str, payload: Payload) -> Payload | DeferredReply:
             if isinstance(payload, dict) and COUNTS in payload:
                 self._merge(field(payload, COUNTS, dict), field(payload, FIRST_ERROR, str))
             return handler(sender, payload)

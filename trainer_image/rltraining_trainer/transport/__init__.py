@@ -3,7 +3,7 @@
 """
 
 from rltraining_trainer.transport.backoff import Backoff
-from rltraining_trainer.transport.calls import Call, Parked
+from rltraining_trainer.transport.calls import Call, DeferredReply
 from rltraining_trainer.transport.endpoint import Endpoint, Handler, Peer
 from rltraining_trainer.transport.errors import (
     PeerLost,
@@ -23,10 +23,10 @@ from rltraining_trainer.transport.torch_rpc import unguarded
 __all__ = [
     "Backoff",
     "Call",
+    "DeferredReply",
     "Endpoint",
     "Handler",
     "MemberServer",
-    "Parked",
     "Payload",
     "Peer",
     "PeerLost",

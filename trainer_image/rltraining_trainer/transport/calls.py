@@ -1,4 +1,4 @@
-"""A pending call (`Call`), and a deferred answer (`Parked`)."""
+"""A pending call (`Call`), and a deferred answer (`DeferredReply`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GRACE = 1.0
 """Seconds added to a call's own time-out: torch's timer needs a free RPC thread to fire, this one does not."""
 
 
-class Parked:
+class DeferredReply:
     """A deferred answer. A handler returns it immediately, and no thread blocks until the answer is given.
 
     Any thread may give the answer, also before the handler has returned. The first answer counts; later answers, and

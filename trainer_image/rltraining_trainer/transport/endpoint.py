@@ -24,13 +24,13 @@ from typing import Any, TypeAlias
 
 from torch.futures import Future
 
-from rltraining_trainer.transport.calls import ERROR, LOST, OK, REFUSED, Answer, Call, Parked
+from rltraining_trainer.transport.calls import ERROR, LOST, OK, REFUSED, Answer, Call, DeferredReply
 from rltraining_trainer.transport.errors import PeerLost, TransportError
 from rltraining_trainer.transport.payload import Payload, Unreadable
 from rltraining_trainer.transport.torch_rpc import Agent, Worker, require_guarded, require_reachable
 
-Handler: TypeAlias = "Callable[[str, Payload], Payload | Parked]"
-"""Maps the sender's name and the payload to the answer. Runs on an RPC thread: keep it short, and return `Parked` if
+Handler: TypeAlias = "Callable[[str, Payload], Payload | DeferredReply]"
+"""Maps the sender's name and the payload to the answer. Runs on an RPC thread: keep it short, and return `DeferredReply` if
 the answer has to wait.
 
 The handler owns the payload's tensors. Its exceptions reach the caller as RemoteError.
@@ -196,13 +196,13 @@ class Endpoint:
         """Answers every call to this process, on an RPC thread."""
         future: Future = Future()
         answer = self._handle(request)
-        if isinstance(answer, Parked):
+        if isinstance(answer, DeferredReply):
             self._debts.owe(answer, future)
         else:
             future.set_result(answer)
         return future
 
-    def _handle(self, request: Any) -> Answer | Parked:
+    def _handle(self, request: Any) -> Answer | DeferredReply:
         if isinstance(request, Unreadable):
             _log.warning("refused a call: %s", request)
             return (REFUSED, str(request))
@@ -218,7 +218,7 @@ class Endpoint:
         except Exception as error:
             _log.exception("service %s failed for %s", service, sender)
             return (ERROR, f"{service}: {type(error).__name__}: {error}")
-        return result if isinstance(result, Parked) else (OK, result)
+        return result if isinstance(result, DeferredReply) else (OK, result)
 
 
 class Peer:
@@ -263,30 +263,30 @@ class Peer:
 
 
 class _Debts:
-    """The parked answers. All must be sent before the agent stops, because torch then frees the memory that they
+    """The deferred answers. All must be sent before the agent stops, because torch then frees the memory that they
     use."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._owed: set[Parked] = set()
+        self._owed: set[DeferredReply] = set()
         self._closed: Answer | None = None
 
-    def owe(self, parked: Parked, future: Future) -> None:
+    def owe(self, deferred: DeferredReply, future: Future) -> None:
         with self._changed:
-            self._owed.add(parked)
+            self._owed.add(deferred)
             closed = self._closed
-        parked.attach(partial(self._pay, parked, future))
+        deferred.attach(partial(self._pay, deferred, future))
         if closed:
-            parked.settle(closed)
+            deferred.settle(closed)
 
     def settle_all(self, answer: Answer) -> None:
-        """Settles all parked answers with `answer`, now and until `reopen`, and waits for answers that are being
+        """Settles all deferred answers with `answer`, now and until `reopen`, and waits for answers that are being
         sent."""
         with self._changed:
             self._closed = answer
             owed = list(self._owed)
-        for parked in owed:
-            parked.settle(answer)
+        for deferred in owed:
+            deferred.settle(answer)
         with self._changed:
             self._changed.wait_for(lambda: not self._owed, timeout=_SETTLE_TIME)
 
@@ -294,12 +294,12 @@ class _Debts:
         with self._changed:
             self._closed = None
 
-    def _pay(self, parked: Parked, future: Future, answer: Answer) -> None:
+    def _pay(self, deferred: DeferredReply, future: Future, answer: Answer) -> None:
         try:
             future.set_result(answer)  # packs and sends, on this thread
         finally:
             with self._changed:
-                self._owed.discard(parked)
+                self._owed.discard(deferred)
                 self._changed.notify_all()
 
 

@@ -4,7 +4,7 @@ queue, a group of learners, and the run with its curves and checkpoints (docs/ow
 
 from rltraining_trainer.dataflow import flatten_parameters, load_flat
 from rltraining_trainer.group import GroupChanged
-from rltraining_trainer.transport import Handler, Parked, Payload, PeerLost, RemoteError, Stopped
+from rltraining_trainer.transport import DeferredReply, Handler, Payload, PeerLost, RemoteError, Stopped
 from rltraining_trainer.world.members import Member, Members, Pending
 from rltraining_trainer.world.replay import Replay
 from rltraining_trainer.world.run import Run
@@ -13,11 +13,11 @@ from rltraining_trainer.world.trajectories import Trajectories
 from rltraining_trainer.world.world import World
 
 __all__ = [
+    "DeferredReply",
     "GroupChanged",
     "Handler",
     "Member",
     "Members",
-    "Parked",
     "Payload",
     "PeerLost",
     "Pending",

@@ -18,9 +18,9 @@ from rltraining_api.names import parse_pod_name, pod_name
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.transport import (
     Backoff,
+    DeferredReply,
     Endpoint,
     Handler,
-    Parked,
     Payload,
     Peer,
     PeerLost,
@@ -44,7 +44,7 @@ class Registry:
         self.urls: dict[str, str] = {}
         """Addresses by the members' names."""
         self._lock = threading.Lock()
-        self._waiting: dict[str, Parked] = {}
+        self._waiting: dict[str, DeferredReply] = {}
         self._done = False
 
     @property
@@ -56,22 +56,22 @@ class Registry:
         with self._lock:
             self._done = True
             waiting, self._waiting = self._waiting, {}
-        for parked in waiting.values():
-            parked.resolve(True)
+        for deferred in waiting.values():
+            deferred.resolve(True)
 
-    def _announce(self, sender: str, payload: Any) -> Payload | Parked:
+    def _announce(self, sender: str, payload: Any) -> Payload | DeferredReply:
         """Answers ``(url, wait)`` with whether the run is done; with ``wait``, once it is."""
         url, wait = payload
-        parked = Parked()
+        deferred = DeferredReply()
         with self._lock:
             self.urls[sender] = str(url)
             before = self._waiting.pop(sender, None)
             done = self._done
             if wait and not done:
-                self._waiting[sender] = parked
+                self._waiting[sender] = deferred
         if before is not None:
             before.resolve(done)
-        return parked if wait and not done else done
+        return deferred if wait and not done else done
 
     def _find(self, sender: str, payload: Any) -> Payload:
         """Answers names with the known addresses by name."""

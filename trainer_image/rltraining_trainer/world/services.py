@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from rltraining_trainer.errors import TrainerError, UserCodeError, user_code_error
-from rltraining_trainer.transport import Handler, Parked, Payload, Stopped
+from rltraining_trainer.transport import DeferredReply, Handler, Payload, Stopped
 from rltraining_trainer.transport.calls import ERROR, LOST, OK, Answer
 from rltraining_trainer.transport.payload import pack
 
@@ -45,10 +45,10 @@ class Services:
         """
         calls: SimpleQueue[_Call | None] = SimpleQueue()
 
-        def answer(sender: str, payload: Payload) -> Parked:
-            parked = Parked()
-            calls.put(_Call(sender, payload, parked))
-            return parked
+        def answer(sender: str, payload: Payload) -> DeferredReply:
+            deferred = DeferredReply()
+            calls.put(_Call(sender, payload, deferred))
+            return deferred
 
         def serve() -> None:
             while (call := calls.get()) is not None and not self._closing:
@@ -71,7 +71,7 @@ class Services:
         for thread, _ in self._own:
             thread.join(max(0.0, until - time.monotonic()))
 
-    def answer(self, sender: str, message: Any) -> Payload | Parked:
+    def answer(self, sender: str, message: Any) -> Payload | DeferredReply:
         """Answers ``(receiver, service, payload)``: the endpoint's only service."""
         receiver, service, payload = message
         if receiver != self._name:  # the receiver died, and this member has its port
@@ -97,9 +97,9 @@ class Services:
             except TypeError as error:  # report it here, where the service is known
                 self._fail(UserCodeError(f"the answer of service {service!r} is refused: {error}"))
             else:
-                call.parked.settle(answer)
+                call.deferred.settle(answer)
 
-        if isinstance(answer, Parked):
+        if isinstance(answer, DeferredReply):
             answer.attach(settle)
         else:
             settle((OK, answer))
@@ -110,10 +110,10 @@ class _Call(NamedTuple):
 
     sender: str
     payload: Payload
-    parked: Parked
+    deferred: DeferredReply
 
 
-def _settled(status: str, text: str) -> Parked:
-    answer = Parked()
+def _settled(status: str, text: str) -> DeferredReply:
+    answer = DeferredReply()
     answer.settle((status, text))
     return answer

@@ -10,7 +10,7 @@ from typing import Any
 from rltraining_trainer.dataflow import Source, TrajectoryQueue
 from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.trajectory_queue import QueueCounts
-from rltraining_trainer.transport import Handler, Parked, Payload, Stopped
+from rltraining_trainer.transport import DeferredReply, Handler, Payload, Stopped
 from rltraining_trainer.world.members import Member, Pending
 from rltraining_trainer.world.services import INNER
 
@@ -112,13 +112,13 @@ class LearnerTrajectories(Trajectories):
     def set_state(self, state: dict[str, Any]) -> None:
         self._queue.set_state(state)  # type: ignore[arg-type]
 
-    def _push(self, sender: str, payload: Payload) -> Parked:
+    def _push(self, sender: str, payload: Payload) -> DeferredReply:
         """``{"incarnation": str, "sequence": int, "item": Any}``, answered when the item is accepted."""
         source = Source(sender, field(payload, "incarnation", str), field(payload, "sequence", int))
-        parked = Parked()
+        deferred = DeferredReply()
         item = (field(payload, "item", object),)  # in a tuple, as an item may be None
-        self._queue.push(item, source, lambda: parked.resolve(None))
-        return parked
+        self._queue.push(item, source, lambda: deferred.resolve(None))
+        return deferred
 
 
 class SamplerTrajectories(Trajectories):

@@ -137,7 +137,7 @@ class World:
 
         Call this before `start` or `run`. Each service has a thread: the calls to one service run
         one after another, and a handler may call members. It returns tensors and plain values, or a
-        `Parked` that you resolve later. If the caller dies meanwhile, the answer is discarded. If
+        `DeferredReply` that you resolve later. If the caller dies meanwhile, the answer is discarded. If
         this member dies, its next incarnation is called again. If the handler raises an exception,
         the job fails with the traceback.
         """

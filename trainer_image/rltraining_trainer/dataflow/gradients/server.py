@@ -18,7 +18,7 @@ from rltraining_trainer.dataflow.gradients.in_step import GradientsInStep
 from rltraining_trainer.dataflow.gradients.messages import Reader, place, vector
 from rltraining_trainer.dataflow.model_server import ModelServer
 from rltraining_trainer.dataflow.trajectory_queue import Source
-from rltraining_trainer.transport import Handler, Parked, Payload
+from rltraining_trainer.transport import DeferredReply, Handler, Payload
 
 _STATISTICS = 3
 """Numbers that samplers add up: count, sum and sum of squares of their advantages."""
@@ -52,33 +52,33 @@ class GradientServer(Generic[P]):
         in_step = {"sum": self.sum} if isinstance(self._gradients, GradientsInStep) else {}
         return {"push": self.push, "pull": self.pull, **in_step}
 
-    def push(self, sender: str, payload: Payload) -> Parked:
+    def push(self, sender: str, payload: Payload) -> DeferredReply:
         """Raises TypeError or ValueError, naming the field, if ``payload`` is not a push."""
         version = field(payload, "version", int)
         source = Source(sender, field(payload, "incarnation", str), field(payload, "sequence", int))
         push = self._read(Push(source, place(payload), version), payload)
-        parked = Parked()
-        self._gradients.push(push, lambda used: parked.resolve(self._answer(version, used)))
-        return parked
+        deferred = DeferredReply()
+        self._gradients.push(push, lambda used: deferred.resolve(self._answer(version, used)))
+        return deferred
 
-    def pull(self, sender: str, payload: Payload) -> Parked:
+    def pull(self, sender: str, payload: Payload) -> DeferredReply:
         """Raises TypeError, naming the field, if ``payload`` is not a pull."""
         version = field(payload, "version", int)
         rollout = place(payload) if isinstance(payload, dict) and "place" in payload else None
-        parked = Parked()
-        self._gradients.join(sender, lambda: parked.resolve(self._answer(version, False)), rollout)
-        return parked
+        deferred = DeferredReply()
+        self._gradients.join(sender, lambda: deferred.resolve(self._answer(version, False)), rollout)
+        return deferred
 
-    def sum(self, sender: str, payload: Payload) -> Parked:
+    def sum(self, sender: str, payload: Payload) -> DeferredReply:
         """Raises TypeError or ValueError, naming the field, if ``payload`` is not a part of a sum."""
         assert isinstance(self._gradients, GradientsInStep)
-        parked = Parked()
+        deferred = DeferredReply()
         part = vector(payload, "part", torch.float64, _STATISTICS)
-        self._gradients.add(sender, place(payload), part, parked.resolve)
-        return parked
+        self._gradients.add(sender, place(payload), part, deferred.resolve)
+        return deferred
 
     def finish(self) -> None:
-        """The run is over: every answer says so from now on, and the parked ones are given at once."""
+        """The run is over: every answer says so from now on, and the deferred ones are given at once."""
         self._done = True
         self._gradients.close()
 

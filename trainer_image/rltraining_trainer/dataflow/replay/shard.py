@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.replay.buffer import ReplayBuffer, ReplayCounts
-from rltraining_trainer.transport import Call, Handler, Parked, Payload
+from rltraining_trainer.transport import Call, DeferredReply, Handler, Payload
 from rltraining_trainer.transport.calls import ERROR, OK
 
 DRAWN = ("slots", "versions", "probabilities", "ages")
@@ -48,7 +48,7 @@ class ReplayShard:
         """Tells this start from others of the same name."""
         self._resumed = buffer.counts
         self._limit: int | None = None
-        self._waiting: list[Parked] = []
+        self._waiting: list[DeferredReply] = []
         self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
 
     @property
@@ -78,8 +78,8 @@ class ReplayShard:
             released = self._waiting if self._has_room() else []
             self._waiting = [] if released else self._waiting
             state = self._state(None)
-        for parked in released:
-            parked.resolve(state)
+        for deferred in released:
+            deferred.resolve(state)
 
     def describe(self) -> dict[str, Any]:
         """What its owner announces of it: plain values, the arguments of DistributedReplay.announce of the same names."""
@@ -107,7 +107,7 @@ class ReplayShard:
         with self._lock:
             return self._state(payload)
 
-    def insert(self, sender: str, payload: Payload) -> Payload | Parked:
+    def insert(self, sender: str, payload: Payload) -> Payload | DeferredReply:
         source = (field(payload, "incarnation", str), field(payload, "sequence", int))
         items, priorities = field(payload, "items", dict), field(payload, "priorities", Tensor)
         for name in items:
@@ -119,9 +119,9 @@ class ReplayShard:
                 self._seen[sender] = source
             if self._has_room():
                 return self._state(payload)
-            parked = Parked()
-            self._waiting.append(parked)
-            return parked
+            deferred = DeferredReply()
+            self._waiting.append(deferred)
+            return deferred
 
     def get_state(self) -> dict[str, Any]:
         with self._lock:
@@ -183,7 +183,7 @@ class LocalPeer:
         call = Call("this process", 0.0)
         try:
             answer = self._services[service]("", payload)
-            if isinstance(answer, Parked):
+            if isinstance(answer, DeferredReply):
                 answer.attach(call.settle)
             else:
                 call.settle((OK, answer))
