@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rltraining_trainer.environments import Stepped
+from rltraining_trainer.environments import StepperStats
 from rltraining_trainer.roles.discards import Discards, discard_fields
 
 
@@ -15,7 +15,7 @@ def sent(discards: Discards, **message: Any) -> Any:
 
 
 def report(life: str, count: int) -> dict[str, Any]:
-    return discard_fields("maze-sampler-0", life, Stepped(discarded=count, first_error=f"broken in {life}"))
+    return discard_fields("maze-sampler-0", life, StepperStats(discarded=count, first_error=f"broken in {life}"))
 
 
 def test_a_report_is_of_a_whole_life_and_may_come_again() -> None:
@@ -29,7 +29,7 @@ def test_a_report_is_of_a_whole_life_and_may_come_again() -> None:
 
 def test_nothing_is_reported_before_there_is_an_error() -> None:
     discards = Discards()
-    assert discard_fields("maze-sampler-0", "a", Stepped(steps=9)) == {}
+    assert discard_fields("maze-sampler-0", "a", StepperStats(steps=9)) == {}
     assert discards.fields() == {}
     assert not [*discards.warnings()]
 

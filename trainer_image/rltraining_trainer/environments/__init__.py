@@ -3,13 +3,13 @@
 from rltraining_trainer.environments.episodes import EpisodeTracker
 from rltraining_trainer.environments.faults import Faults
 from rltraining_trainer.environments.make import close_environments, make_environments, make_spaces
-from rltraining_trainer.environments.stepper import Step, Stepped, Stepper
+from rltraining_trainer.environments.stepper import Step, StepperStats, Stepper
 
 __all__ = [
     "EpisodeTracker",
     "Faults",
     "Step",
-    "Stepped",
+    "StepperStats",
     "Stepper",
     "close_environments",
     "make_environments",

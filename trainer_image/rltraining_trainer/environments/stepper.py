@@ -77,7 +77,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class Stepped:
+class StepperStats:
     """Counters of a stepper, separate from it so that reporting them keeps no environment alive."""
 
     steps: int = 0
@@ -115,7 +115,7 @@ class Stepper:
         self._faults = faults or Faults()
         self._alone = bool(environments.metadata.get(RESETS_ALONE))
         self._suspect = self._none.copy()  # environments that failed and have not completed a step since
-        self.stepped = Stepped()
+        self.stats = StepperStats()
 
     def reset(self, seed: int | None) -> np.ndarray:
         """Resets all environments, each with a different seed derived from ``seed``.
@@ -164,9 +164,9 @@ class Stepper:
                 self._suspect = self._suspect & ~valid
         if self.shows_last_observation:
             self._over = step.over
-        self.stepped.steps += int(np.count_nonzero(step.valid))
-        self.stepped.episodes += int(np.count_nonzero(step.over))
-        self.stepped.seconds += time.perf_counter() - began
+        self.stats.steps += int(np.count_nonzero(step.valid))
+        self.stats.episodes += int(np.count_nonzero(step.over))
+        self.stats.seconds += time.perf_counter() - began
         return step
 
     def _failures(
@@ -202,7 +202,7 @@ class Stepper:
         observation, mask = self._recover(step.observation, failed)
         # Environments that were only resetting themselves had no episode to discard.
         step.discarded = mask & step.valid
-        self.stepped.discarded += int(np.count_nonzero(step.discarded))
+        self.stats.discarded += int(np.count_nonzero(step.discarded))
         step.observation = observation
         step.reward = np.where(mask, np.float32(0.0), step.reward)
         step.terminated, step.truncated = step.terminated & ~mask, step.truncated & ~mask
@@ -233,7 +233,7 @@ class Stepper:
             errors = {id(error): error for error in failed.values()}.values()
             self._faults.add(errors)
             for error in errors:
-                self.stepped.first_error = self.stepped.first_error or str(error).partition("\n")[0]
+                self.stats.first_error = self.stats.first_error or str(error).partition("\n")[0]
                 _LOG.warning("an environment is reset: %s", error)
             mask = self._none.copy()
             mask[list(failed)] = True

@@ -9,20 +9,20 @@ from typing import Any
 from rltraining_api.contract import Warning
 
 from rltraining_trainer.dataflow.fields import field
-from rltraining_trainer.environments import Stepped
+from rltraining_trainer.environments import StepperStats
 from rltraining_trainer.transport import DeferredReply, Handler, Payload
 
 COUNTS, FIRST_ERROR = "discarded", "first_error"
 """Optional fields of every message to a learner, left out until an episode is discarded."""
 
 
-def discard_fields(member: str, incarnation: str, stepped: Stepped) -> dict[str, Any]:
+def discard_fields(member: str, incarnation: str, stats: StepperStats) -> dict[str, Any]:
     """Returns the fields that report all episodes discarded by this process of a sampler."""
-    if not stepped.first_error:
+    if not stats.first_error:
         return {}
     return {
-        COUNTS: {f"{member}/{incarnation}": stepped.discarded},
-        FIRST_ERROR: f"{member}: {stepped.first_error}",
+        COUNTS: {f"{member}/{incarnation}": stats.discarded},
+        FIRST_ERROR: f"{member}: {stats.first_error}",
     }
 
 

@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 from rltraining_trainer.dataflow import WANTS_NONE, load_flat
-from rltraining_trainer.environments import Stepped
+from rltraining_trainer.environments import StepperStats
 from rltraining_trainer.metrics import WaitMeter
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.discards import discard_fields
@@ -205,13 +205,13 @@ class LearnerLink(Link):
         self.done = False
         self.answer: dict[str, Any] = {}
         """The newest."""
-        self.stepped: Stepped | None = None
+        self.stats: StepperStats | None = None
         """Counters of this sampler's environments. If set, messages report discarded episodes."""
         self._parameters = parameters
 
     def send(self, **content: Any) -> None:
-        if self.stepped is not None:
-            content |= discard_fields(self._context.pod, self._endpoint.incarnation, self.stepped)
+        if self.stats is not None:
+            content |= discard_fields(self._context.pod, self._endpoint.incarnation, self.stats)
         super().send(version=self.version, **content)
 
     def _greet(self, peer: Peer) -> bool:

@@ -8,7 +8,7 @@ from rltraining_api.names import Role
 
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.dataflow.replay import ReplayShard
-from rltraining_trainer.environments import Stepped, Stepper
+from rltraining_trainer.environments import StepperStats, Stepper
 from rltraining_trainer.metrics import Numbers, exposition
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import LearnerLink, Link
@@ -39,11 +39,11 @@ def serve_sampler(
     """
     for link in links:
         if isinstance(link, LearnerLink):
-            link.stepped = stepper.stepped
+            link.stats = stepper.stats
 
     def read() -> Numbers:
         return {
-            **stepped([stepper.stepped]),
+            **stepped([stepper.stats]),
             **linked(tuple(links)),
             **(kept_numbers(shard) if shard is not None else {}),
         }
@@ -55,7 +55,7 @@ def serve_sampler(
     ).start()
 
 
-def stepped(counts: Sequence[Stepped]) -> Numbers:
+def stepped(counts: Sequence[StepperStats]) -> Numbers:
     """Returns the metrics of a sampler's environments."""
     return {
         "sampler/environmentSteps": sum(one.steps for one in counts),

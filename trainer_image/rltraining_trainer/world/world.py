@@ -17,7 +17,7 @@ from rltraining_api.job import JobSpec
 from rltraining_api.names import ROLES, Role, parse_pod_name, pod_name
 from torch import Tensor
 
-from rltraining_trainer.environments import Faults, Stepped, Stepper, make_environments, make_spaces
+from rltraining_trainer.environments import Faults, StepperStats, Stepper, make_environments, make_spaces
 from rltraining_trainer.errors import TrainerError, UserCodeError
 from rltraining_trainer.group import Alone, LearnerGroup
 from rltraining_trainer.metrics import Numbers
@@ -96,7 +96,7 @@ class World:
         documents = {}
         if (run := self._run) is not None:
             documents = {RENDEZVOUS_PATH: self._rendezvous, STATUS_PATH: lambda: run.report().to_dict()}
-        self._stepped: list[Stepped] = []
+        self._stepped: list[StepperStats] = []
         self._http = MemberServer(
             context.http_port,
             context.token,
@@ -163,7 +163,7 @@ class World:
         environment = self.spec.environment
         environments = make_environments(environment, count or environment.num_envs)
         stepper = Stepper(environments, environment.id, Faults.of(environment))
-        self._stepped.append(stepper.stepped)
+        self._stepped.append(stepper.stats)
         return stepper
 
     @cached_property
