@@ -86,7 +86,7 @@ def _row(name: str) -> tuple[str, ...]:
 
 def _parts(spec: JobSpec, environments: VectorEnv) -> Parts:
     settings, batch = spec.algorithm.parameters, spec.environment.num_envs
-    of = environments.single_observation_space, environments.single_action_space
+    spaces = environments.single_observation_space, environments.single_action_space
     stepper = Stepper(environments, spec.environment.id)
     shared: dict[str, Any] = {
         "discount": settings.discount,
@@ -95,7 +95,7 @@ def _parts(spec: JobSpec, environments: VectorEnv) -> Parts:
         "seed": 0,
     }
     if isinstance(settings, DqnApex):
-        q_network, greedy = build_q_network(spec.network, *of, dueling=settings.dueling)
+        q_network, greedy = build_q_network(spec.network, *spaces, dueling=settings.dueling)
         flatten_parameters(q_network)
         actor, mine = DqnActor(q_network, greedy, settings), (range(batch), batch)
         steps = TransitionCollector(
@@ -105,7 +105,7 @@ def _parts(spec: JobSpec, environments: VectorEnv) -> Parts:
             steps.collect().transitions["observation"][:batch],
             steps.collect().transitions,
         )
-        q_learner = DqnLearner(build_q_network(spec.network, *of, dueling=settings.dueling)[0], settings)
+        q_learner = DqnLearner(build_q_network(spec.network, *spaces, dueling=settings.dueling)[0], settings)
         count = len(transitions["reward"])
         return Parts(
             _without_gradient(lambda: actor.value(observation)),
@@ -114,7 +114,7 @@ def _parts(spec: JobSpec, environments: VectorEnv) -> Parts:
             lambda: q_learner.step(transitions),
             count,
         )
-    network, distribution = build_actor_critic(spec.network, *of)
+    network, distribution = build_actor_critic(spec.network, *spaces)
     parameters = flatten_parameters(network)
     assert isinstance(settings, Impala | A3c)
     length = settings.unroll_length if isinstance(settings, Impala) else settings.rollout_length
@@ -123,7 +123,7 @@ def _parts(spec: JobSpec, environments: VectorEnv) -> Parts:
     policy = network.acting()
     forward = _without_gradient(lambda: policy(unroll["observation"][0], (), None))
     if isinstance(settings, Impala):
-        learner = ImpalaLearner(build_actor_critic(spec.network, *of)[0], distribution, settings, 10**9)
+        learner = ImpalaLearner(build_actor_critic(spec.network, *spaces)[0], distribution, settings, 10**9)
         return Parts(
             forward, collector.collect, length * batch, lambda: learner.step([unroll]), length * batch
         )

@@ -15,7 +15,9 @@ def sent(discards: Discards, **message: Any) -> Any:
 
 
 def report(life: str, count: int) -> dict[str, Any]:
-    return discard_fields("maze-sampler-0", life, StepperStats(discarded=count, first_error=f"broken in {life}"))
+    return discard_fields(
+        "maze-sampler-0", life, StepperStats(discarded=count, first_error=f"broken in {life}")
+    )
 
 
 def test_a_report_is_of_a_whole_life_and_may_come_again() -> None:

@@ -3,14 +3,14 @@
 from rltraining_trainer.environments.episodes import EpisodeTracker
 from rltraining_trainer.environments.faults import Faults
 from rltraining_trainer.environments.make import close_environments, make_environments, make_spaces
-from rltraining_trainer.environments.stepper import Step, StepperStats, Stepper
+from rltraining_trainer.environments.stepper import Step, Stepper, StepperStats
 
 __all__ = [
     "EpisodeTracker",
     "Faults",
     "Step",
-    "StepperStats",
     "Stepper",
+    "StepperStats",
     "close_environments",
     "make_environments",
     "make_spaces",

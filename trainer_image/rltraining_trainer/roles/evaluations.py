@@ -49,7 +49,7 @@ class Evaluations:
     def __init__(
         self,
         context: Context,
-        of: tuple[spaces.Space, spaces.Space],
+        spaces: tuple[spaces.Space, spaces.Space],
         network: PolicyNetwork | None,
         tracker: EvaluationTracker,
         *,
@@ -60,7 +60,7 @@ class Evaluations:
 
         Args:
             context: The job and the run's storage.
-            of: Spaces of one observation and one action.
+            spaces: Spaces of one observation and one action.
             network: The policy.
             tracker: Counts the evaluations.
             resumed: Whether ``tracker`` has the state of a checkpoint. The best policy in storage
@@ -78,7 +78,7 @@ class Evaluations:
                 "spec.evaluation needs a policy: give one to world.run(policy), or leave it out"
             )
         self._spec, self._tracker = spec, tracker
-        self._job, self._spaces, self._network = job, of, network
+        self._job, self._spaces, self._network = job, spaces, network
         self._seed = job.spec.seed if spec.seed is None else spec.seed
         self._num_envs = min(spec.episodes, job.spec.environment.num_envs)
         best = f"{context.storage}/{BEST}"

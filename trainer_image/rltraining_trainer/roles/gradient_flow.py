@@ -59,7 +59,7 @@ class GradientFlow:
         self,
         context: Context,
         settings: Settings,
-        of: tuple[spaces.Space, spaces.Space],
+        spaces: tuple[spaces.Space, spaces.Space],
         models: ModelServer,
         device: torch.device,
         live: LiveSpec,
@@ -71,11 +71,11 @@ class GradientFlow:
         self._live, self._endpoint, self._device = live, endpoint, device
         self._stopping = context.stopping
         self.algorithm = self._make_algorithm(
-            *build_actor_critic(spec.network, *of, normalize=spec.environment.normalize),
+            *build_actor_critic(spec.network, *spaces, normalize=spec.environment.normalize),
             spec.stop.environment_steps,
         )
         self._gradients = self._make_source()
-        self._server = GradientServer(self._gradients, models, self._make_reader(of[0]))
+        self._server = GradientServer(self._gradients, models, self._make_reader(spaces[0]))
         self._experiences: list[Experience] = []
         self._moments: list[torch.Tensor] = []  # moments of observations that are not merged yet
         self._epoch, self._complete = "", False

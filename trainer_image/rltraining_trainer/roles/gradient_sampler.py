@@ -38,8 +38,8 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
     """Acts and sends rollouts or gradients until the first holder reports the end of the run."""
     # Build the network and the connections to the holders of its parameters.
     spec = context.job.spec
-    of = environments.single_observation_space, environments.single_action_space
-    network, distribution = build_actor_critic(spec.network, *of, normalize=spec.environment.normalize)
+    spaces = environments.single_observation_space, environments.single_action_space
+    network, distribution = build_actor_critic(spec.network, *spaces, normalize=spec.environment.normalize)
     parameters = flatten_parameters(network)
     at_learner = spec.gradients_at == "Learner"
     endpoint = Endpoint(
@@ -47,7 +47,7 @@ def sample_gradients(context: Context, settings: Settings, environments: VectorE
         context.token,
         threads=2,
         direct=parameters.nbytes >= LARGE_GRADIENT_BYTES * len(context.learners)
-        or (at_learner and is_large(of[0])),
+        or (at_learner and is_large(spaces[0])),
     )
     timeout = answer_timeout(settings) + (UPDATE_TIMEOUT if at_learner else 0.0)
     holders = Holders(context, endpoint, parameters.detach(), timeout)

@@ -63,7 +63,7 @@ class RunRecord:
         models: ModelServer,
         live: LiveSpec,
         run_id: str,
-        of: tuple[spaces.Space, spaces.Space],
+        spaces: tuple[spaces.Space, spaces.Space],
         discards: Discards,
     ) -> None:
         spec = context.job.spec
@@ -81,7 +81,7 @@ class RunRecord:
         self._evaluations: Evaluations | None = None
         if spec.evaluation is not None:
             tracker, resumed = self.progress.evaluations, start.state is not None
-            self._evaluations = Evaluations(context, of, flow.algorithm.network, tracker, resumed=resumed)
+            self._evaluations = Evaluations(context, spaces, flow.algorithm.network, tracker, resumed=resumed)
         self._evaluated: Numbers = {}  # evaluation results that are not in the curves yet
         self._checkpoints = CheckpointWriter(store)
         self._output, self._run_id, self._times_back = str(context.output), run_id, 0
@@ -165,7 +165,7 @@ class RunRecord:
         self._times_back += 1
         self._metrics = self._open_metrics(self.progress.environment_steps)
 
-    def finish(self, policy: PolicyNetwork | None, of: tuple[spaces.Space, spaces.Space]) -> None:
+    def finish(self, policy: PolicyNetwork | None, spaces: tuple[spaces.Space, spaces.Space]) -> None:
         """Write everything that is to be left, before anybody hears that the run is done: only this process has it. While
         storage refuses, it is tried again, and a warning says so.
 
@@ -176,7 +176,7 @@ class RunRecord:
         _LOG.info("%s", self.stop_reason)
         self._finish_evaluations()
         backoff, until = Backoff(cap=_LONGEST_PAUSE), time.monotonic() + LAST_WRITES_SECONDS
-        while (error := self._write_last(policy, of, until)) is not None:
+        while (error := self._write_last(policy, spaces, until)) is not None:
             if not may_pass(error.__cause__):
                 raise error
             if time.monotonic() >= until:
@@ -216,14 +216,14 @@ class RunRecord:
         self._evaluations.close()
 
     def _write_last(
-        self, policy: PolicyNetwork | None, of: tuple[spaces.Space, spaces.Space], until: float
+        self, policy: PolicyNetwork | None, spaces: tuple[spaces.Space, spaces.Space], until: float
     ) -> Exception | None:
         """One try; what storage refused, if it did."""
         refused: Exception | None = None
         if policy is not None and self._policy_uri is None:
             uri = f"{self._context.storage}/policy"
             try:
-                self._policy_uri = export_policy(uri, policy, self._context.job, of, self.counters())
+                self._policy_uri = export_policy(uri, policy, self._context.job, spaces, self.counters())
             except PolicyError as error:
                 refused = error
         while not self._checkpoints.flush(timeout=0.25):

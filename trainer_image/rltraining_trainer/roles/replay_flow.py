@@ -53,18 +53,18 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
         self,
         context: Context,
         settings: Settings,
-        of: Spaces,
+        spaces: Spaces,
         models: ModelServer,
         device: torch.device,
         live: LiveSpec,
         endpoint: Callable[[], Endpoint],
     ) -> None:
-        self.algorithm = _make_learner(settings, context, of, device)
+        self.algorithm = _make_learner(settings, context, spaces, device)
         self._pod = context.pod
-        self._large = is_large(of[0])
+        self._large = is_large(spaces[0])
         self._endpoint = endpoint
         seed = context.job.spec.seed + context.index
-        item_bytes = sum(column.nbytes for column in transition_columns(*of).values())
+        item_bytes = sum(column.nbytes for column in transition_columns(*spaces).values())
         self._replay = DistributedReplay(
             self._dial, settings.replay, settings.batch_size, seed=seed, item_bytes=item_bytes
         )
@@ -77,7 +77,7 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
             anew=len(context.learners) == 1,  # otherwise those that live have what was learnt from it
         )
         here = self._first and settings.replay.placement == "Learner"
-        self._kept = KeptShard(context, settings.replay, of, 1) if here else None
+        self._kept = KeptShard(context, settings.replay, spaces, 1) if here else None
         self._failures: dict[str, str | None] = {}  # by who keeps the shard: why it could not be saved
         self._moments: list[Tensor] = []  # moments of observations that are not merged yet
         self._others = Drawers(self._replay.shards)
@@ -200,19 +200,21 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
         return self._endpoint().dial(url)
 
 
-def make_actor(settings: Settings, context: Context, of: Spaces) -> tuple[Actor, Tensor]:
+def make_actor(settings: Settings, context: Context, spaces: Spaces) -> tuple[Actor, Tensor]:
     """What acts in a sampler, and the flat parameters with which it does."""
     network, normalize = context.job.spec.network, context.job.spec.environment.normalize
     if isinstance(settings, DqnApex):
-        q_network, greedy = build_q_network(network, *of, dueling=settings.dueling, normalize=normalize)
+        q_network, greedy = build_q_network(network, *spaces, dueling=settings.dueling, normalize=normalize)
         return DqnActor(q_network, greedy, settings), flatten_parameters(q_network)
-    actor_critic, actions = build_deterministic(network, *of, normalize=normalize)
+    actor_critic, actions = build_deterministic(network, *spaces, normalize=normalize)
     return DdpgActor(actor_critic, actions, settings), flatten_parameters(actor_critic)
 
 
-def _make_learner(settings: Settings, context: Context, of: Spaces, device: torch.device) -> ApexLearner[Any]:
+def _make_learner(
+    settings: Settings, context: Context, spaces: Spaces, device: torch.device
+) -> ApexLearner[Any]:
     network, normalize = context.job.spec.network, context.job.spec.environment.normalize
     if isinstance(settings, DqnApex):
-        q_network, _ = build_q_network(network, *of, dueling=settings.dueling, normalize=normalize)
+        q_network, _ = build_q_network(network, *spaces, dueling=settings.dueling, normalize=normalize)
         return DqnLearner(q_network, settings, device)
-    return DdpgLearner(build_deterministic(network, *of, normalize=normalize)[0], settings, device)
+    return DdpgLearner(build_deterministic(network, *spaces, normalize=normalize)[0], settings, device)

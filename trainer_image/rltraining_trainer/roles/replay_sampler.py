@@ -29,13 +29,13 @@ def sample_into_replay(context: Context, settings: Settings, environments: Vecto
     # The shard is served on RPC threads: they must not wait 5 ms for this thread to let go of the interpreter.
     sys.setswitchinterval(0.0005)
     spec = context.job.spec
-    of = environments.single_observation_space, environments.single_action_space
+    spaces = environments.single_observation_space, environments.single_action_space
     kept: KeptShard | None = None
     if settings.replay.placement == "Samplers":
-        kept = KeptShard(context, settings.replay, of, spec.sampler.replicas)
+        kept = KeptShard(context, settings.replay, spaces, spec.sampler.replicas)
     services = kept.shard.services if kept else {}
-    endpoint = Endpoint(context.pod, context.token, services, direct=is_large(of[0]))
-    actor, parameters = make_actor(settings, context, of)
+    endpoint = Endpoint(context.pod, context.token, services, direct=is_large(spaces[0]))
+    actor, parameters = make_actor(settings, context, spaces)
     learner = LearnerLink(context, context.learners[0], endpoint, "report", parameters, alone=False)
     stepper, links = (
         Stepper(environments, spec.environment.id, Faults.of(spec.environment)),

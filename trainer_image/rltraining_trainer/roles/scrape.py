@@ -8,7 +8,7 @@ from rltraining_api.names import Role
 
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.dataflow.replay import ReplayShard
-from rltraining_trainer.environments import StepperStats, Stepper
+from rltraining_trainer.environments import Stepper, StepperStats
 from rltraining_trainer.metrics import Numbers, exposition
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.link import LearnerLink, Link

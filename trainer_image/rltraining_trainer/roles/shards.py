@@ -34,11 +34,11 @@ class KeptShard:
     """One of ``shards`` equal shards, which this process keeps: empty, or, if the job has shards saved, what was saved last."""
 
     def __init__(
-        self, context: Context, settings: Replay, of: tuple[spaces.Space, spaces.Space], shards: int
+        self, context: Context, settings: Replay, spaces: tuple[spaces.Space, spaces.Space], shards: int
     ) -> None:
         spec = context.job.spec
         seed = int(np.random.SeedSequence([spec.seed, context.index]).generate_state(1)[0])
-        self.shard = ReplayShard(make_buffer(settings, transition_columns(*of), shards, seed))
+        self.shard = ReplayShard(make_buffer(settings, transition_columns(*spaces), shards, seed))
         self.shard.set_limit(0)  # until the learner says more: samplers may find the shard before it does
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
@@ -84,9 +84,9 @@ def run_replay(context: Context) -> int:
     spec = context.job.spec
     settings = spec.algorithm.parameters
     assert isinstance(settings, DqnApex | DdpgApex), "nothing else has a replay"
-    of = make_spaces(spec.environment)
-    kept = KeptShard(context, settings.replay, of, len(context.replays))
-    endpoint = Endpoint(context.pod, context.token, kept.shard.services, direct=is_large(of[0]))
+    spaces = make_spaces(spec.environment)
+    kept = KeptShard(context, settings.replay, spaces, len(context.replays))
+    endpoint = Endpoint(context.pod, context.token, kept.shard.services, direct=is_large(spaces[0]))
     learner = LearnerLink(context, context.learners[0], endpoint, "report", None, alone=False)
     http = MemberServer(
         context.http_port,

@@ -45,17 +45,19 @@ class TrajectoryFlow(WholeState[ImpalaLearner]):
         self,
         context: Context,
         settings: Impala,
-        of: tuple[spaces.Space, spaces.Space],
+        spaces: tuple[spaces.Space, spaces.Space],
         models: ModelServer,
         device: torch.device,
         endpoint: Callable[[], Endpoint],
         discards: Discards,
     ) -> None:
         spec = context.job.spec
-        network, distribution = build_actor_critic(spec.network, *of, normalize=spec.environment.normalize)
+        network, distribution = build_actor_critic(
+            spec.network, *spaces, normalize=spec.environment.normalize
+        )
         self.algorithm = ImpalaLearner(network, distribution, settings, spec.stop.environment_steps, device)
         self._settings, self._models = settings, models
-        self._large = is_large(of[0])
+        self._large = is_large(spaces[0])
         self._queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(settings.queue_capacity)
         self._server = TrajectoryServer(self._queue, models)
         self._batch: list[Trajectory] = []
@@ -147,9 +149,9 @@ class TrajectoryFlow(WholeState[ImpalaLearner]):
 def sample_trajectories(context: Context, settings: Impala, environments: VectorEnv) -> None:
     """The sampler's side: collect unrolls and push them, until the learner says that the run is done."""
     spec = context.job.spec
-    of = environments.single_observation_space, environments.single_action_space
-    network, distribution = build_actor_critic(spec.network, *of, normalize=spec.environment.normalize)
-    endpoint = Endpoint(context.pod, context.token, threads=2, direct=is_large(of[0]))
+    spaces = environments.single_observation_space, environments.single_action_space
+    network, distribution = build_actor_critic(spec.network, *spaces, normalize=spec.environment.normalize)
+    endpoint = Endpoint(context.pod, context.token, threads=2, direct=is_large(spaces[0]))
     learner = LearnerLink(
         context, context.own_learner, endpoint, "push", flatten_parameters(network), alone=True
     )

@@ -106,7 +106,7 @@ class Run:
         self,
         policy: PolicyNetwork | None,
         state: Mapping[str, Stateful],
-        of: tuple[spaces.Space, spaces.Space],
+        spaces: tuple[spaces.Space, spaces.Space],
     ) -> None:
         """For `World`: sets the policy and the state.
 
@@ -114,11 +114,11 @@ class Run:
         checkpoint is of another algorithm.
         """
         self._algorithm.take(policy, state)
-        self._spaces = of
+        self._spaces = spaces
         if self._context.index == 0:
             run_id = self._endpoint().incarnation
             parts = (self._context, self._flow, self._models, self._live, run_id)
-            self._record = RunRecord(*parts, of, Discards())
+            self._record = RunRecord(*parts, spaces, Discards())
         self._state = "Waiting"
 
     def goes_on(self) -> bool:

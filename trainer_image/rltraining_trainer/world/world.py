@@ -17,7 +17,7 @@ from rltraining_api.job import JobSpec
 from rltraining_api.names import ROLES, Role, parse_pod_name, pod_name
 from torch import Tensor
 
-from rltraining_trainer.environments import Faults, StepperStats, Stepper, make_environments, make_spaces
+from rltraining_trainer.environments import Faults, Stepper, StepperStats, make_environments, make_spaces
 from rltraining_trainer.errors import TrainerError, UserCodeError
 from rltraining_trainer.group import Alone, LearnerGroup
 from rltraining_trainer.metrics import Numbers
