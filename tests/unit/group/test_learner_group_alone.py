@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup, Round, Timeouts
-from rltraining_trainer.group.generations import Candidate
+from rltraining_trainer.group import GroupChanged, GroupDecision, LearnerGroup, SingleLearnerGroup, Timeouts
+from rltraining_trainer.group.rendezvous import Candidate
 from rltraining_trainer.transport import DeferredReply, Endpoint
 
 
@@ -57,10 +57,10 @@ def join(group: LearnerGroup) -> list[Any]:
 
 
 def test_the_only_learner_changes_nothing() -> None:
-    alone, gradient = Alone(), torch.arange(3.0)
+    alone, gradient = SingleLearnerGroup(), torch.arange(3.0)
     alone.form(threading.Event())
 
-    assert alone.begin(2.5, done=False) == Round(2.5, done=False)
+    assert alone.begin(2.5, done=False) == GroupDecision(2.5, done=False)
     assert alone.sum(gradient, 7.0) == 7.0
     assert gradient.tolist() == [0, 1, 2]
     assert (alone.rank, alone.size, dict(alone.services)) == (0, 1, {})
@@ -73,7 +73,7 @@ def test_learner_0_goes_on_alone(group: LearnerGroup) -> None:
 
     assert (group.rank, group.size, group.generation) == (0, 1, 1)
     round_ = group.begin(2.5, done=False, total_steps=10**10 + 1)
-    assert round_ == Round(2.5, done=False, total_steps=10**10 + 1)
+    assert round_ == GroupDecision(2.5, done=False, total_steps=10**10 + 1)
     assert group.sum(gradient, 7.0) == 7.0
     assert gradient.tolist() == [0, 1, 2]
     assert threading.active_count() == threads

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from rltraining_trainer.group import GroupChanged, Round
+from rltraining_trainer.group import GroupChanged, GroupDecision
 from rltraining_trainer.roles.context import Context, read_job
 from rltraining_trainer.roles.learner import Learner
 from rltraining_trainer.roles.progress import Experience
@@ -32,7 +32,7 @@ class Rounds:
 
     rank, size = 1, 2
 
-    def __init__(self, *rounds: Round | GroupChanged) -> None:
+    def __init__(self, *rounds: GroupDecision | GroupChanged) -> None:
         self._rounds = iter(rounds)
         self.ready: list[bool] = []
         self.asked: list[dict[str, bool]] = []
@@ -49,7 +49,7 @@ class Rounds:
         hold: bool,
         checkpoint: bool,
         total_steps: int | None,
-    ) -> Round:
+    ) -> GroupDecision:
         self.ready.append(update)
         self.asked.append({"done": done, "hold": hold, "checkpoint": checkpoint})
         round_ = next(self._rounds)
@@ -94,10 +94,12 @@ def learner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learner:
     return learner
 
 
-def learnt(learner: Learner, monkeypatch: pytest.MonkeyPatch, *rounds: Round | GroupChanged) -> list[Any]:
+def learnt(
+    learner: Learner, monkeypatch: pytest.MonkeyPatch, *rounds: GroupDecision | GroupChanged
+) -> list[Any]:
     """The batches that are learnt from in these rounds and a last one."""
     batches: list[Any] = []
-    monkeypatch.setattr(learner, "_group", Rounds(*rounds, Round(1.0, done=True)))
+    monkeypatch.setattr(learner, "_group", Rounds(*rounds, GroupDecision(1.0, done=True)))
     monkeypatch.setattr(learner._flow, "learn", lambda batch, *rest: batches.append(batch) or {})
     learner.train()
     return batches
@@ -107,7 +109,7 @@ def test_a_learner_waits_with_its_batch_until_the_first_one_may_draw(
     learner: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the second learner would learn before `minimum`, and beyond `samplesPerInsert`."""
-    wait, go = Round(1.0, done=False, update=False), Round(1.0, done=False, update=True)
+    wait, go = GroupDecision(1.0, done=False, update=False), GroupDecision(1.0, done=False, update=True)
 
     assert learnt(learner, monkeypatch, wait, wait, go, wait, go) == [1, 2]
     assert not any(learner._group.ready), "that is not this learner's to say"  # type: ignore[union-attr]
@@ -145,21 +147,23 @@ def test_every_learner_takes_the_end_of_schedules_from_the_first(
     learner: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Learners that update in step must make the same step, also before each has read a change of the job."""
-    monkeypatch.setattr(learner, "_group", Rounds(Round(1.0, done=False, update=False, total_steps=70)))
+    monkeypatch.setattr(
+        learner, "_group", Rounds(GroupDecision(1.0, done=False, update=False, total_steps=70))
+    )
     learner._update(leaving=False)
 
     assert learner._flow.algorithm.total_steps == 70
 
 
 def test_a_batch_outlives_its_group(learner: Learner, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert learnt(learner, monkeypatch, GroupChanged("one died"), Round(1.0, done=False)) == [1]
+    assert learnt(learner, monkeypatch, GroupChanged("one died"), GroupDecision(1.0, done=False)) == [1]
 
 
 def test_a_batch_is_dropped_where_all_go_back_to_a_checkpoint(
     learner: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(learner._flow), "shares_whole", False)
-    assert learnt(learner, monkeypatch, GroupChanged("one died"), Round(1.0, done=False)) == [2]
+    assert learnt(learner, monkeypatch, GroupChanged("one died"), GroupDecision(1.0, done=False)) == [2]
 
 
 def test_learners_that_do_not_stay_together_are_a_warning(
@@ -177,9 +181,9 @@ def test_learners_that_do_not_stay_together_are_a_warning(
 
 
 SAVE, IDLE, DONE = (
-    Round(0.0, done=False, update=False, checkpoint=True),
-    Round(0.0, done=False, update=False),
-    Round(0.0, done=True),
+    GroupDecision(0.0, done=False, update=False, checkpoint=True),
+    GroupDecision(0.0, done=False, update=False),
+    GroupDecision(0.0, done=True),
 )
 
 
@@ -208,7 +212,7 @@ class Holder:
             monkeypatch.setattr(self.record, "save", save_too)
             monkeypatch.setattr(self.record._checkpoints, "submit", lambda step, state: None)
 
-    def train(self, *rounds: Round | GroupChanged) -> list[str]:
+    def train(self, *rounds: GroupDecision | GroupChanged) -> list[str]:
         """What it does; ``group.asked`` is what it asked for in each round."""
         self.group = Rounds(*rounds)
         self._set(self.learner, "_group", self.group)

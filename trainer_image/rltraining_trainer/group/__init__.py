@@ -5,6 +5,6 @@ member dies, freezes or wants to come in, and the next one forms through learner
 """
 
 from rltraining_trainer.group.collectives import GroupChanged
-from rltraining_trainer.group.learner_group import Alone, LearnerGroup, Round, Timeouts
+from rltraining_trainer.group.learner_group import GroupDecision, LearnerGroup, SingleLearnerGroup, Timeouts
 
-__all__ = ["Alone", "GroupChanged", "LearnerGroup", "Round", "Timeouts"]
+__all__ = ["GroupChanged", "GroupDecision", "LearnerGroup", "SingleLearnerGroup", "Timeouts"]

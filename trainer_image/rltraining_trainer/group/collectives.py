@@ -27,8 +27,7 @@ import torch
 import torch.distributed.distributed_c10d
 from torch import Tensor
 
-from rltraining_trainer.group.generations import Backend
-from rltraining_trainer.group.store import LobbyStore
+from rltraining_trainer.group.rendezvous import Backend, RendezvousStore
 from rltraining_trainer.transport import PeerLost, RemoteError
 
 c10d: Any = torch.distributed.distributed_c10d  # Any: stubs lack NCCL on the CPU, and options of gloo
@@ -56,7 +55,7 @@ class Collectives:
 
     def __init__(
         self,
-        store: LobbyStore,
+        store: RendezvousStore,
         rank: int,
         size: int,
         *,

@@ -24,7 +24,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Generation:
+class RendezvousRound:
     """One set of learners that update together."""
 
     number: int
@@ -42,7 +42,7 @@ def is_complete(joined: Collection[int], expected: Collection[int], now: float, 
     return now >= deadline or set(expected) <= set(joined)
 
 
-def next_generation(candidates: Sequence[Candidate]) -> Generation:
+def next_generation(candidates: Sequence[Candidate]) -> RendezvousRound:
     """The generation of `candidates`, of different indices.
 
     Its state is that of the member with the most updates, the first of them if there are several: no update
@@ -50,7 +50,7 @@ def next_generation(candidates: Sequence[Candidate]) -> Generation:
     """
     members = sorted(candidates, key=lambda candidate: candidate.index)
     source = max(range(len(members)), key=lambda rank: members[rank].updates)
-    return Generation(
+    return RendezvousRound(
         number=1 + max(candidate.generation for candidate in members),
         members=tuple(candidate.index for candidate in members),
         source=source,

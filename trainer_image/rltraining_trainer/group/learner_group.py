@@ -22,10 +22,8 @@ import torch
 from torch import Tensor
 
 from rltraining_trainer.group.collectives import Collectives, GroupChanged, device_name
-from rltraining_trainer.group.generations import Candidate, Generation
-from rltraining_trainer.group.lobby import Lobby
+from rltraining_trainer.group.rendezvous import Candidate, Rendezvous, RendezvousRound, RendezvousStore
 from rltraining_trainer.group.state_transfer import receive_state, send_state
-from rltraining_trainer.group.store import LobbyStore
 from rltraining_trainer.transport import (
     Backoff,
     Endpoint,
@@ -48,7 +46,7 @@ _WORTH_TELLING = 3
 _MOST_DOUBLINGS = 5
 """Of a time-out, by fruitless generations."""
 _JOIN_TIMEOUT = 30.0
-"""Seconds in learner 0's lobby after which to ask again: its machine may be gone without a word."""
+"""Seconds in learner 0's rendezvous after which to ask again: its machine may be gone without a word."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Timeouts:
     before there was an update: where one learner takes longer than this, it would be lost for ever."""
 
 
-class Round(NamedTuple):
+class GroupDecision(NamedTuple):
     """What all learners have in common in one round."""
 
     normalizer: float
@@ -81,7 +79,7 @@ class Round(NamedTuple):
     """Environment steps at which schedules end, sent by learner 0."""
 
 
-class Alone:
+class SingleLearnerGroup:
     """The group of the only learner: everything is as it is."""
 
     rank = 0
@@ -102,8 +100,8 @@ class Alone:
         hold: bool = False,
         checkpoint: bool = False,
         total_steps: int | None = None,
-    ) -> Round:
-        return Round(normalizer, done, update and not hold, checkpoint, total_steps)
+    ) -> GroupDecision:
+        return GroupDecision(normalizer, done, update and not hold, checkpoint, total_steps)
 
     def sum(self, gradient: Tensor, count: float) -> float:
         return count
@@ -124,7 +122,7 @@ class Alone:
 class LearnerGroup:
     """This learner's membership in the group. `form`, `begin`, `sum` and `close` are called by one thread.
 
-    A generation forms through learner 0: the others find it by HTTP and wait in its lobby. While it is dead they
+    A generation forms through learner 0: the others find it by HTTP and wait in its rendezvous. While it is dead they
     wait for the next one, and bring it the newest state.
     """
 
@@ -166,7 +164,7 @@ class LearnerGroup:
         self._get_state = get_state
         self._set_state = set_state
         self._timeouts = timeouts or Timeouts()
-        self._lobby = Lobby() if index == 0 else None
+        self._rendezvous = Rendezvous() if index == 0 else None
         self._expected: Collection[int] = range(1, replicas)  # those for whom learner 0 waits
         self._patience = self._timeouts.join
         self._collectives: Collectives | None = None
@@ -184,7 +182,7 @@ class LearnerGroup:
     @property
     def services(self) -> Mapping[str, Handler]:
         """What this learner's endpoint has to serve."""
-        return self._lobby.services if self._lobby is not None else {}
+        return self._rendezvous.services if self._rendezvous is not None else {}
 
     def form(self, stopping: threading.Event) -> None:
         """Be in a new generation, however long that takes. The state may be another member's afterwards, the newest.
@@ -208,7 +206,7 @@ class LearnerGroup:
         hold: bool = False,
         checkpoint: bool = False,
         total_steps: int | None = None,
-    ) -> Round:
+    ) -> GroupDecision:
         """Begin a round, which all learners do together.
 
         Args:
@@ -224,8 +222,8 @@ class LearnerGroup:
             GroupChanged: a learner was lost, or one wants to come in.
         """
         if self._done:
-            return Round(normalizer, done=True, update=False, total_steps=total_steps)
-        join = self._lobby is not None and self._lobby.occupied
+            return GroupDecision(normalizer, done=True, update=False, total_steps=total_steps)
+        join = self._rendezvous is not None and self._rendezvous.occupied
         flags = [float(flag) for flag in (done, join, update, hold, checkpoint)]
         own = [normalizer, float(total_steps or 0), *flags]
         largest, total, last, changing, updates, held, saves = self._together(
@@ -233,8 +231,8 @@ class LearnerGroup:
         )
         if last:
             self._done = True
-            if self._lobby is not None:
-                self._lobby.finish()
+            if self._rendezvous is not None:
+                self._rendezvous.finish()
         elif changing:
             self._leave()
             raise GroupChanged("a learner wants to come in")
@@ -242,7 +240,7 @@ class LearnerGroup:
             self._fruitless = 0  # they are together, and wait for data
         update = bool(updates) and not held
         self._begun += update
-        return Round(largest, bool(last), update, bool(saves), int(total) or None)
+        return GroupDecision(largest, bool(last), update, bool(saves), int(total) or None)
 
     def sum(self, gradient: Tensor, count: float) -> float:
         """Sum the flat `gradient` [N] over all learners, in place.
@@ -320,13 +318,13 @@ class LearnerGroup:
         return True
 
     def _form(self, stopping: threading.Event) -> None:
-        first, generation = self._gather(stopping) if self._lobby is not None else self._join(stopping)
+        first, generation = self._gather(stopping) if self._rendezvous is not None else self._join(stopping)
         if generation is None:
             self._done, self.rank, self.size = True, 0, 1
             return
         rank = generation.members.index(self._index)
         if len(generation.members) > 1:
-            store = LobbyStore(first, generation.number, self._timeouts.connect)
+            store = RendezvousStore(first, generation.number, self._timeouts.connect)
             self._collectives = Collectives(
                 store,
                 rank,
@@ -352,23 +350,23 @@ class LearnerGroup:
             self._updates(),
         )
 
-    def _gather(self, stopping: threading.Event) -> tuple[Peer, Generation | None]:
-        """Learner 0: take those who wait in the lobby."""
-        assert self._lobby is not None
-        generation = self._lobby.form(self._candidate(), self._expected, self._patience, stopping)
+    def _gather(self, stopping: threading.Event) -> tuple[Peer, RendezvousRound | None]:
+        """Learner 0: take those who wait in the rendezvous."""
+        assert self._rendezvous is not None
+        generation = self._rendezvous.form(self._candidate(), self._expected, self._patience, stopping)
         self._expected = generation.members[1:]
         self._patience = self._timeouts.rejoin
         return self._dial(self._own_url()), generation
 
-    def _join(self, stopping: threading.Event) -> tuple[Peer, Generation | None]:
-        """The others: wait in learner 0's lobby. No generation: the run is done."""
+    def _join(self, stopping: threading.Event) -> tuple[Peer, RendezvousRound | None]:
+        """The others: wait in learner 0's rendezvous. No generation: the run is done."""
         document = discover(self._first_learner, self._token, stopping=stopping)
         first = self._dial(document["url"])
         call = first.call("join", asdict(self._candidate()), timeout=_JOIN_TIMEOUT)
         answer: Any = call.result(stopping)
         if answer["done"]:
             return first, None
-        return first, Generation(**answer["generation"])
+        return first, RendezvousRound(**answer["generation"])
 
     def _dial(self, url: str) -> Peer:
         """Learner 0 at `url`. The connection is used again: until its endpoint stops, torch closes none."""

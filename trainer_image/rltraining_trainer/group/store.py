@@ -1,4 +1,4 @@
-"""What torch's process groups find each other through: keys and values, kept by learner 0's lobby."""
+"""What torch's process groups find each other through: keys and values, kept by learner 0's rendezvous."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch.distributed.distributed_c10d import Store
 from rltraining_trainer.transport import Peer
 
 
-class LobbyStore(Store):
-    """The lobby's store during one generation, as seen by one learner. A key is written once.
+class RendezvousStore(Store):
+    """The rendezvous's store during one generation, as seen by one learner. A key is written once.
 
     torch calls the methods from C++, and passes what they raise through: TransportError.
     """

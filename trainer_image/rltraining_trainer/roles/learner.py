@@ -23,7 +23,7 @@ from torch import Tensor
 
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.environments import make_spaces
-from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
+from rltraining_trainer.group import GroupChanged, LearnerGroup, SingleLearnerGroup
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.discards import Discards
@@ -78,7 +78,7 @@ class Learner:
         self._live = live = LiveSpec(context.job_file, spec)
         self._discards = Discards()
         self._flow = self._make_flow(live)
-        self._group = self._make_group() if len(context.learners) > 1 else Alone()
+        self._group = self._make_group() if len(context.learners) > 1 else SingleLearnerGroup()
         services = {**self._discards.watched(self._flow.services), **self._group.services}
         self._endpoint = Endpoint(context.pod, context.token, services, direct=self._flow.sends_large)
         self._http = MemberServer(

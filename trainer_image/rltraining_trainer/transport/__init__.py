@@ -15,8 +15,8 @@ from rltraining_trainer.transport.errors import (
     Unreachable,
     UnsupportedTorch,
 )
-from rltraining_trainer.transport.payload import Payload
 from rltraining_trainer.transport.member_server import MemberServer, discover
+from rltraining_trainer.transport.payload import Payload
 from rltraining_trainer.transport.signals import on_stop_signal
 from rltraining_trainer.transport.torch_rpc import unguarded
 

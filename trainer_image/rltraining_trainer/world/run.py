@@ -19,7 +19,7 @@ from torch import Tensor
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.dataflow.reports import Lived, SamplerReports
 from rltraining_trainer.errors import Diverged
-from rltraining_trainer.group import Alone, GroupChanged, LearnerGroup
+from rltraining_trainer.group import GroupChanged, LearnerGroup, SingleLearnerGroup
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy import check_finite
@@ -77,7 +77,7 @@ class Run:
         self._terms: dict[str, float] | None = None  # since the last look
         self._lived, self._sequence = Lived(), 0  # of this learner, if it is not the first
         self._telling: Pending | None = None
-        self.group = self._make_group() if len(context.learners) > 1 else Alone()
+        self.group = self._make_group() if len(context.learners) > 1 else SingleLearnerGroup()
         if context.index == 0:
             services.add(REPORT, self._flow.reports.report)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rltraining_trainer.environments import Faults, Stepper, StepperStats, make_environments, make_spaces
 from rltraining_trainer.errors import TrainerError, UserCodeError
-from rltraining_trainer.group import Alone, LearnerGroup
+from rltraining_trainer.group import LearnerGroup, SingleLearnerGroup
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.networks import (
     ActorCritic,
@@ -281,7 +281,7 @@ class World:
         self._reporter.count(experience.steps, experience.episodes, experience.returns)
 
     @property
-    def group(self) -> LearnerGroup | Alone:
+    def group(self) -> LearnerGroup | SingleLearnerGroup:
         """In a learner: the group of live learners, for collectives. `Run.goes_on` forms the group.
 
         If a learner dies, collectives of the others raise GroupChanged: discard the update and call

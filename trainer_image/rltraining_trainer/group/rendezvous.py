@@ -12,14 +12,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rltraining_trainer.group.generations import Candidate, Generation, is_complete, next_generation
+from rltraining_trainer.group.rendezvous import Candidate, RendezvousRound, is_complete, next_generation
 from rltraining_trainer.transport import DeferredReply, Handler, Payload, Stopped
 
 _GLANCE = 0.05
 """Seconds between two looks at `stopping`."""
 
 
-class Lobby:
+class Rendezvous:
     """Calls wait here until a generation forms, or a value is there. Thread-safe."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Lobby:
         }
         self._changed = threading.Condition()
         self._waiting: dict[int, tuple[Candidate, DeferredReply]] = {}
-        self._generation: Generation | None = None  # None once a member has left it
+        self._generation: RendezvousRound | None = None  # None once a member has left it
         self._values: dict[str, Payload] = {}
         self._readers: dict[str, list[DeferredReply]] = {}
         self._done = False
@@ -42,7 +42,7 @@ class Lobby:
 
     def form(
         self, first: Candidate, expected: Collection[int], seconds: float, stopping: threading.Event
-    ) -> Generation:
+    ) -> RendezvousRound:
         """The next generation: `first`, which is learner 0, with those who wait when all `expected` indices do, or
         after `seconds`. Those who wait get their answers, and the store begins empty.
 
@@ -134,5 +134,5 @@ def _over(number: int) -> DeferredReply:
 
 def _fields(payload: Payload) -> dict[str, Any]:
     if not isinstance(payload, dict):
-        raise TypeError("a call to the lobby is a dict")
+        raise TypeError("a call to the rendezvous is a dict")
     return payload

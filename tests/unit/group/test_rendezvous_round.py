@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rltraining_trainer.group.generations import Candidate, choose_backend, is_complete, next_generation
+from rltraining_trainer.group.rendezvous import Candidate, choose_backend, is_complete, next_generation
 
 
 def candidate(index: int, updates: int = 0, generation: int = 0, device: str = "cpu") -> Candidate:
