@@ -166,8 +166,8 @@ def train(
             learner.step(group.sum(learner.gradient, count))
         except GroupChanged as change:
             say(f"changed {change}")
-            if group.trouble:
-                say(f"trouble {group.trouble}")
+            if group.warning:
+                say(f"trouble {group.warning}")
             form()
         else:
             if learner.updates % EVERY == 0:

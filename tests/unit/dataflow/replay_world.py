@@ -137,9 +137,11 @@ class World:
         self.shards[name].add({"value": weights}, weights)
         self.announce(name)
 
-    def announce(self, name: str, *, lived: bool = False) -> None:
+    def announce(self, name: str, *, served_before: bool = False) -> None:
         shard = self.shards[name]
-        self.replay.announce(name, url=self.url(name), now=self.clock.now, lived=lived, **shard.describe())
+        self.replay.announce(
+            name, url=self.url(name), now=self.clock.now, served_before=served_before, **shard.describe()
+        )
 
 
 def draw(world: World, replay: DistributedReplay | None = None) -> ReplayBatch:

@@ -151,7 +151,7 @@ def test_a_learner_that_begins_anew_owes_no_draws_for_what_was_inserted_before_i
     world.replay.close()
     world.replay = world.learner()
     for name in "ab":
-        world.announce(name, lived=True)
+        world.announce(name, served_before=True)
 
     assert world.replay.ready()
     learned, added = 0, sum(write(world, name, 10) for name in "ab")

@@ -95,18 +95,18 @@ def test_one_process_plays_policy_after_policy(evaluator: Evaluator, tmp_path: P
 def test_the_evaluation_of_a_process_that_is_lost_is_repeated_by_another(evaluator: Evaluator) -> None:
     outcome = outcome_of(evaluator, task(), LOST, PLAYED)
     assert outcome.answer == PLAYED
-    assert (Process.made, evaluator.lost, evaluator.trouble) == (2, 1, "")
+    assert (Process.made, evaluator.lost, evaluator.warning) == (2, 1, "")
     assert Process.orders[0] == Process.orders[1], "the same episodes"
 
 
 def test_a_policy_over_which_processes_are_lost_again_and_again_is_passed_over(evaluator: Evaluator) -> None:
     assert outcome_of(evaluator, task(), *[LOST] * TRIES).answer is None
     assert evaluator.lost == TRIES
-    assert evaluator.trouble == (
+    assert evaluator.warning == (
         "the evaluator was ended by SIGKILL; the evaluation at step 100 is skipped after 3 attempts"
     )
     assert outcome_of(evaluator, task(), PLAYED).answer == PLAYED
-    assert evaluator.trouble == ""
+    assert evaluator.warning == ""
 
 
 def test_the_best_policy_is_kept_whole(evaluator: Evaluator, tmp_path: Path) -> None:

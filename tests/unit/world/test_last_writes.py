@@ -10,7 +10,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from rltraining_trainer.checkpoint import CheckpointStore, StorageRefused, may_pass
+from rltraining_trainer.checkpoint import CheckpointStore, StorageRefused, is_transient
 from rltraining_trainer.policy import PolicyError
 from rltraining_trainer.roles import record
 from rltraining_trainer.transport import Stopped
@@ -180,7 +180,7 @@ class DriverError(Exception):
     ids=repr,
 )
 def test_what_may_pass(error: BaseException | None, passes: bool) -> None:
-    assert may_pass(error) is passes
+    assert is_transient(error) is passes
 
 
 def test_a_run_that_waits_writes_no_checkpoint_twice(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Complete state, written atomically, read back only when it proves to be whole. Knows no algorithm."""
 
-from rltraining_trainer.checkpoint.errors import CheckpointError, StorageRefused, may_pass
+from rltraining_trainer.checkpoint.errors import CheckpointError, StorageRefused, is_transient
 from rltraining_trainer.checkpoint.state import restore_rng, rng_state, snapshot
 from rltraining_trainer.checkpoint.store import CheckpointStore, Loaded, load
 from rltraining_trainer.checkpoint.writer import CheckpointWriter
@@ -11,8 +11,8 @@ __all__ = [
     "CheckpointWriter",
     "Loaded",
     "StorageRefused",
+    "is_transient",
     "load",
-    "may_pass",
     "restore_rng",
     "rng_state",
     "snapshot",

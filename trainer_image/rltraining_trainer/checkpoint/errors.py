@@ -24,7 +24,7 @@ class StorageRefused(TrainerError):
     reason = "StorageRefused"
 
 
-def may_pass(error: BaseException | None) -> bool:
+def is_transient(error: BaseException | None) -> bool:
     """Whether ``error``, which a file system or an fsspec driver raised, may be gone later: somebody makes room, a network
     comes back. A bug, or a path that cannot be, does not pass."""
     if isinstance(error, OSError):

@@ -88,7 +88,7 @@ class Evaluator:
 
     lost = 0
     """Number of processes lost during an evaluation."""
-    trouble = ""
+    warning = ""
     """How the last process was lost, in one sentence. Empty after a success."""
 
     def __init__(self, folder: Path, best_directory: str) -> None:
@@ -163,12 +163,12 @@ class Evaluator:
                     break
                 self.lost += 1
                 what = "repeated" if attempt < TRIES else f"skipped after {TRIES} attempts"
-                self.trouble = f"the evaluator {error}; the evaluation at step {task.step} is {what}"
-                _LOG.warning("%s", self.trouble)
+                self.warning = f"the evaluator {error}; the evaluation at step {task.step} is {what}"
+                _LOG.warning("%s", self.warning)
                 if attempt < TRIES and backoff.wait(self._closing):
                     break
             else:
-                self.trouble = ""
+                self.warning = ""
                 return self._keep(task, answer)
         return Outcome(task)
 

@@ -85,7 +85,7 @@ class SingleLearnerGroup:
     rank = 0
     size = 1
     generation = 1
-    trouble = ""
+    warning = ""
     services: Mapping[str, Handler] = {}
 
     def form(self, stopping: threading.Event) -> None:
@@ -175,7 +175,7 @@ class LearnerGroup:
         self._reason = ""  # of the end of the last one
 
     @property
-    def trouble(self) -> str:
+    def warning(self) -> str:
         """Why the learners do not stay together; empty if there is nothing to tell."""
         return self._reason if self._fruitless >= _WORTH_TELLING and not self._is_fruitful else ""
 

@@ -173,8 +173,8 @@ class Evaluations:
 
     def warnings(self) -> Iterator[Warning]:
         """Yields warnings for the job's status. Thread-safe."""
-        if self._evaluator.trouble:
-            yield Warning(reason="EvaluatorLost", message=self._evaluator.trouble)
+        if self._evaluator.warning:
+            yield Warning(reason="EvaluatorLost", message=self._evaluator.warning)
         if self._not_kept:
             yield Warning(reason="BestPolicyNotKept", message=self._not_kept)
         started = self._started

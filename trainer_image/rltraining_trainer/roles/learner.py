@@ -156,7 +156,7 @@ class Learner:
     def report(self) -> LearnerReport:
         """What this learner says of itself now. Called from the HTTP server's threads too."""
         own = LearnerReport(state=self._state, incarnation=self._endpoint.incarnation, time=datetime.now(UTC))
-        return self._record.report(own, self._group.trouble) if self._record is not None else own
+        return self._record.report(own, self._group.warning) if self._record is not None else own
 
     def _numbers(self) -> Numbers:
         """For Prometheus; called from the HTTP server's threads."""

@@ -16,7 +16,7 @@ from rltraining_trainer.checkpoint import (
     CheckpointStore,
     CheckpointWriter,
     StorageRefused,
-    may_pass,
+    is_transient,
     restore_rng,
     rng_state,
     snapshot,
@@ -177,7 +177,7 @@ class RunRecord:
         self._finish_evaluations()
         backoff, until = Backoff(cap=_LONGEST_PAUSE), time.monotonic() + LAST_WRITES_SECONDS
         while (error := self._write_last(policy, spaces, until)) is not None:
-            if not may_pass(error.__cause__):
+            if not is_transient(error.__cause__):
                 raise error
             if time.monotonic() >= until:
                 raise StorageRefused(

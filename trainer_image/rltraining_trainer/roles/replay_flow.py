@@ -192,7 +192,7 @@ class ReplayFlow(WholeState[ApexLearner[Any]]):
     def _announce(self, name: str, shard: dict[str, Any], lived: bool = False) -> None:
         description = dict(shard)
         self._failures[name] = description.pop("failure", None)
-        self._replay.announce(name, now=time.monotonic(), lived=lived, **description)
+        self._replay.announce(name, now=time.monotonic(), served_before=lived, **description)
 
     def _dial(self, url: str) -> ShardPeer:
         if self._kept is not None and url == self._endpoint().url:

@@ -128,7 +128,7 @@ class LearnerReplay(Replay):
     def announce(self, keeper: str, shard: dict[str, Any], lived: bool) -> None:
         """Adds the shard that a sampler reports (see `SamplerReports`)."""
         self._keepers[shard["url"]] = keeper
-        self._replay.announce(keeper, now=time.monotonic(), lived=lived, **shard)
+        self._replay.announce(keeper, now=time.monotonic(), served_before=lived, **shard)
 
     def insert_limit(self, keeper: str) -> int | None:
         return self._replay.insert_limit(keeper)

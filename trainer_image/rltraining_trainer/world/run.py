@@ -185,7 +185,7 @@ class Run:
         own = LearnerReport(
             state=self._state, incarnation=self._endpoint().incarnation, time=datetime.now(UTC)
         )
-        return self._record.report(own, self.group.trouble) if self._record is not None else own
+        return self._record.report(own, self.group.warning) if self._record is not None else own
 
     def numbers(self) -> Numbers:
         """Returns the metrics for Prometheus. Called from the HTTP server's threads."""

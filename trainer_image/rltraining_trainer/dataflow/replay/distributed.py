@@ -103,7 +103,7 @@ class DistributedReplay:
         counts: Iterable[int],
         now: float,
         resumed: Iterable[int] = NOTHING,
-        lived: bool = False,
+        served_before: bool = False,
     ) -> None:
         """A shard says that it is there; to be repeated well within SILENT_SECONDS. See ReplayShard.describe.
 
@@ -115,12 +115,12 @@ class DistributedReplay:
             counts: the five ReplayCounts, since it first began.
             now: by the clock.
             resumed: the counts that this incarnation began with, if it went on from a checkpoint.
-            lived: this incarnation has worked for another learner.
+            served_before: this incarnation has worked for another learner.
         """
         known, began_with = ReplayCounts(*counts), ReplayCounts(*resumed)
         with self._changed:
             if self._map.get(name) is None:
-                self._pace.forgive((known if lived else began_with).inserted)
+                self._pace.forgive((known if served_before else began_with).inserted)
             replaced = self._map.announce(name, incarnation, url, mass, known, now, resumed=began_with)
             if replaced is not None:
                 _LOG.info(
