@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rltraining_trainer.dataflow.replay.buffer import Draw, ReplayBuffer
+from rltraining_trainer.dataflow.replay.buffer import ReplayBuffer, SampleResult
 from rltraining_trainer.dataflow.replay.items import infer_columns, to_tensors
 from rltraining_trainer.dataflow.replay.rate_limiter import RateLimiter
 from rltraining_trainer.dataflow.replay.storage import Column
@@ -264,7 +264,7 @@ class PrioritizedReplay:
             seed=self._seed,
         )
 
-    def _sample(self, drawn: Draw, weights: Tensor) -> ReplaySample:
+    def _sample(self, drawn: SampleResult, weights: Tensor) -> ReplaySample:
         if self._tensors:
             return ReplaySample(drawn.items, weights, drawn.versions)
         items = {name: rows.numpy() for name, rows in drawn.items.items()}

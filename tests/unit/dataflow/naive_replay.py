@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-from rltraining_trainer.dataflow.replay import Column, Draw
+from rltraining_trainer.dataflow.replay import Column, SampleResult
 from torch import Tensor
 
 Items = dict[str, Tensor]
@@ -57,7 +57,7 @@ class NaiveReplay:
             for version, priority in self.priorities.items()
         }
 
-    def check(self, draw: Draw) -> None:
+    def check(self, draw: SampleResult) -> None:
         """Whether all that a draw says of its items is so, and each comes from its part of the mass."""
         weights, versions = self.weights(), draw.versions.tolist()
         mass, count = sum(weights.values()), len(versions)

@@ -7,16 +7,16 @@ from collections import Counter
 
 import pytest
 import torch
-from rltraining_trainer.dataflow.replay.batch import Part, deal
+from rltraining_trainer.dataflow.replay.batch import ShardSample, split_into_batches
 from rltraining_trainer.dataflow.replay.buffer import ReplayCounts
 from rltraining_trainer.dataflow.replay.shard_map import Shard
 
 
-def part(first: int, count: int) -> Part:
+def part(first: int, count: int) -> ShardSample:
     """Draws `first`, `first` + 1, … of a round."""
     shard = Shard(f"from {first}", "", "", ReplayCounts(0, 0, 0, 0, 0), 0.0, ReplayCounts(0, 0, 0, 0, 0))
     numbers = torch.arange(first, first + count)
-    return Part(shard, 0.5, {"number": numbers}, numbers.double().expand(4, -1))
+    return ShardSample(shard, 0.5, {"number": numbers}, numbers.double().expand(4, -1))
 
 
 @pytest.mark.parametrize("sizes", [(12,), (7, 5), (1, 0, 10, 1), (2,), (13,)])
@@ -26,7 +26,7 @@ def test_draws_are_dealt_in_turn(sizes: tuple[int, ...], batches: int) -> None:
     count = sum(sizes)
     where: Counter[tuple[int, int]] = Counter()
     for first in range(batches):
-        hands = deal(parts, batches, first)
+        hands = split_into_batches(parts, batches, first)
 
         numbers = [[int(n) for dealt in hand for n in dealt.items["number"]] for hand in hands]
         assert sorted(itertools.chain(*numbers)) == list(range(count)), "each draw is in one batch"

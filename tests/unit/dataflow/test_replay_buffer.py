@@ -11,7 +11,7 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from rltraining_trainer.dataflow.replay import Column, Draw, ReplayBuffer
+from rltraining_trainer.dataflow.replay import Column, ReplayBuffer, SampleResult
 from soak import SOAK
 from torch import Tensor
 
@@ -43,7 +43,7 @@ def add(buffer: ReplayBuffer, *priorities: float) -> None:
     buffer.check_valid()
 
 
-def same(left: Draw, right: Draw) -> bool:
+def same(left: SampleResult, right: SampleResult) -> bool:
     parts = ("slots", "versions", "probabilities", "ages")
     return all(torch.equal(getattr(left, part), getattr(right, part)) for part in parts) and all(
         torch.equal(left.items[name], right.items[name]) for name in left.items
@@ -75,7 +75,7 @@ class AnyOperations(RuleBasedStateMachine):
         self.capacity, self.kinds = capacity, kinds
         self.buffer = ReplayBuffer(capacity, COLUMNS, **self.arguments, seed=3)
         self.naive = NaiveReplay(capacity, None if kind == "Uniform" else exponent)
-        self.draws: list[Draw] = []
+        self.draws: list[SampleResult] = []
         self.calls = self.sampled = self.applied = self.stale = 0
 
     @rule(priorities=st.lists(priority, max_size=25))
@@ -126,7 +126,7 @@ class AnyOperations(RuleBasedStateMachine):
             other.add(random_items(COLUMNS, 1, 0), torch.ones(1))
         other.set_state(through_a_file(self.buffer.get_state()))
         other.check_valid()
-        if self.buffer.mass:
+        if self.buffer.priority_sum:
             assert same(self.buffer.sample(7), other.sample(7))
             self.sampled += 7
         self.buffer = other
@@ -139,9 +139,9 @@ class AnyOperations(RuleBasedStateMachine):
         assert buffer.size == size
         inserted = self.naive.inserted
         assert buffer.counts == (inserted, inserted - size, self.sampled, self.applied, self.stale)
-        assert buffer.mass == pytest.approx(sum(weights), rel=1e-12)
+        assert buffer.priority_sum == pytest.approx(sum(weights), rel=1e-12)
         smallest = min((weight for weight in weights if weight > 0), default=math.inf)
-        assert buffer.smallest == pytest.approx(smallest, rel=1e-12)
+        assert buffer.min_priority == pytest.approx(smallest, rel=1e-12)
 
 
 TestAnyOperations = AnyOperations.TestCase
@@ -179,7 +179,7 @@ def test_a_state_is_a_copy_and_can_get_another_exponent() -> None:
     add(buffer, 1.0)
     other = buffer_of(exponent=0.5)
     other.set_state(state)
-    assert (other.size, other.mass, other.smallest) == (2, 5, 2)
+    assert (other.size, other.priority_sum, other.min_priority) == (2, 5, 2)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_slot_that_does_not_hold_that_version_is_stale(slot: int, version: int
     buffer = buffer_of(1, 1, 1)
     assert buffer.update(torch.tensor([slot]), torch.tensor([version]), torch.tensor([5.0])) == (0, 1)
     buffer.check_valid()
-    assert buffer.mass == 3
+    assert buffer.priority_sum == 3
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
@@ -199,7 +199,7 @@ def test_an_update_with_a_bad_priority_is_refused_whole(bad: float) -> None:
         buffer.update(torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([5.0, bad]))
     with pytest.raises(ValueError, match="2 slots, 2 versions and 1 priorities"):
         buffer.update(torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([5.0]))
-    assert (buffer.mass, buffer.counts.applied) == (2, 0)
+    assert (buffer.priority_sum, buffer.counts.applied) == (2, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,12 @@
 """The replay memory: a ring of transitions in one process, and many such shards that are drawn from as if they were one."""
 
 from rltraining_trainer.dataflow.replay.batch import ReplayBatch
-from rltraining_trainer.dataflow.replay.buffer import Draw, ReplayBuffer, ReplayCounts, Updated
+from rltraining_trainer.dataflow.replay.buffer import (
+    PriorityUpdateResult,
+    ReplayBuffer,
+    ReplayCounts,
+    SampleResult,
+)
 from rltraining_trainer.dataflow.replay.distributed import DistributedReplay
 from rltraining_trainer.dataflow.replay.shard import LocalPeer, ReplayShard, ShardPeer
 from rltraining_trainer.dataflow.replay.stats import ReplayStats
@@ -11,14 +16,14 @@ from rltraining_trainer.dataflow.replay.sum_tree import SumTree
 __all__ = [
     "Column",
     "DistributedReplay",
-    "Draw",
     "LocalPeer",
+    "PriorityUpdateResult",
     "ReplayBatch",
     "ReplayBuffer",
     "ReplayCounts",
     "ReplayShard",
     "ReplayStats",
+    "SampleResult",
     "ShardPeer",
     "SumTree",
-    "Updated",
 ]

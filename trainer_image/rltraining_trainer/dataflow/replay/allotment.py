@@ -11,7 +11,7 @@ _ROUNDING = 2.0**-50
 """Relative error of a product and a quotient, with room."""
 
 
-def allot(masses: Sequence[float], count: int, offset: float) -> list[int]:
+def stratified_counts(masses: Sequence[float], count: int, offset: float) -> list[int]:
     """Split `count` draws over shards in proportion to their masses, by systematic sampling.
 
     The masses W = Σ m_i lie on a line; `count` points stand on it at (j + offset)·W/count, j = 0, 1, …, and a shard gets

@@ -16,7 +16,7 @@ from rltraining_trainer.dataflow.replay.shard_map import Shard
 from rltraining_trainer.dataflow.replay.weights import importance_weights
 
 
-class Part(NamedTuple):
+class ShardSample(NamedTuple):
     """What one shard gave."""
 
     shard: Shard
@@ -25,15 +25,15 @@ class Part(NamedTuple):
     items: dict[str, Tensor]
     """Each [k, ...]."""
     drawn: Tensor
-    """float64 [4, k], k > 0: see rltraining_trainer.dataflow.replay.shard.DRAWN."""
+    """float64 [4, k], k > 0: see rltraining_trainer.dataflow.replay.shard.SAMPLE_FIELDS."""
 
 
-class Hand(NamedTuple):
+class BatchShards(NamedTuple):
     """What one batch is made of."""
 
     number: int
     """Which of its learner's."""
-    parts: Sequence[Part]
+    parts: Sequence[ShardSample]
     """At least one."""
     total: int
     """Transitions in all shards."""
@@ -89,14 +89,14 @@ class ReplayBatch:
         ]
 
 
-def deal(parts: Sequence[Part], batches: int, first: int) -> list[list[Part]]:
+def split_into_batches(parts: Sequence[ShardSample], batches: int, first: int) -> list[list[ShardSample]]:
     """Give out what came for several batches in turn, an item each, beginning with batch `first`.
 
     Items lie in the order of the masses that they were drawn from, so each batch is as evenly spread as all are together;
     with a `first` at random, each item comes into each of them as often as if it were drawn alone. Batches that get
     nothing are left out.
     """
-    hands: list[list[Part]] = [[] for _ in range(batches)]
+    hands: list[list[ShardSample]] = [[] for _ in range(batches)]
     turn = first
     for part in parts:
         for number, hand in enumerate(hands):
@@ -109,11 +109,11 @@ def deal(parts: Sequence[Part], batches: int, first: int) -> list[list[Part]]:
     return [hand for hand in hands if hand]
 
 
-def assemble(hand: Hand, exponent: float) -> ReplayBatch:
+def assemble(hand: BatchShards, exponent: float) -> ReplayBatch:
     """Join what a batch is made of. `exponent`: β of the importance weights."""
     parts = hand.parts
     rows = [part.drawn.numpy() for part in parts]
-    # Of an item in one draw from all shards, as they were when it was split and as each was when it drew: exact for what
+    # Of an item in one draw from all shards, as they were when it was split and as each was when it on_sampled: exact for what
     # was done, also if masses changed in between.
     probabilities = np.concatenate([row[2] * part.share for row, part in zip(rows, parts, strict=True)])
     weights = importance_weights(torch.from_numpy(probabilities), hand.total, exponent)

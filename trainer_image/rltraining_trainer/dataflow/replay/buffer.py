@@ -17,7 +17,7 @@ from rltraining_trainer.dataflow.replay.storage import Column, Columns, Ring, St
 
 
 @dataclass(frozen=True)
-class Draw:
+class SampleResult:
     """`count` items that were drawn; some may be the same."""
 
     items: dict[str, Tensor]
@@ -32,7 +32,7 @@ class Draw:
     """[k] int64: insertions since it was added."""
 
 
-class Updated(NamedTuple):
+class PriorityUpdateResult(NamedTuple):
     """What became of the priorities that came."""
 
     applied: int
@@ -112,15 +112,15 @@ class ReplayBuffer:
         return self._ring.size
 
     @property
-    def mass(self) -> float:
+    def priority_sum(self) -> float:
         """The sum of all powered priorities; the size, if all are drawn alike."""
-        return self._distribution.mass
+        return self._distribution.priority_sum
 
     @property
-    def smallest(self) -> float:
+    def min_priority(self) -> float:
         """The smallest powered priority, other than 0, of an item (1 if all are drawn alike); infinity if there is none.
         It looks at all of them."""
-        return self._distribution.smallest
+        return self._distribution.min_priority
 
     @property
     def counts(self) -> ReplayCounts:
@@ -156,16 +156,16 @@ class ReplayBuffer:
             store.put(first, items)
         self._distribution.set(ring.slots(first, len(weights)), weights)
 
-    def sample(self, count: int) -> Draw:
-        """Draw exactly `count` items, stratified: one from each `count`-th part of the mass.
+    def sample(self, count: int) -> SampleResult:
+        """Draws exactly `count` items, stratified: one from each `count`-th part of the mass.
 
         Raises:
             ValueError: there is nothing to draw: no items, or all have the priority 0.
         """
         if count < 1:
             raise ValueError(f"at least one item must be drawn, not {count}")
-        if not self.mass > 0:
-            raise ValueError(f"nothing can be drawn: {self.size} items with a mass of {self.mass}")
+        if not self.priority_sum > 0:
+            raise ValueError(f"nothing can be drawn: {self.size} items with a mass of {self.priority_sum}")
         uniforms = (np.arange(count) + self._random.random(count)) / count
         slots, probabilities = self._distribution.draw(uniforms)
         versions = self._ring.versions(slots)
@@ -173,7 +173,7 @@ class ReplayBuffer:
         for store in self._stores.values():
             items |= store.take(slots)
         self._sampled += count
-        return Draw(
+        return SampleResult(
             items=items,
             slots=torch.from_numpy(slots),
             versions=torch.from_numpy(versions),
@@ -181,7 +181,7 @@ class ReplayBuffer:
             ages=torch.from_numpy(self._ring.inserted - versions),
         )
 
-    def update(self, slots: Tensor, versions: Tensor, priorities: Tensor) -> Updated:
+    def update(self, slots: Tensor, versions: Tensor, priorities: Tensor) -> PriorityUpdateResult:
         """New raw priorities [k] of items that were drawn; those evicted since are left out. Of several for one item, the
         last one holds.
 
@@ -202,7 +202,7 @@ class ReplayBuffer:
         stale = len(held) - applied
         self._applied += applied
         self._stale += stale
-        return Updated(applied, stale)
+        return PriorityUpdateResult(applied, stale)
 
     def clear(self) -> None:
         """Evict all. Versions and counts go on."""

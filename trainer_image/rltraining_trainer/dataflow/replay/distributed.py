@@ -14,14 +14,20 @@ from typing import Any
 from rltraining_api.algorithms.replay import Replay
 from torch import Tensor
 
-from rltraining_trainer.dataflow.replay.allotment import allot
-from rltraining_trainer.dataflow.replay.batch import Hand, Part, ReplayBatch, assemble, deal
+from rltraining_trainer.dataflow.replay.allotment import stratified_counts
+from rltraining_trainer.dataflow.replay.batch import (
+    BatchShards,
+    ReplayBatch,
+    ShardSample,
+    assemble,
+    split_into_batches,
+)
 from rltraining_trainer.dataflow.replay.buffer import ReplayCounts
-from rltraining_trainer.dataflow.replay.ledger import Ledger
-from rltraining_trainer.dataflow.replay.pace import Pace
-from rltraining_trainer.dataflow.replay.requests import Request, Round
+from rltraining_trainer.dataflow.replay.ledger import SampleCounters
+from rltraining_trainer.dataflow.replay.pace import ShardedRateLimiter
+from rltraining_trainer.dataflow.replay.requests import Request, RequestGroup
 from rltraining_trainer.dataflow.replay.shard import ShardPeer
-from rltraining_trainer.dataflow.replay.shard_map import NOTHING, Shard, ShardMap
+from rltraining_trainer.dataflow.replay.shard_map import NO_COUNTS, Shard, ShardMap
 from rltraining_trainer.dataflow.replay.stats import ReplayStats
 from rltraining_trainer.transport import TransportError
 
@@ -85,10 +91,10 @@ class DistributedReplay:
         self._changed = threading.Condition()
         self._news = 0  # how often something came that may let draws go on
         self._map = ShardMap()
-        self._pace = Pace(self._map, settings, batch_size)
-        self._ledger = Ledger()
-        self._under_way: deque[Round] = deque()
-        self._ready: deque[Hand] = deque()
+        self._pace = ShardedRateLimiter(self._map, settings, batch_size)
+        self._ledger = SampleCounters()
+        self._under_way: deque[RequestGroup] = deque()
+        self._ready: deque[BatchShards] = deque()
         self._errands: list[Request] = []  # those that no batch waits for
         self._batches = 0
         self._ages: deque[float] = deque(maxlen=_AGES_KEPT)
@@ -102,7 +108,7 @@ class DistributedReplay:
         mass: float,
         counts: Iterable[int],
         now: float,
-        resumed: Iterable[int] = NOTHING,
+        resumed: Iterable[int] = NO_COUNTS,
         served_before: bool = False,
     ) -> None:
         """A shard says that it is there; to be repeated well within SILENT_SECONDS. See ReplayShard.describe.
@@ -150,12 +156,12 @@ class DistributedReplay:
             self._wake()
 
     def ready(self) -> bool:
-        """Whether there is enough to learn from: see Pace."""
+        """Whether there is enough to learn from: see ShardedRateLimiter."""
         with self._changed:
             return self._pace.is_filled()
 
     def insert_limit(self, name: str) -> int | None:
-        """How many insertions the shard of that name may have made by now; None: no limit. See Pace."""
+        """How many insertions the shard of that name may have made by now; None: no limit. See ShardedRateLimiter."""
         with self._changed:
             return self._pace.insert_limit(name)
 
@@ -300,7 +306,7 @@ class DistributedReplay:
             waits = self._held > 0  # for requests to come
             while (batches := self._batches_to_ask_for()) and (round_ := self._split(batches, now)):
                 self._under_way.append(round_)
-                self._pace.drew(batches)
+                self._pace.on_sampled(batches)
                 for request in round_.requests:
                     self._send(request)
                 waits = False
@@ -321,21 +327,21 @@ class DistributedReplay:
         most = min(room, self._together)
         return most if self._rank > 0 else self._pace.may_draw(most)
 
-    def _split(self, batches: int, now: float) -> Round | None:
+    def _split(self, batches: int, now: float) -> RequestGroup | None:
         """Requests for so many batches; None if there is nothing to draw from."""
-        shards = [shard for shard in self._map.present if shard.answers and shard.mass > 0]
+        shards = [shard for shard in self._map.present if shard.answers and shard.priority_sum > 0]
         if not shards or not self._count:
             return None
-        masses = [shard.mass for shard in shards]
+        masses = [shard.priority_sum for shard in shards]
         shares = [mass / sum(masses) for mass in masses]
-        counts = allot(masses, self._count * batches, self._random.random())
+        counts = stratified_counts(masses, self._count * batches, self._random.random())
         requests = [
             Request(shard, now, count, share, self._ledger.collect(shard))
             for shard, count, share in zip(shards, counts, shares, strict=True)
             if count or self._by_buffer  # the least likely item may be where nothing is drawn from
         ]
         total = sum(shard.size for shard in shards)
-        return Round(requests, batches, total, list(zip(shards, shares, strict=True)))
+        return RequestGroup(requests, batches, total, list(zip(shards, shares, strict=True)))
 
     def _join(self) -> None:
         """Make ready what came of the oldest round under way, whose requests are over."""
@@ -345,11 +351,11 @@ class DistributedReplay:
             for request in round_.requests:
                 answer = self._settle(request, now)
                 if answer is not None and request.count and answer["drawn"].shape[1]:
-                    parts.append(Part(request.shard, request.share, answer["items"], answer["drawn"]))
+                    parts.append(ShardSample(request.shard, request.share, answer["items"], answer["drawn"]))
             least = round_.least if self._by_buffer else inf
-            for dealt in deal(parts, round_.batches, self._random.randrange(round_.batches)):
+            for dealt in split_into_batches(parts, round_.batches, self._random.randrange(round_.batches)):
                 self._batches += 1
-                hand = Hand(self._batches, dealt, round_.total, least)
+                hand = BatchShards(self._batches, dealt, round_.total, least)
                 self._ledger.hand_over(hand.number, hand.size)
                 self._ready.append(hand)
 

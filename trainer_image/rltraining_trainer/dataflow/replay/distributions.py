@@ -23,11 +23,11 @@ class Distribution(Protocol):
     """Over the slots of a ring that are in use."""
 
     @property
-    def mass(self) -> float:
+    def priority_sum(self) -> float:
         """The sum of what items weigh in the draw."""
 
     @property
-    def smallest(self) -> float:
+    def min_priority(self) -> float:
         """The smallest weight, other than 0, of an item; infinity if there is none. Looks at all of them."""
 
     def set(self, slots: Slots, priorities: Floats) -> None:
@@ -57,11 +57,11 @@ class Prioritized:
         self._tree = SumTree(ring.capacity)
 
     @property
-    def mass(self) -> float:
+    def priority_sum(self) -> float:
         return self._tree.root
 
     @property
-    def smallest(self) -> float:
+    def min_priority(self) -> float:
         leaves = self._tree.leaves
         return float(np.min(leaves, where=leaves > 0, initial=np.inf))
 
@@ -105,11 +105,11 @@ class Uniform:
         self._ring = ring
 
     @property
-    def mass(self) -> float:
+    def priority_sum(self) -> float:
         return float(self._ring.size)
 
     @property
-    def smallest(self) -> float:
+    def min_priority(self) -> float:
         return 1.0 if self._ring.size else np.inf
 
     def set(self, slots: Slots, priorities: Floats) -> None:

@@ -1,4 +1,4 @@
-"""What became of all that a learner drew."""
+"""What became of all that a learner on_sampled."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rltraining_trainer.dataflow.replay.requests import Request
 from rltraining_trainer.dataflow.replay.shard_map import Shard
 
 
-class LedgerState(TypedDict):
-    """What a checkpoint keeps of a Ledger."""
+class SampleCountersState(TypedDict):
+    """What a checkpoint keeps of a SampleCounters."""
 
     drawn: int
     applied: int
     stale: int
 
 
-class Ledger:
+class SampleCounters:
     """drawn = applied + stale + lost + outstanding, in draws, at all times. Not thread-safe.
 
     A draw is outstanding from the request for it until the shard has acknowledged the priority that came of it: asked for,
@@ -89,10 +89,10 @@ class Ledger:
         """The shard is gone, and what waited for it is lost."""
         self.lost += sum(update.shape[1] for update in self._waiting.pop(shard, []))
 
-    def get_state(self) -> LedgerState:
+    def get_state(self) -> SampleCountersState:
         return {"drawn": self.drawn, "applied": self.applied, "stale": self.stale}
 
-    def set_state(self, state: LedgerState) -> None:
+    def set_state(self, state: SampleCountersState) -> None:
         """Continue after a lost learner, whose outstanding draws are thereby lost."""
         self.drawn, self.applied, self.stale = state["drawn"], state["applied"], state["stale"]
         self.lost = self.drawn - self.applied - self.stale

@@ -11,7 +11,7 @@ from rltraining_trainer.dataflow.replay.rate_limiter import RateLimiter
 from rltraining_trainer.dataflow.replay.shard_map import ShardMap
 
 
-class Pace:
+class ShardedRateLimiter:
     """The rate limiter of a memory whose shards come and go. Not thread-safe.
 
     Learning begins when as much was inserted into the shards that are present as `minimum` says, and begins so again after
@@ -48,7 +48,7 @@ class Pace:
             1 for _ in takewhile(lambda sampled: self._limiter.may_sample(inserted, sampled, size), later)
         )
 
-    def drew(self, batches: int) -> None:
+    def on_sampled(self, batches: int) -> None:
         """All learners together draw so many more."""
         self._sampled += batches * self._batch_size
 

@@ -65,7 +65,7 @@ class Request:
         return answer
 
 
-class Round(NamedTuple):
+class RequestGroup(NamedTuple):
     """Batches that are under way together."""
 
     requests: list[Request]
@@ -78,7 +78,11 @@ class Round(NamedTuple):
     @property
     def least(self) -> float:
         """Probability of the least likely item in one draw, by what was last heard; infinity if nothing can be drawn."""
-        of_each = (share * shard.smallest / shard.mass for shard, share in self.shares if shard.mass > 0)
+        of_each = (
+            share * shard.min_priority / shard.priority_sum
+            for shard, share in self.shares
+            if shard.priority_sum > 0
+        )
         return min(of_each, default=math.inf)
 
     def wait(self, clock: Callable[[], float], deadline: float) -> bool:

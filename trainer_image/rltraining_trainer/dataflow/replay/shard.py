@@ -16,10 +16,10 @@ from rltraining_trainer.dataflow.replay.buffer import ReplayBuffer, ReplayCounts
 from rltraining_trainer.transport import Call, DeferredReply, Handler, Payload
 from rltraining_trainer.transport.calls import ERROR, OK
 
-DRAWN = ("slots", "versions", "probabilities", "ages")
+SAMPLE_FIELDS = ("slots", "versions", "probabilities", "ages")
 """Rows of the tensor, float64 [4, k], that goes with k drawn items. Whole numbers are exact in it up to 2^53, and one
 tensor travels faster than four."""
-RETURNED = ("slots", "versions", "priorities")
+UPDATE_FIELDS = ("slots", "versions", "priorities")
 """Rows of the tensor, float64 [3, k], that brings k new priorities."""
 
 
@@ -30,9 +30,9 @@ class ReplayShard:
     buffer's ``smallest`` powered priority if the payload has ``"smallest": True``:
 
     sample: ``{"count": int, "update": Tensor [3, k] | None}``. First the priorities that come along are taken, then items
-        drawn: adds ``items`` (dict of [count, ...]) and ``drawn`` (see DRAWN). While there is nothing to draw these are
+        drawn: adds ``items`` (dict of [count, ...]) and ``drawn`` (see SAMPLE_FIELDS). While there is nothing to draw these are
         empty.
-    update: ``{"update": Tensor [3, k]}``, see RETURNED.
+    update: ``{"update": Tensor [3, k]}``, see UPDATE_FIELDS.
     stats: nothing more.
     insert: ``{"incarnation": str, "sequence": int, "items": dict, "priorities": Tensor}``, from those who keep no shard
         of their own. A repeated sequence number of a sender is not taken twice. The answer waits while the shard is
@@ -86,7 +86,7 @@ class ReplayShard:
         with self._lock:
             return {
                 "incarnation": self.incarnation,
-                "mass": self._buffer.mass,
+                "mass": self._buffer.priority_sum,
                 "counts": list(self._buffer.counts),
                 "resumed": list(self._resumed),
             }
@@ -144,9 +144,13 @@ class ReplayShard:
         return self._limit is None or self._buffer.counts.inserted < self._limit
 
     def _state(self, asked: Payload, updated: tuple[int, int] = (0, 0)) -> dict[str, Any]:
-        state = {"mass": self._buffer.mass, "counts": list(self._buffer.counts), "updated": list(updated)}
+        state = {
+            "mass": self._buffer.priority_sum,
+            "counts": list(self._buffer.counts),
+            "updated": list(updated),
+        }
         if isinstance(asked, dict) and asked.get("smallest") is True:
-            state["smallest"] = self._buffer.smallest
+            state["smallest"] = self._buffer.min_priority
         return state
 
     def _take_back(self, update: Tensor | None) -> tuple[int, int]:
@@ -157,11 +161,11 @@ class ReplayShard:
         return self._buffer.update(where, which, torch.from_numpy(priorities))
 
     def _draw(self, count: int) -> tuple[dict[str, Tensor], Tensor]:
-        if not self._buffer.mass > 0:
-            return {}, torch.empty(len(DRAWN), 0, dtype=torch.float64)
+        if not self._buffer.priority_sum > 0:
+            return {}, torch.empty(len(SAMPLE_FIELDS), 0, dtype=torch.float64)
         draw = self._buffer.sample(count)
-        drawn = np.empty((len(DRAWN), count))
-        for row, name in zip(drawn, DRAWN, strict=True):
+        drawn = np.empty((len(SAMPLE_FIELDS), count))
+        for row, name in zip(drawn, SAMPLE_FIELDS, strict=True):
             row[:] = getattr(draw, name).numpy()
         return draw.items, torch.from_numpy(drawn)
 
@@ -196,6 +200,6 @@ def _update(payload: Payload, *, required: bool) -> Tensor | None:
     if not required and isinstance(payload, dict) and payload.get("update") is None:
         return None
     update = field(payload, "update", Tensor)
-    if update.dtype != torch.float64 or update.ndim != 2 or len(update) != len(RETURNED):
+    if update.dtype != torch.float64 or update.ndim != 2 or len(update) != len(UPDATE_FIELDS):
         raise TypeError(f"the field update must be float64 [3, k], not {update.dtype} {list(update.shape)}")
     return update

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rltraining_trainer.dataflow.replay.buffer import ReplayCounts
 from rltraining_trainer.dataflow.replay.shard import ShardPeer
 
-NOTHING = ReplayCounts(0, 0, 0, 0, 0)
+NO_COUNTS = ReplayCounts(0, 0, 0, 0, 0)
 
 
 class Holdings(NamedTuple):
@@ -32,10 +32,10 @@ class Shard:
     incarnation: str
     url: str
     counts: ReplayCounts
-    mass: float
+    priority_sum: float
     base: ReplayCounts
     """What it had when it began, which counts as its predecessor's."""
-    smallest: float = math.inf
+    min_priority: float = math.inf
     """Smallest powered priority; infinity if unknown."""
     heard: float = 0.0
     """When, in seconds."""
@@ -62,8 +62,8 @@ class Shard:
     def observe(self, counts: ReplayCounts, mass: float, smallest: float | None) -> None:
         """Take what it says of itself, unless something newer was heard: answers overtake one another."""
         if sum(counts) >= sum(self.counts):  # each of them only grows
-            self.counts, self.mass = counts, mass
-            self.smallest = self.smallest if smallest is None else smallest
+            self.counts, self.priority_sum = counts, mass
+            self.min_priority = self.min_priority if smallest is None else smallest
 
     def leave(self) -> None:
         """Not to be drawn from until it announces itself again."""
@@ -104,7 +104,7 @@ class ShardMap:
         counts: ReplayCounts,
         now: float,
         *,
-        resumed: ReplayCounts = NOTHING,
+        resumed: ReplayCounts = NO_COUNTS,
     ) -> Shard | None:
         """A shard says that it is there.
 
@@ -115,7 +115,7 @@ class ShardMap:
         if shard is None or shard.incarnation != incarnation:
             if incarnation == self._predecessors.get(name):
                 return None
-            base = NOTHING
+            base = NO_COUNTS
             if shard is not None:
                 replaced, base = shard, resumed
                 self._end(shard, resumed)
@@ -147,7 +147,7 @@ class ShardMap:
                 "name": shard.name,
                 "incarnation": shard.incarnation,
                 "url": shard.url,
-                "mass": shard.mass,
+                "mass": shard.priority_sum,
                 "counts": list(shard.counts),
                 "announcements": shard.announcements,
             }

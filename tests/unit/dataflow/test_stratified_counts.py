@@ -8,7 +8,7 @@ from math import ceil, floor
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rltraining_trainer.dataflow.replay.allotment import allot
+from rltraining_trainer.dataflow.replay.allotment import stratified_counts
 from soak import SOAK
 
 MASSES = st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any)
@@ -32,14 +32,14 @@ MASSES = st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any)
 def test_points_stand_evenly_on_the_line_of_masses(
     masses: list[float], count: int, offset: float, parts: list[int]
 ) -> None:
-    assert allot(masses, count, offset) == parts
+    assert stratified_counts(masses, count, offset) == parts
 
 
 @given(MASSES, st.integers(0, 600), st.floats(0, 1, exclude_max=True))
 def test_the_total_is_exact_and_each_shard_gets_its_part_rounded_up_or_down(
     masses: list[int], count: int, offset: float
 ) -> None:
-    parts = allot(masses, count, offset)
+    parts = stratified_counts(masses, count, offset)
 
     assert sum(parts) == count
     for mass, part in zip(masses, parts, strict=True):
@@ -58,7 +58,7 @@ def test_the_expectation_over_all_offsets_is_exact(masses: list[int], count: int
     )
     expected = [Fraction(0)] * len(masses)
     for here, there in zip([Fraction(0), *steps], steps, strict=False):
-        for shard, part in enumerate(allot(masses, count, float((here + there) / 2))):
+        for shard, part in enumerate(stratified_counts(masses, count, float((here + there) / 2))):
             expected[shard] += part * (there - here)
 
     assert expected == [Fraction(count * mass, total) for mass in masses]
@@ -80,4 +80,4 @@ def test_what_cannot_be_split_is_refused(
     masses: list[float], count: int, offset: float, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        allot(masses, count, offset)
+        stratified_counts(masses, count, offset)
