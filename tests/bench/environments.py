@@ -79,4 +79,4 @@ def _rate(stepping: str, kwargs: dict[str, Any]) -> float:
     while time.perf_counter() < until:
         stepper.step(action)
     stepper.close()
-    return stepper.stepped.steps / stepper.stepped.seconds
+    return stepper.stats.steps / stepper.stats.seconds

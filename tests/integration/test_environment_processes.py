@@ -122,7 +122,7 @@ def test_a_crash_of_native_code_ends_one_environment_alone_or_is_worth_a_restart
     # Each environment crashes in its fourth step, and so does the environment that replaces it.
     stepper = Stepper(make_environments(crashing, 2), "Mine", Faults(resets=True, max_per_hour=100))
     step_until(stepper, 12)
-    assert stepper.stepped.discarded > 0
+    assert stepper.stats.discarded > 0
     stepper.close()
 
 

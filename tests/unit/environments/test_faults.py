@@ -82,11 +82,11 @@ def test_a_failed_step_is_a_reset_and_nothing_of_it_is_learnt(
     assert failed.observation[hit, 1].tolist() == [0] * hit.sum(), "episodes begin"
     assert not failed.over.any()
     assert all(np.isfinite(part).all() for step in steps for part in (step.observation, step.reward))
-    assert stepper.stepped.steps == sum(step.valid.sum() for step in steps) == 6 * B - hit.sum()
-    assert stepper.stepped.discarded == hit.sum()
-    assert stepper.stepped.episodes == 0
-    assert stepper.stepped.first_error.startswith("environment 'Mine'")
-    assert "\n" not in stepper.stepped.first_error
+    assert stepper.stats.steps == sum(step.valid.sum() for step in steps) == 6 * B - hit.sum()
+    assert stepper.stats.discarded == hit.sum()
+    assert stepper.stats.episodes == 0
+    assert stepper.stats.first_error.startswith("environment 'Mine'")
+    assert "\n" not in stepper.stats.first_error
     assert steps[3].valid.all()
     assert steps[3].discarded is None
 

@@ -235,8 +235,8 @@ def test_a_mask_that_cannot_be_used_is_an_error_that_a_reset_survives(
         assert failed.discarded.all()
         assert failed.first.all()
         assert space.part_of(failed.observation, space.mask).tolist() == [[1, 0, 0]] * 2
-    assert stepper.stepped.discarded == 4
-    assert stepper.stepped.first_error.startswith("environment 'Masked-v0': step must return")
+    assert stepper.stats.discarded == 4
+    assert stepper.stats.first_error.startswith("environment 'Masked-v0': step must return")
     stepper.step(np.zeros(2, np.int64))
     with pytest.raises(UserCodeError, match="more than 5 errors of environments within an hour"):
         stepper.step(np.zeros(2, np.int64))

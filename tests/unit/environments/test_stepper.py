@@ -87,9 +87,9 @@ def test_every_step_is_returned_once_with_its_true_successor(
         assert len(story) > 25
         assert story == truth(b, len(story))[: len(story)], f"environment {b}"
     steps = [step for story in stories for step in story]
-    assert stepper.stepped.steps == len(steps), "a reset is no step"
-    assert stepper.stepped.episodes == sum(terminated or truncated for *_, terminated, truncated, _ in steps)
-    assert stepper.stepped.seconds > 0
+    assert stepper.stats.steps == len(steps), "a reset is no step"
+    assert stepper.stats.episodes == sum(terminated or truncated for *_, terminated, truncated, _ in steps)
+    assert stepper.stats.seconds > 0
 
 
 def test_what_infos_of_the_users_environments_say_of_lives_changes_nothing() -> None:

@@ -251,7 +251,7 @@ def test_steps_before_a_failure_bootstrap_from_the_last_observation(rows: int, n
 
     begun = [tuple(part) for block in blocks for part in block.transitions["observation"].tolist()]
     assert begun == [(0, step) for step in range(5)] + [(1, step) for step in range(len(begun) - 5)]
-    assert sum(block.steps for block in blocks) == len(begun) + blocks[-1].pending == stepper.stepped.steps
+    assert sum(block.steps for block in blocks) == len(begun) + blocks[-1].pending == stepper.stats.steps
     followed = torch.cat([block.transitions["next_observation"] for block in blocks]).tolist()
     discounts = torch.cat([block.transitions["discount"] for block in blocks]).tolist()
     returns = torch.cat([block.transitions["reward"] for block in blocks]).tolist()

@@ -62,7 +62,7 @@ def test_one_that_has_left_is_lost_only_if_the_collective_does_not_end_soon_afte
 ) -> None:
     """A member that has sent all that it has to may leave while others still read."""
     monkeypatch.setattr(alone, "_others", [1])
-    monkeypatch.setattr(alone, "_ask", Mock(side_effect=RuntimeError("Connection closed by peer")))
+    monkeypatch.setattr(alone, "_receive", Mock(side_effect=RuntimeError("Connection closed by peer")))
     work = Work(waits)
     with pytest.raises(GroupChanged, match="a learner was lost") if lost else nullcontext():
         alone._wait(lambda: work)

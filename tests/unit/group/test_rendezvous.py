@@ -40,14 +40,14 @@ def rendezvous() -> Iterator[Rendezvous]:
 
 def test_those_who_wait_are_told_of_the_generation(rendezvous: Rendezvous) -> None:
     first, second = join(rendezvous, 1, updates=7), join(rendezvous, 2)
-    assert rendezvous.occupied
+    assert rendezvous.has_candidates
     assert not first
 
     generation = rendezvous.form(FIRST, [1, 2], FOREVER, threading.Event())
 
     assert (generation.members, generation.source) == ((0, 1, 2), 1)
     assert first == second == [("ok", {"done": False, "generation": asdict(generation)})]
-    assert not rendezvous.occupied
+    assert not rendezvous.has_candidates
 
 
 def test_it_forms_when_the_last_one_comes(rendezvous: Rendezvous) -> None:
@@ -101,7 +101,7 @@ def test_all_who_come_after_the_last_round_are_told_that_the_run_is_done(rendezv
     rendezvous.finish()
 
     assert early == join(rendezvous, 2) == [("ok", {"done": True})]
-    assert not rendezvous.occupied
+    assert not rendezvous.has_candidates
 
 
 def test_a_reader_waits_for_the_value(rendezvous: Rendezvous) -> None:
@@ -123,12 +123,10 @@ def test_the_store_of_a_generation_ends_with_it(rendezvous: Rendezvous) -> None:
     after = Candidate(index=0, generation=number, updates=5, device="cpu")
     rendezvous.form(after, [], 0.0, threading.Event())
 
-    assert early == [("error", "the next generation has formed")]
-    assert answers(rendezvous, "store_get", {"number": number, "key": "a"}) == [
-        ("error", "generation 1 is over")
-    ]
+    assert early == [("error", "the next round has formed")]
+    assert answers(rendezvous, "store_get", {"number": number, "key": "a"}) == [("error", "round 1 is over")]
     assert answers(rendezvous, "store_set", {"number": number, "key": "a", "value": 1}) == [
-        ("error", "generation 1 is over")
+        ("error", "round 1 is over")
     ]
     assert not answers(rendezvous, "store_get", {"number": number + 1, "key": "a"})
 
@@ -141,4 +139,4 @@ def test_readers_do_not_wait_for_a_member_that_has_left(rendezvous: Rendezvous) 
     join(rendezvous, 2)
     assert not reader
     join(rendezvous, 1)
-    assert reader == [("error", "learner 1 has left the generation")]
+    assert reader == [("error", "learner 1 has left the round")]

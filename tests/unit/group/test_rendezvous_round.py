@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rltraining_trainer.group.rendezvous import Candidate, choose_backend, is_complete, next_generation
+from rltraining_trainer.group.rendezvous import Candidate, choose_backend, is_complete, next_round
 
 
 def candidate(index: int, updates: int = 0, generation: int = 0, device: str = "cpu") -> Candidate:
@@ -39,7 +39,7 @@ CANDIDATES = st.lists(
 @given(CANDIDATES, st.randoms(use_true_random=False))
 def test_no_update_is_lost_and_the_order_of_arrival_does_not_matter(fields, random) -> None:
     candidates = [candidate(index, updates, generation) for index, updates, generation in fields]
-    generation = next_generation(candidates)
+    generation = next_round(candidates)
 
     source = next(c for c in candidates if c.index == generation.members[generation.source])
     assert source.updates == max(c.updates for c in candidates)
@@ -47,7 +47,7 @@ def test_no_update_is_lost_and_the_order_of_arrival_does_not_matter(fields, rand
     assert list(generation.members) == sorted(c.index for c in candidates)
     assert generation.number == 1 + max(c.generation for c in candidates)
     random.shuffle(candidates)
-    assert next_generation(candidates) == generation
+    assert next_round(candidates) == generation
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_learners_that_do_not_stay_together_are_a_warning(
     learner = make_learner(tmp_path, 0)
     assert learner.report().warnings == ()
 
-    monkeypatch.setattr(learner._group, "_fruitless", 3)
+    monkeypatch.setattr(learner._group, "_failed_rounds", 3)
     monkeypatch.setattr(learner._group, "_reason", "connection refused")
 
     (warning,) = learner.report().warnings

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from rltraining_api.contract import HEALTH_PATH, METRICS_PATH, READY_PATH, RENDEZVOUS_PATH, STATUS_PATH
-from rltraining_trainer.transport import MemberServer, PeerLost, Refused, Stopped, discover, rendezvous
+from rltraining_trainer.transport import MemberServer, PeerLost, Refused, Stopped, discover, member_server
 
 RENDEZVOUS = {"url": "uv://10.0.0.1:3000", "incarnation": "a1", "modelVersion": 7}
 
@@ -159,8 +159,8 @@ def test_discover_at_a_silent_server_ends_in_time_or_when_asked_to_stop() -> Non
 
 def test_silent_clients_do_not_keep_others_out(server: MemberServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time limit, ten minutes, is too long to free connections for other clients."""
-    monkeypatch.setattr(rendezvous, "_CONNECTION_SECONDS", 600.0)
-    monkeypatch.setattr(rendezvous._RequestHandler, "timeout", 600.0)
+    monkeypatch.setattr(member_server, "_CONNECTION_SECONDS", 600.0)
+    monkeypatch.setattr(member_server._RequestHandler, "timeout", 600.0)
     with ExitStack() as silent:
         # All of them fit into the listen queue. A client in excess would retry after a second.
         for _ in range(100):
@@ -168,12 +168,12 @@ def test_silent_clients_do_not_keep_others_out(server: MemberServer, monkeypatch
 
         assert get(server.port, HEALTH_PATH) == 200
         # The server's threads close rejected connections after a delay.
-        while len(server._server._open) > rendezvous._MOST_CONNECTIONS:
+        while len(server._server._open) > member_server._MOST_CONNECTIONS:
             time.sleep(0.001)
 
 
 def test_a_slow_client_is_cut_off(server: MemberServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "_CONNECTION_SECONDS", 0.1)
+    monkeypatch.setattr(member_server, "_CONNECTION_SECONDS", 0.1)
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as slow:
         slow.sendall(b"GET /healthz HTTP/1.0\r\nX-Slow: ")
         while _goes_on(slow):

@@ -1,14 +1,15 @@
-"""The only file that knows torch's process groups: what the members of one generation do together.
+"""Collective operations of the members of one round, based on torch's process groups.
 
-torch's own bookkeeping (`init_process_group`) is not used: a group is an object here, made for one generation
-and gone with it.
+`init_process_group` is not used, because its group is global. Here the process group of a round is
+an object that is closed with the round.
 
-gloo connects all members with each other and notices within milliseconds when one dies: its sockets close. So
-every round goes through gloo, also where NCCL sums the gradients: NCCL would wait for a dead member for ever.
+gloo connects all members with each other and detects a death within milliseconds, because the
+sockets close. Therefore each step first goes through gloo, even if NCCL sums the gradients: NCCL
+would block on a dead member without end.
 
-But for one case: when a member dies that was just being sent something, gloo (torch 2.13) closes the connection and
-forgets to tell the collective that waits for it, which then waits until its time is over. Whoever waits for long
-looks at the connections itself, and leaves that collective to a thread to wait for.
+gloo (torch 2.13) misses one case. If a member dies while data is sent to it, gloo closes the
+connection but does not fail the collective, which then blocks until its time-out. A collective that
+takes long therefore checks the connections itself. A stuck collective is left to a thread.
 """
 
 from __future__ import annotations
@@ -30,28 +31,32 @@ from torch import Tensor
 from rltraining_trainer.group.rendezvous import Backend, RendezvousStore
 from rltraining_trainer.transport import PeerLost, RemoteError
 
-c10d: Any = torch.distributed.distributed_c10d  # Any: stubs lack NCCL on the CPU, and options of gloo
+# Any: the stubs lack NCCL on the CPU, and options of gloo.
+c10d: Any = torch.distributed.distributed_c10d
 
-_PIECE = 2**24
-"""Bytes of one broadcast: a state of any size then fails within the time-out of one piece."""
-_NCCL = {
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # its watchdog would end the process
-    "TORCH_NCCL_ENABLE_MONITORING": "0",  # its threads would use the store when the generation is over
+_BROADCAST_BYTES = 2**24
+"""Size of one broadcast. Large states are split, so that a lost member is detected within the
+time-out of one part."""
+_NCCL_ENVIRONMENT = {
+    # NCCL's watchdog would end the process.
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    # NCCL's threads would use the store after the round has ended.
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
 }
-_GLANCE = 0.0002
-_LOOK = timedelta(seconds=0.25)
-"""Of waiting, after which to look whether all members are still connected."""
-_AT_ONCE = timedelta(milliseconds=1)
-_FORGOTTEN_GLANCE = 0.1
+_NCCL_POLL_SECONDS = 0.0002
+_CHECK_INTERVAL = timedelta(seconds=0.25)
+"""Time between two checks of the connections while a collective is pending."""
+_IMMEDIATELY = timedelta(milliseconds=1)
+_STUCK_POLL_SECONDS = 0.1
 
 
 class GroupChanged(Exception):
-    """A member was lost, or another one wants to come in: discard the update under way and form again."""
+    """A member was lost, or another learner joins. Discard the current update and form the group again."""
 
 
 class Collectives:
-    """The process group of one generation. After GroupChanged only `close` may be called."""
+    """The process group of one round. After GroupChanged only `close` may be called."""
 
     def __init__(
         self,
@@ -68,20 +73,26 @@ class Collectives:
         """Connects all members with each other.
 
         Args:
-            host: this process' address; the others connect to it.
-            device: where gradients are.
-            connect_seconds: how long to wait for the others now.
-            seconds: how long to wait for them in each collective.
+            store: Exchanges addresses.
+            rank: Rank of this member.
+            size: Number of members.
+            host: Address of this process, to which the others connect.
+            backend: Sums the gradients.
+            device: Location of the gradients.
+            connect_seconds: Time-out for connecting.
+            seconds: Time-out of each collective.
 
         Raises:
-            GroupChanged: not all members came.
+            GroupChanged: A member is missing.
         """
         self._seconds = seconds
         self._others = [other for other in range(size) if other != rank]
         self._buffer = torch.empty(0)
         self._nccl: Any = None
-        self._forgotten: Any = None  # a collective that gloo does not end, though a member is gone
-        self._store = store  # torch keeps no Python object alive
+        # A collective that gloo does not end although a member is lost.
+        self._stuck: Any = None
+        # torch does not keep the Python object alive.
+        self._store = store
         options = c10d.ProcessGroupGloo._Options()
         options._timeout = timedelta(seconds=connect_seconds)
         options._threads = 1
@@ -91,28 +102,31 @@ class Collectives:
             self._gloo.set_timeout(timedelta(seconds=seconds))
             if backend == "nccl":
                 self._nccl = _make_nccl(c10d.PrefixStore("nccl", store), rank, size, seconds)
-                self._sum_by_nccl(torch.zeros(1, device=device))  # the first one connects
+                # The first collective connects.
+                self._sum_by_nccl(torch.zeros(1, device=device))
         except (RuntimeError, PeerLost, RemoteError) as error:
             raise GroupChanged(f"the learners could not be connected: {_tidy(error)}") from error
 
     def maximum(self, values: Sequence[float]) -> list[float]:
-        """The element-wise maximum over all members. Raises GroupChanged."""
+        """Returns the element-wise maximum over all members. Raises GroupChanged."""
         largest = torch.tensor(values, dtype=torch.float64)
         self._reduce(largest, c10d.ReduceOp.MAX)
         return largest.tolist()
 
     def sum(self, gradient: Tensor, count: float) -> float:
-        """The sum over all members: of `gradient` [N] in place, and of `count`. Raises GroupChanged; `gradient` is of
-        no use then.
+        """Sums `gradient` ``[N]`` over all members in place, and returns the sum of `count`.
+
+        Raises:
+            GroupChanged: A member was lost. `gradient` is undefined.
         """
         flat = gradient.detach()
         if self._nccl is not None:
-            # All have arrived when this is done: NCCL, which cannot tell a late member from a dead one, waits for
-            # nobody.
+            # Synchronize with gloo first: NCCL cannot distinguish a late member from a dead one.
             total = torch.tensor([count], dtype=torch.float64)
             self._reduce(total, c10d.ReduceOp.SUM)
             self._sum_by_nccl(flat)
             return total.item()
+        # Sum the gradient and the count in one buffer.
         if self._buffer.numel() != flat.numel() + 1 or self._buffer.dtype != flat.dtype:
             self._buffer = torch.empty(flat.numel() + 1, dtype=flat.dtype, pin_memory=flat.is_cuda)
         self._buffer[:-1].copy_(flat)
@@ -122,20 +136,20 @@ class Collectives:
         return self._buffer[-1].item()
 
     def broadcast(self, values: Tensor, source: int) -> None:
-        """Make contiguous `values`, on the CPU, those of rank `source`, in place. Raises GroupChanged."""
+        """Overwrites `values` with those of rank `source`. Requires contiguous CPU memory. Raises GroupChanged."""
         options = c10d.BroadcastOptions()
         options.rootRank = source
-        for piece in values.reshape(-1).view(torch.uint8).split(_PIECE):
-            self._wait(self._gloo.broadcast, [piece], options)
+        for part in values.reshape(-1).view(torch.uint8).split(_BROADCAST_BYTES):
+            self._wait(self._gloo.broadcast, [part], options)
 
     def close(self) -> None:
-        """End all connections: the others notice at once. Takes milliseconds."""
+        """Closes all connections within milliseconds. The other members detect that immediately."""
         if self._nccl is not None:
             self._nccl.abort()
-        if self._forgotten is not None:
+        if self._stuck is not None:
             self._disconnect()
-            threading.Thread(target=_outwait, args=[self._forgotten, self._gloo]).start()
-        self._nccl = self._gloo = self._forgotten = None
+            threading.Thread(target=_release_when_done, args=[self._stuck, self._gloo]).start()
+        self._nccl = self._gloo = self._stuck = None
 
     def _reduce(self, values: Tensor, operation: Any) -> None:
         options = c10d.AllreduceOptions()
@@ -143,32 +157,34 @@ class Collectives:
         self._wait(self._gloo.allreduce, [values], options)
 
     def _wait(self, start: Any, *arguments: Any) -> None:
+        """Runs a collective and checks the connections meanwhile. Raises GroupChanged."""
         try:
             work = start(*arguments)
             while not _is_over(work):
-                self._look(work)
+                self._check_connections(work)
         except RuntimeError as error:
             raise GroupChanged(f"a learner was lost: {_tidy(error)}") from error
 
-    def _look(self, work: Any) -> None:
-        """Raises RuntimeError: a connection is closed, by which `work` should have ended."""
+    def _check_connections(self, work: Any) -> None:
+        """Raises RuntimeError if a connection is closed and `work` is still pending."""
         try:
             for other in self._others:
-                self._ask(other)
+                self._receive(other)
         except RuntimeError:
-            if _is_over(work):  # the other was done with it, or it tells itself why it failed
+            # The member may have left after the collective, or the collective reports its own error.
+            if _is_over(work):
                 return
-            self._forgotten = work
+            self._stuck = work
             raise
 
     def _disconnect(self) -> None:
-        """A time-out is what makes gloo close all connections; its `abort` does nothing."""
+        """Makes gloo close all connections by a time-out. Its `abort` has no effect."""
         for other in self._others:
             with suppress(RuntimeError):
-                self._ask(other).wait(_AT_ONCE)
+                self._receive(other).wait(_IMMEDIATELY)
 
-    def _ask(self, other: int) -> Any:
-        """Ask `other` for what it never sends. Raises RuntimeError: the connection is closed."""
+    def _receive(self, other: int) -> Any:
+        """Starts to receive a message that is never sent. Raises RuntimeError if the connection is closed."""
         return self._gloo.recv([torch.empty(1)], other, 0)
 
     def _sum_by_nccl(self, flat: Tensor) -> None:
@@ -178,39 +194,43 @@ class Collectives:
             while not work.is_completed():
                 if time.monotonic() > deadline:
                     raise GroupChanged(f"a learner was lost: no sum within {self._seconds} s")
-                time.sleep(_GLANCE)
+                time.sleep(_NCCL_POLL_SECONDS)
             work.wait()
         except RuntimeError as error:
             raise GroupChanged(f"a learner was lost: {_tidy(error)}") from error
 
 
 def device_name(device: torch.device) -> str:
-    """What tells `device` from those of other learners: "cpu", or a GPU's UUID."""
+    """Returns a name that no other device in the cluster has: "cpu", or the UUID of a GPU."""
     return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else "cpu"
 
 
 def _is_over(work: Any) -> bool:
-    """Whether `work` is, after a while of waiting for it. Raises RuntimeError: it has failed."""
+    """Waits for a moment and returns whether `work` is done. Raises RuntimeError if it has failed."""
     try:
-        work.wait(_LOOK)
-    except RuntimeError:  # also when the while is over
+        work.wait(_CHECK_INTERVAL)
+    except RuntimeError:
+        # A time-out is a RuntimeError, too.
         if not work.is_completed():
             return False
         work.wait()
     return True
 
 
-def _outwait(work: Any, gloo: Any) -> None:
-    """Keep `gloo`, whose end waits for `work`, until that is over; for good if this process ends first."""
+def _release_when_done(work: Any, gloo: Any) -> None:
+    """Keeps a reference to `gloo` until `work` is done, because its destructor would block on `work`.
+
+    If the process ends first, the reference is leaked.
+    """
     while not work.is_completed():
         if not threading.main_thread().is_alive():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(gloo))
             return
-        time.sleep(_FORGOTTEN_GLANCE)
+        time.sleep(_STUCK_POLL_SECONDS)
 
 
 def _make_nccl(store: Any, rank: int, size: int, seconds: float) -> Any:
-    for name, value in _NCCL.items():
+    for name, value in _NCCL_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     options = c10d.ProcessGroupNCCL.Options()
     options._timeout = timedelta(seconds=seconds)
@@ -218,5 +238,5 @@ def _make_nccl(store: Any, rank: int, size: int, seconds: float) -> Any:
 
 
 def _tidy(error: Exception) -> str:
-    """The first sentence of torch's message, without where in its source it comes from."""
+    """Returns the first sentence of torch's message, without the location in torch's source."""
     return re.sub(r"^\[[^\]]*\] ", "", str(error)).split("\n", 1)[0].split(". This is typically", 1)[0]

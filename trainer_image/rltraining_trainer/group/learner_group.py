@@ -1,13 +1,13 @@
-"""The learners' group as the learner's loop sees it.
+"""The group of learners as used by the learner's loop.
 
 group.form(stopping)
 while not done:
     try:
-        normalizer, done, update = group.begin(own_normalizer, own_done, update=has_data)
+        decision = group.begin(own_normalizer, own_done, update=has_data)
         gradient, count = ...
         total = group.sum(gradient, count)
     except GroupChanged:
-        group.form(stopping)   # the state may be another one afterwards
+        group.form(stopping)  # may replace the state by that of another learner
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from rltraining_trainer.group.collectives import Collectives, GroupChanged, device_name
 from rltraining_trainer.group.rendezvous import Candidate, Rendezvous, RendezvousRound, RendezvousStore
+from rltraining_trainer.group.single_learner_group import GroupDecision
 from rltraining_trainer.group.state_transfer import receive_state, send_state
 from rltraining_trainer.transport import (
     Backoff,
@@ -39,91 +40,39 @@ _LOG = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-_LONGEST_DELAY = 0.5
-"""Seconds between two tries to find learner 0."""
-_WORTH_TELLING = 3
-"""Fruitless generations in a row after which it is no mere restart of a learner."""
-_MOST_DOUBLINGS = 5
-"""Of a time-out, by fruitless generations."""
-_JOIN_TIMEOUT = 30.0
-"""Seconds in learner 0's rendezvous after which to ask again: its machine may be gone without a word."""
+_MAX_DELAY_SECONDS = 0.5
+"""Maximum time between two attempts to form a round."""
+_FAILURES_BEFORE_WARNING = 3
+"""Failed rounds in a row that are too many to be the restart of a learner."""
+_MAX_DOUBLINGS = 5
+"""Number of times that the time-out of collectives is doubled, once per failed round."""
+_JOIN_SECONDS = 30.0
+"""Time after which a learner joins again, since the machine of learner 0 may be lost without an error."""
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds."""
+    """Time-outs in seconds."""
 
     join: float = 5.0
-    """For which learner 0 waits for all others when it starts; then it goes on with those who are there."""
+    """How long learner 0 waits for all other learners when it starts."""
     rejoin: float = 1.0
-    """For which it waits for those who were there before when a generation has ended."""
+    """How long learner 0 waits for the previous members when the group forms again."""
     connect: float = 5.0
-    """In which the members of a new generation must have connected with each other."""
+    """How long members wait for each other to connect."""
     collective: float = 10.0
-    """After which a learner that does not come to a collective is lost. Twice as long with each generation that ends so
-    before there was an update: where one learner takes longer than this, it would be lost for ever."""
+    """How long a collective waits for a member before the member counts as lost.
 
-
-class GroupDecision(NamedTuple):
-    """What all learners have in common in one round."""
-
-    normalizer: float
-    """The largest of all."""
-    done: bool
-    """Whether this was the last round."""
-    update: bool = True
-    """Whether there is to be an update: a learner had what that takes, and none held it back."""
-    checkpoint: bool = False
-    """Whether a checkpoint is to be taken: a learner wants one."""
-    total_steps: int | None = None
-    """Environment steps at which schedules end, sent by learner 0."""
-
-
-class SingleLearnerGroup:
-    """The group of the only learner: everything is as it is."""
-
-    rank = 0
-    size = 1
-    generation = 1
-    warning = ""
-    services: Mapping[str, Handler] = {}
-
-    def form(self, stopping: threading.Event) -> None:
-        """Nothing to wait for."""
-
-    def begin(
-        self,
-        normalizer: float,
-        done: bool,
-        *,
-        update: bool = True,
-        hold: bool = False,
-        checkpoint: bool = False,
-        total_steps: int | None = None,
-    ) -> GroupDecision:
-        return GroupDecision(normalizer, done, update and not hold, checkpoint, total_steps)
-
-    def sum(self, gradient: Tensor, count: float) -> float:
-        return count
-
-    def maximum(self, values: Sequence[float]) -> list[float]:
-        return [float(value) for value in values]
-
-    def broadcast(self, values: Tensor, source: int) -> None:
-        """They are its own."""
-
-    def barrier(self) -> None:
-        """Nobody to wait for."""
-
-    def close(self) -> None:
-        """Nothing to end."""
+    Doubled with each round that fails before its first update. Otherwise a learner that always
+    takes longer could never be a member.
+    """
 
 
 class LearnerGroup:
-    """This learner's membership in the group. `form`, `begin`, `sum` and `close` are called by one thread.
+    """The membership of this learner in the group. Its methods must be called by one thread.
 
-    A generation forms through learner 0: the others find it by HTTP and wait in its rendezvous. While it is dead they
-    wait for the next one, and bring it the newest state.
+    The group forms through learner 0, which the other learners find by HTTP and join by RPC. While
+    learner 0 is dead they wait for its restart, and send it the newest state.
     """
 
     def __init__(
@@ -142,19 +91,23 @@ class LearnerGroup:
     ) -> None:
         """
         Args:
-            index: this learner's number.
-            replicas: how many learners there are when all live.
-            endpoint: this process' endpoint, which serves `services`. Started before `form` is called.
-            first_learner: base URL of learner 0, which serves its rendezvous document from before `form` on.
-            device: where gradients are.
-            updates: how many updates the state has seen.
-            get_state: all that learners have in common: tensors and plain values.
-            set_state: takes what `get_state` returned elsewhere, with all tensors on the CPU.
+            index: Number of this learner.
+            replicas: Number of learners in the job.
+            endpoint: Returns the endpoint of this process, which serves `services`. It must be
+                started before `form` is called.
+            first_learner: Base URL of learner 0, which serves its rendezvous document there.
+            token: Secret of the job.
+            device: Location of the gradients.
+            updates: Returns how many updates the state has seen.
+            get_state: Returns the state that all learners share: tensors and plain values.
+            set_state: Replaces that state. All tensors are on the CPU.
+            timeouts: Time-outs, or None for the defaults.
         """
         self.rank = index
         self.size = 0
-        """How many learners there are in this generation; 0 while there is none."""
+        """Number of members of the current round; 0 while there is none."""
         self.generation = 0
+        """Number of the last round that this learner was a member of."""
         self._index = index
         self._endpoint = endpoint
         self._first_learner = first_learner
@@ -165,32 +118,38 @@ class LearnerGroup:
         self._set_state = set_state
         self._timeouts = timeouts or Timeouts()
         self._rendezvous = Rendezvous() if index == 0 else None
-        self._expected: Collection[int] = range(1, replicas)  # those for whom learner 0 waits
-        self._patience = self._timeouts.join
+        # Learners that learner 0 waits for, and how long.
+        self._expected: Collection[int] = range(1, replicas)
+        self._wait_seconds = self._timeouts.join
         self._collectives: Collectives | None = None
-        self._first: Peer | None = None  # learner 0, as long as the connection is of use
+        # Learner 0, while the connection is usable.
+        self._first: Peer | None = None
         self._done = False
-        self._begun = 0  # updates, in this generation
-        self._fruitless = 0  # generations of several in a row that ended before an update
-        self._reason = ""  # of the end of the last one
+        # Updates that have begun in this round.
+        self._begun = 0
+        # Rounds of several members in a row that ended before an update, and why the last one did.
+        self._failed_rounds = 0
+        self._reason = ""
 
     @property
     def warning(self) -> str:
-        """Why the learners do not stay together; empty if there is nothing to tell."""
-        return self._reason if self._fruitless >= _WORTH_TELLING and not self._is_fruitful else ""
+        """Why rounds repeatedly fail; empty if they do not."""
+        failing = self._failed_rounds >= _FAILURES_BEFORE_WARNING and not self._has_updated
+        return self._reason if failing else ""
 
     @property
     def services(self) -> Mapping[str, Handler]:
-        """What this learner's endpoint has to serve."""
+        """The services that this learner's endpoint must provide."""
         return self._rendezvous.services if self._rendezvous is not None else {}
 
     def form(self, stopping: threading.Event) -> None:
-        """Be in a new generation, however long that takes. The state may be another member's afterwards, the newest.
+        """Blocks until this learner is a member of a new round. May replace the state by a newer one.
 
         Raises:
-            Stopped: `stopping` was set. Refused: the token is wrong.
+            Stopped: `stopping` was set.
+            Refused: The token is wrong.
         """
-        backoff = Backoff(cap=_LONGEST_DELAY)
+        backoff = Backoff(cap=_MAX_DELAY_SECONDS)
         self._leave()
         while not self._try_to_form(stopping):
             self._leave()
@@ -207,96 +166,106 @@ class LearnerGroup:
         checkpoint: bool = False,
         total_steps: int | None = None,
     ) -> GroupDecision:
-        """Begin a round, which all learners do together.
+        """Agrees with all other learners on what to do in this iteration.
 
         Args:
-            normalizer: this learner's.
-            done: only learner 0 ever says so.
-            update: whether this learner has what an update of all takes; one is enough.
-            hold: whether all are to wait for this learner with the update.
-            checkpoint: whether this learner wants one of all.
-            total_steps: environment steps at which schedules end, given by learner 0 only. The
+            normalizer: The normalizer of this learner.
+            done: Whether the run is done. Only learner 0 may set this.
+            update: Whether this learner has data for an update. One such learner is enough.
+            hold: Whether this learner holds the update of all learners back.
+            checkpoint: Whether this learner requests a checkpoint.
+            total_steps: Environment steps at which schedules end, passed by learner 0 only. The
                 others may not have read a change of the job yet, but must make the same update.
 
         Raises:
-            GroupChanged: a learner was lost, or one wants to come in.
+            GroupChanged: A learner was lost, or another one joins.
         """
         if self._done:
             return GroupDecision(normalizer, done=True, update=False, total_steps=total_steps)
-        join = self._rendezvous is not None and self._rendezvous.occupied
+        # Combine the values of all learners.
+        join = self._rendezvous is not None and self._rendezvous.has_candidates
         flags = [float(flag) for flag in (done, join, update, hold, checkpoint)]
         own = [normalizer, float(total_steps or 0), *flags]
-        largest, total, last, changing, updates, held, saves = self._together(
+        largest, total, last, changing, updates, held, saves = self._run(
             lambda collectives: collectives.maximum(own), alone=own
         )
+        # End the run, or end the round if another learner joins.
         if last:
             self._done = True
             if self._rendezvous is not None:
                 self._rendezvous.finish()
         elif changing:
             self._leave()
-            raise GroupChanged("a learner wants to come in")
+            raise GroupChanged("another learner joins the group")
+        # A group that waits for data has not failed.
         if not updates and self.size > 1:
-            self._fruitless = 0  # they are together, and wait for data
+            self._failed_rounds = 0
         update = bool(updates) and not held
         self._begun += update
         return GroupDecision(largest, bool(last), update, bool(saves), int(total) or None)
 
     def sum(self, gradient: Tensor, count: float) -> float:
-        """Sum the flat `gradient` [N] over all learners, in place.
+        """Sums the flat `gradient` ``[N]`` over all learners in place.
 
         Args:
-            count: of how many items it is the sum; 0 if this learner had none, with a gradient of zeros.
+            gradient: Sum over the items of this learner; zeros if it had none.
+            count: Number of these items.
 
         Returns:
             The sum of the counts, in the precision of `gradient`.
 
         Raises:
-            GroupChanged: a learner was lost; `gradient` is of no use.
+            GroupChanged: A learner was lost. `gradient` is undefined.
         """
-        return self._together(lambda collectives: collectives.sum(gradient, count), alone=count)
+        return self._run(lambda collectives: collectives.sum(gradient, count), alone=count)
 
     def maximum(self, values: Sequence[float]) -> list[float]:
-        """The element-wise maximum of `values` over all learners. Raises GroupChanged: a learner was lost."""
+        """Returns the element-wise maximum of `values` over all learners. Raises GroupChanged."""
         own = [float(value) for value in values]
-        return self._together(lambda collectives: collectives.maximum(own), alone=own)
+        return self._run(lambda collectives: collectives.maximum(own), alone=own)
 
     def broadcast(self, values: Tensor, source: int) -> None:
-        """Make contiguous `values`, on the CPU, those of rank `source`, in place. Raises GroupChanged: a learner was lost;
-        `values` are of no use then.
+        """Overwrites `values` with those of rank `source`. Requires contiguous CPU memory.
+
+        Raises:
+            GroupChanged: A learner was lost. `values` are undefined.
         """
-        self._together(lambda collectives: collectives.broadcast(values, source), alone=None)
+        self._run(lambda collectives: collectives.broadcast(values, source), alone=None)
 
     def barrier(self) -> None:
-        """Wait until all learners are here. Raises GroupChanged: one was lost."""
+        """Blocks until all learners have called it. Raises GroupChanged."""
         self.maximum([0.0])
 
     def close(self) -> None:
-        """Leave the group: the others go on at once. May be called twice."""
+        """Leaves the group, which the other members detect immediately. May be called twice."""
         self._leave()
 
-    def _together(self, act: Callable[[Collectives], Result], alone: Result) -> Result:
-        """What `act` returns, or `alone`. Whoever notices that one is gone leaves at once, which tells the others."""
+    def _run(self, operation: Callable[[Collectives], Result], alone: Result) -> Result:
+        """Returns the result of a collective operation, or `alone` if this is the only member.
+
+        On failure this learner leaves the round at once, which makes the other members leave it too.
+        """
         if not self.size:
             raise GroupChanged("this learner is in no group: form one")
         if self._collectives is None:
             return alone
         try:
-            return act(self._collectives)
+            return operation(self._collectives)
         except GroupChanged as change:
             reason = str(change)
-        self._fail(reason)
+        self._on_failure(reason)
         self._leave()
-        raise GroupChanged(reason)  # a new one: the frames of the first hold the connections open
+        # A new exception: the frames of the caught one would keep the connections open.
+        raise GroupChanged(reason)
 
-    def _fail(self, reason: str) -> None:
-        """A generation has come to an end, or did not come about."""
-        self._fruitless = 0 if self._is_fruitful else self._fruitless + 1
+    def _on_failure(self, reason: str) -> None:
+        """Counts a round that has ended by a failure or could not be formed."""
+        self._failed_rounds = 0 if self._has_updated else self._failed_rounds + 1
         self._reason = reason
 
     @property
-    def _is_fruitful(self) -> bool:
-        """Whether this generation is of several, and has updated: the next update has begun."""
+    def _has_updated(self) -> bool:
+        """Whether this round has several members and has completed an update: the next one has begun."""
         return self.size > 1 and self._begun > 1
 
     def _leave(self) -> None:
@@ -306,70 +275,75 @@ class LearnerGroup:
             collectives.close()
 
     def _try_to_form(self, stopping: threading.Event) -> bool:
+        """Returns whether this learner is a member of a new round."""
         try:
             self._form(stopping)
         except (GroupChanged, PeerLost, RemoteError) as error:
             _LOG.info("no group of learners yet: %s", error)
             if isinstance(error, GroupChanged):
-                self._fail(str(error))
+                self._on_failure(str(error))
             if isinstance(error, PeerLost):
                 self._first = None
             return False
         return True
 
     def _form(self, stopping: threading.Event) -> None:
-        first, generation = self._gather(stopping) if self._rendezvous is not None else self._join(stopping)
-        if generation is None:
+        # Agree on the members.
+        first, new_round = (
+            self._form_round(stopping) if self._rendezvous is not None else self._join_round(stopping)
+        )
+        if new_round is None:
             self._done, self.rank, self.size = True, 0, 1
             return
-        rank = generation.members.index(self._index)
-        if len(generation.members) > 1:
-            store = RendezvousStore(first, generation.number, self._timeouts.connect)
+        rank = new_round.members.index(self._index)
+        if len(new_round.members) > 1:
+            # Connect the members.
             self._collectives = Collectives(
-                store,
+                RendezvousStore(first, new_round.number, self._timeouts.connect),
                 rank,
-                len(generation.members),
+                len(new_round.members),
                 host=_host(self._own_url()),
-                backend=generation.backend,
+                backend=new_round.backend,
                 device=self._device,
                 connect_seconds=self._timeouts.connect,
-                seconds=self._timeouts.collective * 2 ** min(self._fruitless, _MOST_DOUBLINGS),
+                seconds=self._timeouts.collective * 2 ** min(self._failed_rounds, _MAX_DOUBLINGS),
             )
-            if rank == generation.source:
+            # Send the newest state to all members.
+            if rank == new_round.source:
                 send_state(self._collectives, rank, self._get_state())
             else:
-                self._set_state(receive_state(self._collectives, generation.source))
-        self.rank, self.size, self.generation = rank, len(generation.members), generation.number
+                self._set_state(receive_state(self._collectives, new_round.source))
+        self.rank, self.size, self.generation = rank, len(new_round.members), new_round.number
         self._begun = 0
         _LOG.info(
-            "generation %d of the group: learners %s, summing with %s; the state is that of learner %d, at update %d",
-            generation.number,
-            ", ".join(map(str, generation.members)),
-            generation.backend,
-            generation.members[generation.source],
+            "round %d of the group: learners %s sum gradients with %s, from the state of learner %d at update %d",
+            new_round.number,
+            ", ".join(map(str, new_round.members)),
+            new_round.backend,
+            new_round.members[new_round.source],
             self._updates(),
         )
 
-    def _gather(self, stopping: threading.Event) -> tuple[Peer, RendezvousRound | None]:
-        """Learner 0: take those who wait in the rendezvous."""
+    def _form_round(self, stopping: threading.Event) -> tuple[Peer, RendezvousRound | None]:
+        """Forms a round as learner 0."""
         assert self._rendezvous is not None
-        generation = self._rendezvous.form(self._candidate(), self._expected, self._patience, stopping)
-        self._expected = generation.members[1:]
-        self._patience = self._timeouts.rejoin
-        return self._dial(self._own_url()), generation
+        new_round = self._rendezvous.form(self._candidate(), self._expected, self._wait_seconds, stopping)
+        self._expected = new_round.members[1:]
+        self._wait_seconds = self._timeouts.rejoin
+        return self._dial(self._own_url()), new_round
 
-    def _join(self, stopping: threading.Event) -> tuple[Peer, RendezvousRound | None]:
-        """The others: wait in learner 0's rendezvous. No generation: the run is done."""
+    def _join_round(self, stopping: threading.Event) -> tuple[Peer, RendezvousRound | None]:
+        """Joins a round of learner 0. Returns None as the round if the run is done."""
         document = discover(self._first_learner, self._token, stopping=stopping)
         first = self._dial(document["url"])
-        call = first.call("join", asdict(self._candidate()), timeout=_JOIN_TIMEOUT)
+        call = first.call("join", asdict(self._candidate()), timeout=_JOIN_SECONDS)
         answer: Any = call.result(stopping)
         if answer["done"]:
             return first, None
         return first, RendezvousRound(**answer["generation"])
 
     def _dial(self, url: str) -> Peer:
-        """Learner 0 at `url`. The connection is used again: until its endpoint stops, torch closes none."""
+        """Returns learner 0 at `url`, reusing the connection: torch closes none before the endpoint stops."""
         if self._first is None or self._first.url != url:
             self._first = self._endpoint().dial(url)
         return self._first
@@ -377,7 +351,7 @@ class LearnerGroup:
     def _own_url(self) -> str:
         url = self._endpoint().url
         if not url:
-            raise PeerLost("this learner's endpoint is just being opened anew")
+            raise PeerLost("this learner's endpoint is being reopened")
         return url
 
     def _candidate(self) -> Candidate:
@@ -385,5 +359,5 @@ class LearnerGroup:
 
 
 def _host(url: str) -> str:
-    """``10.0.0.1`` from ``uv://10.0.0.1:4711``."""
+    """Returns ``10.0.0.1`` for ``uv://10.0.0.1:4711``."""
     return url.split("://", 1)[1].rsplit(":", 1)[0].strip("[]")

@@ -1,4 +1,4 @@
-"""From one member's complete state to all others: its layout first, then its tensors as they lie in memory."""
+"""Sends the complete state of one member to all others: first its layout, then the bytes of its tensors."""
 
 from __future__ import annotations
 
@@ -13,27 +13,36 @@ from rltraining_trainer.transport.payload import pack, unpack
 
 
 def send_state(collectives: Collectives, source: int, state: dict[str, Any]) -> None:
-    """To all other members; this one is `source`. `state`: tensors on any device, and plain values around them.
+    """Sends ``state`` to all other members.
+
+    Args:
+        collectives: The process group.
+        source: Rank of this member.
+        state: Tensors on any device, nested in plain values.
 
     Raises:
-        GroupChanged: a member was lost.
-        TypeError: `state` holds something else.
+        GroupChanged: A member was lost.
+        TypeError: `state` contains something else.
     """
     pickle, tensors = pack(_on_cpu(state))
     tensors = [torch.frombuffer(bytearray(pickle), dtype=torch.uint8), *(t.contiguous() for t in tensors)]
+    # Send the layout, preceded by its size.
     layout = json.dumps([[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in tensors]).encode()
     collectives.broadcast(torch.tensor([len(layout)]), source)
     collectives.broadcast(torch.frombuffer(bytearray(layout), dtype=torch.uint8), source)
+    # Send the tensors.
     for tensor in tensors:
         collectives.broadcast(tensor, source)
 
 
 def receive_state(collectives: Collectives, source: int) -> dict[str, Any]:
-    """What `source` sends; its tensors are on the CPU and belong to the caller. Raises GroupChanged."""
+    """Returns the state that ``source`` sends, with new tensors on the CPU. Raises GroupChanged."""
+    # Receive the layout, preceded by its size.
     size = torch.zeros(1, dtype=torch.int64)
     collectives.broadcast(size, source)
     text = torch.empty(int(size.item()), dtype=torch.uint8)
     collectives.broadcast(text, source)
+    # Receive the tensors.
     tensors = [
         torch.empty(shape, dtype=getattr(torch, dtype)) for dtype, shape in json.loads(text.numpy().tobytes())
     ]
@@ -43,6 +52,7 @@ def receive_state(collectives: Collectives, source: int) -> dict[str, Any]:
 
 
 def _on_cpu(value: Any) -> Any:
+    """Returns a copy of the nested value with all tensors on the CPU."""
     if isinstance(value, Tensor):
         return value.detach().cpu()
     if isinstance(value, dict):

@@ -129,9 +129,7 @@ class DistributedReplay:
                 self._pace.forgive((known if served_before else began_with).inserted)
             replaced = self._map.announce(name, incarnation, url, mass, known, now, resumed=began_with)
             if replaced is not None:
-                _LOG.info(
-                    "replay shard %s began anew, with %d transitions", name, known.inserted - known.evicted
-                )
+                _LOG.info("replay shard %s restarted with %d items", name, known.inserted - known.evicted)
                 self._ledger.forgive(replaced)
             self._wake()
 
@@ -271,12 +269,8 @@ class DistributedReplay:
             self._map.check_valid()
             self._ledger.check_valid()
             under_way = sum(request.count + request.returned for request in self._requests())
-            assert under_way == self._ledger.under_way, (
-                f"{under_way} are under way, not {self._ledger.under_way}"
-            )
-            assert all(map(self._map.knows, self._ledger.creditors)), (
-                "priorities wait for a shard that is away"
-            )
+            assert under_way == self._ledger.under_way, f"{under_way} in flight, not {self._ledger.under_way}"
+            assert all(map(self._map.knows, self._ledger.creditors)), "priorities for an absent shard"
 
     def _look_after_shards(self) -> None:
         """Silent shards leave, those that came are asked for a first answer, and errands that are over are settled."""
