@@ -19,7 +19,7 @@ from rltraining_operator.failures import REASON
 from rltraining_operator.members import report_of_first_learner
 from rltraining_operator.observed import Observed
 from rltraining_operator.settings import UNREACHABLE_SECONDS, Settings
-from rltraining_operator.trouble import SILENT, UNREACHABLE, Trouble, bad_report
+from rltraining_operator.trouble import SILENT, UNREACHABLE, UNREACHABLE_LOCALLY, Trouble, bad_report
 
 
 def report_due_at(status: Status, settings: Settings) -> datetime | None:
@@ -88,7 +88,9 @@ def find_silence(observed: Observed, now: datetime, settings: Settings) -> Troub
     last = max((when for when in since if when is not None), default=now)
     if now - last < timedelta(seconds=UNREACHABLE_SECONDS):
         return None
-    return bad_report(observed.bad_report) if observed.bad_report else UNREACHABLE
+    if observed.bad_report:
+        return bad_report(observed.bad_report)
+    return UNREACHABLE_LOCALLY if settings.one_machine else UNREACHABLE
 
 
 def _fields(report: LearnerReport, status: Status, lives: bool) -> dict[str, Any]:

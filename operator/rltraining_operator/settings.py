@@ -42,6 +42,9 @@ class Settings:
     pod_disruption_budget: bool = True
     """Whether voluntary evictions (a drain) of a learner that is ready are refused until its job ends."""
 
+    one_machine: bool = False
+    """Whether pods are processes of this machine. Messages then name causes on this machine instead of a cluster's."""
+
 
 # Times that a plan waits for; none of them is a poll: a pass is due when one is over.
 REMAKE_SECONDS = 10.0
@@ -56,7 +59,7 @@ LOST_SECONDS = 60.0
 START_SECONDS = 60.0
 """A pod that has had a node for so long and no container yet is said to be slow."""
 UNREACHABLE_SECONDS = 60.0
-"""A learner that is ready and whose report could not be had for so long is said to be unreachable."""
+"""After this time without a report a ready learner is unreachable."""
 REFUSED_SECONDS = (1.0, 30.0)
 """What the cluster refuses to make is tried again after half the time for which it has refused already, within these."""
 

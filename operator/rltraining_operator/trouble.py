@@ -17,7 +17,7 @@ from rltraining_operator.ledger import Tally
 from rltraining_operator.members import silent_end
 from rltraining_operator.observed import Observed, Pod
 from rltraining_operator.refusals import Refusal
-from rltraining_operator.settings import START_SECONDS
+from rltraining_operator.settings import START_SECONDS, UNREACHABLE_SECONDS
 
 UNSCHEDULABLE, CLAIM_UNBOUND, GATED = "Unschedulable", "ClaimUnbound", "SchedulingGated"
 IMAGE, CONFIG, START, SLOW = (
@@ -57,6 +57,11 @@ UNREACHABLE = Trouble(
     "LearnerUnreachable",
     f"the learner is ready, but does not answer the operator on port {HTTP_PORT}, so its progress is not known: "
     "look for a NetworkPolicy, or a service mesh, that keeps the operator's pods out",
+)
+UNREACHABLE_LOCALLY = Trouble(
+    UNREACHABLE.reason,
+    f"the learner has not reported its progress for {UNREACHABLE_SECONDS:.0f} s, so its progress is not known: look "
+    "for other programs that keep this machine busy, or for code of your own that blocks the learner's process",
 )
 
 BAD_REPORT = "LearnerReportInvalid"

@@ -28,7 +28,7 @@ from rltraining_operator.local.events import read_events
 from rltraining_operator.local.runtime import Runtime, SharedRuntime, WarmRuntime
 from rltraining_operator.settings import Settings
 
-LOCAL_SETTINGS = Settings(progress_seconds=0.5)
+LOCAL_SETTINGS = Settings(progress_seconds=0.5, one_machine=True)
 """Asking a learner next door costs nothing."""
 
 __all__ = [

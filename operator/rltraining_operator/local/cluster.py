@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 import shutil
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,12 +20,13 @@ from rltraining_api.names import KIND
 from rltraining_operator.answers import BadReport
 from rltraining_operator.ask import ask_learner
 from rltraining_operator.children import covers
-from rltraining_operator.cluster import Event, Key, Manifest, Ref
+from rltraining_operator.cluster import Awaited, Event, Key, Manifest, Ref
 from rltraining_operator.errors import NotFoundError, RejectedError, UnavailableError
 from rltraining_operator.local.events import EVENTS_FILE, EventLog
 from rltraining_operator.local.network import HOST, Ports
 from rltraining_operator.local.pod import LocalPod, left_out
 from rltraining_operator.local.runtime import Runtime
+from rltraining_operator.local.silence import SilenceFilter
 from rltraining_operator.local.status_file import StatusFile
 from rltraining_operator.local.store import Store, merge_patch
 from rltraining_operator.local.volumes import MountError, Volumes
@@ -65,6 +67,7 @@ class LocalCluster:
         self._pods: dict[str, LocalPod] = {}
         self._deleting: dict[str, asyncio.Task[None]] = {}
         self._subscribers: list[Callable[[Key], None]] = []
+        self._silence = SilenceFilter()
         self._key: Key | None = None
         self._closed = False
         self._status_file = StatusFile(self.workdir / "status.json")
@@ -173,8 +176,9 @@ class LocalCluster:
             return None
         return Observed.of(raw, self._store.of_kind(*CHILD_KINDS), self._token)
 
-    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | BadReport | None:
-        return await ask_learner(HOST, self._ports.of(pod.name), token, ANSWER_SECONDS)
+    async def learner_report(self, pod: Pod, token: str) -> LearnerReport | BadReport | Awaited | None:
+        answer = await ask_learner(HOST, self._ports.of(pod.name), token, ANSWER_SECONDS)
+        return self._silence.apply(pod.uid, answer, time.monotonic())
 
     async def create(self, key: Key, child: Manifest) -> None:
         self._raw_job(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -153,6 +154,17 @@ def test_a_learner_that_does_not_answer_is_said_to_be_unreachable() -> None:
     world.unreachable = False
     world.say(report(9)).settle()
     assert (world.condition("Progressing"), world.status.message) == (("True", "Training"), "")
+
+
+def test_on_one_machine_an_unreachable_learner_is_no_matter_of_a_cluster() -> None:
+    world = make_world().up().say(report(5))
+    world.settings = replace(world.settings, one_machine=True)
+    world.settle()
+    world.unreachable = True
+    world.after(UNREACHABLE_SECONDS).settle()
+    assert world.condition("Progressing") == ("Unknown", "LearnerUnreachable")
+    assert "keep this machine busy" in world.status.message
+    assert not any(word in world.status.message for word in ("NetworkPolicy", "the operator", " port "))
 
 
 def test_a_learner_whose_answers_are_no_reports_is_said_to_misreport() -> None:
