@@ -3,6 +3,8 @@
 <!-- fields: spec.algorithm.impala -->    a table of the fields there, and of those below them
 <!-- commands -->                         the help of every command of rltrain
 <!-- presets -->                          for each algorithm, a table of the defaults that depend on the task
+
+The text from there to `<!-- end -->` is replaced. It is for readers of the file, who do not see the tables.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from rltraining_api.crd import crd
 from rltraining_api.fields import PRESETS
 from rltraining_api.preset_values import PRESET_VALUES
 
-MARK = re.compile(r"^<!-- (fields|commands|presets)(?:: ([\w.]+))? -->$", re.MULTILINE)
+MARK = re.compile(
+    r"^<!-- (fields|commands|presets)(?:: ([\w.]+))? -->$.*?^<!-- end -->$", re.MULTILINE | re.DOTALL
+)
 BOUNDS = (
     ("minimum", "≥ {}"),
     ("maximum", "≤ {}"),
