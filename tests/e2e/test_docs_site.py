@@ -54,7 +54,13 @@ def test_the_site_is_built_and_holds_what_it_promises(tmp_path: Path) -> None:
     assert 'id="status.progress"' in page("reference/status")
 
     assert "<code>clipRangeSchedule</code>" in page("defaults")
-    for name in ("defaults", "reference/algorithms", "reference/job", "reference/status", "reference/commands"):
+    for name in (
+        "defaults",
+        "reference/algorithms",
+        "reference/job",
+        "reference/status",
+        "reference/commands",
+    ):
         assert "source of this page" not in page(name), "what is for readers of the file"
 
     # It has every command and the Python classes.
