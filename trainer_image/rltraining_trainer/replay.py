@@ -20,11 +20,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rltraining_trainer.dataflow.replay.batch import importance_weights
 from rltraining_trainer.dataflow.replay.buffer import ReplayBuffer, SampleResult
 from rltraining_trainer.dataflow.replay.items import infer_columns, to_tensors
 from rltraining_trainer.dataflow.replay.rate_limiter import RateLimiter
 from rltraining_trainer.dataflow.replay.storage import Column
-from rltraining_trainer.dataflow.replay.weights import importance_weights
 
 __all__ = ["PrioritizedReplay", "ReplaySample", "TableStats"]
 

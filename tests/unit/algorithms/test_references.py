@@ -20,7 +20,7 @@ from rltraining_trainer.algorithms.returns import generalized_advantages, n_step
 from rltraining_trainer.algorithms.schedules import scheduled
 from rltraining_trainer.algorithms.vtrace import vtrace
 from rltraining_trainer.dataflow.replay import Column, ReplayBuffer
-from rltraining_trainer.dataflow.replay.weights import importance_weights
+from rltraining_trainer.dataflow.replay.batch import importance_weights
 from torch import Tensor
 
 REFERENCES = json.loads((Path(__file__).parents[2] / "vectors" / "references.json").read_text())

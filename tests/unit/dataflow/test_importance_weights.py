@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rltraining_trainer.dataflow.replay.weights import importance_weights
+from rltraining_trainer.dataflow.replay.batch import importance_weights
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.4, 1.0])

@@ -8,7 +8,7 @@ from math import ceil, floor
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rltraining_trainer.dataflow.replay.allotment import stratified_counts
+from rltraining_trainer.dataflow.replay.batch import stratified_counts
 from soak import SOAK
 
 MASSES = st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any)

@@ -52,7 +52,8 @@ _STUCK_POLL_SECONDS = 0.1
 
 
 class GroupChanged(Exception):
-    """A member was lost, or another learner joins. Discard the current update and form the group again."""
+    """A member was lost, or another learner joins. Discard the current update and form the group
+    again."""
 
 
 class Collectives:
@@ -136,7 +137,8 @@ class Collectives:
         return self._buffer[-1].item()
 
     def broadcast(self, values: Tensor, source: int) -> None:
-        """Overwrites `values` with those of rank `source`. Requires contiguous CPU memory. Raises GroupChanged."""
+        """Overwrites `values` with those of rank `source`. Requires contiguous CPU memory. Raises
+        GroupChanged."""
         options = c10d.BroadcastOptions()
         options.rootRank = source
         for part in values.reshape(-1).view(torch.uint8).split(_BROADCAST_BYTES):
@@ -171,7 +173,8 @@ class Collectives:
             for other in self._others:
                 self._receive(other)
         except RuntimeError:
-            # The member may have left after the collective, or the collective reports its own error.
+            # The member may have left after the collective, or the collective reports its own
+            # error.
             if _is_over(work):
                 return
             self._stuck = work
@@ -184,7 +187,8 @@ class Collectives:
                 self._receive(other).wait(_IMMEDIATELY)
 
     def _receive(self, other: int) -> Any:
-        """Starts to receive a message that is never sent. Raises RuntimeError if the connection is closed."""
+        """Starts to receive a message that is never sent. Raises RuntimeError if the connection is
+        closed."""
         return self._gloo.recv([torch.empty(1)], other, 0)
 
     def _sum_by_nccl(self, flat: Tensor) -> None:
@@ -206,7 +210,8 @@ def device_name(device: torch.device) -> str:
 
 
 def _is_over(work: Any) -> bool:
-    """Waits for a moment and returns whether `work` is done. Raises RuntimeError if it has failed."""
+    """Waits for a moment and returns whether `work` is done. Raises RuntimeError if it has
+    failed."""
     try:
         work.wait(_CHECK_INTERVAL)
     except RuntimeError:
@@ -218,7 +223,8 @@ def _is_over(work: Any) -> bool:
 
 
 def _release_when_done(work: Any, gloo: Any) -> None:
-    """Keeps a reference to `gloo` until `work` is done, because its destructor would block on `work`.
+    """Keeps a reference to `gloo` until `work` is done, because its destructor would block on
+    `work`.
 
     If the process ends first, the reference is leaked.
     """

@@ -47,7 +47,8 @@ _FAILURES_BEFORE_WARNING = 3
 _MAX_DOUBLINGS = 5
 """Number of times that the time-out of collectives is doubled, once per failed round."""
 _JOIN_SECONDS = 30.0
-"""Time after which a learner joins again, since the machine of learner 0 may be lost without an error."""
+"""Time after which a learner joins again, since the machine of learner 0 may be lost without an
+error."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,8 @@ class LearnerGroup:
         return self._rendezvous.services if self._rendezvous is not None else {}
 
     def form(self, stopping: threading.Event) -> None:
-        """Blocks until this learner is a member of a new round. May replace the state by a newer one.
+        """Blocks until this learner is a member of a new round. May replace the state by a newer
+        one.
 
         Raises:
             Stopped: `stopping` was set.
@@ -243,7 +245,8 @@ class LearnerGroup:
     def _run(self, operation: Callable[[Collectives], Result], alone: Result) -> Result:
         """Returns the result of a collective operation, or `alone` if this is the only member.
 
-        On failure this learner leaves the round at once, which makes the other members leave it too.
+        On failure this learner leaves the round at once, which makes the other members leave it
+        too.
         """
         if not self.size:
             raise GroupChanged("this learner is in no group: form one")
@@ -265,7 +268,8 @@ class LearnerGroup:
 
     @property
     def _has_updated(self) -> bool:
-        """Whether this round has several members and has completed an update: the next one has begun."""
+        """Whether this round has several members and has completed an update: the next one has
+        begun."""
         return self.size > 1 and self._begun > 1
 
     def _leave(self) -> None:
@@ -343,7 +347,8 @@ class LearnerGroup:
         return first, RendezvousRound(**answer["generation"])
 
     def _dial(self, url: str) -> Peer:
-        """Returns learner 0 at `url`, reusing the connection: torch closes none before the endpoint stops."""
+        """Returns learner 0 at `url`, reusing the connection: torch closes none before the endpoint
+        stops."""
         if self._first is None or self._first.url != url:
             self._first = self._endpoint().dial(url)
         return self._first

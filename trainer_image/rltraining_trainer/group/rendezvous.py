@@ -55,7 +55,8 @@ class RendezvousRound:
 
 
 def is_complete(joined: Collection[int], expected: Collection[int], now: float, deadline: float) -> bool:
-    """Returns whether to form the round: all `expected` learners have joined, or the deadline has passed."""
+    """Returns whether to form the round: all `expected` learners have joined, or the deadline has
+    passed."""
     return now >= deadline or set(expected) <= set(joined)
 
 
@@ -76,7 +77,8 @@ def next_round(candidates: Sequence[Candidate]) -> RendezvousRound:
 
 
 def choose_backend(devices: Sequence[str]) -> Backend:
-    """Returns NCCL if each learner has a separate GPU, otherwise gloo: NCCL rejects two ranks on one GPU."""
+    """Returns NCCL if each learner has a separate GPU, otherwise gloo: NCCL rejects two ranks on
+    one GPU."""
     separate_gpus = "cpu" not in devices and len(set(devices)) == len(devices)
     return "nccl" if separate_gpus else "gloo"
 

@@ -1,4 +1,5 @@
-"""Sends the complete state of one member to all others: first its layout, then the bytes of its tensors."""
+"""Sends the complete state of one member to all others: first its layout, then the bytes of its
+tensors."""
 
 from __future__ import annotations
 

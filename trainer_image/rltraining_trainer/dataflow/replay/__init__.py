@@ -1,4 +1,4 @@
-"""The replay memory: a ring of transitions in one process, and many such shards that are drawn from as if they were one."""
+"""The replay: a ring buffer of transitions per shard, and a client that samples from all shards."""
 
 from rltraining_trainer.dataflow.replay.batch import ReplayBatch
 from rltraining_trainer.dataflow.replay.buffer import (

@@ -1,11 +1,12 @@
-"""A batch made of what several shards gave."""
+"""Splits a sample over shards, and joins the samples of shards to batches."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from fractions import Fraction
+from math import floor, inf
 from typing import NamedTuple
 
 import numpy as np
@@ -13,32 +14,36 @@ import torch
 from torch import Tensor
 
 from rltraining_trainer.dataflow.replay.shard_map import Shard
-from rltraining_trainer.dataflow.replay.weights import importance_weights
+
+_ROUNDING = 2.0**-50
+"""Upper bound of the relative error of a product and a quotient."""
 
 
 class ShardSample(NamedTuple):
-    """What one shard gave."""
+    """The items that one shard contributes."""
 
     shard: Shard
     share: float
-    """Probability that a draw was to come from this shard, when the batch was split."""
+    """Probability of sampling from this shard, when the sample was split."""
     items: dict[str, Tensor]
-    """Each [k, ...]."""
+    """Columns ``[k, ...]``."""
     drawn: Tensor
-    """float64 [4, k], k > 0: see rltraining_trainer.dataflow.replay.shard.SAMPLE_FIELDS."""
+    """float64 ``[4, k]`` with k > 0: the SAMPLE_FIELDS of
+    rltraining_trainer.dataflow.replay.shard."""
 
 
 class BatchShards(NamedTuple):
-    """What one batch is made of."""
+    """The samples that form one batch."""
 
     number: int
-    """Which of its learner's."""
+    """Number of the batch among those of its learner."""
     parts: Sequence[ShardSample]
-    """At least one."""
+    """At least one sample."""
     total: int
-    """Transitions in all shards."""
+    """Number of items in all shards."""
     least: float
-    """Probability of the least likely item in the memory; infinity: the batch's own largest weight counts."""
+    """Probability of the least likely item in all shards, or infinity to use the batch's own
+    maximum."""
 
     @property
     def size(self) -> int:
@@ -47,23 +52,24 @@ class BatchShards(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ReplayBatch:
-    """B transitions from all shards."""
+    """B items from all shards."""
 
     number: int
-    """Which of its learner's."""
+    """Number of the batch among those of its learner."""
     items: dict[str, Tensor]
-    """Each [B, ...]."""
+    """Columns ``[B, ...]``."""
     weights: Tensor
-    """float32 [B]: importance weights (N·P)^-β, not normalised."""
+    """float32 ``[B]``: importance weights ``(N·P)^-β``, not normalized."""
     largest_weight: float
-    """What weights may be divided by, once for all learners: the largest of them; or, with the normalizer Buffer, the
-    largest that any item in the memory would have had."""
+    """The largest weight of this batch, or of any item in the shards with importanceNormalizer
+    Buffer.
+    Learners divide their weights by the maximum of these."""
     ages: Tensor
-    """int64 [B]: insertions into its shard since each was added."""
+    """int64 ``[B]``: insertions into the shard since the item was added."""
     places: Tensor
-    """float64 [2, B]: slots and versions, in their shards."""
+    """float64 ``[2, B]``: slots and versions of the items in their shards."""
     shards: tuple[tuple[Shard, int], ...]
-    """Where items came from, in their order, and how many."""
+    """Shards of the items, in the order of the items, with the number of items."""
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -72,56 +78,121 @@ class ReplayBatch:
         return self.items[column]
 
     def updates(self, priorities: Tensor) -> list[Tensor]:
-        """Raw priorities [B] as each of `shards` is to be told them: float64 [3, k].
+        """Splits raw priorities ``[B]`` into one update, float64 ``[3, k]``, for each of `shards`.
 
         Raises:
-            ValueError: they are not one for each item, or one is negative, infinite or NaN.
+            ValueError: The shape is wrong, or a priority is negative, infinite or NaN.
         """
         values = priorities.detach().to("cpu", torch.float64).numpy()
         if values.shape != (len(self),):
             raise ValueError(f"a batch of {len(self)} needs as many priorities, not {list(values.shape)}")
         if not (values.min() >= 0 and values.max() < np.inf):
             raise ValueError("priorities must be finite and at least 0")
-        borders = list(itertools.accumulate(count for _, count in self.shards))[:-1]
+        ends = list(itertools.accumulate(count for _, count in self.shards))[:-1]
         return [
             torch.from_numpy(part.copy())
-            for part in np.split(np.vstack((self.places.numpy(), values)), borders, axis=1)
+            for part in np.split(np.vstack((self.places.numpy(), values)), ends, axis=1)
         ]
 
 
-def split_into_batches(parts: Sequence[ShardSample], batches: int, first: int) -> list[list[ShardSample]]:
-    """Give out what came for several batches in turn, an item each, beginning with batch `first`.
+def stratified_counts(sums: Sequence[float], count: int, offset: float) -> list[int]:
+    """Splits a sample of `count` items over shards in proportion to their priority sums.
 
-    Items lie in the order of the masses that they were drawn from, so each batch is as evenly spread as all are together;
-    with a `first` at random, each item comes into each of them as often as if it were drawn alone. Batches that get
-    nothing are left out.
+    Systematic sampling: the sums W = Σ w_i form a line with `count` points at (j + offset)·W/count
+    for j = 0, 1, …, and each shard gets the points in its interval. The total is exact, and each
+    shard gets count·w_i/W rounded up or down. With an offset uniform in [0, 1) that is also its
+    expectation: if shard i samples with probability p/w_i, then an item of priority p is sampled
+    count·p/W times on average, as from one table. A shard with sum 0 gets nothing.
+
+    Raises:
+        ValueError: A sum is negative or not finite, all are 0, `count` is negative, or `offset` is
+            outside [0, 1).
     """
-    hands: list[list[ShardSample]] = [[] for _ in range(batches)]
+    if not all(0 <= value < inf for value in sums):
+        raise ValueError(f"the priority sums of shards must be finite and at least 0, not {list(sums)}")
+    if count < 0 or not 0 <= offset < 1:
+        raise ValueError(f"cannot split {count} draws with an offset of {offset}")
+    ends = list(itertools.accumulate(sums))
+    total = ends[-1] if ends else 0.0
+    if not 0 < total < inf:
+        raise ValueError("there is nothing to draw from: all priority sums are 0")
+    # Count the points before the end of each interval. The end of the line comes after all points.
+    before = [count if end == total else _points_before(end, count, total, offset) for end in ends]
+    return [here - previous for here, previous in zip(before, [0, *before], strict=False)]
+
+
+def _points_before(end: float, count: int, total: float, offset: float) -> int:
+    """Returns how many points j + offset are below end·count/total.
+
+    That is the integer part, plus 1 if the fraction exceeds the offset. In the rare case where
+    rounding errors could change the result it is computed with exact fractions.
+    """
+    position = end * count / total
+    whole = floor(position)
+    fraction = position - whole
+    if min(abs(fraction - offset), fraction, 1 - fraction) > position * _ROUNDING:
+        return whole + (fraction > offset)
+    exact = Fraction(end) * count / Fraction(total)
+    whole = floor(exact)
+    return whole + (exact - whole > Fraction(offset))
+
+
+def split_into_batches(parts: Sequence[ShardSample], batches: int, first: int) -> list[list[ShardSample]]:
+    """Deals the items of a joint sample out to batches, starting with batch `first`.
+
+    The items are stratified, so each batch is as evenly spread as the joint sample. If `first` is
+    random, each item is equally likely in each batch. Empty batches are omitted.
+    """
+    result: list[list[ShardSample]] = [[] for _ in range(batches)]
     turn = first
     for part in parts:
-        for number, hand in enumerate(hands):
+        for number, batch in enumerate(result):
             rows = slice((number - turn) % batches, None, batches)
             drawn = part.drawn[:, rows]
             if drawn.shape[1]:
                 items = {name: column[rows] for name, column in part.items.items()}
-                hand.append(part._replace(items=items, drawn=drawn))
+                batch.append(part._replace(items=items, drawn=drawn))
         turn += part.drawn.shape[1]
-    return [hand for hand in hands if hand]
+    return [batch for batch in result if batch]
 
 
-def assemble(hand: BatchShards, exponent: float) -> ReplayBatch:
-    """Join what a batch is made of. `exponent`: β of the importance weights."""
-    parts = hand.parts
+def importance_weights(probabilities: Tensor, total: int, exponent: float) -> Tensor:
+    """Computes w_i = (N·P(i))^-β (Schaul et al. 2016, arXiv 1511.05952, section 3.4).
+
+    The caller divides the weights by one maximum for all items of an update: that of the batch, or
+    that of all shards.
+
+    Args:
+        probabilities: P, float64 ``[B]``: probability of each item in one draw from all shards.
+        total: N, the number of items in all shards.
+        exponent: β; 1 corrects the bias of prioritized sampling completely, 0 not at all.
+
+    Returns:
+        float32 ``[B]``.
+
+    Raises:
+        ValueError: A probability or `total` is not positive.
+    """
+    if total < 1:
+        raise ValueError(f"weights need items, not {total}")
+    if not bool((probabilities > 0).all()):
+        raise ValueError("an item whose probability is not positive cannot have been drawn")
+    return (total * probabilities).pow(-exponent).float()
+
+
+def assemble(batch: BatchShards, exponent: float) -> ReplayBatch:
+    """Joins the samples of a batch. `exponent` is β of the importance weights."""
+    parts = batch.parts
     rows = [part.drawn.numpy() for part in parts]
-    # Of an item in one draw from all shards, as they were when it was split and as each was when it on_sampled: exact for what
-    # was done, also if masses changed in between.
+    # Multiply the probability of the shard at the split by that of the item in its shard. This is
+    # exact even if priorities have changed in between.
     probabilities = np.concatenate([row[2] * part.share for row, part in zip(rows, parts, strict=True)])
-    weights = importance_weights(torch.from_numpy(probabilities), hand.total, exponent)
+    weights = importance_weights(torch.from_numpy(probabilities), batch.total, exponent)
     largest = float(weights.max())
-    if hand.least < inf:
-        largest = max(largest, (hand.total * hand.least) ** -exponent)
+    if batch.least < inf:
+        largest = max(largest, (batch.total * batch.least) ** -exponent)
     return ReplayBatch(
-        number=hand.number,
+        number=batch.number,
         items={name: _join([part.items[name] for part in parts]) for name in parts[0].items},
         weights=weights,
         largest_weight=largest,

@@ -1,4 +1,4 @@
-"""The replay memory of one process."""
+"""The replay buffer of one process."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from rltraining_trainer.dataflow.replay.storage import Column, Columns, Ring, St
 
 @dataclass(frozen=True)
 class SampleResult:
-    """`count` items that were drawn; some may be the same."""
+    """k items, sampled with replacement."""
 
     items: dict[str, Tensor]
-    """Each [k, ...]: copies. Small columns share their memory, so they are not contiguous."""
+    """Copies ``[k, ...]``. Small columns share memory, so they are not contiguous."""
     slots: Tensor
-    """[k] int64."""
+    """int64 ``[k]``."""
     versions: Tensor
-    """[k] int64: the number of the insertion that filled the slot."""
+    """int64 ``[k]``: number of the insertion that filled the slot."""
     probabilities: Tensor
-    """[k] float64: of each in this buffer at the moment of the draw."""
+    """float64 ``[k]``: probability in this buffer at the time of sampling."""
     ages: Tensor
-    """[k] int64: insertions since it was added."""
+    """int64 ``[k]``: insertions since the item was added."""
 
 
 class PriorityUpdateResult(NamedTuple):
-    """What became of the priorities that came."""
+    """How many priorities of an update were applied."""
 
     applied: int
     stale: int
-    """Their items had been evicted."""
+    """Priorities of items that had been evicted."""
 
 
 class ReplayCounts(NamedTuple):
-    """Items since the beginning. inserted = evicted + size at all times."""
+    """Items since the buffer was created. Invariant: inserted = evicted + size."""
 
     inserted: int
     evicted: int
@@ -51,16 +51,17 @@ class ReplayCounts(NamedTuple):
 
 
 class ReplayBuffer:
-    """A ring of `capacity` items: the oldest go first. Not thread-safe.
+    """A FIFO ring of `capacity` items. Not thread-safe.
 
-    Prioritized draws item i with the probability p_i^α / Σ p^α (Schaul et al. 2016, arXiv 1511.05952, equation 1), where p is
-    the priority that was given: the buffer adds nothing to it, and one of 0 is never drawn. Uniform draws all alike.
+    Prioritized sampling draws item i with probability p_i^α / Σ p^α (Schaul et al. 2016, arXiv
+    1511.05952, equation 1). The buffer adds nothing to priorities, so an item with priority 0 is
+    never drawn. Uniform sampling ignores priorities.
 
-    With `frame_stack` > 1, the columns `observation` and `next_observation` are [frame_stack, ...] and each distinct frame
-    is kept once: see FrameStacks.
+    With `frame_stack` > 1 the columns `observation` and `next_observation` must be
+    ``[frame_stack, ...]``, and each distinct frame is stored once. See FrameStacks.
 
     Raises:
-        ValueError: a bad capacity, or columns that are not stacks of `frame_stack` frames.
+        ValueError: The capacity is below 1, or columns are not stacks of `frame_stack` frames.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class ReplayBuffer:
         )
         self._stores: dict[str, Store] = {}
         if frame_stack > 1:
+            # Store the columns of stacked frames.
             stacked = {name: self._columns.get(name) for name in STACKED}
             shape = stacked["observation"]
             if shape is None or stacked["next_observation"] != shape or shape.shape[:1] != (frame_stack,):
@@ -94,10 +96,11 @@ class ReplayBuffer:
                     f"of shape [{frame_stack}, ...]: got {stacked}"
                 )
             self._stores["stacks"] = FrameStacks(self._ring, shape, seed)
-        whole = {
+        # Store all other columns.
+        others = {
             name: column for name, column in self._columns.items() if frame_stack == 1 or name not in STACKED
         }
-        self._stores["columns"] = Columns(self._ring, whole)
+        self._stores["columns"] = Columns(self._ring, others)
         self._random = np.random.Generator(np.random.PCG64(seed))
         self._largest = 1.0
         self._sampled = self._applied = self._stale = 0
@@ -108,18 +111,21 @@ class ReplayBuffer:
 
     @property
     def size(self) -> int:
-        """Items held."""
+        """Number of items."""
         return self._ring.size
 
     @property
     def priority_sum(self) -> float:
-        """The sum of all powered priorities; the size, if all are drawn alike."""
+        """The sum of all powered priorities. With uniform sampling this is the size."""
         return self._distribution.priority_sum
 
     @property
     def min_priority(self) -> float:
-        """The smallest powered priority, other than 0, of an item (1 if all are drawn alike); infinity if there is none.
-        It looks at all of them."""
+        """The smallest positive powered priority (1 with uniform sampling); infinity if there is
+        none.
+
+        Scans all items.
+        """
         return self._distribution.min_priority
 
     @property
@@ -130,26 +136,31 @@ class ReplayBuffer:
 
     @property
     def largest_priority(self) -> float:
-        """Largest raw priority so far, at least 1: the default priority of new items."""
+        """The largest raw priority so far, and at least 1: the default priority of new items."""
         return self._largest
 
     def add(self, items: Mapping[str, Tensor], priorities: Tensor) -> None:
-        """Insert K items, [K, ...] each, with their raw priorities [K]. K may be 0, or more than there is room for.
+        """Adds K items, columns ``[K, ...]``, with raw priorities ``[K]``. K may exceed the
+        capacity.
 
         Raises:
-            ValueError: other columns, shapes or types, or a priority that is negative, infinite or NaN. Nothing changes.
+            ValueError: Columns, shapes or types are wrong, or a priority is negative, infinite or
+                NaN. Nothing is added.
         """
         weights, largest = _checked(priorities)
         count = len(weights)
         check_items(self._columns, items, count)
         self._largest = max(self._largest, largest)
         ring = self._ring
-        passed = max(0, count - ring.capacity)  # evicted by the others of this very call
-        if passed:
-            items, weights = {name: rows[passed:] for name, rows in items.items()}, weights[passed:]
-        first, evicted = ring.inserted + passed, min(ring.size, max(0, ring.size + count - ring.capacity))
+        # Skip items that later items of this call would evict.
+        skipped = max(0, count - ring.capacity)
+        if skipped:
+            items, weights = {name: rows[skipped:] for name, rows in items.items()}, weights[skipped:]
+        # Evict the oldest items.
+        first, evicted = ring.inserted + skipped, min(ring.size, max(0, ring.size + count - ring.capacity))
         for store in self._stores.values():
             store.drop(ring.evicted, evicted)
+        # Store the new items.
         ring.inserted += count
         ring.evicted = max(ring.evicted, ring.inserted - ring.capacity)
         for store in self._stores.values():
@@ -157,18 +168,21 @@ class ReplayBuffer:
         self._distribution.set(ring.slots(first, len(weights)), weights)
 
     def sample(self, count: int) -> SampleResult:
-        """Draws exactly `count` items, stratified: one from each `count`-th part of the mass.
+        """Samples `count` items, stratified: one from each of `count` equal parts of the priority
+        sum.
 
         Raises:
-            ValueError: there is nothing to draw: no items, or all have the priority 0.
+            ValueError: There are no items, or all have priority 0.
         """
         if count < 1:
             raise ValueError(f"at least one item must be drawn, not {count}")
         if not self.priority_sum > 0:
-            raise ValueError(f"nothing can be drawn: {self.size} items with a mass of {self.priority_sum}")
+            raise ValueError(f"nothing can be drawn: {self.size} items, priority sum {self.priority_sum}")
+        # Draw slots.
         uniforms = (np.arange(count) + self._random.random(count)) / count
         slots, probabilities = self._distribution.draw(uniforms)
         versions = self._ring.versions(slots)
+        # Copy their items.
         items: dict[str, Tensor] = {}
         for store in self._stores.values():
             items |= store.take(slots)
@@ -182,37 +196,40 @@ class ReplayBuffer:
         )
 
     def update(self, slots: Tensor, versions: Tensor, priorities: Tensor) -> PriorityUpdateResult:
-        """New raw priorities [k] of items that were drawn; those evicted since are left out. Of several for one item, the
-        last one holds.
+        """Updates the raw priorities ``[k]`` of sampled items, except of those evicted since.
+
+        The last priority of a repeated item counts.
 
         Raises:
-            ValueError: a priority is negative, infinite or NaN, or the lengths differ. Nothing changes.
+            ValueError: A priority is negative, infinite or NaN, or the lengths differ. Nothing is
+                updated.
         """
         weights, largest = _checked(priorities)
-        where, which = slots.numpy(), versions.numpy()
-        if where.shape != weights.shape or which.shape != weights.shape:
-            raise ValueError(f"{len(where)} slots, {len(which)} versions and {len(weights)} priorities")
-        held = self._ring.holds(where, which)
+        at, version = slots.numpy(), versions.numpy()
+        if at.shape != weights.shape or version.shape != weights.shape:
+            raise ValueError(f"{len(at)} slots, {len(version)} versions and {len(weights)} priorities")
+        # Skip evicted items.
+        held = self._ring.holds(at, version)
         applied = int(np.count_nonzero(held))
         if applied < len(held):
-            where, weights = where[held], weights[held]
+            at, weights = at[held], weights[held]
         if applied:
             self._largest = max(self._largest, largest)
-            self._distribution.set(where, weights)
+            self._distribution.set(at, weights)
         stale = len(held) - applied
         self._applied += applied
         self._stale += stale
         return PriorityUpdateResult(applied, stale)
 
     def clear(self) -> None:
-        """Evict all. Versions and counts go on."""
+        """Evicts all items. Versions and counts continue."""
         for store in self._stores.values():
             store.drop(self._ring.evicted, self._ring.size)
         self._ring.evicted = self._ring.inserted
         self._distribution.clear()
 
     def get_state(self) -> dict[str, Any]:
-        """A copy of everything, for checkpoints: tensors and plain values."""
+        """Returns a copy of the state, which consists of tensors and plain values."""
         return {
             "form": self._form,
             "counts": list(self.counts),
@@ -223,11 +240,13 @@ class ReplayBuffer:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from the state of a buffer that was made with the same arguments; draws then are what they would have been.
-        The exponent may be another: raw priorities are kept.
+        """Restores the state of a buffer with the same arguments. Sampling continues identically.
+
+        The exponent may differ, since raw priorities are stored.
 
         Raises:
-            ValueError: it was made with others, or has given fewer versions than this one, which would give them again.
+            ValueError: The arguments differ, or this buffer has assigned later versions than the
+                state, which would be assigned twice.
         """
         if state["form"] != self._form:
             raise ValueError(f"a state of {state['form']} does not fit a replay of {self._form}")
@@ -240,13 +259,14 @@ class ReplayBuffer:
         self._ring.inserted, self._ring.evicted = inserted, evicted
         self._sampled, self._applied, self._stale = sampled, applied, stale
         self._random.bit_generator.state = state["random"]
-        self._largest = state.get("largest", 1.0)  # a checkpoint of an earlier version has none
+        # Checkpoints of earlier versions lack the largest priority.
+        self._largest = state.get("largest", 1.0)
         for name, store in self._stores.items():
             store.set_state(state["stores"][name])
         self._distribution.set_state(state["distribution"])
 
     def check_valid(self) -> None:
-        """Raises AssertionError, saying which, if an invariant does not hold."""
+        """Raises AssertionError with the violated invariant."""
         counts = self.counts
         assert min(counts) >= 0, f"a count is negative: {counts}"
         assert 0 <= self.size <= self.capacity, f"{self.size} items in {self.capacity} slots"
@@ -256,7 +276,7 @@ class ReplayBuffer:
 
 
 def _checked(priorities: Tensor) -> tuple[NDArray[np.float64], float]:
-    """Returns the priorities as float64 [K], and the largest of them. Raises ValueError."""
+    """Returns the priorities as float64 ``[K]`` and their maximum. Raises ValueError."""
     weights: NDArray[np.float64] = priorities.numpy().astype(np.float64)
     if weights.ndim != 1:
         raise ValueError(f"priorities must be [K], not {tuple(weights.shape)}")

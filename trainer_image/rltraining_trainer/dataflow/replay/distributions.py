@@ -1,4 +1,4 @@
-"""How items are drawn: in proportion to their powered priorities, or all alike."""
+"""Sampling distributions over the slots of a ring: proportional to priorities, or uniform."""
 
 from __future__ import annotations
 
@@ -20,35 +20,38 @@ class Drawn(NamedTuple):
 
 
 class Distribution(Protocol):
-    """Over the slots of a ring that are in use."""
+    """A distribution over the slots of a ring that are in use."""
 
     @property
     def priority_sum(self) -> float:
-        """The sum of what items weigh in the draw."""
+        """The sum of the unnormalized probabilities of all items."""
 
     @property
     def min_priority(self) -> float:
-        """The smallest weight, other than 0, of an item; infinity if there is none. Looks at all of them."""
+        """The smallest positive unnormalized probability; infinity if there is none. Scans all
+        items."""
 
     def set(self, slots: Slots, priorities: Floats) -> None:
-        """Items came, or their raw priorities changed; the last one holds for a slot that is named twice."""
+        """Sets the raw priorities of slots. The last value of a repeated slot counts."""
 
     def clear(self) -> None: ...
 
     def draw(self, uniforms: Floats) -> Drawn:
-        """One item for each of `uniforms`, sorted in [0, 1). The mass must not be 0."""
+        """Draws an item for each of `uniforms`, sorted in [0, 1). Requires a positive
+        `priority_sum`."""
 
     def get_state(self) -> dict[str, Any]:
-        """A copy of what is held, oldest first."""
+        """Returns a copy of the state, oldest item first."""
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Hold that instead; the ring already says where."""
+        """Replaces the state. The ring must have been restored before."""
 
     def check_valid(self) -> None: ...
 
 
 class Prioritized:
-    """P(i) = p_i^α / Σ p^α (Schaul et al. 2016, arXiv 1511.05952, equation 1). Raw priorities p are kept apart."""
+    """P(i) = p_i^α / Σ p^α (Schaul et al. 2016, arXiv 1511.05952, equation 1). Also stores raw
+    priorities p."""
 
     def __init__(self, ring: Ring, exponent: float) -> None:
         self._ring = ring
@@ -74,9 +77,9 @@ class Prioritized:
         self._tree.clear()
 
     def draw(self, uniforms: Floats) -> Drawn:
-        mass = self._tree.root
-        slots = self._tree.query(uniforms * mass)
-        return Drawn(slots, self._tree.leaves.take(slots) / mass)
+        total = self._tree.root
+        slots = self._tree.query(uniforms * total)
+        return Drawn(slots, self._tree.leaves.take(slots) / total)
 
     def get_state(self) -> dict[str, Any]:
         return {"priorities": torch.from_numpy(self._raw.take(self._ring.held()))}
@@ -87,19 +90,19 @@ class Prioritized:
 
     def check_valid(self) -> None:
         self._tree.check_valid()
-        assert np.array_equal(self._tree.leaves, self._powered(self._raw)), (
-            "a leaf is not its powered priority"
-        )
+        powered = self._powered(self._raw)
+        assert np.array_equal(self._tree.leaves, powered), "a leaf is not its powered priority"
         free = np.ones(self._ring.capacity, bool)
         free[self._ring.held()] = False
         assert not self._raw[free].any(), "an empty slot has a priority"
 
     def _powered(self, priorities: Floats) -> Floats:
-        return priorities**self._exponent if self._exponent else np.sign(priorities)  # 0 stays 0
+        # 0 must stay 0 with an exponent of 0, too.
+        return priorities**self._exponent if self._exponent else np.sign(priorities)
 
 
 class Uniform:
-    """P(i) = 1 / size. Priorities mean nothing."""
+    """P(i) = 1 / size. Ignores priorities."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring

@@ -1,4 +1,4 @@
-"""Stacks of frames, each distinct frame kept once."""
+"""Storage of frame stacks that keeps each distinct frame once."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from rltraining_trainer.dataflow.replay.storage import Column, Items, Ring, Slot
 STACKED = ("observation", "next_observation")
 GROWTH = 1 / 8
 CHUNK_BYTES = 1 << 19
-"""How much is compared at a time: about what a core's own cache holds."""
+"""Bytes compared at a time, about the size of a core's cache."""
 
 Words = NDArray[np.uint64]
 
 
 class FrameStacks:
-    """The columns `observation` and `next_observation`, both [stack, *frame], as numbers of frames.
+    """Stores the columns `observation` and `next_observation`, both ``[stack, *frame]``, as frame
+    indices.
 
-    A frame that is equal, byte for byte, to one that is held is not kept again; frames are counted by who refers to them,
-    and leave with the last transition that does. It does not matter how transitions are ordered, from how many environments
-    they come, or in how many calls. Candidates are found by a 64-bit fingerprint of random weights and then compared
-    whole, so two different frames are never taken for one: should they have the same fingerprint, the later one is kept
-    apart.
+    A frame that equals a stored frame byte for byte is not stored again. Frames are reference
+    counted and freed with the last transition that uses them. The order of transitions, the number
+    of environments and the number of calls do not matter. Equal frames are found by a 64-bit
+    fingerprint with random weights and then compared completely. Different frames are therefore
+    never confused: if they have the same fingerprint, both are stored.
 
-    Memory: an episode of L steps has L + 1 distinct frames (the reset's is repeated to fill its first stacks) and L
-    transitions, however long their n-step returns; so (1 + 1/L) frames a transition, plus 16·stack bytes of numbers and
-    about 150 bytes a frame to find it by. 84x84 frames of one byte, stack 4: 7.3 KB a transition rather than 56.4 KB. Frames
-    that are all different take what the stacks themselves would. The memory grows with the frames, by an eighth at a time.
+    Memory: an episode of L steps has L + 1 distinct frames (its first frame fills the first stacks)
+    and L transitions, for n-step returns of any length. That is 1 + 1/L frames per transition, plus
+    16·stack bytes of indices, and about 150 bytes per frame for the lookup. Stacks of 4 frames of
+    84x84 bytes take 7.3 KB per transition instead of 56.4 KB. Frames that all differ take as much
+    memory as the stacks would. The memory grows by an eighth at a time.
     """
 
     def __init__(self, ring: Ring, column: Column, seed: int) -> None:
@@ -48,12 +50,13 @@ class FrameStacks:
         self._keys: Words = np.empty(0, np.uint64)
         self._references = np.empty(0, np.int64)
         self._free: list[int] = []
-        self._found: dict[int, int] = {}  # frames by fingerprint
+        # Maps fingerprints to frames.
+        self._found: dict[int, int] = {}
         self._numbers = np.zeros((ring.capacity, len(STACKED) * self._stack), np.int64)
 
     @property
     def count(self) -> int:
-        """Distinct frames held."""
+        """Number of distinct frames stored."""
         return len(self._frames) - len(self._free)
 
     def put(self, first: int, items: Mapping[str, Tensor]) -> None:
@@ -88,14 +91,15 @@ class FrameStacks:
         self._references.fill(0)
         self._free = list(range(len(self._frames)))
         frames = self._number(state["frames"].numpy().view(np.uint64))
-        self._references[frames] = 0  # numbering counted each once
+        # Replace the references counted by _number by those of the transitions.
+        self._references[frames] = 0
         numbers = frames[state["numbers"].numpy()]
         np.add.at(self._references, numbers.reshape(-1), 1)
         for slots, part in self._ring.ranges(self._ring.evicted, len(numbers)):
             self._numbers[slots] = numbers[part]
 
     def check_valid(self) -> None:
-        """Raises AssertionError, saying which, if an invariant does not hold."""
+        """Raises AssertionError with the violated invariant."""
         numbers = self._numbers[self._ring.held()].reshape(-1)
         references = np.bincount(numbers, minlength=len(self._frames))
         assert np.array_equal(references, self._references), "a frame's count of references is wrong"
@@ -109,20 +113,23 @@ class FrameStacks:
         assert np.array_equal(self._frames[used] @ self._weights, self._keys[used]), "a frame has changed"
 
     def _number(self, frames: Words) -> NDArray[np.int64]:
-        """The numbers of `frames` [m, words], of which those that are not held yet are kept; refers to each."""
+        """Returns the indices of `frames` ``[m, words]``, stores new frames and counts a reference
+        to each."""
+        # Look frames up by fingerprint and store those that are not found.
         keys, first, inverse = np.unique(frames @ self._weights, return_index=True, return_inverse=True)
         known = np.array([self._found.get(key, -1) for key in keys.tolist()], np.int64)
         new = np.flatnonzero(known < 0)
         known[new] = self._keep(frames, first[new], keys[new])
         self._found.update(zip(keys[new].tolist(), known[new].tolist(), strict=True))
         numbers: NDArray[np.int64] = known[inverse]
+        # Store frames that differ from the frame with their fingerprint.
         other = self._unequal(frames, numbers)
         numbers[other] = self._keep(frames, other, keys[inverse[other]])
         np.add.at(self._references, numbers, 1)
         return numbers
 
     def _keep(self, frames: Words, rows: NDArray[np.int64], keys: Words) -> list[int]:
-        """Numbers that were free, now those of `frames[rows]`."""
+        """Stores `frames[rows]` and returns their indices."""
         count = len(rows)
         if count > len(self._free):
             self._grow(count - len(self._free))
@@ -136,12 +143,13 @@ class FrameStacks:
         before = len(self._frames)
         size = before + max(missing, int(before * GROWTH))
         for array in (self._frames, self._keys, self._references):
-            # In place: nothing else refers to this memory, and the system moves its pages without copying them.
+            # Resize in place: no other array refers to this memory, and the system remaps its
+            # pages.
             array.resize((size, *array.shape[1:]), refcheck=False)
         self._free += range(before, size)
 
     def _unequal(self, frames: Words, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of `frames` that differ from the frames that these numbers have."""
+        """Returns the rows of `frames` that differ from the stored frames at `numbers`."""
         rows = max(1, CHUNK_BYTES // max(1, 8 * frames.shape[1]))
         parts = [
             start + np.flatnonzero((frames[part] != self._frames.take(numbers[part], 0)).any(1))
@@ -151,7 +159,8 @@ class FrameStacks:
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def _as_words(self, stacks: Tensor) -> Words:
-        """[K, stack, *frame] as [K * stack, words], the last of which may be padded with zeros."""
+        """Converts ``[K, stack, *frame]`` to ``[K * stack, words]``. The last word is padded with
+        zeros."""
         rows = stacks.shape[0] * self._stack
         octets = stacks.contiguous().reshape(rows, self._elements).view(torch.uint8).numpy()
         if self._bytes % 8:
@@ -159,7 +168,7 @@ class FrameStacks:
         return octets.view(np.uint64)
 
     def _stacks(self, numbers: NDArray[np.int64]) -> Tensor:
-        """Frames [k, stack] as [k, stack, *frame]."""
+        """Returns the frames at `numbers` ``[k, stack]`` as ``[k, stack, *frame]``."""
         octets = self._frames.take(numbers.reshape(-1), 0).view(np.uint8)
         if self._bytes % 8:
             octets = np.ascontiguousarray(octets[:, : self._bytes])

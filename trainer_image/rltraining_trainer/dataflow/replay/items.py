@@ -1,4 +1,4 @@
-"""Items as people insert them, numpy arrays or tensors, and as the replay stores them."""
+"""Conversion of inserted items, numpy arrays or tensors, to the columns of the replay."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rltraining_trainer.dataflow.replay.storage import Column
 def infer_columns(items: Mapping[str, Any]) -> dict[str, Column]:
     """Returns the columns of a batch of items, each ``[K, ...]``.
 
-    Arrays and tensors keep their type. Python's numbers become int64, float32 and bool.
+    Arrays and tensors keep their type. Python numbers become int64, float32 or bool.
 
     Raises:
-        ValueError: there is no column, or one is not an array of numbers with a first axis.
+        ValueError: There is no column, or a column is not an array of numbers with a first axis.
     """
     if not items:
         raise ValueError("an item needs at least one column")
@@ -32,12 +32,14 @@ def infer_columns(items: Mapping[str, Any]) -> dict[str, Column]:
 
 
 def to_tensors(items: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, Tensor]:
-    """Returns ``items``, each ``[K, ...]``, as CPU tensors of the types of ``columns``. Shares memory where it can.
+    """Returns ``items`` ``[K, ...]`` as CPU tensors of the types of ``columns``. Shares memory if
+    possible.
 
-    A type is converted within its kind: float64 to float32, int32 to int64. Shapes and names are checked by the buffer.
+    Types are converted within their kind, such as float64 to float32 or int32 to int64. The buffer
+    checks shapes and names.
 
     Raises:
-        ValueError: a column is of another kind of number, as floats for integers.
+        ValueError: The numbers are of another kind, for example floats for integers.
     """
     tensors = {}
     for name, rows in items.items():

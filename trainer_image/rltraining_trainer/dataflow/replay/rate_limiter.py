@@ -1,17 +1,25 @@
-"""How far learner and samplers may run ahead of each other."""
+"""Rate limiters: how far sampling and insertion may run ahead of each other."""
 
 from __future__ import annotations
 
+from itertools import takewhile
 from math import floor
+from typing import Any
+
+from rltraining_api.algorithms.replay import Replay
+
+from rltraining_trainer.dataflow.replay.shard_map import ShardMap
 
 
 class RateLimiter:
-    """Keeps draws and insertions in proportion, as Reverb's SampleToInsertRatio does (Cassirer et al. 2021, arXiv
-    2102.04736).
+    """Keeps a ratio of samples to insertions, like Reverb's SampleToInsertRatio (Cassirer et al.
+    2021,
+    arXiv 2102.04736).
 
-    ``error = sampled - (inserted - minimum) · samples_per_insert`` stays within ± `bound`: beyond it the side that is
-    ahead waits for the other. The bound is tolerance · samples_per_insert · minimum, as in Acme, but at least two
-    batches and at least one insertion's worth of draws: with less, both sides could wait at once for ever.
+    Keeps ``error = sampled - (inserted - minimum) · samples_per_insert`` within ± `bound` by
+    blocking the side that is ahead. As in Acme the bound is tolerance · samples_per_insert ·
+    minimum, but at least two batches and at least the samples of one insertion. With less, both
+    sides could block each other.
     """
 
     def __init__(
@@ -19,10 +27,10 @@ class RateLimiter:
     ) -> None:
         """
         Args:
-            samples_per_insert: draws for each insertion, on average; None: neither side ever waits.
-            tolerance: how far it may go wrong, as a fraction of samples_per_insert · minimum.
-            minimum: insertions before the first draw.
-            batch_size: draws that are made at once.
+            samples_per_insert: Average number of samples per insertion; None: no limit.
+            tolerance: Permitted error as a fraction of samples_per_insert · minimum.
+            minimum: Insertions before the first sample.
+            batch_size: Number of items sampled at a time.
         """
         self._ratio = samples_per_insert
         self._minimum = minimum
@@ -33,17 +41,108 @@ class RateLimiter:
         )
 
     def error(self, inserted: int, sampled: int) -> float:
-        """Draws made less draws due; 0 without a ratio."""
+        """Returns by how much samples exceed the ratio; 0 without a ratio."""
         return 0.0 if self._ratio is None else sampled - (inserted - self._minimum) * self._ratio
 
     def may_sample(self, inserted: int, sampled: int, count: int) -> bool:
-        """Whether `count` more items may be drawn now."""
+        """Returns whether `count` more items may be sampled now."""
         if inserted < self._minimum:
             return False
         return self._ratio is None or self.error(inserted, sampled) + count <= self.bound
 
     def insert_limit(self, sampled: int) -> int | None:
-        """How many insertions there may have been by now, from the very first; None: no limit."""
+        """Returns the maximum number of insertions since the start; None: no limit."""
         if self._ratio is None:
             return None
         return self._minimum + floor((sampled + self.bound) / self._ratio)
+
+
+class ShardedRateLimiter:
+    """The rate limiter of a replay whose shards join and leave. Not thread-safe.
+
+    Sampling starts when the present shards have `minimum` insertions. It starts over in the same
+    way after less than one batch of items was left. Until then insertions are not limited. Lost
+    shards and restarted learners therefore cannot make both sides block.
+    """
+
+    def __init__(self, shards: ShardMap, settings: Replay, batch_size: int) -> None:
+        self._shards = shards
+        self._minimum = settings.minimum
+        self._batch_size = batch_size
+        self._limiter = RateLimiter(
+            settings.samples_per_insert, settings.samples_per_insert_tolerance, settings.minimum, batch_size
+        )
+        self._filled = False
+        self._sampled = 0
+        # Insertions that an earlier learner has sampled for.
+        self._prior_insertions = 0
+
+    def is_filled(self) -> bool:
+        """Returns whether there are enough items to learn from."""
+        if self._present_insertions() >= self._minimum:
+            self._filled = True
+        elif self._shards.holdings().size < self._batch_size:
+            self._filled = False
+        return self._filled
+
+    def may_sample(self, most: int) -> int:
+        """Returns how many batches, up to `most`, all learners together may sample now."""
+        if not self.is_filled():
+            return 0
+        inserted, size = self._inserted(), self._batch_size
+        later = (self._sampled + batches * size for batches in range(most))
+        return sum(
+            1 for _ in takewhile(lambda sampled: self._limiter.may_sample(inserted, sampled, size), later)
+        )
+
+    def on_sampled(self, batches: int) -> None:
+        """Counts batches that all learners together sample."""
+        self._sampled += batches * self._batch_size
+
+    def exclude_prior_insertions(self, inserted: int) -> None:
+        """Excludes insertions before the start of this learner, whose samples are unknown.
+
+        `minimum` of them still count, so that the learner can start with them.
+        """
+        self._prior_insertions += inserted
+
+    def insert_limit(self, name: str) -> int | None:
+        """Returns the maximum number of insertions of a shard since its start; None: no limit.
+
+        The remaining insertions are divided evenly between the present shards, after subtracting
+        what has been granted to other shards. The limit may decrease. A shard that does not use its
+        grant is idle. It is granted at most one insertion if there are other shards, and its grants
+        are not subtracted from theirs.
+        """
+        allowed = self._limiter.insert_limit(self._sampled)
+        if allowed is None:
+            return None
+        shard, present = self._shards.get(name), self._shards.present
+        if shard is None or not shard.present:
+            return 0
+        # Determine how many insertions all shards together may have.
+        inserted = self._inserted()
+        if not self.is_filled():
+            allowed = max(allowed, inserted + self._minimum - self._present_insertions())
+        # Determine whether this shard is idle.
+        shard.idle = shard.counts.inserted == shard.asked_with and shard.granted > shard.asked_with
+        shard.asked_with = shard.counts.inserted
+        # Grant this shard its part of what the other shards have not been granted.
+        others = [other for other in present if other is not shard and not other.idle]
+        promised = sum(max(0, other.granted - other.counts.inserted) for other in others)
+        room = allowed - inserted
+        share = 1 if shard.idle and len(present) > 1 else max(1, room // (1 + len(others)))
+        shard.granted = shard.counts.inserted + max(0, min(share, room - promised))
+        return shard.granted
+
+    def get_state(self) -> dict[str, Any]:
+        return {"sampled": self._sampled, "others": self._prior_insertions}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._sampled, self._prior_insertions = state["sampled"], state["others"]
+
+    def _inserted(self) -> int:
+        return self._shards.holdings().inserted - max(0, self._prior_insertions - self._minimum)
+
+    def _present_insertions(self) -> int:
+        return sum(shard.counts.inserted for shard in self._shards.present)

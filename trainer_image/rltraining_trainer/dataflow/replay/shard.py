@@ -1,4 +1,4 @@
-"""One shard of the replay memory, served to the learners."""
+"""One shard of the replay, which serves the learners."""
 
 from __future__ import annotations
 
@@ -17,39 +17,41 @@ from rltraining_trainer.transport import Call, DeferredReply, Handler, Payload
 from rltraining_trainer.transport.calls import ERROR, OK
 
 SAMPLE_FIELDS = ("slots", "versions", "probabilities", "ages")
-"""Rows of the tensor, float64 [4, k], that goes with k drawn items. Whole numbers are exact in it up to 2^53, and one
-tensor travels faster than four."""
+"""Rows of the tensor, float64 ``[4, k]``, that is sent with k items. One tensor is sent faster than
+four, and float64 represents integers exactly up to 2^53."""
 UPDATE_FIELDS = ("slots", "versions", "priorities")
-"""Rows of the tensor, float64 [3, k], that brings k new priorities."""
+"""Rows of the tensor, float64 ``[3, k]``, that updates k priorities."""
 
 
 class ReplayShard:
-    """A ReplayBuffer that its owner adds to while learners draw from it: one lock, held for one short operation.
+    """A ReplayBuffer with services for learners and samplers. Thread-safe.
 
-    Services, all answered with at least ``{"mass", "counts", "updated": [applied, stale]}`` of the moment, and with the
-    buffer's ``smallest`` powered priority if the payload has ``"smallest": True``:
+    All services reply with at least ``{"mass", "counts", "updated": [applied, stale]}``: the
+    priority sum, the counts and the result of the update. If the payload has ``"smallest": True``,
+    the reply also has ``smallest``, the `min_priority` of the buffer. Services raise TypeError with
+    the name of the field if the payload is invalid.
 
-    sample: ``{"count": int, "update": Tensor [3, k] | None}``. First the priorities that come along are taken, then items
-        drawn: adds ``items`` (dict of [count, ...]) and ``drawn`` (see SAMPLE_FIELDS). While there is nothing to draw these are
-        empty.
+    sample: ``{"count": int, "update": Tensor [3, k] | None}``. Applies the update, then samples.
+        The
+        reply adds ``items``, columns ``[count, ...]``, and ``drawn``, see SAMPLE_FIELDS. Both are
+        empty if there is nothing to sample.
     update: ``{"update": Tensor [3, k]}``, see UPDATE_FIELDS.
-    stats: nothing more.
-    insert: ``{"incarnation": str, "sequence": int, "items": dict, "priorities": Tensor}``, from those who keep no shard
-        of their own. A repeated sequence number of a sender is not taken twice. The answer waits while the shard is
-        full by its limit, which holds the sender back.
-
-    Each raises TypeError, naming the field, if the payload is not that.
+    stats: No fields.
+    insert: ``{"incarnation": str, "sequence": int, "items": dict, "priorities": Tensor}``, for
+        samplers without a shard. Repeated sequence numbers of a sender are ignored. The reply is
+        deferred while the shard has reached its limit, which blocks the sender.
     """
 
     def __init__(self, buffer: ReplayBuffer, incarnation: str = "") -> None:
         self._buffer = buffer
         self._lock = threading.Lock()
         self.incarnation = incarnation or secrets.token_hex(8)
-        """Tells this start from others of the same name."""
+        """Distinguishes restarts of the shard."""
         self._resumed = buffer.counts
         self._limit: int | None = None
         self._waiting: list[DeferredReply] = []
-        self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
+        # The incarnation and the last sequence number of each sender.
+        self._seen: dict[str, tuple[str, int]] = {}
 
     @property
     def services(self) -> Mapping[str, Handler]:
@@ -62,27 +64,31 @@ class ReplayShard:
 
     @property
     def has_room(self) -> bool:
-        """Whether the limit lets its owner add now; a block may go beyond the limit that it began below."""
+        """Whether the limit permits to add now. A batch of items that starts below the limit may
+        exceed it."""
         with self._lock:
             return self._has_room()
 
     def add(self, items: Mapping[str, Tensor], priorities: Tensor) -> None:
-        """Items [k, ...] with raw priorities [k]: for the process that owns the shard."""
+        """Adds items, columns ``[k, ...]``, with raw priorities ``[k]``, in the process of the
+        shard."""
         with self._lock:
             self._buffer.add(items, priorities)
 
     def set_limit(self, limit: int | None) -> None:
-        """How many insertions there may have been; None: no limit. From the learner's rate limiter."""
+        """Sets the maximum number of insertions, from the learner's rate limiter; None: no
+        limit."""
         with self._lock:
             self._limit = limit
             released = self._waiting if self._has_room() else []
             self._waiting = [] if released else self._waiting
             state = self._state(None)
-        for deferred in released:
-            deferred.resolve(state)
+        for reply in released:
+            reply.resolve(state)
 
     def describe(self) -> dict[str, Any]:
-        """What its owner announces of it: plain values, the arguments of DistributedReplay.announce of the same names."""
+        """Returns the arguments of DistributedReplay.announce that describe the shard: plain
+        values."""
         with self._lock:
             return {
                 "incarnation": self.incarnation,
@@ -94,14 +100,14 @@ class ReplayShard:
     def sample(self, sender: str, payload: Payload) -> Payload:
         count, update = field(payload, "count", int), _update(payload, required=False)
         with self._lock:
-            updated = self._take_back(update)
-            items, drawn = self._draw(count)
+            updated = self._apply(update)
+            items, drawn = self._sample(count)
             return {**self._state(payload, updated), "items": items, "drawn": drawn}
 
     def update(self, sender: str, payload: Payload) -> Payload:
         update = _update(payload, required=True)
         with self._lock:
-            return self._state(payload, self._take_back(update))
+            return self._state(payload, self._apply(update))
 
     def stats(self, sender: str, payload: Payload) -> Payload:
         with self._lock:
@@ -113,32 +119,34 @@ class ReplayShard:
         for name in items:
             field(items, name, Tensor)
         with self._lock:
+            # Ignore items that the sender has sent before.
             incarnation, last = self._seen.get(sender, ("", 0))
             if incarnation != source[0] or last < source[1]:
                 self._buffer.add(items, priorities)
                 self._seen[sender] = source
+            # Reply now, or when the limit permits more insertions.
             if self._has_room():
                 return self._state(payload)
-            deferred = DeferredReply()
-            self._waiting.append(deferred)
-            return deferred
+            reply = DeferredReply()
+            self._waiting.append(reply)
+            return reply
 
     def get_state(self) -> dict[str, Any]:
         with self._lock:
             return {"buffer": self._buffer.get_state(), "seen": dict(self._seen)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on with what a lost process had; its counts go on too."""
+        """Restores the items and counts of a lost process."""
         with self._lock:
             self._buffer.set_state(state["buffer"])
             self._seen = {sender: (source[0], source[1]) for sender, source in state["seen"].items()}
             self._resumed = self._buffer.counts
 
     def check_valid(self) -> None:
-        """Raises AssertionError, saying which, if an invariant does not hold."""
+        """Raises AssertionError with the violated invariant."""
         with self._lock:
             self._buffer.check_valid()
-            assert not (self._waiting and self._has_room()), "somebody waits although there is room"
+            assert not (self._waiting and self._has_room()), "a sender is blocked below the limit"
 
     def _has_room(self) -> bool:
         return self._limit is None or self._buffer.counts.inserted < self._limit
@@ -153,37 +161,37 @@ class ReplayShard:
             state["smallest"] = self._buffer.min_priority
         return state
 
-    def _take_back(self, update: Tensor | None) -> tuple[int, int]:
+    def _apply(self, update: Tensor | None) -> tuple[int, int]:
         if update is None:
             return (0, 0)
         slots, versions, priorities = update.numpy()
-        where, which = (torch.from_numpy(row.astype(np.int64)) for row in (slots, versions))
-        return self._buffer.update(where, which, torch.from_numpy(priorities))
+        at, version = (torch.from_numpy(row.astype(np.int64)) for row in (slots, versions))
+        return self._buffer.update(at, version, torch.from_numpy(priorities))
 
-    def _draw(self, count: int) -> tuple[dict[str, Tensor], Tensor]:
+    def _sample(self, count: int) -> tuple[dict[str, Tensor], Tensor]:
         if not self._buffer.priority_sum > 0:
             return {}, torch.empty(len(SAMPLE_FIELDS), 0, dtype=torch.float64)
-        draw = self._buffer.sample(count)
+        sample = self._buffer.sample(count)
         drawn = np.empty((len(SAMPLE_FIELDS), count))
         for row, name in zip(drawn, SAMPLE_FIELDS, strict=True):
-            row[:] = getattr(draw, name).numpy()
-        return draw.items, torch.from_numpy(drawn)
+            row[:] = getattr(sample, name).numpy()
+        return sample.items, torch.from_numpy(drawn)
 
 
 class ShardPeer(Protocol):
-    """What shards are called through: a transport's Peer, or a LocalPeer."""
+    """Calls a shard: the Peer of the transport, or a LocalPeer."""
 
     def call(self, service: str, payload: Payload, *, timeout: float | None = None) -> Call: ...
 
 
 class LocalPeer:
-    """A shard in this very process, called without RPC."""
+    """Calls a shard in the same process without RPC."""
 
     def __init__(self, shard: ReplayShard) -> None:
         self._services = shard.services
 
     def call(self, service: str, payload: Payload, *, timeout: float | None = None) -> Call:
-        """Answered when it returns. The answer's `result` raises as that of an RPC would."""
+        """Calls the service immediately. `result` raises the same errors as that of an RPC."""
         call = Call("this process", 0.0)
         try:
             answer = self._services[service]("", payload)

@@ -1,4 +1,4 @@
-"""Which shards there are, what they hold, and what became of all that ever went into one."""
+"""The learner's view of the shards: which are present, and how many items they have."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ NO_COUNTS = ReplayCounts(0, 0, 0, 0, 0)
 
 
 class Holdings(NamedTuple):
-    """Transitions of all shards that there ever were, by what was last heard of each: inserted = evicted + size + lost."""
+    """Items of all shards, including past ones, by their latest messages.
+
+    Invariant: inserted = evicted + size + lost.
+    """
 
     inserted: int
     evicted: int
     size: int
-    """In shards that are present."""
+    """Items in present shards."""
     lost: int
-    """With shards that ended, or that are silent: these may come back."""
+    """Items in shards that have ended, or that are absent and may return."""
 
 
 @dataclass(eq=False)
 class Shard:
-    """One incarnation of a shard, as it was last heard of."""
+    """One incarnation of a shard, by its latest message."""
 
     name: str
     incarnation: str
@@ -34,55 +37,59 @@ class Shard:
     counts: ReplayCounts
     priority_sum: float
     base: ReplayCounts
-    """What it had when it began, which counts as its predecessor's."""
+    """Counts when it started, which belong to its predecessor."""
     min_priority: float = math.inf
-    """Smallest powered priority; infinity if unknown."""
+    """The smallest positive powered priority; infinity if unknown."""
     heard: float = 0.0
-    """When, in seconds."""
+    """Time of the latest message in seconds."""
     announcements: int = 0
     present: bool = False
-    """It has announced itself, and nothing has gone wrong since."""
+    """Whether it has announced itself, without an error since."""
     peer: ShardPeer | None = None
-    """How it is reached, once it was dialled."""
+    """Calls the shard, once it has been dialled."""
     answers: bool = False
-    """The peer has answered, so that draws may rely on it."""
+    """Whether the peer has answered. Only then is it sampled."""
     answered: float = 0.0
-    """When it last did."""
+    """Time of its latest answer."""
     granted: int = 0
-    """How many insertions it was told that it may have made."""
+    """Maximum number of insertions that was granted to it."""
     asked_with: int = -1
-    """How many it had made when it was told so."""
+    """Number of its insertions when they were granted."""
     idle: bool = False
-    """It makes none, although it may."""
+    """Whether it inserts nothing although it may."""
 
     @property
     def size(self) -> int:
         return self.counts.inserted - self.counts.evicted
 
-    def observe(self, counts: ReplayCounts, mass: float, smallest: float | None) -> None:
-        """Take what it says of itself, unless something newer was heard: answers overtake one another."""
-        if sum(counts) >= sum(self.counts):  # each of them only grows
-            self.counts, self.priority_sum = counts, mass
-            self.min_priority = self.min_priority if smallest is None else smallest
+    def observe(self, counts: ReplayCounts, priority_sum: float, min_priority: float | None) -> None:
+        """Updates the shard, unless a newer message has been received: answers may overtake each
+        other."""
+        # Each count only grows.
+        if sum(counts) >= sum(self.counts):
+            self.counts, self.priority_sum = counts, priority_sum
+            self.min_priority = self.min_priority if min_priority is None else min_priority
 
     def leave(self) -> None:
-        """Not to be drawn from until it announces itself again."""
+        """Excludes the shard from sampling until it announces itself again."""
         self.present, self.peer, self.answers = False, None, False
 
 
 class ShardMap:
     """Shards by name. Not thread-safe.
 
-    A shard that announces itself under another incarnation is another shard: what the old one held is lost, less what the
-    new one went on with.
+    An announcement with a new incarnation replaces the shard. Its items are lost, except those that
+    the new incarnation has restored.
     """
 
     def __init__(self) -> None:
         self._shards: dict[str, Shard] = {}
-        self._ended = Holdings(0, 0, 0, 0)  # incarnations that were replaced
-        self._predecessors: dict[str, str] = {}  # whose words may still be on their way
+        # Items of incarnations that have been replaced.
+        self._ended = Holdings(0, 0, 0, 0)
+        # The previous incarnation of each shard, whose announcements may arrive late.
+        self._predecessors: dict[str, str] = {}
         self.restarted = 0
-        """How often a shard was replaced by another of its name."""
+        """Number of replaced incarnations."""
 
     @property
     def present(self) -> list[Shard]:
@@ -91,8 +98,8 @@ class ShardMap:
     def get(self, name: str) -> Shard | None:
         return self._shards.get(name)
 
-    def knows(self, shard: Shard) -> bool:
-        """Whether this incarnation is present."""
+    def is_present(self, shard: Shard) -> bool:
+        """Returns whether this incarnation is present."""
         return shard.present and self._shards.get(shard.name) is shard
 
     def announce(
@@ -100,17 +107,14 @@ class ShardMap:
         name: str,
         incarnation: str,
         url: str,
-        mass: float,
+        priority_sum: float,
         counts: ReplayCounts,
         now: float,
         *,
         resumed: ReplayCounts = NO_COUNTS,
     ) -> Shard | None:
-        """A shard says that it is there.
-
-        Returns:
-            The shard that it thereby replaced, if there is one.
-        """
+        """Adds or refreshes a shard. Returns the incarnation that it replaces, or None."""
+        # Add a new incarnation.
         shard, replaced = self._shards.get(name), None
         if shard is None or shard.incarnation != incarnation:
             if incarnation == self._predecessors.get(name):
@@ -119,14 +123,15 @@ class ShardMap:
             if shard is not None:
                 replaced, base = shard, resumed
                 self._end(shard, resumed)
-            shard = self._shards[name] = Shard(name, incarnation, url, counts, mass, base)
+            shard = self._shards[name] = Shard(name, incarnation, url, counts, priority_sum, base)
+        # Redial a shard with a new URL.
         if shard.url != url:
             shard.leave()
             shard.url = url
         shard.present = True
         shard.announcements += 1
         shard.heard = now
-        shard.observe(counts, mass, None)
+        shard.observe(counts, priority_sum, None)
         return replaced
 
     def holdings(self) -> Holdings:
@@ -141,7 +146,7 @@ class ShardMap:
         return Holdings(inserted, evicted, size, lost)
 
     def entries(self) -> list[dict[str, Any]]:
-        """The shards that are present, as plain values for another learner's `merge`."""
+        """Returns the present shards as plain values, for `merge` of another learner."""
         return [
             {
                 "name": shard.name,
@@ -155,25 +160,28 @@ class ShardMap:
         ]
 
     def merge(self, entries: Iterable[dict[str, Any]], now: float) -> list[Shard]:
-        """Make these the shards that are present. One that this side gave up stays so until it announced itself anew.
+        """Replaces the present shards. A shard that failed here stays absent until its next
+        announcement.
 
         Returns:
-            Those that are gone.
+            The shards that are no longer present.
         """
         before = self.present
-        told = {entry["name"]: entry for entry in entries}
-        for name, entry in told.items():
+        by_name = {entry["name"]: entry for entry in entries}
+        # Add and refresh shards.
+        for name, entry in by_name.items():
             shard = self._shards.get(name)
-            if shard is not None and _is_old_news(shard, entry):
+            if shard is not None and _failed_since(shard, entry):
                 continue
             self.announce(
                 name, entry["incarnation"], entry["url"], entry["mass"], ReplayCounts(*entry["counts"]), now
             )
             self._shards[name].announcements = entry["announcements"]
+        # Remove all others.
         for shard in before:
-            if shard.name not in told:
+            if shard.name not in by_name:
                 shard.leave()
-        return [shard for shard in before if not self.knows(shard)]
+        return [shard for shard in before if not self.is_present(shard)]
 
     def get_state(self) -> dict[str, Any]:
         return {
@@ -191,7 +199,8 @@ class ShardMap:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from `state`: its shards are away until they announce themselves, and their counts go on then."""
+        """Restores a state. Its shards are absent until they announce themselves; their counts
+        continue."""
         self._ended = Holdings(*state["ended"])
         self.restarted = state["restarted"]
         self._shards = {
@@ -208,20 +217,19 @@ class ShardMap:
         self._predecessors = {}
 
     def check_valid(self) -> None:
-        """Raises AssertionError, saying which, if an invariant does not hold."""
+        """Raises AssertionError with the violated invariant."""
         held = self.holdings()
-        assert held.inserted == held.evicted + held.size + held.lost, f"transitions got lost: {held}"
+        total = held.evicted + held.size + held.lost
+        assert held.inserted == total, f"an item is not counted exactly once: {held}"
         for shard in self._shards.values():
-            assert shard.present or shard.peer is None, f"shard {shard.name} is away, but can be called"
-            assert shard.peer is not None or not shard.answers, (
-                f"shard {shard.name} answers, but cannot be called"
-            )
+            assert shard.present or shard.peer is None, f"absent shard {shard.name} has a peer"
+            assert shard.peer or not shard.answers, f"shard {shard.name} answers, but has no peer"
 
     def _end(self, shard: Shard, resumed: ReplayCounts) -> None:
         shard.leave()
         self.restarted += 1
         self._predecessors[shard.name] = shard.incarnation
-        # What the new one went on with may be later than the last that was heard of the old one.
+        # The restored counts may be later than the last message of the old incarnation.
         last = max(shard.counts, resumed, key=_inserted)
         left = (last.inserted - last.evicted) - (resumed.inserted - resumed.evicted)
         self._ended = Holdings(
@@ -236,6 +244,7 @@ def _inserted(counts: ReplayCounts) -> int:
     return counts.inserted
 
 
-def _is_old_news(shard: Shard, entry: dict[str, Any]) -> bool:
+def _failed_since(shard: Shard, entry: dict[str, Any]) -> bool:
+    """Returns whether the shard is absent here and has not announced itself again."""
     same = (shard.incarnation, shard.announcements) == (entry["incarnation"], entry["announcements"])
     return same and not shard.present

@@ -1,4 +1,4 @@
-"""What there is to tell of a replay memory."""
+"""Statistics of a replay, for metrics and for the job's status."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from rltraining_api.status import ReplayStatus
 
 
 class ReplayStats(NamedTuple):
-    """The memory at one moment, and what became of everything since the run began.
+    """The state of a replay, and counts since the start of the run.
 
-    inserted = evicted + size + lost, in transitions; drawn = applied + stale + priorities_lost + outstanding, in draws.
+    Invariants: inserted = evicted + size + lost for items, and drawn = applied + stale +
+    priorities_lost + outstanding for samples.
     """
 
     shards: int
@@ -18,26 +19,27 @@ class ReplayStats(NamedTuple):
     inserted: int
     evicted: int
     lost: int
-    """Transitions that ended with their shard, or are in one that is silent."""
+    """Items in shards that have ended or are silent."""
     restarted: int
-    """How often a shard was replaced by another of its name."""
+    """Number of restarts of shards."""
     drawn: int
-    """By this learner, as all that follows."""
+    """Samples of this learner. The following counts are of this learner, too."""
     applied: int
     stale: int
-    """Priorities that came after their items had been evicted."""
+    """Priorities of items that had been evicted."""
     priorities_lost: int
-    """Draws whose priorities never came: the shard was lost, or the learner, or the learner had none."""
+    """Samples without a new priority: the shard or the learner was lost, or the batch was
+    discarded."""
     outstanding: int
-    """Draws that are under way, in use, or not acknowledged yet."""
+    """Samples that are requested, in use, or not acknowledged yet."""
     sample_age: float
-    """Mean of the last batches: insertions into its shard since an item was added."""
+    """Insertions into the shard since the item was added, averaged over the last batches."""
     sizes: dict[str, int]
-    """By the shard's name."""
+    """Number of items by the name of the shard."""
 
     @property
     def replay_ratio(self) -> float:
-        """Draws for each insertion."""
+        """Samples per insertion."""
         return self.drawn / self.inserted if self.inserted else 0.0
 
     def metrics(self) -> dict[str, float | None]:

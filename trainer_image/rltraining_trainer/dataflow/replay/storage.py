@@ -1,4 +1,4 @@
-"""Where the items of a replay memory lie: preallocated columns over a ring of slots."""
+"""Storage of the items of a replay: preallocated columns over a ring of slots."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ Slots = NDArray[np.int64]
 Items = dict[str, Tensor]
 
 SMALL_BYTES = 256
-"""Columns of at most so many bytes an item lie together."""
+"""Maximum bytes per item of columns that are stored together."""
 
 
 class Column(NamedTuple):
-    """One part of an item: what each item has of it."""
+    """Shape and type of one field of an item."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
     @property
     def nbytes(self) -> int:
-        """Of one item."""
+        """Bytes per item."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 class Ring:
-    """Which slots are in use: first in, first out.
+    """Assigns items to slots, first in, first out.
 
-    The version of a slot is the number of the insertion that filled it, counted from 0 and never again from the beginning;
-    insertion v lies in slot v mod capacity. So the versions held are those in [evicted, inserted), and none need be kept.
+    The version of a slot is the number of the insertion that filled it, counted from 0 over all
+    restarts. Insertion v is in slot v mod capacity. The versions in use are therefore those in
+    [evicted, inserted), and need not be stored.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -49,27 +50,28 @@ class Ring:
         return self.inserted - self.evicted
 
     def held(self) -> Slots:
-        """All slots in use, oldest first."""
+        """Returns all slots in use, oldest first."""
         return self.slots(self.evicted, self.size)
 
     def slots(self, first: int, count: int) -> Slots:
-        """Of the versions [first, first + count)."""
+        """Returns the slots of the versions [first, first + count)."""
         return np.arange(first, first + count) % self.capacity
 
     def versions(self, slots: Slots) -> Slots:
-        """Of slots in use."""
-        next_slot = (
-            self.inserted % self.capacity
-        )  # the slots before it belong to this lap, the others to the last
+        """Returns the versions of slots in use."""
+        # Slots before the next one were filled in this lap of the ring, the others in the previous
+        # lap.
+        next_slot = self.inserted % self.capacity
         return slots + (self.inserted - next_slot) - self.capacity * (slots >= next_slot)
 
     def holds(self, slots: Slots, versions: Slots) -> NDArray[np.bool_]:
-        """Whether these versions are held, in these slots."""
+        """Returns for each slot whether it contains the version."""
         held = (versions >= self.evicted) & (versions < self.inserted)
         return held & (versions % self.capacity == slots)
 
     def ranges(self, first: int, count: int) -> Iterator[tuple[slice, slice]]:
-        """The slots of the versions [first, first + count) in one or two slices, each with the slice of versions - first."""
+        """Yields the slots of the versions [first, first + count) as one or two slices, with their
+        offsets."""
         start = first % self.capacity
         head = min(count, self.capacity - start)
         yield slice(start, start + head), slice(0, head)
@@ -78,30 +80,32 @@ class Ring:
 
 
 class Store(Protocol):
-    """Some columns of the items in a ring."""
+    """Stores some columns of the items in a ring."""
 
     def put(self, first: int, items: Mapping[str, Tensor]) -> None:
-        """Keep `items`, each [K, ...] with K <= capacity, as the versions from `first` on; their slots are not in use."""
+        """Stores columns ``[K, ...]``, K <= capacity, as the versions from `first` on, in free
+        slots."""
 
     def drop(self, first: int, count: int) -> None:
-        """The versions [first, first + count) are gone."""
+        """Frees the versions [first, first + count)."""
 
     def take(self, slots: Slots) -> Items:
-        """Copies, each [k, ...]."""
+        """Returns copies ``[k, ...]``."""
 
     def get_state(self) -> dict[str, Any]:
-        """Copies of what is held, oldest first."""
+        """Returns a copy of the state, oldest item first."""
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Hold that instead; the ring already says where."""
+        """Replaces the state. The ring must have been restored before."""
 
     def check_valid(self) -> None: ...
 
 
 class Columns:
-    """Preallocated arrays, of the types that numpy knows. Pages that no item has reached yet take no memory.
+    """Preallocated numpy arrays. Pages that have not been written yet take no memory.
 
-    Small columns lie together, item after item, since what a draw waits for is the memory: one access brings them all.
+    Small columns are stored together as records, because sampling is limited by memory latency: one
+    access loads all of them.
     """
 
     def __init__(self, ring: Ring, columns: Mapping[str, Column]) -> None:
@@ -141,7 +145,8 @@ class Columns:
 
 
 def check_items(columns: Mapping[str, Column], items: Mapping[str, Tensor], count: int) -> None:
-    """Raises ValueError, naming the column, unless `items` have just these columns, each of `count` rows."""
+    """Raises ValueError with the name of the column unless `items` have these columns and `count`
+    rows."""
     if items.keys() != columns.keys():
         raise ValueError(f"the replay holds {sorted(columns)}, not {sorted(items)}")
     for name, column in columns.items():

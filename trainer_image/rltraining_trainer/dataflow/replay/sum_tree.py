@@ -1,4 +1,4 @@
-"""A sum tree: weights that change, and draws in proportion to them, both in logarithmic time."""
+"""A sum tree: updates weights, and samples in proportion to them, in logarithmic time."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ Floats = NDArray[np.float64]
 
 
 def load_kernel() -> ctypes.PyDLL | None:
-    """The compiled sum_tree.c, which hatch_build.py leaves beside it where there is a compiler; None if there was none.
+    """Loads sum_tree.c, which hatch_build.py compiles if there is a compiler. Returns None if not
+    compiled.
 
-    Python's lock is kept during a call: to give it up and to wait for it would take longer.
+    The GIL is held during a call, because releasing and acquiring it would take longer.
     """
     try:
         library = ctypes.PyDLL(str(Path(__file__).with_name("libsum_tree.so")))
     except OSError:
         return None
-    pointer, whole = ctypes.c_void_p, ctypes.c_int64
-    library.set.argtypes = [pointer, whole, whole, whole, pointer, pointer, pointer]
+    pointer, integer = ctypes.c_void_p, ctypes.c_int64
+    library.set.argtypes = [pointer, integer, integer, integer, pointer, pointer, pointer]
     library.set.restype = ctypes.c_bool
-    library.query.argtypes = [pointer, whole, whole, pointer, pointer]
+    library.query.argtypes = [pointer, integer, integer, pointer, pointer]
     library.query.restype = None
     return library
 
@@ -35,28 +36,31 @@ KERNEL = load_kernel()
 
 
 class SumTree:
-    """`capacity` leaves, in the order of their slots; all begin as 0.
+    """A tree with `capacity` leaves, which are initially 0.
 
-    A heap of 2 * width numbers, where width is the capacity rounded up to a power of two: node 1 is the root, node i is the
-    sum of the nodes 2i and 2i + 1, and the leaf of slot s is node width + s. Leaves beyond the capacity stay 0.
+    The tree is a heap of 2 * width numbers, where width is the capacity rounded up to a power of
+    two. Node 1 is the root, node i is the sum of the nodes 2i and 2i + 1, and the leaf of slot s is
+    node width + s. Leaves beyond the capacity stay 0.
 
-    A node is always summed anew from its children, never corrected by a difference: so the tree depends on its leaves alone,
-    not on how they came about, and does not drift.
+    Nodes are computed from their children and never corrected by differences. The tree is therefore
+    a function of its leaves and does not drift.
 
-    With the compiled `kernel` or without it does the same, to the bit; with it, several times as fast (tests/bench, replay).
+    The compiled `kernel` gives bitwise the same results several times as fast (tests/bench,
+    replay).
     """
 
     def __init__(self, capacity: int, kernel: ctypes.PyDLL | None = KERNEL) -> None:
         self._capacity = capacity
         self._kernel = kernel
-        self._levels = (capacity - 1).bit_length()  # above the leaves
+        # Number of levels above the leaves.
+        self._levels = (capacity - 1).bit_length()
         self._width = 1 << self._levels
         self._nodes = np.zeros(2 * self._width)
         self._memory = _memory(self._nodes)
 
     @property
     def leaves(self) -> Floats:
-        """[capacity], not to be written to."""
+        """The leaves ``[capacity]``. Do not modify them."""
         return self._nodes[self._width : self._width + self._capacity]
 
     @property
@@ -65,11 +69,12 @@ class SumTree:
         return float(self._nodes[1])
 
     def set(self, slots: Slots, values: Floats) -> None:
-        """Leaf `slots[i]` becomes `values[i]`, which must be finite and not negative. Of several values for one slot, the last
-        one holds.
+        """Sets leaf `slots[i]` to `values[i]`, which must be finite and not negative.
+
+        The last value of a repeated slot counts.
 
         Raises:
-            IndexError: there is no such slot; nothing has changed.
+            IndexError: A slot does not exist. Nothing is changed.
         """
         slots, values = np.ascontiguousarray(slots, np.int64), np.ascontiguousarray(values, np.float64)
         if slots.shape != values.shape:
@@ -78,31 +83,33 @@ class SumTree:
             raise IndexError(f"the slots of this sum tree are 0 to {self._capacity - 1}")
 
     def query(self, points: Floats) -> Slots:
-        """For each of `points` in [0, root] the slot i with sum(leaves[:i]) <= point < sum(leaves[:i + 1]).
+        """Returns for each point in [0, root] the slot i with sum(leaves[:i]) <= point <
+        sum(leaves[:i + 1]).
 
-        A point that rounding has put at the root, or on the far side of a border, gives a slot nearby; never one whose leaf is
-        0, unless all are. Sorted points are faster.
+        A point that is off by a rounding error gives a slot nearby, but never one whose leaf is 0
+        unless all are 0. Sorted points are faster.
         """
-        points = np.array(points, np.float64)  # it is used up
+        # The queries modify their argument.
+        points = np.array(points, np.float64)
         return self._query_compiled(points) if self._kernel else self._query(points)
 
     def clear(self) -> None:
-        """All leaves become 0."""
+        """Sets all leaves to 0."""
         self._nodes.fill(0)
 
     def get_state(self) -> dict[str, Any]:
-        """A copy of the leaves."""
+        """Returns a copy of the leaves."""
         return {"leaves": torch.from_numpy(self.leaves.copy())}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Raises ValueError: the state is that of a tree of another capacity."""
+        """Restores the leaves. Raises ValueError if the capacity differs."""
         leaves = state["leaves"].numpy()
         if leaves.shape != (self._capacity,):
             raise ValueError(f"a state of {leaves.size} leaves does not fit a sum tree of {self._capacity}")
         self.set(np.arange(self._capacity), leaves)
 
     def check_valid(self) -> None:
-        """Raises AssertionError, saying which, if an invariant does not hold."""
+        """Raises AssertionError with the violated invariant."""
         leaves = self._nodes[self._width :]
         assert np.isfinite(leaves).all(), "a leaf is not finite"
         assert (leaves >= 0).all(), "a leaf is negative"
@@ -111,7 +118,7 @@ class SumTree:
         assert np.array_equal(self._nodes[1 : self._width], sums), "a node is not the sum of its children"
 
     def _set(self, slots: Slots, values: Floats) -> bool:
-        """Whether there are such slots."""
+        """Returns False if a slot does not exist."""
         if ((slots < 0) | (slots >= self._capacity)).any():
             return False
         tree, nodes = self._nodes, slots + self._width
@@ -154,5 +161,5 @@ _Bytes = ctypes.c_char * 0
 
 
 def _memory(array: Any) -> ctypes.Array[ctypes.c_char]:
-    """Where the memory of a contiguous array begins, for C."""
+    """Returns the address of a contiguous array, for C."""
     return _Bytes.from_buffer(array)
