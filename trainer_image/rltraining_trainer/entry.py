@@ -1,7 +1,7 @@
-"""A container's first process, which ends when it is told to, also while torch loads.
+"""The first process of a container, which handles SIGTERM even while torch is imported.
 
-The kernel passes over a SIGTERM that process 1 has no handler for: a pod deleted in its first seconds would stay for its
-whole grace period.
+The kernel ignores a SIGTERM for which process 1 has no handler. A pod that is deleted in its first
+seconds would therefore stay for its grace period.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import signal
 
 
 def main() -> int:
-    """Run one role, which puts its own handler in place, to its end. Returns a ``rltraining_api.contract.ExitCode``."""
+    """Runs one role, which replaces the handler. Returns a ``rltraining_api.contract.ExitCode``."""
     signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     from rltraining_trainer.roles.main import main as run
 

@@ -1,7 +1,8 @@
-"""How a run can fail for good: each error says which exit code the process ends with."""
+"""Errors that end a job, with their exit codes, and descriptions of other errors for users."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,23 +10,24 @@ from rltraining_api.contract import ExitCode
 
 from rltraining_trainer.user_trace import user_trace
 
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LINE_MAX = 500
-"""Characters of a line of what user code says."""
+"""Maximum length of a line in messages and tracebacks of user code."""
 
 
 class TrainerError(Exception):
-    """Restarting cannot help; the job fails with this message in its status."""
+    """An error that a restart cannot fix. The job fails with this message in its status."""
 
     exit_code = ExitCode.BAD_CONFIGURATION
     reason = "BadConfiguration"
 
 
 class BadConfiguration(TrainerError):
-    """The job cannot run as it is written: one sentence that names the field and the remedy."""
+    """The job's configuration is invalid: one sentence with the field and the remedy."""
 
 
 class UserCodeError(TrainerError):
-    """Code of the user's could not be imported, or raised: one sentence, then its traceback."""
+    """User code could not be imported, or raised an exception: one sentence, then the traceback."""
 
     exit_code = ExitCode.USER_CODE
     reason = "UserCodeError"
@@ -40,16 +42,20 @@ class EnvironmentLost(Exception):
 
 
 class Diverged(TrainerError):
-    """NaN or infinity in the loss: no further step can mend it."""
+    """The loss is NaN or infinite, so that further updates are useless."""
 
     exit_code = ExitCode.DIVERGED
     reason = "Diverged"
 
 
 def user_code_error(what: str, error: BaseException) -> TrainerError:
-    """``error``, which the user's code raised while ``what``, as one of ours: what it says and where, then its traceback.
+    """Converts ``error``, raised by user code: its message and location, then its traceback.
 
-    Raises it again if it is a Ctrl-C.
+    Reraises KeyboardInterrupt.
+
+    Args:
+        what: The code that was called, as the subject of the message.
+        error: The exception. A TrainerError is returned unchanged.
     """
     if isinstance(error, TrainerError):
         return error
@@ -62,28 +68,40 @@ def user_code_error(what: str, error: BaseException) -> TrainerError:
 
 
 def text_of(error: BaseException) -> str:
-    """What ``error`` says; of one that cannot say it, the words that its traceback has."""
+    """Returns ``str(error)``, or what a traceback shows if that raises."""
     try:
         return str(error)
-    except BaseException:  # as the traceback does
+    except BaseException:
         return "<exception str() failed>"
 
 
 def one_line(error: BaseException) -> str:
-    """Type and message of ``error``, without the further lines and notes that its message may have, or what is too long."""
+    """Returns the type of ``error`` and the first line of its message, shortened if it is long."""
     message = text_of(error).strip().splitlines()
     return f"{type(error).__qualname__}: {_cut(message[0])}" if message else type(error).__qualname__
 
 
 def _cut(line: str) -> str:
-    """Of an array, or a whole document, in a message, so much that the place where it was raised is still seen."""
+    """Shortens a line, such as a printed array, so that the location of the error remains
+    visible."""
     return line if len(line) <= LINE_MAX else f"{line[: LINE_MAX - 3]}..."
 
 
 @contextmanager
 def user_code(what: str) -> Iterator[None]:
-    """Turn whatever the user's code raises inside into a UserCodeError, ``sys.exit()`` and panics of Rust too."""
+    """Converts all exceptions inside the block to UserCodeError, including SystemExit and panics of
+    Rust."""
     try:
         yield
     except BaseException as error:
         raise user_code_error(what, error) from error
+
+
+def storage_problem(error: BaseException) -> str:
+    """Describes ``error``, raised by a file system or an fsspec driver, as the end of a
+    sentence."""
+    if isinstance(error, OSError) and error.errno in _NO_SPACE:
+        return "the disk is full"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Prioritized replay for any program: one process, numpy or torch, no job.
+"""Prioritized replay as a library: in one process, with numpy or torch, without a job.
 
 from rltraining_trainer.replay import PrioritizedReplay
 
@@ -13,11 +13,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rltraining_trainer.dataflow.replay.batch import importance_weights
@@ -27,8 +26,6 @@ from rltraining_trainer.dataflow.replay.rate_limiter import RateLimiter
 from rltraining_trainer.dataflow.replay.storage import Column
 
 __all__ = ["PrioritizedReplay", "ReplaySample", "TableStats"]
-
-Array: TypeAlias = "NDArray[Any] | Tensor"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +37,8 @@ class ReplaySample:
     weights: Any
     """float32 ``[B]``: importance weights ``(N·P(i))^-β``, divided by the largest of the batch."""
     keys: Any
-    """int64 ``[B]``: the numbers of the insertions, by which `update_priorities` finds the items."""
+    """int64 ``[B]``: numbers of the insertions, which identify the items for
+    `update_priorities`."""
 
     def __getitem__(self, column: str) -> Any:
         return self.items[column]
@@ -50,20 +48,20 @@ class ReplaySample:
 
 
 class TableStats(NamedTuple):
-    """Counts of items since the table was made. ``inserted = evicted + size`` at all times."""
+    """Counts of items since the table was created. Invariant: ``inserted = evicted + size``."""
 
     size: int
     inserted: int
     evicted: int
     sampled: int
     updated: int
-    """Priorities that were changed."""
+    """Number of updated priorities."""
     stale: int
     """Priority updates of items that had already been evicted."""
 
     @property
     def samples_per_insert(self) -> float:
-        """How often an item is sampled, on average so far."""
+        """Average number of samples per inserted item."""
         return self.sampled / self.inserted if self.inserted else 0.0
 
 
@@ -71,25 +69,26 @@ class PrioritizedReplay:
     """A table of items that are sampled by priority (Schaul et al. 2016, arXiv 1511.05952).
 
     - An *item* is a mapping of names to arrays. The first insertion fixes names, shapes and types.
-    - The *sampler* draws item i with the probability ``p_i^α / Σ p^α``, where α is
-      ``priority_exponent``: 0 draws all alike. An item with the priority 0 is never drawn.
+    - The *sampler* draws item i with probability ``p_i^α / Σ p^α``, where α is
+      ``priority_exponent``. 0 samples uniformly. An item with priority 0 is never drawn.
     - The *remover* evicts the oldest item when the *table* is full.
-    - The *rate limiter* keeps samples and insertions in proportion: see `can_sample`.
+    - The *rate limiter* keeps a ratio of samples to insertions. See `can_sample`.
 
-    Any thread may call any method; no method blocks on another thread's data.
+    All methods are thread-safe, and none blocks until another thread adds items.
 
     Args:
-        capacity: items that the table holds. Memory is taken as it fills.
+        capacity: Maximum number of items. Memory is allocated as the table fills.
         priority_exponent: α.
-        importance_exponent: β of the importance weights: 1 undoes the bias of the sampler, 0 leaves it.
-        min_size: insertions before the first sample.
-        samples_per_insert: how often each item may be sampled, on average; None: without a limit.
-        frame_stack: if above 1, the columns ``observation`` and ``next_observation`` are stacks of
+        importance_exponent: β of the importance weights. 1 corrects the bias of the sampler
+            completely, 0 not at all.
+        min_size: Insertions before the first sample.
+        samples_per_insert: Average number of times that each item may be sampled; None: no limit.
+        frame_stack: If above 1, the columns ``observation`` and ``next_observation`` are stacks of
             this many frames along their first axis, and each distinct frame is stored once.
-        seed: of the sampler.
+        seed: Seed of the sampler.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: An argument is out of range.
     """
 
     def __init__(
@@ -123,15 +122,16 @@ class PrioritizedReplay:
         self._min_size, self._samples_per_insert = min_size, samples_per_insert
         self._lock = threading.Lock()
         self._columns: dict[str, Column] = {}
-        self._buffer: ReplayBuffer | None = None  # made by the first insertion
+        # Created by the first insertion.
+        self._buffer: ReplayBuffer | None = None
         self._tensors = False
 
     def __len__(self) -> int:
-        """Returns how many items the table holds."""
+        """Returns the number of items."""
         return self._buffer.size if self._buffer is not None else 0
 
     def add(self, item: Mapping[str, Any], priority: float | None = None) -> None:
-        """Inserts one item. See `extend`."""
+        """Adds one item. See `extend`."""
         rows = {
             name: value[None] if isinstance(value, Tensor) else np.expand_dims(value, 0)
             for name, value in item.items()
@@ -140,23 +140,24 @@ class PrioritizedReplay:
         self.extend(rows | scalars, None if priority is None else [priority])
 
     def extend(self, items: Mapping[str, Any], priorities: Any = None) -> None:
-        """Inserts K items, and evicts the oldest ones where there is no room.
+        """Adds K items, and evicts the oldest items if the table is full.
 
         Args:
-            items: columns ``[K, ...]``, numpy arrays, tensors or lists of numbers. Numbers are
-                converted to the column's type where its kind allows.
-            priorities: ``[K]``, finite and at least 0; None: the largest priority so far, and at
+            items: Columns ``[K, ...]`` as numpy arrays, tensors or lists of numbers. Numbers are
+                converted to the column's type if they are of the same kind.
+            priorities: ``[K]``, finite and at least 0. None: the largest priority so far, and at
                 least 1.
 
         Raises:
-            ValueError: names, shapes or kinds of numbers differ from the first insertion,
-                or a priority is out of its range. Nothing changes.
+            ValueError: Names, shapes or kinds of numbers differ from the first insertion, or a
+                priority is out of range. Nothing is added.
         """
         with self._lock:
             buffer, columns = self._buffer, self._columns
             if buffer is None:
                 columns = infer_columns(items)
                 buffer = self._make_buffer(columns)
+            # Convert the items and priorities.
             tensors = to_tensors(items, columns)
             if priorities is None:
                 count = len(next(iter(tensors.values()), ()))
@@ -169,10 +170,10 @@ class PrioritizedReplay:
                 self._tensors = any(isinstance(rows, Tensor) for rows in items.values())
 
     def can_sample(self, batch_size: int) -> bool:
-        """Returns whether the rate limiter lets ``batch_size`` items be sampled now.
+        """Returns whether the rate limiter permits to sample ``batch_size`` items now.
 
-        It does once there were ``min_size`` insertions, and while samples are at most two batches
-        ahead of ``samples_per_insert`` for each insertion after these. `sample` itself never refuses:
+        That requires ``min_size`` insertions. Samples may then be at most two batches ahead of
+        ``samples_per_insert`` for each further insertion. `sample` does not check the rate limiter:
 
             while replay.can_sample(256):
                 learn(replay.sample(256))
@@ -185,13 +186,14 @@ class PrioritizedReplay:
             return limiter.may_sample(counts.inserted, counts.sampled, batch_size)
 
     def sample(self, batch_size: int, importance_exponent: float | None = None) -> ReplaySample:
-        """Draws ``batch_size`` items, one from each of as many equal parts of the sum of priorities.
+        """Samples ``batch_size`` items, one from each of as many equal parts of the priority sum.
 
         Args:
-            importance_exponent: β for this batch, which is often annealed to 1; None: the table's.
+            batch_size: Number of items.
+            importance_exponent: β for this batch, often annealed to 1. None: that of the table.
 
         Raises:
-            ValueError: the table has no item with a positive priority, or ``batch_size`` is below 1.
+            ValueError: No item has a positive priority, or ``batch_size`` is below 1.
         """
         exponent = self._importance_exponent if importance_exponent is None else importance_exponent
         with self._lock:
@@ -202,11 +204,12 @@ class PrioritizedReplay:
         return self._sample(drawn, weights.div_(weights.max()))
 
     def update_priorities(self, sample: ReplaySample, priorities: Any) -> None:
-        """Sets the priorities ``[B]`` of the items of ``sample``. Evicted items count as ``stale``.
+        """Updates the priorities ``[B]`` of the items of ``sample``. Evicted items count as
+        ``stale``.
 
         Raises:
-            ValueError: there is not one priority for each item, or one is negative, infinite or NaN.
-                Nothing changes.
+            ValueError: The number of priorities is wrong, or one is negative, infinite or NaN.
+                Nothing is updated.
         """
         keys = torch.as_tensor(sample.keys)
         weights = torch.as_tensor(priorities, dtype=torch.float64).detach().cpu()
@@ -218,7 +221,7 @@ class PrioritizedReplay:
             self._buffer.update(keys % self._capacity, keys, weights)
 
     def stats(self) -> TableStats:
-        """Returns the counts of this moment."""
+        """Returns the current counts."""
         with self._lock:
             if self._buffer is None:
                 return TableStats(0, 0, 0, 0, 0, 0)
@@ -226,22 +229,19 @@ class PrioritizedReplay:
             return TableStats(self._buffer.size, inserted, evicted, sampled, updated, stale)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns a copy of all items, priorities, counts and the sampler's random state.
-
-        It consists of tensors and plain values, for `torch.save`.
-        """
+        """Returns a copy of the table for `torch.save`, including the sampler's random state."""
         with self._lock:
             columns = {name: (list(shape), str(dtype)) for name, (shape, dtype) in self._columns.items()}
             buffer = None if self._buffer is None else self._buffer.get_state()
             return {"columns": columns, "tensors": self._tensors, "buffer": buffer}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replaces the table's content by ``state``. Sampling continues as in the saved table.
+        """Restores ``state``. Sampling continues identically.
 
-        The exponents and the rate limiter of this table do not change.
+        The exponents and the rate limiter of this table are kept.
 
         Raises:
-            ValueError: the state is of a table with another capacity or frame stack. Nothing changes.
+            ValueError: The saved table has another capacity or frame stack. Nothing is restored.
         """
         columns = {
             name: Column(tuple(shape), getattr(torch, dtype.removeprefix("torch.")))

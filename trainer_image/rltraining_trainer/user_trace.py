@@ -1,4 +1,4 @@
-"""Of an exception that the user's code raised: the part of its traceback that is theirs, and where it ended."""
+"""Extracts the part of a traceback that concerns the user's code."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from pathlib import Path
 from types import TracebackType
 
 LIBRARIES = ("rltraining_trainer", "gymnasium", "torch", "numpy")
-"""What calls the user's code, and is called by it: seldom where the mistake is."""
+"""Packages that call user code or are called by it."""
 
 
 def user_trace(error: BaseException) -> tuple[str, str]:
-    """(``maze.py, line 23``, the innermost place in the user's code, or nothing, and the traceback from where it begins).
+    """Returns the innermost location in user code, such as ``maze.py, line 23``, and the traceback.
 
-    What does not parse tells its place itself.
-    Where nothing in it is theirs, as when they return what gymnasium cannot take, it begins after our own code.
+    The traceback starts with the first frame of user code. If there is none, for example because
+    user code returned an invalid value to gymnasium, it starts after the trainer's frames. The
+    location is empty if there is none, or for a SyntaxError, whose message contains it.
     """
     frames = list(_frames(error.__traceback__))
-    places = [_place(frame) for frame in frames]
-    theirs = [number for number, place in enumerate(places) if not place]
+    owners = [_owner(frame) for frame in frames]
+    users = [number for number, owner in enumerate(owners) if not owner]
     begin: TracebackType | None
-    if theirs:
-        begin, innermost = frames[theirs[0]], frames[theirs[-1]]
-        where = f"{Path(innermost.tb_frame.f_code.co_filename).name}, line {innermost.tb_lineno}"
-        if isinstance(error, SyntaxError):
-            where = ""  # it is not where it was imported
+    where = ""
+    if users:
+        begin, innermost = frames[users[0]], frames[users[-1]]
+        # The frame of a SyntaxError is that of the import.
+        if not isinstance(error, SyntaxError):
+            where = f"{Path(innermost.tb_frame.f_code.co_filename).name}, line {innermost.tb_lineno}"
     else:
-        outside = (frame for frame, place in zip(frames, places, strict=True) if place == "library")
-        # What does not parse or is not there has no frame of its own: the error itself tells where.
-        alone = isinstance(error, SyntaxError | ModuleNotFoundError)
-        begin = next(outside, None if alone else error.__traceback__)
-        where = ""
+        library = (frame for frame, owner in zip(frames, owners, strict=True) if owner == "library")
+        # A module with a syntax error and a missing module have no frames. Their messages suffice.
+        no_frames = isinstance(error, SyntaxError | ModuleNotFoundError)
+        begin = next(library, None if no_frames else error.__traceback__)
     return where, "".join(traceback.TracebackException(type(error), error, begin).format())
 
 
@@ -44,17 +45,18 @@ def _frames(begin: TracebackType | None) -> Iterator[TracebackType]:
         frame = frame.tb_next
 
 
-def _place(frame: TracebackType) -> str:
-    """`ours`, with Python's importing, `library`, or nothing for the user's own."""
+def _owner(frame: TracebackType) -> str:
+    """Returns ``trainer`` (also for Python's import system), ``library``, or nothing for user
+    code."""
     name = frame.tb_frame.f_code.co_filename
     if name.startswith("<"):
-        return "ours"
+        return "trainer"
     path = Path(name)
     for library in LIBRARIES:
         file = getattr(sys.modules.get(library), "__file__", None)
         if file is not None and path.is_relative_to(Path(file).parent):
-            return "ours" if library == LIBRARIES[0] else "library"
+            return "trainer" if library == LIBRARIES[0] else "library"
     installed = {"site-packages", "dist-packages"} & set(path.parts)
     if not installed and path.is_relative_to(sysconfig.get_path("stdlib")):
-        return "ours" if "importlib" in path.parts else "library"
+        return "trainer" if "importlib" in path.parts else "library"
     return ""

@@ -1,4 +1,4 @@
-"""Complete state, written atomically, read back only when it proves to be whole. Knows no algorithm."""
+"""Checkpoints of the complete state, written atomically and verified when they are read."""
 
 from rltraining_trainer.checkpoint.errors import CheckpointError, StorageRefused, is_transient
 from rltraining_trainer.checkpoint.state import restore_rng, rng_state, snapshot

@@ -1,6 +1,7 @@
-"""What a checkpoint may hold: nested dicts, lists and tuples of tensors and plain Python values.
+"""The content of checkpoints: nested dicts, lists and tuples of tensors and plain Python values.
 
-Nothing else, so that it can be read back with ``weights_only=True``: a checkpoint is data, never code.
+Other types are rejected, so that checkpoints can be read with ``weights_only=True``, which executes
+no code.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ _PLAIN = (type(None), bool, int, float, str)
 
 
 def snapshot(state: dict[str, Any]) -> dict[str, Any]:
-    """A deep copy on the CPU that later training steps cannot change.
+    """Returns a deep copy on the CPU.
 
-    Raises CheckpointError, with the path of the value, for anything but tensors and plain Python values.
+    Raises CheckpointError with the path of the value if a value is neither a tensor nor plain.
     """
     copy: dict[str, Any] = _copy(state, "state")
     return copy
@@ -30,14 +31,16 @@ def _copy(value: Any, path: str) -> Any:
     kind = type(value)
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):  # an OrderedDict from Module.state_dict() becomes a plain dict
+    # An OrderedDict of Module.state_dict() becomes a plain dict.
+    if isinstance(value, dict):
         for key in value:
             if type(key) not in (str, int):
                 raise CheckpointError(f"{path} has the key {key!r}; keys must be strings or integers")
         return {key: _copy(item, f"{path}.{key}") for key, item in value.items()}
     if kind in (list, tuple):
         return kind(_copy(item, f"{path}[{i}]") for i, item in enumerate(value))
-    if kind in _PLAIN:  # exact types: a numpy.float64 is a float, but cannot be read back
+    # Compare types exactly: a numpy.float64 is a float, but cannot be read.
+    if kind in _PLAIN:
         return value
     raise CheckpointError(
         f"{path} is a {kind.__module__}.{kind.__qualname__}; "
@@ -46,7 +49,8 @@ def _copy(value: Any, path: str) -> Any:
 
 
 def rng_state() -> dict[str, Any]:
-    """The state of this process's global random generators: torch (CPU, and CUDA in use), numpy, Python."""
+    """Returns the state of the global random generators of torch (CPU, and CUDA if used), numpy and
+    Python."""
     version, internal, gauss_next = random.getstate()
     numpy = np.random.get_state(legacy=False)
     assert isinstance(numpy, dict)
@@ -60,9 +64,9 @@ def rng_state() -> dict[str, Any]:
 
 
 def restore_rng(state: dict[str, Any]) -> None:
-    """Continue the random streams that ``rng_state`` returned.
+    """Restores the state of the random generators.
 
-    CUDA streams are restored as far as this machine has devices: a run may move to a smaller machine.
+    The states of CUDA devices that this machine lacks are ignored, since it may be smaller.
     """
     torch.set_rng_state(state["torch"])
     for device, cuda in zip(range(torch.cuda.device_count()), state["cuda"], strict=False):

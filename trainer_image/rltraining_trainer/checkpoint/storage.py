@@ -1,7 +1,7 @@
-"""Where checkpoints lie: directories of a few files that appear whole or not at all.
+"""Storage of checkpoints: directories of files that are published atomically.
 
-Two kinds of storage with the same verbs. A local file system has rename and fsync, so a directory becomes
-visible with all its files. An object store has neither: the file written last says that the rest is complete.
+On a local file system, rename and fsync make a directory visible with all its files. An object
+store has neither. There, the file that is written last marks the directory as complete.
 """
 
 from __future__ import annotations
@@ -20,42 +20,43 @@ from rltraining_api.files import open_regular
 from rltraining_trainer.errors import BadConfiguration
 
 OpenNew = Callable[[str], AbstractContextManager[BinaryIO]]
-"""Opens a new file, by name, in the directory being published."""
+"""Opens a new file by name in the directory that is being published."""
 
 
 class Storage(Protocol):
-    """One directory of directories; ``""`` names it itself.
+    """A root directory with subdirectories. The name ``""`` is the root itself.
 
-    All methods raise OSError, or the driver's own errors, when storage fails.
+    All methods raise OSError or an error of the driver if storage fails.
     """
 
     def uri(self, directory: str = "") -> str:
-        """The URI of one directory, or of the whole."""
+        """Returns the URI of a directory."""
 
     def directories(self) -> list[str]:
-        """Names of all directories, in no order; empty when nothing is there yet."""
+        """Returns the names of all directories in any order. Returns none if the root does not
+        exist."""
 
     def publish(self, directory: str) -> AbstractContextManager[OpenNew]:
-        """Write a directory: there whole after the block, and not at all when the block raises.
+        """Writes a directory, which is visible after the block, or not at all if the block raises.
 
         Replaces the files of an existing directory and keeps its subdirectories. In an object store
-        the old files are deleted when the block begins.
+        the old files are deleted at the start of the block.
         """
 
     def read(self, directory: str, file: str) -> bytes:
-        """The content of a regular file; FileNotFoundError when there is none."""
+        """Returns the content of a regular file. Raises FileNotFoundError."""
 
     def size(self, directory: str, file: str) -> int:
-        """Bytes in a file; FileNotFoundError when there is none."""
+        """Returns the size of a file in bytes. Raises FileNotFoundError."""
 
     def remove(self, directory: str) -> None:
-        """Delete a directory with its files."""
+        """Deletes a directory with its files."""
 
 
 def open_storage(uri: str) -> Storage:
-    """The storage that a plain path or any fsspec URI names.
+    """Returns the storage at a path or an fsspec URI.
 
-    Raises BadConfiguration when no driver for the URI is installed.
+    Raises BadConfiguration if no driver for the URI is installed.
     """
     try:
         fs, path = fsspec.core.url_to_fs(uri)
@@ -73,7 +74,8 @@ _UNFINISHED, _REMOVED = ".unfinished-", ".removed-"
 
 
 class LocalStorage:
-    """Directories on a mounted file system: written under a hidden name, synced, then renamed."""
+    """Directories on a mounted file system, which are written under a hidden name, synced and
+    renamed."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -92,10 +94,13 @@ class LocalStorage:
         unfinished = self._root / f"{_UNFINISHED}{directory}"
         try:
             self._root.mkdir(parents=True, exist_ok=True)
-            self._sweep()  # first, as it may be what fills the disk
+            # Delete incomplete directories first, since these may fill the disk.
+            self._delete_incomplete()
+            # Write and sync the files.
             unfinished.mkdir()
             yield lambda file: _synced(unfinished / file)
             _sync_directory(unfinished)
+            # Replace the directory.
             if (old := self._root / directory).exists():
                 for kept in [path for path in old.iterdir() if path.is_dir()]:
                     kept.rename(unfinished / kept.name)
@@ -114,15 +119,14 @@ class LocalStorage:
         return (self._root / directory / file).stat().st_size
 
     def remove(self, directory: str) -> None:
-        removed = (
-            self._root / f"{_REMOVED}{directory}"
-        )  # no longer a checkpoint, however far the deletion comes
+        # Rename the directory first, so that an interrupted deletion leaves no damaged checkpoint.
+        removed = self._root / f"{_REMOVED}{directory}"
         shutil.rmtree(removed, ignore_errors=True)
         (self._root / directory).rename(removed)
         shutil.rmtree(removed)
 
-    def _sweep(self) -> None:
-        """Delete what processes that died here left behind."""
+    def _delete_incomplete(self) -> None:
+        """Deletes directories that were left by killed processes."""
         for path in self._root.iterdir():
             if path.name.startswith((_UNFINISHED, _REMOVED)):
                 shutil.rmtree(path, ignore_errors=True)
@@ -155,7 +159,8 @@ class ObjectStorage:
             self._fs.makedirs(self._path(directory), exist_ok=True)
             yield lambda file: self._fs.open(self._path(directory, file), "wb")
         except BaseException:
-            with suppress(Exception):  # the first error is the one to tell
+            # Report the first error.
+            with suppress(Exception):
                 self._remove_files(directory)
             raise
 
@@ -200,7 +205,8 @@ def _sync_directory(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems sync files only
+        # Some network file systems can sync only files.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
         os.close(descriptor)

@@ -1,10 +1,10 @@
-"""Checkpoints in a directory or an object store: written whole, proven on reading, the newest N kept.
+"""Checkpoints in a directory or an object store, of which the newest N are kept.
 
-    <uri>/step-000000123456/state.pt         the state, as torch.save writes it
-    <uri>/step-000000123456/complete.json    written last: what the state must look like to be believed
+    <uri>/step-000000123456/state.pt         the state, written by torch.save
+    <uri>/step-000000123456/complete.json    size and checksum of the state, written last
 
-A second checkpoint at the same step (after resuming from before a damaged one) is ``step-000000123456-2``:
-nothing that is complete is ever overwritten.
+A second checkpoint at the same step, after resuming from before a damaged one, is named
+``step-000000123456-2``. Complete checkpoints are never overwritten.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from rltraining_api.status import CheckpointStatus
 
 from rltraining_trainer.checkpoint.errors import CheckpointError
 from rltraining_trainer.checkpoint.storage import Storage, open_storage
-from rltraining_trainer.errors import BadConfiguration, TrainerError
-from rltraining_trainer.storage_problem import storage_problem
+from rltraining_trainer.errors import BadConfiguration, TrainerError, storage_problem
 
 _STATE = "state.pt"
 _COMPLETE = "complete.json"
@@ -36,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class _Manifest(BaseModel):
-    """complete.json."""
+    """The content of complete.json."""
 
     format: Literal[1]
     step: int
@@ -46,37 +45,44 @@ class _Manifest(BaseModel):
 
 
 class _Damaged(Exception):
-    """Why a checkpoint cannot be believed, as the end of a sentence."""
+    """A checkpoint is damaged. The message completes a sentence."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A checkpoint read back."""
+    """A loaded checkpoint."""
 
     step: int
     state: dict[str, Any]
     uri: str
     skipped: tuple[str, ...] = ()
-    """One sentence for each newer checkpoint that was damaged or incomplete and passed over."""
+    """One sentence for each newer checkpoint that was skipped because it is damaged or
+    incomplete."""
 
 
 class CheckpointStore:
-    """The checkpoints of one run, the only writer there. CheckpointError is raised when storage fails."""
+    """The checkpoints of one run, whose learner is the only writer. Raises CheckpointError if
+    storage fails."""
 
     skipped: tuple[str, ...] = ()
-    """What the last ``load_newest`` passed over, also when it found nothing to return: one sentence each."""
+    """One sentence for each checkpoint that the last ``load_newest`` skipped, even if it returned
+    None."""
 
     def __init__(self, uri: str, keep: int) -> None:
-        """``uri``: a path or any fsspec URI, where the newest ``keep`` (at least 1) checkpoints stay.
+        """Opens a storage. Raises BadConfiguration if no driver for the URI is installed.
 
-        Raises BadConfiguration for a ``uri`` that no installed driver can serve.
+        Args:
+            uri: Path or fsspec URI.
+            keep: Number of newest checkpoints that are kept, at least 1.
         """
         self._storage = open_storage(uri)
         self._keep = keep
-        self._disproved: set[str] = set()  # complete by their looks, damaged when read
+        # Checkpoints that seemed complete but are damaged.
+        self._damaged: set[str] = set()
 
     def save(self, step: int, state: dict[str, Any]) -> CheckpointStatus:
-        """Write ``state`` (as ``snapshot`` returns it) and delete what ``keep`` no longer covers."""
+        """Writes a ``snapshot`` and deletes old checkpoints."""
+        # Serialize the state.
         buffer = io.BytesIO()
         torch.save(state, buffer)
         content = buffer.getbuffer()
@@ -87,7 +93,10 @@ class CheckpointStore:
             size=len(content),
             sha256=hashlib.sha256(content).hexdigest(),
         )
-        with _told(f"the checkpoint at step {step} could not be written to {self._storage.uri()}"):
+        # Publish it with its checksum.
+        with _translate_errors(
+            f"the checkpoint at step {step} could not be written to {self._storage.uri()}"
+        ):
             name = _new_name(step, self._storage.directories())
             with self._storage.publish(name) as open_new:
                 with open_new(_STATE) as file:
@@ -98,37 +107,38 @@ class CheckpointStore:
         return _status(self._storage, name, manifest)
 
     def newest(self) -> CheckpointStatus | None:
-        """The newest checkpoint that is complete by its looks; only ``load_newest`` reads it through."""
-        with _told(f"the checkpoints at {self._storage.uri()} could not be listed"):
+        """Returns the newest complete checkpoint, without verifying its checksum."""
+        with _translate_errors(f"the checkpoints at {self._storage.uri()} could not be listed"):
             for name, manifest in self._complete():
                 return _status(self._storage, name, manifest)
         return None
 
     def load_newest(self) -> Loaded | None:
-        """The newest checkpoint that proves to be whole, or None.
+        """Returns the newest checkpoint that is not damaged, or None.
 
-        An unreadable storage is an error, not None: starting from nothing would then be wrong.
+        Raises CheckpointError if the storage cannot be read, because the run must not start over
+        then.
         """
         self.skipped = ()
-        with _told(f"the checkpoints at {self._storage.uri()} could not be read"):
+        with _translate_errors(f"the checkpoints at {self._storage.uri()} could not be read"):
             for name in _newest_first(self._storage):
                 try:
                     return _read(self._storage, name, self.skipped)
                 except _Damaged as reason:
-                    self._disproved.add(name)
+                    self._damaged.add(name)
                     self.skipped += (f"checkpoint {self._storage.uri(name)} was passed over: {reason}",)
         return None
 
     def _complete(self) -> Iterator[tuple[str, _Manifest]]:
-        """What may be relied on, newest first."""
+        """Yields the complete checkpoints, newest first."""
         for name in _newest_first(self._storage):
             with suppress(_Damaged):
                 manifest = _manifest(self._storage, name)
-                if name not in self._disproved:
+                if name not in self._damaged:
                     yield name, manifest
 
     def _prune(self, saved: str) -> None:
-        """Delete old checkpoints and what interrupted writes left; failing costs only space."""
+        """Deletes old and incomplete checkpoints. Logs errors, which cost only disk space."""
         try:
             older = [name for name, _ in self._complete() if name != saved]
             keep = {saved, *older[: self._keep - 1]}
@@ -142,13 +152,14 @@ class CheckpointStore:
 
 
 def load(uri: str) -> Loaded:
-    """The checkpoint at ``uri``, or the newest one there when it is a directory of them.
+    """Loads the checkpoint at ``uri``, or the newest one if it is a directory of checkpoints.
 
-    Raises BadConfiguration when there is no whole checkpoint, CheckpointError when storage fails.
+    Raises BadConfiguration if there is no undamaged checkpoint, and CheckpointError if storage
+    fails.
     """
     store = CheckpointStore(uri, keep=1)
     storage = open_storage(uri)
-    with _told(f"checkpoint {uri} could not be read"):
+    with _translate_errors(f"checkpoint {uri} could not be read"):
         try:
             storage.size("", _COMPLETE)
         except FileNotFoundError:
@@ -179,7 +190,7 @@ def _read(storage: Storage, name: str, skipped: tuple[str, ...] = ()) -> Loaded:
 
 
 def _manifest(storage: Storage, name: str) -> _Manifest:
-    """What complete.json says, after a look whether the state's size agrees."""
+    """Returns the content of complete.json, after a check of the state's size."""
     try:
         manifest = _Manifest.model_validate_json(storage.read(name, _COMPLETE))
         size = storage.size(name, _STATE)
@@ -197,7 +208,7 @@ def _status(storage: Storage, name: str, manifest: _Manifest) -> CheckpointStatu
 
 
 def _newest_first(storage: Storage) -> list[str]:
-    """Everything that may be a checkpoint, by step, then by attempt."""
+    """Returns the names of all checkpoints, sorted by step and attempt."""
     names = [name for name in storage.directories() if _NAME.fullmatch(name)]
     return sorted(names, key=_order, reverse=True)
 
@@ -215,8 +226,8 @@ def _new_name(step: int, taken: list[str]) -> str:
 
 
 @contextmanager
-def _told(sentence: str) -> Iterator[None]:
-    """Turn whatever storage and its drivers raise into a CheckpointError that begins with ``sentence``."""
+def _translate_errors(sentence: str) -> Iterator[None]:
+    """Converts errors of storage to a CheckpointError that starts with ``sentence``."""
     try:
         yield
     except (CheckpointError, TrainerError):

@@ -1,4 +1,4 @@
-"""Checkpoints in the background: training never waits for storage."""
+"""Writes checkpoints in the background, so that training does not block on storage."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class CheckpointWriter:
-    """Writes snapshots in a thread of its own: one at a time, and of those that wait only the newest."""
+    """Writes one snapshot at a time in a thread. A newer snapshot replaces one that has not been
+    started."""
 
     newest: CheckpointStatus | None
     """The newest complete checkpoint."""
     error: CheckpointError | None = None
-    """What the last write failed of; None after a success."""
+    """The error of the last write; None after a success."""
 
     def __init__(self, store: CheckpointStore) -> None:
-        """Raises CheckpointError when the store's checkpoints cannot be listed."""
+        """Starts the thread. Raises CheckpointError if the checkpoints cannot be listed."""
         self.newest = store.newest()
         self._store = store
         self._changed = threading.Condition()
@@ -41,18 +42,20 @@ class CheckpointWriter:
         return f"{error}; training goes on" if error else None
 
     def submit(self, step: int, state: dict[str, Any]) -> None:
-        """Have ``state`` (a ``snapshot``: nobody changes it any more) written; returns at once."""
+        """Queues ``state``, a ``snapshot`` that must not be modified, and returns immediately."""
         with self._changed:
             self._waiting = (step, state)
             self._changed.notify_all()
 
     def flush(self, timeout: float) -> bool:
-        """Wait, at most ``timeout`` seconds, until everything submitted is written or has failed."""
+        """Waits until the submitted state is written or has failed. Returns False after ``timeout``
+        seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._writing and self._waiting is None, timeout)
 
     def close(self, timeout: float) -> bool:
-        """``flush``, then end the thread; False when ``timeout`` seconds were not enough for both."""
+        """Flushes and ends the thread. Returns False if that takes longer than ``timeout``
+        seconds."""
         deadline = time.monotonic() + timeout
         self.flush(timeout)
         with self._changed:
@@ -78,14 +81,14 @@ class CheckpointWriter:
     def _write(self, step: int, state: dict[str, Any]) -> None:
         try:
             self.newest = self._store.save(step, state)
-        except Exception as cause:  # whatever it is, training goes on and the next checkpoint is tried
-            self.error = _explained(cause, step)
+        except Exception as cause:  # must not end the run
+            self.error = _to_checkpoint_error(cause, step)
             _LOG.warning("%s", self.failure)
         else:
             self.error = None
 
 
-def _explained(cause: Exception, step: int) -> CheckpointError:
+def _to_checkpoint_error(cause: Exception, step: int) -> CheckpointError:
     if isinstance(cause, CheckpointError):
         return cause
     error = CheckpointError(f"checkpoint at step {step}: {cause!r}")

@@ -1,4 +1,4 @@
-"""What a handler is sent may be anything: each field is looked at before it is used."""
+"""Validation of the fields of received messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from rltraining_trainer.transport import Payload
 
 
 def field(payload: Payload, name: str, kind: type) -> Any:
-    """``payload[name]``. Raises TypeError, naming the field, unless it is there and of this kind."""
+    """Returns ``payload[name]``. Raises TypeError with the field's name if it is missing or of
+    another type."""
     value = payload.get(name) if isinstance(payload, dict) else None
     if not isinstance(value, kind):
         raise TypeError(f"the field {name} must be a {kind.__name__}, not {type(value).__name__}")

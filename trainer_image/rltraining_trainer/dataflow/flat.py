@@ -1,4 +1,5 @@
-"""All parameters of a module as one flat vector: read it, send it and step it in one operation."""
+"""All parameters of a module as one flat vector, which is read, sent and updated in one
+operation."""
 
 from __future__ import annotations
 
@@ -7,19 +8,19 @@ from torch import Tensor, nn
 
 
 def flatten_parameters(module: nn.Module) -> Tensor:
-    """Move all parameters of `module` into one vector and make them views of it.
+    """Moves all parameters of `module` into one vector and replaces them by views of it.
+
+    Clear gradients with ``flat.grad.zero_()``. ``zero_grad(set_to_none=True)`` would detach the
+    views. The vector contains frozen parameters, because a copy of the policy needs them, with zero
+    gradients. It does not contain buffers, which must be sent separately.
 
     Returns:
-        The vector, float32 [N], a leaf that an optimizer takes as its only parameter. Its ``grad``, zero to
-        begin with, is one vector too: ``backward`` adds into it, since every trainable parameter's ``grad``
-        is a view.
-
-    Clear gradients with ``flat.grad.zero_()``; ``zero_grad(set_to_none=True)`` would cut the views off.
-    Frozen parameters are in the vector (a copy of the policy needs them) with a gradient of zero. Buffers are
-    not in it: they are not learned by gradient, and a policy that needs some must send them itself.
+        The vector, float32 ``[N]``, a leaf that can be the only parameter of an optimizer. Its
+        ``grad`` is a zero vector to which ``backward`` adds, because the ``grad`` of each trainable
+        parameter is a view of it.
 
     Raises:
-        ValueError: a parameter is not float32, or there is none.
+        ValueError: A parameter is not float32, or there are no parameters.
     """
     parameters = dict(module.named_parameters())
     if not parameters:
@@ -27,6 +28,7 @@ def flatten_parameters(module: nn.Module) -> Tensor:
     for name, parameter in parameters.items():
         if parameter.dtype != torch.float32:
             raise ValueError(f"parameter {name} is {parameter.dtype}: only float32 can be trained here")
+    # Move the parameters and gradients.
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters.values()])
     gradient = torch.zeros_like(flat)
     start = 0
@@ -41,15 +43,15 @@ def flatten_parameters(module: nn.Module) -> Tensor:
 
 
 def load_flat(flat: Tensor, values: Tensor) -> None:
-    """Copy `values` [N] into `flat` [N] in place, and so into the module it belongs to.
+    """Copies `values` ``[N]`` into `flat` ``[N]`` in place, and thereby into its module.
 
     Raises:
-        ValueError: the shapes or types differ, so the values come from another network.
+        ValueError: The shapes or types differ, so the values are of another network.
     """
     if values.shape != flat.shape or values.dtype != flat.dtype:
         raise ValueError(
-            f"the network has {flat.numel()} parameters ({flat.dtype}), but {list(values.shape)} "
-            f"({values.dtype}) came: both sides need the same environment and network"
+            f"the network has {flat.numel()} parameters ({flat.dtype}), but received "
+            f"{list(values.shape)} ({values.dtype}): both sides need the same environment and network"
         )
     with torch.no_grad():
         flat.copy_(values)

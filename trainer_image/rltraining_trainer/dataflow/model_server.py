@@ -1,4 +1,4 @@
-"""The newest parameters with their version, for everybody who asks."""
+"""Serves the newest parameters with their version."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TypedDict
 from torch import Tensor
 
 FIRST_VERSION = 1
-"""Version of the parameters that training starts with."""
+"""Version of the initial parameters."""
 WANTS_NONE = -1
-"""The version of those who want no parameters, only to know of them."""
+"""Version in requests for the current version without its parameters."""
 
 
 class ModelState(TypedDict):
-    """What a checkpoint keeps of a ModelServer. The parameters themselves are the learner's to keep."""
+    """The state of a ModelServer in checkpoints. The learner saves the parameters."""
 
     version: int
     pulls: int
@@ -22,12 +22,11 @@ class ModelState(TypedDict):
 
 
 class ModelServer:
-    """Versioned snapshots of the flat parameters. The learner publishes, RPC threads read; any thread may do
-    both.
+    """Versioned snapshots of the flat parameters, published by the learner. Thread-safe.
 
-    Versions only grow, also over a restart that restores the state. A restart may however return to an
-    *earlier* one than a sampler has, and count up again to other parameters: a sampler forgets its version
-    when it dials anew.
+    Versions grow, also over a restart that restores the state. However, a restarted learner may
+    continue from an earlier version than a sampler has, and assign the same version to other
+    parameters. A sampler therefore discards its version when it redials.
     """
 
     def __init__(self) -> None:
@@ -39,22 +38,22 @@ class ModelServer:
 
     @property
     def version(self) -> int:
-        """The newest version; 0 before the first."""
+        """The newest version; 0 if there is none."""
         return self._version
 
     @property
     def pulls(self) -> int:
-        """How often somebody asked, whether parameters moved or not."""
+        """Number of requests, including those that were answered without parameters."""
         return self._pulls
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes of parameters handed out."""
+        """Bytes of parameters in all answers."""
         return self._bytes_sent
 
     def publish(self, flat: Tensor) -> int:
-        """Take a copy of `flat` [N], of any device, as the newest parameters; returns its version."""
-        # Always a new tensor: the answer with the last one may still be on its way, and would be torn.
+        """Publishes a copy of `flat` ``[N]`` from any device, and returns its version."""
+        # Always copy to a new tensor, because the previous one may still be being sent.
         snapshot = flat.detach().to("cpu", copy=True)
         with self._lock:
             self._version += 1
@@ -62,9 +61,9 @@ class ModelServer:
             return self._version
 
     def newer_than(self, version: int) -> tuple[int, Tensor | None]:
-        """The current version and its parameters [N], which are shared: read them only.
+        """Returns the current version and its parameters ``[N]``. Do not modify these.
 
-        None instead of the parameters if `version` is the current one or WANTS_NONE, or nothing is published yet.
+        The parameters are None if `version` is current or WANTS_NONE, or if none are published yet.
         """
         with self._lock:
             self._pulls += 1
@@ -78,8 +77,9 @@ class ModelServer:
             return {"version": self._version, "pulls": self._pulls, "bytes_sent": self._bytes_sent}
 
     def set_state(self, state: ModelState) -> None:
-        """Continue after `state`, or after the newest version that is known here already: no version is of two
-        parameters. Nothing is handed out until the next is published.
+        """Continues after `state`, or after the newest version if that is later.
+
+        Therefore no version is assigned twice. There are no parameters until the next `publish`.
         """
         with self._lock:
             self._version = max(self._version, state["version"])

@@ -9,7 +9,7 @@ from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.transport import Payload
 
 NO_MOMENTS = torch.empty(0, 0, dtype=torch.float64)
-"""Sent without normalisation."""
+"""Sent if nothing is normalized."""
 
 
 def moments_of(values: Tensor) -> Tensor:

@@ -22,9 +22,9 @@ from multiprocessing.reduction import send_handle
 
 import gymnasium as gym
 
-from rltraining_trainer.child_process import describe_exit
 from rltraining_trainer.environments.slot import Outcome, Request
 from rltraining_trainer.errors import EnvironmentLost
+from rltraining_trainer.process import describe_exit
 
 CLOSE_SECONDS = 2.0
 """How long environments may take to close before their processes are killed."""

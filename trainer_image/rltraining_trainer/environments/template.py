@@ -23,9 +23,9 @@ from multiprocessing.reduction import recv_handle
 import gymnasium as gym
 import numpy as np
 
-from rltraining_trainer.child_process import die_with
 from rltraining_trainer.environments.slot import Outcome, Slot
 from rltraining_trainer.errors import UserCodeError, one_line
+from rltraining_trainer.process import die_with
 
 
 def main() -> None:

@@ -17,13 +17,13 @@ from pathlib import Path
 from pydantic import ValidationError
 from torch import Tensor
 
-from rltraining_trainer.child_process import describe_exit
 from rltraining_trainer.errors import BadConfiguration, TrainerError, UserCodeError
 from rltraining_trainer.evaluation.messages import LINE_MAX, Answer, Order
 from rltraining_trainer.policy import PolicyError
 from rltraining_trainer.policy.description import PolicyDescription
 from rltraining_trainer.policy.export import publish_policy, saved_description, saved_weights
 from rltraining_trainer.policy.policy import DESCRIPTION_FILE, WEIGHTS_FILE
+from rltraining_trainer.process import describe_exit
 from rltraining_trainer.transport import Backoff
 
 _LOG = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from rltraining_trainer.child_process import die_with
+from rltraining_trainer.process import die_with
 
 NICE = 10
 """Added niceness, the default of the `nice` command. Beside a learner that is always busy it leaves
@@ -40,7 +40,7 @@ def _serve(channel: socket.socket) -> None:
 
     from rltraining_trainer.evaluation.answer import answer
     from rltraining_trainer.evaluation.messages import Order
-    from rltraining_trainer.startup import prepare_process
+    from rltraining_trainer.process import prepare_process
 
     prepare_process("evaluation")
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""A file that grows by whole records."""
+"""A file to which complete records are appended."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from pathlib import Path
 
 
 class AppendFile:
-    """Appends unbuffered. A record that does not fit on the disk leaves no trace: the next one is readable.
+    """Appends without a buffer. If a record does not fit on the disk, its partial content is
+    removed.
 
-    The file is made with the first record: a disk that is full at the start only costs points.
+    The file is created with the first record, so a full disk at the start only loses points.
     """
 
     def __init__(self, path: Path, header: bytes = b"") -> None:
-        """``header`` goes before the first record of an empty file."""
+        """``header`` precedes the first record of an empty file."""
         self._path = path
         self._header = header
         self._descriptor: int | None = None
 
     def append(self, record: bytes) -> None:
-        """Raises OSError when it cannot be written whole."""
+        """Appends a record. Raises OSError if it cannot be written completely."""
+        # Open the file.
         if self._descriptor is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(
                 self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
             )
+        # Write the record, or restore the previous size.
         start = os.fstat(self._descriptor).st_size
         rest = memoryview(record if start else self._header + record)
         try:

@@ -1,11 +1,11 @@
-"""TensorBoard's event files, written without TensorBoard.
+"""Writes TensorBoard's event files without TensorBoard, whose import takes a third of a second.
 
-Its writers take a third of a second to import, which a learner would spend in the first moments of training.
-What they write for scalars is small and has been stable for ten years:
+The format of scalars is simple and has been stable for ten years:
 
-* a file is a sequence of TFRecords: length (u64), masked CRC-32C of the length, content, masked CRC-32C of
-  the content (tensorflow/core/lib/io/record_writer.cc);
-* each content is an ``Event`` message, the first with a version (tensorboard/compat/proto/event.proto).
+* A file is a sequence of TFRecords: length (u64), masked CRC-32C of the length, content, masked
+  CRC-32C of the content (tensorflow/core/lib/io/record_writer.cc).
+* Each content is an ``Event`` message, the first with a version
+  (tensorboard/compat/proto/event.proto).
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from pathlib import Path
 
 from rltraining_trainer.metrics.append_file import AppendFile
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
+# Wire types of protobuf.
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class EventFile:
-    """A new event file in ``directory``; TensorBoard shows all files of a directory as one run."""
+    """A new event file in ``directory``. TensorBoard shows all files of a directory as one run."""
 
     def __init__(self, directory: Path, *, name: str, wall_time: float, first_step: int) -> None:
-        """``first_step``: what older files of the directory say from this step on is void."""
+        """``first_step``: TensorBoard discards points of older files from this step on."""
         version = _event(wall_time, 0, _field(3, _BYTES, b"brain.Event:2"))
-        start = _event(wall_time, first_step, _field(7, _BYTES, _field(1, _VARINT, 1)))  # SessionLog.START
+        # SessionLog.START.
+        start = _event(wall_time, first_step, _field(7, _BYTES, _field(1, _VARINT, 1)))
         path = directory / f"events.out.tfevents.{int(wall_time):010d}.{name}"
         self._file = AppendFile(path, header=_record(version) + _record(start))
 
     def append(self, step: int, values: Mapping[str, float], wall_time: float) -> None:
-        """Scalars by tag. Raises OSError when they cannot be written."""
+        """Appends scalars by tag. Raises OSError if they cannot be written."""
         summary = b"".join(
             _field(1, _BYTES, _field(1, _BYTES, tag.encode()) + _field(2, _FIXED32, value))
             for tag, value in values.items()
@@ -74,7 +76,7 @@ def _masked_crc(data: bytes) -> bytes:
 
 
 def _crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli, RFC 3720 appendix B.4)."""
+    """Computes CRC-32C (Castagnoli, RFC 3720 appendix B.4)."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8

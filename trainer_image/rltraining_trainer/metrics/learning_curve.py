@@ -1,4 +1,4 @@
-"""The curve of a run of any length in a bounded number of points."""
+"""The learning curve of a run of any length, with a bounded number of points."""
 
 from __future__ import annotations
 
@@ -8,30 +8,36 @@ from typing import Any
 from rltraining_api.curve import CURVE_POINTS_MAX, CurvePoint
 
 FIRST_SPACING = 0.2
-"""Seconds between two points of a run that has just begun."""
+"""Initial minimum time between two points in seconds."""
 
 
 class LearningCurve:
-    """Points at least a spacing apart, and the newest. When there is no room, every second one goes and the spacing doubles."""
+    """Keeps points with a minimum spacing, and the newest point.
+
+    When the curve is full, every second point is dropped and the spacing is doubled.
+    """
 
     def __init__(self) -> None:
         self.points: tuple[CurvePoint, ...] = ()
-        """By growing steps. Replaced whole, so that other threads may read it."""
+        """Points in the order of steps. Immutable and replaced on change, so that other threads can
+        read it."""
         self._spacing = FIRST_SPACING
 
     def add(self, environment_steps: int, seconds: float, mean_return: float | None) -> None:
-        """At ``seconds`` of training; steps and seconds never shrink. Before there is a return, there is no point."""
+        """Adds a point, unless there is no return yet. Steps and seconds must not decrease."""
         points = self.points
         is_new = not points or environment_steps > points[-1].environment_steps
         if mean_return is None or not math.isfinite(mean_return) or not is_new:
             return
+        # Drop the previous newest point if it is too close to the one before.
         if len(points) > 1 and points[-1].seconds - points[-2].seconds < self._spacing:
-            points = points[:-1]  # it was there for being the newest
+            points = points[:-1]
         newest = CurvePoint(
             environment_steps=environment_steps,
             seconds=round(seconds, 2),
             mean_return=round(mean_return, 4),
         )
+        # Thin a full curve out.
         if len(points) == CURVE_POINTS_MAX:
             points = points[::2]
             self._spacing *= 2
@@ -42,7 +48,7 @@ class LearningCurve:
         return {"points": points, "spacing": self._spacing}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on as the object whose ``get_state`` it was: later points are gone."""
+        """Restores a state. Later points are dropped."""
         self.points = tuple(
             CurvePoint(environment_steps=steps, seconds=seconds, mean_return=mean_return)
             for steps, seconds, mean_return in state["points"]

@@ -1,4 +1,4 @@
-"""``progress.jsonl``: one JSON object a line and point in time, for learning curves."""
+"""``progress.jsonl``: one JSON object per line, with the metrics at one time."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ STEP = "environmentSteps"
 
 
 class ProgressFile:
-    """Appends points to what an earlier process wrote, once that is cut to what is still valid."""
+    """Appends points to a file, after truncating it to the valid points of earlier processes."""
 
     def __init__(self, path: Path, *, first_step: int) -> None:
-        """``first_step``: of what an earlier process wrote, points from it on are void."""
+        """``first_step``: earlier points from this step on are invalid."""
         self._path = path
         self._first_step = first_step
         self._file = AppendFile(path)
         self._is_cut = False
 
     def cut(self) -> None:
-        """Cut off void points and a line that a crash tore; ``append`` does it, if readers can wait.
+        """Truncates the file before invalid points and incomplete lines. ``append`` calls this if
+        needed.
 
-        Steps only grow, so these are the end of the file: cutting them needs no room. Raises OSError.
+        Invalid points are at the end, because steps do not decrease. Truncating therefore needs no
+        disk space. Raises OSError.
         """
         if not self._is_cut:
             with suppress(FileNotFoundError):
@@ -35,7 +37,8 @@ class ProgressFile:
             self._is_cut = True
 
     def append(self, step: int, values: Mapping[str, float | str | None]) -> None:
-        """Raises OSError when it cannot be written. NaN and infinity, which JSON lacks, become null."""
+        """Appends a point, with null for NaN and infinity. Raises OSError if it cannot be
+        written."""
         self.cut()
         point = {STEP: step} | {name: _finite(value) for name, value in values.items()}
         self._file.append((json.dumps(point, allow_nan=False) + "\n").encode())

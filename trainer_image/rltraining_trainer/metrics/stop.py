@@ -1,4 +1,4 @@
-"""`spec.stop`: how far a run has come, and whether it is done."""
+"""Applies the rules of `spec.stop`, and computes the progress of a run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from rltraining_trainer.metrics.returns import EpisodeReturns, SmoothedReturn
 
 @dataclass(frozen=True)
 class StopCheck:
-    """``percent`` 0 to 100 of the rule that has come furthest (of returns it cannot be told); ``reason``: one
-    sentence once a rule is met."""
+    """The progress of a run."""
 
     percent: float | None
+    """0 to 100, the maximum over rules that count steps or seconds; None without such a rule."""
     reason: str | None
+    """The rule that is met, in one sentence, or None."""
 
 
 def check_stop(
@@ -26,8 +27,16 @@ def check_stop(
     returns: EpisodeReturns,
     smoothed: SmoothedReturn | None,
 ) -> StopCheck:
-    """``seconds``: of training, over all restarts; ``returns``: as many as ``stop.mean_return.episodes``;
-    ``smoothed``: made with ``stop.smoothed_return.at_least``, or None without that rule."""
+    """Checks all rules except those that depend on evaluations.
+
+    Args:
+        stop: The rules.
+        environment_steps: Environment steps over all restarts.
+        seconds: Seconds of training over all restarts.
+        returns: Returns with capacity ``stop.mean_return.episodes``.
+        smoothed: The smoothed return for ``stop.smoothed_return.at_least``, or None without that
+            rule.
+    """
     reason = (
         _mean_return(stop, returns)
         or _smoothed_return(stop, smoothed)
@@ -44,7 +53,8 @@ def _mean_return(stop: Stop, returns: EpisodeReturns) -> str | None:
     rule = stop.mean_return
     if rule is None or not returns.full or returns.mean is None:
         return None
-    if not returns.mean >= rule.at_least:  # which NaN is not either
+    # Also false for NaN.
+    if not returns.mean >= rule.at_least:
         return None
     return (
         f"stop.meanReturn is met: the last {returns.capacity} episodes returned {returns.mean:.6g} "

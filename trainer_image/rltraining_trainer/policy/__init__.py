@@ -1,4 +1,5 @@
-"""The policy that a run leaves: written, loaded, evaluated, filmed. Needs no learner and no sampler."""
+"""Trained policies: writing, loading, evaluating and rendering them. Needs no learner and no
+sampler."""
 
 from rltraining_trainer.policy.evaluate import Episode, Evaluation, evaluate
 from rltraining_trainer.policy.export import PolicyError, check_finite, export_policy

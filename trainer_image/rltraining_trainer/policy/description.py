@@ -1,4 +1,4 @@
-"""`policy.json`: everything but the weights that is needed to use a policy without the job it comes from."""
+"""`policy.json`: everything except the weights that is needed to use a policy without its job."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Bound = int | float | tuple[int | float, ...]
 
 
 class BoxSpace(ApiModel):
-    """Arrays within bounds: one for all entries, or one for each (flattened)."""
+    """Arrays within bounds. A bound is one number, or one for each entry (flattened)."""
 
     model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="strings")
 
@@ -49,7 +49,7 @@ class BoxSpace(ApiModel):
 
 
 class MultiDiscreteSpace(ApiModel):
-    """Arrays of integers, each from its own `start` on and below `start` + its `nvec` (flattened)."""
+    """Arrays of integers from `start` to `start` + `nvec` - 1 of each entry (flattened)."""
 
     type: Literal["MultiDiscrete"] = "MultiDiscrete"
     shape: tuple[int, ...]
@@ -91,7 +91,8 @@ BATCH = "batch"
 
 
 class TensorDescription(ApiModel):
-    """An input or output of the program; `shape` begins with `BATCH`: any number."""
+    """An input or output of the program. The first entry of `shape` is `BATCH`, which is
+    variable."""
 
     name: str
     shape: tuple[int | str, ...]
@@ -99,7 +100,7 @@ class TensorDescription(ApiModel):
 
 
 class Program(ApiModel):
-    """A file that acts without this project: `torch.jit.load(file)(observation, *state)`."""
+    """A file that can be used without this project: `torch.jit.load(file)(observation, *state)`."""
 
     file: str
     inputs: tuple[TensorDescription, ...]
@@ -109,9 +110,8 @@ class Program(ApiModel):
 class PolicyDescription(ApiModel):
     """The content of `policy.json`."""
 
-    model_config = ConfigDict(
-        ser_json_inf_nan="strings"
-    )  # the outermost model decides how bounds are written
+    # The outermost model determines how infinite bounds are written.
+    model_config = ConfigDict(ser_json_inf_nan="strings")
 
     format: Literal[1] = 1
     job: str
@@ -119,18 +119,19 @@ class PolicyDescription(ApiModel):
     environment: Environment
     network: Network
     dueling: bool = False
-    """The Q-network ends in state value and advantages (`dqnApex.dueling`)."""
+    """Whether the Q-network has separate outputs for values and advantages (`dqnApex.dueling`)."""
     observation_space: SpaceDescription
     """Space of the environment's observations without text parts of a Dict."""
     action_mask_in_info: bool = False
-    """Whether the mask of valid actions is `info["action_mask"]` instead of an observation's part."""
+    """Whether the mask of valid actions is `info["action_mask"]` instead of an observation's
+    part."""
     action_space: SpaceDescription
     progress: Progress
     """Progress of training when the policy was stored."""
     evaluation: EvaluationResult | None = None
     """The evaluation of the policy, if it was stored as the best of its run."""
     program: Program | None = None
-    """None where the network cannot be made into one: the weights then need this project."""
+    """None if the network cannot be exported. The weights then need this project."""
     time: datetime
     versions: dict[str, str]
 
@@ -138,7 +139,7 @@ class PolicyDescription(ApiModel):
 def describe(
     job: RLTrainingJob, observation_space: spaces.Space, action_space: spaces.Space, progress: Progress
 ) -> PolicyDescription:
-    """What `policy.json` says of a policy trained by `job`."""
+    """Describes a policy that was trained by `job`."""
     return PolicyDescription(
         job=job.metadata.name,
         algorithm=job.spec.algorithm.name,
@@ -161,7 +162,7 @@ def describe(
 
 
 def describe_space(space: spaces.Space) -> SpaceDescription:
-    """Describes a space, for packed observations the space before packing.
+    """Describes a space. For packed observations that is the space before packing.
 
     Raises BadConfiguration for a space that no network supports.
     """
@@ -186,15 +187,17 @@ def describe_space(space: spaces.Space) -> SpaceDescription:
 
 
 VALUES_MAX, SPACES_MAX = 1 << 26, 4096
-"""Values of a space and spaces within it, as a file may describe them; an image of 4K has 25 million values."""
+"""Maximum number of values and of nested spaces in a description. A 4K image has 25 million
+values."""
 
 
 class SpaceError(ValueError):
-    """What is described cannot be made into a space: one sentence."""
+    """The description is not that of a valid space: one sentence."""
 
 
 def make_space(description: SpaceDescription) -> spaces.Space:
-    """The space that was described. Raises SpaceError, since a description may come from a file."""
+    """Creates the described space. Raises SpaceError, since a description may be read from a
+    file."""
     try:
         _check_size(description)
         return _space(description)
@@ -203,7 +206,7 @@ def make_space(description: SpaceDescription) -> spaces.Space:
 
 
 def _check_size(description: SpaceDescription) -> None:
-    """Raises SpaceError for a space that would take much memory or time to make, or to choose from."""
+    """Raises SpaceError for a space that would take much memory or time to create or to sample."""
     to_do, found, values = [description], 0, 0
     while to_do:
         found += 1
@@ -247,7 +250,8 @@ def _space(description: SpaceDescription) -> spaces.Space:
             )
             box = spaces.Box(low, high, shape, kind.type)
             if kind == np.int64:
-                # Infinite bounds were written as the type's limits, between which gymnasium cannot draw.
+                # Infinite bounds are written as the limits of the type, between which gymnasium
+                # cannot sample.
                 box.bounded_below &= box.low > np.iinfo(kind).min
                 box.bounded_above &= box.high < np.iinfo(kind).max
             return box

@@ -1,4 +1,4 @@
-"""How good a policy is: returns of whole episodes, in environments that are stepped together."""
+"""Evaluates policies: plays complete episodes in several environments at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rltraining_trainer.policy.policy import Policy
 
 @dataclass(frozen=True)
 class Episode:
-    """One finished episode: its undiscounted return, and its length in steps."""
+    """The undiscounted return and the length in steps of one episode."""
 
     return_: float
     length: int
@@ -27,7 +27,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Episodes in the order in which they ended, and what they come to."""
+    """Episodes in the order of their ends, and statistics of their returns."""
 
     episodes: tuple[Episode, ...]
 
@@ -42,7 +42,7 @@ class Evaluation:
 
     @property
     def standard_deviation(self) -> float:
-        """Of the population: 0 for one episode."""
+        """The standard deviation of the population, which is 0 for one episode."""
         return float(self.returns.std())
 
 
@@ -55,15 +55,16 @@ def evaluate(
     num_envs: int = 16,
     on_episode: Callable[[Episode], None] = lambda _: None,
 ) -> Evaluation:
-    """Play ``episodes`` episodes, in at most ``num_envs`` environments at once. The same seed gives the same episodes.
+    """Plays ``episodes`` episodes in up to ``num_envs`` environments. Reproducible for a seed.
 
-    Each environment plays a number of episodes that is fixed beforehand: whoever takes the first to end counts
-    too many short ones.
+    Each environment plays a fixed number of episodes. Taking the first episodes that end would be
+    biased towards short ones.
 
     Raises:
-        UntrustedCode: the environment is user code, and the policy was loaded without ``trust_code``.
-        BadConfiguration: there is no such environment, or it is not the one that the policy was trained for.
-        UserCodeError: the environment raised.
+        UntrustedCode: The environment is user code, and the policy was loaded without
+            ``trust_code``.
+        BadConfiguration: The environment does not exist, or has other spaces than in training.
+        UserCodeError: The environment raised an exception.
     """
     num_envs = min(num_envs, episodes)
     to_play = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
@@ -82,7 +83,7 @@ def evaluate(
 
 @contextmanager
 def open_environments(policy: Policy, num_envs: int, **kwargs: Any) -> Iterator[Stepper]:
-    """The policy's own environments, closed at the end; ``kwargs`` go to their constructor."""
+    """Opens environments of the policy's job. ``kwargs`` are passed to their constructor."""
     policy.check_environment()
     spec = policy.description.environment
     stepper = Stepper(make_environments(spec, num_envs, **kwargs), spec.id, Faults.of(spec))
@@ -96,8 +97,8 @@ def open_environments(policy: Policy, num_envs: int, **kwargs: Any) -> Iterator[
 def play(
     policy: Policy, stepper: Stepper, *, seed: int, deterministic: bool
 ) -> Iterator[list[tuple[int, Episode]]]:
-    """Play for ever. Yields after the reset and after each step: which environments' episodes ended there."""
-    drawing = torch.random.get_rng_state()
+    """Plays without end. Yields the episodes that ended, after the reset and after each step."""
+    rng_state = torch.random.get_rng_state()
     torch.manual_seed(seed)
     try:
         policy.reset()
@@ -106,8 +107,10 @@ def play(
         returns, lengths = np.zeros(len(observation)), np.zeros(len(observation), int)
         yield []
         while True:
+            # Act.
             step = stepper.step(policy.act_packed(observation, deterministic=deterministic, first=first))
             observation, first = step.observation, step.first
+            # Update and report the returns.
             returns += step.reward
             lengths += step.valid
             if step.discarded is not None:
@@ -116,7 +119,7 @@ def play(
             yield [(int(i), Episode(float(returns[i]), int(lengths[i]))) for i in ended]
             returns[ended], lengths[ended] = 0.0, 0
     finally:
-        torch.random.set_rng_state(drawing)
+        torch.random.set_rng_state(rng_state)
 
 
 def _check_spaces(policy: Policy, stepper: Stepper) -> None:

@@ -1,4 +1,4 @@
-"""What a run leaves: a directory with a policy that can be used alone."""
+"""Writes the policy of a run to a directory that can be used without the run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from rltraining_api.status import Progress
 
 from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.checkpoint.storage import open_storage
-from rltraining_trainer.errors import Diverged
+from rltraining_trainer.errors import Diverged, storage_problem
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy.description import PolicyDescription, describe
 from rltraining_trainer.policy.policy import DESCRIPTION_FILE, WEIGHTS_FILE, Policy
 from rltraining_trainer.policy.program import ProgramError, describe_program, to_torchscript
-from rltraining_trainer.storage_problem import storage_problem
 
 PROGRAM_FILE = "policy.ts"
 _LOG = logging.getLogger(__name__)
@@ -36,23 +35,28 @@ def export_policy(
     environment_spaces: tuple[spaces.Space, spaces.Space],
     progress: Progress,
 ) -> str:
-    """Write ``directory`` (a path or an fsspec URI), whole or not at all; a policy already there is replaced.
+    """Writes a policy atomically to ``directory`` (a path or an fsspec URI), replacing an existing
+    one.
 
-    It holds ``weights.pt`` (the network's state dict), ``policy.ts`` (TorchScript, where the network allows) and
-    ``policy.json`` (``PolicyDescription``).
+    The directory contains ``weights.pt`` (the network's state dict), ``policy.ts`` (TorchScript, if
+    the network can be exported) and ``policy.json`` (``PolicyDescription``).
 
     Args:
-        environment_spaces: the spaces of one observation and of one action.
+        directory: Path or URI.
+        network: The trained network.
+        job: The job that trained it.
+        environment_spaces: Spaces of one observation and one action.
+        progress: The progress of training.
 
     Returns:
-        The directory's URI.
+        The URI of the directory.
 
     Raises:
-        PolicyError: storage refused.
-        Diverged: the policy is NaN or infinite somewhere.
+        PolicyError: Storage failed.
+        Diverged: A parameter is NaN or infinite.
     """
     check_finite(network, "in the end")
-    # The policy is made anew from what is written: if it could not be loaded, that is known now.
+    # Build the policy from the weights, so that a policy that cannot be loaded is detected now.
     weights = snapshot(network.state_dict())
     policy = Policy(describe(job, *environment_spaces, progress), weights, trust_code=True)
     return publish_policy(directory, policy_files(policy))
@@ -73,7 +77,8 @@ def policy_files(policy: Policy) -> dict[str, bytes]:
 
 
 def publish_policy(directory: str | Path, files: Mapping[str, bytes]) -> str:
-    """Writes the files into ``directory`` as ``export_policy`` does. Returns its URI. Raises PolicyError."""
+    """Writes the files into ``directory`` as ``export_policy`` does. Returns its URI. Raises
+    PolicyError."""
     parent, _, name = _absolute(directory).rpartition("/")
     storage = open_storage(parent)
     try:
@@ -89,7 +94,7 @@ def publish_policy(directory: str | Path, files: Mapping[str, bytes]) -> str:
 
 
 def check_finite(network: PolicyNetwork, when: str) -> None:
-    """Raises Diverged, one sentence that ends with ``when``, if a parameter is NaN or infinite somewhere."""
+    """Raises Diverged if a parameter is NaN or infinite. ``when`` completes its message."""
     for name, parameter in network.named_parameters():
         if not torch.isfinite(parameter).all():
             raise Diverged(f"the policy's parameter {name} is NaN or infinite {when}")

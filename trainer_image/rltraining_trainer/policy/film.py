@@ -1,4 +1,4 @@
-"""An episode in pictures; who looks at them may write a video."""
+"""Renders an episode of a policy frame by frame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RENDER_MODE = "rgb_array"
 
 @dataclass(frozen=True)
 class Film:
-    """The frames of one episode, played while they are taken."""
+    """The frames of one episode, which is played while they are iterated over."""
 
     frames: Iterator[np.ndarray]
     """``[H, W, 3]`` uint8 each."""
@@ -27,12 +27,13 @@ class Film:
 
 @contextmanager
 def film(policy: Policy, *, seed: int = 0, deterministic: bool = True) -> Iterator[Film]:
-    """``with film(policy) as taken: for frame in taken.frames: ...``
+    """Opens an environment for ``with film(policy) as taken: for frame in taken.frames: ...``.
 
     Raises:
-        UntrustedCode: the environment is user code, and the policy was loaded without ``trust_code``.
-        BadConfiguration: the environment cannot be filmed, or is not the one the policy was trained for.
-        UserCodeError: the environment raised.
+        UntrustedCode: The environment is user code, and the policy was loaded without
+            ``trust_code``.
+        BadConfiguration: The environment cannot be rendered, or has other spaces than in training.
+        UserCodeError: The environment raised an exception.
     """
     _check_can_be_filmed(policy)
     with open_environments(policy, 1, render_mode=RENDER_MODE) as stepper:
@@ -41,8 +42,10 @@ def film(policy: Policy, *, seed: int = 0, deterministic: bool = True) -> Iterat
 
 
 def _check_can_be_filmed(policy: Policy) -> None:
-    """Ask an environment that was made without a render mode: gymnasium would warn of one that is not offered, then
-    hand it to a constructor that may not know it."""
+    """Checks the render modes of an environment that is created without one.
+
+    With an unsupported mode gymnasium would only warn, and pass the mode to the constructor.
+    """
     with open_environments(policy, 1) as stepper:
         if RENDER_MODE not in (stepper.environments.metadata.get("render_modes") or ()):
             raise BadConfiguration(

@@ -1,4 +1,5 @@
-"""Checks the observations that ``Policy.act`` is given, and makes a batch for the network of them."""
+"""Checks the observations passed to ``Policy.act``, and converts them to a batch for the
+network."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from rltraining_trainer.environments.packed_space import MASK_KEY, PackedSpace, 
 
 
 def to_batch(space: spaces.Space, observation: Any, action_mask: Any) -> tuple[np.ndarray, bool]:
-    """Returns observations as a batch ``[B, ...]`` for the network, and whether a single one was given.
+    """Returns observations as a batch ``[B, ...]`` for the network, and whether a single one was
+    given.
 
     Args:
         space: Space of one observation of the network.

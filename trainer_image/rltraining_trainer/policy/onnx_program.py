@@ -1,4 +1,4 @@
-"""Policies as ONNX: for what runs networks without torch, in any language."""
+"""Exports policies to ONNX, for runtimes without torch in any language."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from rltraining_trainer.policy.program import (
 
 
 def to_onnx(policy: Policy) -> bytes:
-    """The policy as an ONNX model, made from its torch.export program: the same inputs, by name, and the same outputs.
+    """Converts the torch.export program of the policy to an ONNX model with the same inputs and
+    outputs.
 
-    Raises ProgramError, also where the packages that it takes are not installed.
+    Raises ProgramError, also if the required packages are not installed.
     """
     _check_installed()
     program = exported_program(policy)
@@ -39,7 +40,8 @@ def to_onnx(policy: Policy) -> bytes:
             )
             assert made is not None
             observation: Any = made.model.graph.inputs[0]
-            made.rename_axes({observation.shape[0]: BATCH})  # torch has numbered it
+            # torch gives the axis a number as its name.
+            made.rename_axes({observation.shape[0]: BATCH})
             model = made.model_proto.SerializeToString()
             check_agrees(_Session(model), policy, "ONNX")
         except ProgramError:
@@ -50,7 +52,7 @@ def to_onnx(policy: Policy) -> bytes:
 
 
 class _Session:
-    """An ONNX model that takes and gives tensors, on one thread."""
+    """Runs an ONNX model with tensors, on one thread."""
 
     def __init__(self, model: bytes) -> None:
         from onnxruntime import InferenceSession, SessionOptions
@@ -77,7 +79,8 @@ def _check_installed() -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch says on its way: deprecations of its own, and operators of packages that are not here."""
+    """Suppresses torch's warnings about its deprecations and about operators of missing
+    packages."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)

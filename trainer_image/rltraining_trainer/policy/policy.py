@@ -33,13 +33,14 @@ WEIGHTS_FILE = "weights.pt"
 POLICY_FOLDER = "policy"
 """Folder of the policy in that of its run."""
 DESCRIPTION_BYTES_MAX = 16 << 20
-"""Size of a description: that of an image with bounds of its own for each pixel has megabytes."""
+"""Maximum size of a description. It has megabytes for images with separate bounds for each
+pixel."""
 
 
 class Policy:
-    """Acts as the samplers did: one observation or a batch in, actions as the environment takes them out.
+    """Maps one observation or a batch to actions for the environment, like the samplers.
 
-    With a recurrent network it remembers: one object per environment, or per batch of them.
+    A recurrent network keeps its state, so use one object per environment or per batch of them.
     """
 
     def __init__(
@@ -50,10 +51,20 @@ class Policy:
         trust_code: bool = False,
         origin: str = "the policy",
     ) -> None:
-        """``trust_code``: whether any code that the policy names may run. ``origin``: what messages call the policy.
+        """Builds the network and loads its weights.
 
-        Raises SpaceError for spaces that cannot be, BadConfiguration when weights or spaces do not fit, UntrustedCode when the
-        network is code that is not trusted, UserCodeError when that code fails."""
+        Args:
+            description: The content of policy.json.
+            weights: State dict of the network.
+            trust_code: Whether to run any code that the policy names.
+            origin: Name of the policy in messages.
+
+        Raises:
+            SpaceError: A space is invalid.
+            BadConfiguration: The weights or spaces do not fit.
+            UntrustedCode: The network is untrusted code.
+            UserCodeError: The code of the network raised an exception.
+        """
         self.description, self._trust_code, self._origin = description, trust_code, origin
         if not trust_code:
             check_class(origin, "network", description.network.entry_point, nn.Module)
@@ -62,6 +73,7 @@ class Policy:
         self.network_space, _ = pack_space(
             self.observation_space, self.action_space, mask_in_info=description.action_mask_in_info
         )
+        # Build the network and load its weights.
         with nullcontext() if trust_code else as_large_as(weights, origin):
             self.network, self.actions = self._build()
         try:
@@ -73,16 +85,18 @@ class Policy:
 
     @classmethod
     def load(cls, uri: str, *, trust_code: bool = False) -> Policy:
-        """Loads the policy in a directory, or in the folder of a run: a path or any fsspec URI.
+        """Loads a policy from its directory or from that of its run: a path or an fsspec URI.
 
-        User code that the policy needs must be importable, and runs only with ``trust_code``: a policy from someone
-        else may name modules that are part of its folder. Environments of installed packages need no trust, nor do their
-        subclasses of ``torch.nn.Module`` and ``gymnasium.Wrapper``. Weights are read without executing code.
+        User code that the policy needs must be importable, and runs only with ``trust_code``,
+        because an untrusted policy may name modules in its directory. Environments of installed
+        packages need no trust, nor do subclasses of ``torch.nn.Module`` and ``gymnasium.Wrapper``
+        there. Weights are read without executing code.
 
         Raises BadConfiguration (including UntrustedCode) or UserCodeError.
         """
         storage = open_storage(uri)
         folder = ""
+        # Read the files.
         try:
             if _is_run(storage):
                 uri, folder = f"{uri.rstrip('/')}/{POLICY_FOLDER}", POLICY_FOLDER
@@ -108,6 +122,7 @@ class Policy:
             weights = read_weights(content)
         except WeightsError as error:
             raise BadConfiguration(f"{uri}/{WEIGHTS_FILE} {error}") from error
+        # Build the policy.
         try:
             return cls(description, weights, trust_code=trust_code, origin=uri)
         except SpaceError as error:
@@ -125,7 +140,7 @@ class Policy:
             check_class(self._origin, "wrapper", wrapper.entry_point, gym.Wrapper)
 
     def reset(self) -> None:
-        """Forget the past: all that follows are new episodes."""
+        """Resets the state of the network, before a new episode."""
         self._state = None
 
     def act(
@@ -136,17 +151,22 @@ class Policy:
         first: np.ndarray | None = None,
         action_mask: Any = None,
     ) -> Any:
-        """The action for an observation, or actions ``[B, ...]`` for observations ``[B, ...]``. Of a Dict or Tuple, each part
-        is an array ``[B, ...]``; so are actions.
+        """Returns the action for an observation, or actions ``[B, ...]`` for observations ``[B,
+        ...]``.
+
+        In a batch, each part of a Dict or Tuple is an array ``[B, ...]``.
 
         Args:
-            deterministic: the most likely action; else one is drawn, with torch's global generator, unless the algorithm's
-                policy is deterministic anyhow.
-            first: ``[B]`` bool, where an observation begins an episode, so that what was before is forgotten.
-            action_mask: ``[n]`` or ``[B, n]``, ``info["action_mask"]`` of the observation, if the environment gives one.
+            observation: One observation of the environment, or a batch.
+            deterministic: Whether to return the most likely action. Otherwise an action is sampled
+                with torch's global generator, unless the algorithm's policy is deterministic.
+            first: ``[B]`` bool, whether an observation begins an episode, which resets the state.
+            action_mask: ``[n]`` or ``[B, n]``, ``info["action_mask"]`` if the environment returns
+                one.
 
         Raises:
-            ValueError: a part of the observation or the mask is missing, or has another shape or type
+            ValueError: A part of the observation or the mask is missing, or has another shape or
+                type
                 than in training, or no action is valid.
         """
         rows, single = to_batch(self.network_space, observation, action_mask)
@@ -168,7 +188,7 @@ class Policy:
         return self.actions.to_environment(self._choose(parameters, deterministic))
 
     def _build(self) -> tuple[PolicyNetwork, Actions]:
-        """The network that the policy's algorithm trains, and what becomes of its output."""
+        """Builds the network of the algorithm, and the conversion of its outputs to actions."""
         described = self.description
         normalize = described.environment.normalize
         made_for = described.network, self.network_space, self.action_space

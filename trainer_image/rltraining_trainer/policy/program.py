@@ -1,4 +1,4 @@
-"""Policies as programs that run without this project, and without Python."""
+"""Exports policies as programs that run without this project and without Python."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 BATCHES = (1, 3)
-"""Sizes that a program is tried with; it is made from another one."""
+"""Batch sizes for checking a program. The example for tracing has another size."""
 
 
 class ProgramError(Exception):
-    """The policy's network cannot be made into a program: one sentence."""
+    """The policy's network cannot be exported: one sentence."""
 
 
 class PolicyProgram(nn.Module):
-    """(\\*observation ``[B, ...]``, \\*state) to (\\*most likely action ``[B, ...]``, policy parameters ``[B, P]``, \\*state).
+    """Maps (\\*observation, \\*state) to (\\*most likely action, policy parameters ``[B, P]``,
+    \\*state).
 
-    Observations and actions of several parts are one tensor for each part, and so is a mask of valid actions. The action is
-    what the environment takes; the parameters are the network's output, such as logits or Q-values; the state, zeros at the
-    beginning of an episode, is empty without an LSTM.
+    Each part of a composite observation or action is a tensor ``[B, ...]``, and so is a mask of
+    valid actions. The action is in the format of the environment. The parameters are the network's
+    output, such as logits or Q-values. The state is 0 at the start of an episode, and empty without
+    an LSTM.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -66,13 +68,14 @@ def _as_kept(part: Tensor) -> Tensor:
 
 
 def to_torchscript(policy: Policy) -> bytes:
-    """The policy as TorchScript: made in a few hundredths of a second, where torch.export first imports its compiler.
+    """Exports the policy to TorchScript. Raises ProgramError.
 
-    Raises ProgramError.
+    This takes some hundredths of a second, while torch.export first imports torch's compiler.
     """
     module, example = PolicyProgram(policy).eval(), example_inputs(policy, 2)
     with torch.no_grad(), warnings.catch_warnings():
-        # torch announces the end of TorchScript, and its tracer doubts what `check_agrees` then does.
+        # Ignore the deprecation of TorchScript, and the warnings of the tracer: the result is
+        # checked below.
         warnings.simplefilter("ignore")
         try:
             traced = torch.jit.trace(module, example, check_trace=False)
@@ -87,7 +90,8 @@ def to_torchscript(policy: Policy) -> bytes:
 
 
 def to_exported_program(policy: Policy) -> bytes:
-    """The policy as a torch.export program (``torch.export.load(file).module()``). Raises ProgramError."""
+    """Exports the policy with torch.export (``torch.export.load(file).module()``). Raises
+    ProgramError."""
     from torch.export import save
 
     program = exported_program(policy)
@@ -97,12 +101,14 @@ def to_exported_program(policy: Policy) -> bytes:
 
 
 def exported_program(policy: Policy) -> ExportedProgram:
-    """What ``to_exported_program`` writes, and other formats are made from. Raises ProgramError."""
-    from torch.export import Dim, export  # imports torch's compiler: 5 s that only these formats cost
+    """Returns the torch.export program of the policy. Raises ProgramError."""
+    # This imports torch's compiler, which takes 5 s.
+    from torch.export import Dim, export
 
     example = example_inputs(policy, 2)
     batch = {0: Dim(BATCH)}
-    shapes = ((batch,) * len(example),)  # `forward` has one variadic argument
+    # `forward` has one variadic argument.
+    shapes = ((batch,) * len(example),)
     with torch.no_grad():
         try:
             program = export(PolicyProgram(policy).eval(), example, dynamic_shapes=shapes)
@@ -115,7 +121,7 @@ def exported_program(policy: Policy) -> ExportedProgram:
 
 
 def describe_program(policy: Policy, file: str) -> Program:
-    """The program's file, inputs and outputs, for `policy.json`."""
+    """Describes the program's file, inputs and outputs for `policy.json`."""
     inputs = example_inputs(policy, 1)
     with torch.no_grad():
         outputs = PolicyProgram(policy)(*inputs)
@@ -128,7 +134,7 @@ def describe_program(policy: Policy, file: str) -> Program:
 
 
 def names(policy: Policy) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of the program's inputs, and of its outputs."""
+    """Returns the names of the program's inputs and of its outputs."""
     states = [f"state_{i}" for i in range(len(policy.network.initial_state(1)))]
     observation = tuple(part.name for part in _parts(policy)) or ("observation",)
     action = policy.actions.names if isinstance(policy.actions, Factored) else ("action",)
@@ -136,14 +142,14 @@ def names(policy: Policy) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def example_inputs(policy: Policy, batch: int) -> tuple[Tensor, ...]:
-    """Inputs of the program: ``batch`` random observations, and states at an episode's beginning."""
+    """Returns inputs of the program: ``batch`` random observations, and states at the start of an
+    episode."""
     space = policy.network_space
     if isinstance(space, PackedSpace):
         return (*_example_parts(space, batch), *policy.network.initial_state(batch))
     observations = np.stack([np.asarray(space.sample()) for _ in range(batch)])
-    if np.issubdtype(
-        observations.dtype, np.floating
-    ):  # with bounds such as the largest float, nothing is computed well
+    # Replace huge values, which occur if the bounds are the limits of the type.
+    if np.issubdtype(observations.dtype, np.floating):
         normal = space.np_random.standard_normal(observations.shape).astype(observations.dtype)
         observations = np.where(np.abs(observations) > LARGE, normal, observations)
     return (torch.from_numpy(observations), *policy.network.initial_state(batch))
@@ -169,8 +175,11 @@ def _kind(dtype: np.dtype | None) -> np.dtype:
 
 
 def check_agrees(program: Callable[..., tuple[Tensor, ...]], policy: Policy, form: str) -> None:
-    """Raises ProgramError unless the program says what the policy does: of other observations than it was made with, in
-    batches of other sizes, at an episode's beginning and after it."""
+    """Raises ProgramError unless the program agrees with the policy.
+
+    Compares them for new observations, in batches of other sizes than in the example, at the start
+    of an episode and later.
+    """
     module = PolicyProgram(policy).eval()
     for batch in BATCHES:
         inputs = example_inputs(policy, batch)
@@ -197,6 +206,6 @@ def _describe_tensors(names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> tu
 
 
 def sentence(policy: Policy, form: str, error: Exception) -> str:
-    """That the policy cannot be made into ``form``, and why."""
+    """Returns the message that the policy cannot be exported as ``form``, with the reason."""
     cause = error.__cause__ if isinstance(error, TrainerError) and error.__cause__ else error
     return f"spec.network.{policy.description.network.name}: cannot be made into {form}: {one_line(cause)}"

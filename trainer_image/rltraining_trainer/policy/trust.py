@@ -1,9 +1,10 @@
-"""Checks whether the code that a policy names is in an installed package, or may be part of the policy's own
-archive.
+"""Checks whether a policy names only code of installed packages, or code that its archive may
+contain.
 
-Code of an installed package is harmless only where it is used as its author meant it. A policy chooses the arguments too,
-so the name of any function would let it do damage: torch has classes that empty the file that an argument names. Without
-trust a policy may therefore name classes of networks and of wrappers only.
+Code of an installed package is harmless only if it is used as intended. A policy also chooses the
+arguments, so arbitrary functions would be dangerous. For example, torch has classes that truncate
+the file named by an argument. Untrusted policies may therefore name only classes of networks and of
+wrappers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class UntrustedCode(BadConfiguration):
 
     def __init__(self, policy: str, needs: str) -> None:
         self.needs = needs
-        """Which code, as a clause: `its network is code of …`."""
+        """The untrusted code, as a clause such as `its network is code of …`."""
         super().__init__(
             f"{policy}: {needs}: if you trust whoever made this policy, add --trust-code "
             "(in Python: trust_code=True)"
@@ -34,22 +35,26 @@ class UntrustedCode(BadConfiguration):
 
 
 def check_code(policy: str, part: str, reference: str | None) -> None:
-    """Raises UntrustedCode unless ``reference`` (``module:name``, or a name alone) is code of an installed package.
+    """Raises UntrustedCode unless ``reference`` (``module:name``, or a name alone) is code of an
+    installed package.
 
-    Only the interpreter's site-packages count as installed. The current folder, the folder of the policy and PYTHONPATH may
-    all hold an unpacked archive, and the standard library contains no networks or environments.
+    Only the interpreter's site-packages count as installed. The current directory, the directory of
+    the policy and PYTHONPATH may contain an unpacked archive, and the standard library contains no
+    networks or environments.
     """
     module, separator, _ = (reference or "").rpartition(":")
     if separator and not _is_installed(module):
         raise UntrustedCode(
             policy, f"its {part} is code of the module {module!r}, which belongs to no installed package"
         )
-    if module.endswith(".__main__"):  # the import alone runs such a program
+    # Importing __main__ runs a program.
+    if module.endswith(".__main__"):
         raise UntrustedCode(policy, f"its {part} is code of the program {module!r}")
 
 
 def check_class(policy: str, part: str, reference: str | None, base: type) -> None:
-    """Raises UntrustedCode unless ``reference`` (``module:name``) is a subclass of ``base`` in an installed package."""
+    """Raises UntrustedCode unless ``reference`` (``module:name``) is a subclass of ``base`` in an
+    installed package."""
     check_code(policy, part, reference)
     if not reference:
         return
@@ -65,7 +70,8 @@ def check_class(policy: str, part: str, reference: str | None, base: type) -> No
 
 
 def _is_installed(module: str) -> bool:
-    """Returns whether an import would find the module's package only in site-packages. Does not execute the package."""
+    """Returns whether an import would find the module's package only in site-packages. Does not
+    execute the package."""
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):

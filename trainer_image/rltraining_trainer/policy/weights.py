@@ -1,4 +1,5 @@
-"""Reads weights of a policy that may come from someone else: no code is executed, and memory is bounded by the file's size."""
+"""Reads the weights of untrusted policies. Executes no code and bounds memory by the size of the
+file."""
 
 from __future__ import annotations
 
@@ -16,27 +17,30 @@ from torch.overrides import TorchFunctionMode
 from rltraining_trainer.errors import BadConfiguration
 
 SPARE_VALUES = 1 << 20
-"""Values that a network may allocate in addition to a multiple of its weights: masks, small buffers."""
+"""Values that a network may allocate in addition to a multiple of its weights, for masks and
+buffers."""
 TIMES_ALLOCATED = 4
-"""How often the values of the weights may be allocated: some parts of a network are built a second time to measure them."""
+"""Multiple of the weights that may be allocated, since parts of a network are built twice to
+measure
+their outputs."""
 _ALLOCATORS = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
 
 
 class WeightsError(ValueError):
-    """The file does not hold weights: one clause."""
+    """The file contains no valid weights. The message is a clause."""
 
 
 def read_weights(content: bytes) -> dict[str, Tensor]:
-    """Returns the state dict in a file that `torch.save` wrote, on the CPU.
+    """Returns the state dict in a file of `torch.save`, on the CPU.
 
-    Raises WeightsError for anything else, for instance for compressed tensors, which could be a thousand times as large as
-    the file.
+    Raises WeightsError for other content, including compressed tensors, which could be a thousand
+    times as large as the file.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
         weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True) if stored else None
-    except Exception as error:  # a file that is no such archive can make them raise anything
+    except Exception as error:  # an invalid file can cause any exception
         raise WeightsError("is damaged") from error
     if not stored:
         raise WeightsError("is damaged: its tensors are compressed")
@@ -48,7 +52,7 @@ def read_weights(content: bytes) -> dict[str, Tensor]:
 
 
 class _Limit(TorchFunctionMode):
-    """Counts the values that tensors are created with, and raises BadConfiguration beyond a limit."""
+    """Counts the values of created tensors, and raises BadConfiguration beyond a limit."""
 
     def __init__(self, most: int, problem: str) -> None:
         super().__init__()
@@ -65,8 +69,10 @@ class _Limit(TorchFunctionMode):
 
 
 def as_large_as(weights: dict[str, Tensor], origin: str) -> AbstractContextManager[Any]:
-    """Within it, networks can be built whose parameters are about as large as these weights. Raises BadConfiguration for a
-    larger one, before it takes memory and time."""
+    """Returns a context in which only networks of about the size of these weights can be built.
+
+    A larger network raises BadConfiguration before it takes memory and time.
+    """
     most = TIMES_ALLOCATED * sum(tensor.numel() for tensor in weights.values()) + SPARE_VALUES
     return _Limit(most, f"the weights do not fit the network of {origin}: it has many more parameters")
 
@@ -77,6 +83,7 @@ def _is_weight(item: tuple[Any, Any]) -> bool:
 
 
 def _values(args: Sequence[Any], kwargs: dict[str, Any]) -> int:
-    """Returns the number of values of ``torch.empty(*args)``: sizes are numbers, or one sequence of numbers."""
+    """Returns the number of values of ``torch.empty(*args)``: sizes are numbers, or one sequence of
+    numbers."""
     sizes = kwargs.get("size", args[0] if args and isinstance(args[0], Sequence) else args)
     return math.prod(size for size in sizes if isinstance(size, int))

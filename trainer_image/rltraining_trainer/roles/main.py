@@ -16,6 +16,7 @@ from rltraining_api.algorithms import UserAlgorithm
 from rltraining_api.contract import ExitCode, LearnerReport
 
 from rltraining_trainer.errors import TrainerError, one_line
+from rltraining_trainer.process import prepare_process
 from rltraining_trainer.roles.context import Context, read_context
 from rltraining_trainer.roles.entry_point import run_own_algorithm
 from rltraining_trainer.roles.learner import run_learner
@@ -23,7 +24,6 @@ from rltraining_trainer.roles.resolve import resolve_defaults
 from rltraining_trainer.roles.sampler import run_sampler
 from rltraining_trainer.roles.shards import run_replay
 from rltraining_trainer.roles.termination import write_termination_message
-from rltraining_trainer.startup import prepare_process
 from rltraining_trainer.transport import Stopped, Unguarded, on_stop_signal
 
 TERMINATED = 128 + signal.SIGTERM

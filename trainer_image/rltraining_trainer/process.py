@@ -1,13 +1,31 @@
-"""Child processes: a bond to the parent's life, and descriptions of how processes ended."""
+"""Functions for all processes of the trainer: startup, the tie to a parent, and exit codes."""
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import sys
 
+from rltraining_api.contract import ENV_CODE_DIR, ENV_MANIFEST_DIR
+
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def prepare_process(log_name: str) -> None:
+    """Logs to standard output and makes the user's modules importable.
+
+    Args:
+        log_name: Source of a message in the log. ``%(name)s`` is replaced by the logger's name.
+    """
+    logging.basicConfig(
+        stream=sys.stdout,
+        level=logging.INFO,
+        format=f"%(asctime)s %(levelname)s {log_name}: %(message)s",
+        force=True,
+    )
+    sys.path += filter(None, map(os.environ.get, (ENV_CODE_DIR, ENV_MANIFEST_DIR)))
 
 
 def die_with(parent: int) -> None:

@@ -1,0 +1,66 @@
+"""Measures the rate of a counter and the duration of waits. Times are seconds of any clock."""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class RateMeter:
+    """Measures the rate of a growing total over the last ``window`` seconds."""
+
+    def __init__(self, window: float = 5.0) -> None:
+        self._window = window
+        # (time, total), the first at the start of the window.
+        self._marks: deque[tuple[float, float]] = deque()
+
+    def update(self, total: float, now: float) -> None:
+        """Records a total. Keeps a few dozen marks, however often it is called."""
+        marks = self._marks
+        if len(marks) > 1 and now - marks[-2][0] < self._window / 50:
+            marks[-1] = (now, total)
+        else:
+            marks.append((now, total))
+        while len(marks) > 2 and now - marks[1][0] >= self._window:
+            marks.popleft()
+
+    @property
+    def rate(self) -> float | None:
+        """The rate per second; None before two updates at different times."""
+        if len(self._marks) < 2:
+            return None
+        (start, before), (now, total) = self._marks[0], self._marks[-1]
+        return (total - before) / (now - start) if now > start else None
+
+
+class WaitMeter:
+    """Measures the total and the longest duration of waits."""
+
+    def __init__(self) -> None:
+        # The start of the current wait, and the total of all earlier ones. Replaced as one value
+        # for other threads.
+        self._wait: tuple[float | None, float] = (None, 0.0)
+        self._longest = 0.0
+
+    def begin(self, now: float) -> None:
+        """Starts a wait, unless one is in progress."""
+        since, before = self._wait
+        if since is None:
+            self._wait = now, before
+
+    def end(self, now: float) -> None:
+        """Ends the wait in progress, if there is one."""
+        since, before = self._wait
+        if since is not None:
+            self._longest = max(self._longest, now - since)
+            self._wait = None, before + now - since
+
+    def take(self) -> float:
+        """Returns the longest wait that ended since the previous call in seconds; 0 if none did."""
+        longest, self._longest = self._longest, 0.0
+        return longest
+
+    def total(self, now: float) -> float:
+        """Returns the seconds of all waits, including the current one. Never decreases. Thread-
+        safe."""
+        since, before = self._wait
+        return before if since is None else before + max(0.0, now - since)
