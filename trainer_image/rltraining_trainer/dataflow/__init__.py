@@ -1,18 +1,16 @@
-"""Between learner and samplers: versioned parameters go one way, bounded trajectories the other."""
+"""The data between learners and samplers: versioned parameters, trajectories, gradients and replay."""
 
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
-from rltraining_trainer.dataflow.model_server import FIRST_VERSION, WANTS_NONE, ModelServer, ModelState
+from rltraining_trainer.dataflow.model_server import FIRST_VERSION, WANTS_NONE, ModelServer
 from rltraining_trainer.dataflow.moments import NO_MOMENTS
 from rltraining_trainer.dataflow.trajectories import Trajectory, TrajectoryServer
-from rltraining_trainer.dataflow.trajectory_queue import QueueState, Source, TrajectoryQueue
+from rltraining_trainer.dataflow.trajectory_queue import Source, TrajectoryQueue
 
 __all__ = [
     "FIRST_VERSION",
     "NO_MOMENTS",
     "WANTS_NONE",
     "ModelServer",
-    "ModelState",
-    "QueueState",
     "Source",
     "Trajectory",
     "TrajectoryQueue",

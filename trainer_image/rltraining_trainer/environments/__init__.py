@@ -1,4 +1,4 @@
-"""Gymnasium environments, many stepped together, whatever way they reset themselves."""
+"""Gymnasium environments, stepped as one vector environment with any autoreset mode."""
 
 from rltraining_trainer.environments.episodes import EpisodeTracker
 from rltraining_trainer.environments.faults import Faults

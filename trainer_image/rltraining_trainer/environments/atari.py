@@ -1,4 +1,4 @@
-"""Games of the Arcade Learning Environment, preprocessed as published, many stepped together by its own threads."""
+"""Games of the Arcade Learning Environment with the published preprocessing."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from rltraining_trainer.environments.stepper import LIFE_LOST
 
 FRAMES_PER_SECOND = 60
 MAX_FRAMES = 108_000
-"""Half an hour of play, after which episodes are truncated (Machado et al. 2018, and the registration of the -v5 games)."""
-MOST_FRAMES = 2**30  # ALE counts them in 32 bits
+"""Half an hour of play, after which episodes are truncated (Machado et al. 2018, -v5 games)."""
+# ALE counts frames with 32 bits.
+MOST_FRAMES = 2**30
 SCREEN: dict[str, Any] = {"img_height": 210, "img_width": 160, "grayscale": False, "stack_num": 1}
 
 
 class AtariGames(AtariVectorEnv):
-    """B games: observations ``[B, stack, H, W]`` uint8, or with colours ``[B, stack * 3, H, W]``; rewards are the game's own.
+    """B games with observations ``[B, stack, H, W]`` uint8, or ``[B, stack * 3, H, W]`` in colour.
 
-    At most ``torch.get_num_threads()`` threads step them, as acting in them does: cores that this process was given. With
-    ``life_loss_ends_episode`` infos have ``LIFE_LOST`` ``[B]`` bool: a life was lost and the game goes on.
+    Rewards are not clipped. Up to ``torch.get_num_threads()`` threads step the games, like the
+    network, since these are the cores of this process. With ``life_loss_ends_episode`` infos have
+    ``LIFE_LOST`` ``[B]`` bool: a life was lost and the game continues.
     """
 
     def __init__(
@@ -38,7 +40,16 @@ class AtariGames(AtariVectorEnv):
         render_mode: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """``game``: name of the ROM, such as ``space_invaders``. ``kwargs`` go to ALE's constructor."""
+        """Creates the games.
+
+        Args:
+            game: Name of the ROM, such as ``space_invaders``.
+            num_envs: Number of games.
+            atari: The preprocessing.
+            max_episode_steps: Maximum length of episodes. None: MAX_FRAMES.
+            render_mode: ``rgb_array`` to render frames, or None.
+            kwargs: Further arguments of ALE's constructor.
+        """
         frames = MAX_FRAMES if max_episode_steps is None else max_episode_steps * atari.frame_skip
         options: dict[str, Any] = {
             "num_threads": min(num_envs, torch.get_num_threads()),
@@ -66,7 +77,8 @@ class AtariGames(AtariVectorEnv):
             "render_fps": FRAMES_PER_SECOND / atari.frame_skip,
         }
         self.render_mode = render_mode
-        # The emulators show nobody their screens: the same games are played beside these, with colours and uncut.
+        # The emulators do not expose their screens, so a second copy of the games is played to
+        # render them.
         self._screens = AtariVectorEnv(game, num_envs, **options, **SCREEN) if render_mode else None
         self._shown: np.ndarray | None = None
         self._lives = np.zeros(num_envs, np.int32) if atari.life_loss_ends_episode else None
@@ -77,10 +89,11 @@ class AtariGames(AtariVectorEnv):
             self.observation_space = batch_space(self.single_observation_space, num_envs)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """``seed``: an int or None."""
+        """Resets the games. ``seed`` is an int or None."""
         seeds: Any = None
         if seed is not None or self._screens is not None:
-            seeds = np.random.SeedSequence(seed).generate_state(self.num_envs) >> 1  # ALE takes 31 bits
+            # ALE's seeds have 31 bits.
+            seeds = np.random.SeedSequence(seed).generate_state(self.num_envs) >> 1
         if self._screens is not None:
             frames, _ = self._screens.reset(seed=seeds, options=options)
             self._shown = frames[:, 0]
@@ -95,17 +108,17 @@ class AtariGames(AtariVectorEnv):
             self._shown = frames[:, 0]
         observation, reward, terminated, truncated, info = super().step(actions)
         if self._lives is not None:
-            # Without lives some games (Q*bert) go on for a few frames until they are over.
+            # Some games (Q*bert) continue without lives for a few frames.
             info[LIFE_LOST] = (info["lives"] < self._lives) & (info["lives"] > 0) & ~terminated
             self._lives = info["lives"]
         return self._channels_first(observation), reward, terminated, truncated, info
 
     def render(self) -> tuple[np.ndarray, ...] | None:
-        """What each game shows, ``[210, 160, 3]`` uint8, if ``render_mode`` asks for it."""
+        """Returns the screen ``[210, 160, 3]`` uint8 of each game if ``render_mode`` is set."""
         return None if self._shown is None else tuple(self._shown)
 
     def _channels_first(self, observation: np.ndarray) -> np.ndarray:
-        """Stacks of colour frames ``[B, stack, H, W, 3]`` as networks take them."""
+        """Converts stacks of colour frames ``[B, stack, H, W, 3]`` to ``[B, stack * 3, H, W]``."""
         if self.grayscale:
             return observation
         return np.moveaxis(observation, -1, 2).reshape(self.observation_space.shape)

@@ -1,4 +1,4 @@
-"""Checks of the masks that say which actions are valid."""
+"""Checks masks of valid actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def fill_empty_masks(space: PackedSpace, rows: np.ndarray) -> dict[int, WrongPar
     """Makes all actions valid in the rows ``[B, P]`` in which a factor has no valid choice.
 
     Returns:
-        By the numbers of these rows: the error that such a mask is while the episode continues.
+        The errors by row, which are raised if the episode continues.
     """
     part = space.mask
     if part is None:
@@ -46,7 +46,7 @@ def empty_factors(space: PackedSpace, rows: np.ndarray) -> np.ndarray:
 
 
 def mask_array(value: Any, size: int) -> np.ndarray | None:
-    """A mask ``[size]`` of 0 and 1, of what an environment gave as one; None if it is of another shape."""
+    """Returns an environment's mask as ``[size]`` of 0 and 1, or None if its shape is wrong."""
     try:
         array = np.asarray(value)
     except ValueError:

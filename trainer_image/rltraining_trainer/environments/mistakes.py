@@ -35,7 +35,8 @@ def copy_array(
     Args:
         observation: What the environment returned.
         space: Space of the observation.
-        dtype: The space's type. Callers cache it and the shape, which are slow properties of a space.
+        dtype: The space's type. Callers cache it and the shape, which are slow properties of a
+            space.
         shape: The space's shape.
 
     Raises:

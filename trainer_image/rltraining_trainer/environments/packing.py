@@ -102,7 +102,8 @@ class PackedEnvironments(VectorEnv):
         ended: np.ndarray,
         kept: np.ndarray,
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Packs observations into rows ``[B, P]``. An unusable mask is a failure of its environment.
+        """Packs observations into rows ``[B, P]``. An unusable mask is a failure of its
+        environment.
 
         Args:
             method: ``reset`` or ``step``, which returned the observations.

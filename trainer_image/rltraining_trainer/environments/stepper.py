@@ -1,14 +1,17 @@
 """One way to step environments that reset themselves in three ways.
 
-Gymnasium's vector environments differ in what happens when an episode ends at step t (``AutoresetMode``):
+Gymnasium's vector environments differ in what happens when an episode ends at step t
+(``AutoresetMode``):
 
-==========  ==========================  =======================================  ==============================
-mode        observation returned at t   observation returned at t+1              what a trainer must do
-==========  ==========================  =======================================  ==============================
-NextStep    the episode's last          first of the next (action ignored)       leave step t+1 out of the loss
-SameStep    first of the next           second of the next                       take the last from ``final_obs``
-Disabled    the episode's last          (the caller resets)                      reset, then as SameStep
-==========  ==========================  =======================================  ==============================
+========  ==================  ==================  ================================
+mode      observation at t    observation at t+1  what a trainer must do
+========  ==================  ==================  ================================
+NextStep  the episode's last  first of the next   leave step t+1 out of the loss
+SameStep  first of the next   second of the next  take the last from ``final_obs``
+Disabled  the episode's last  (a reset is due)    reset, then as SameStep
+========  ==================  ==================  ================================
+
+With NextStep the action at t+1 is ignored.
 
 A ``Step`` hides these differences: ``valid`` marks the rows that were real steps, ``first`` marks
 observations that begin an episode, and ``final`` holds last observations that are not in the
@@ -198,7 +201,7 @@ class Stepper:
         return failed
 
     def _discard(self, step: Step, failed: dict[int, Exception]) -> None:
-        """Turns the rows of environments that failed at ``step`` into resets, and resets these environments."""
+        """Turns the rows of environments that failed at ``step`` into resets, and resets them."""
         observation, mask = self._recover(step.observation, failed)
         # Environments that were only resetting themselves had no episode to discard.
         step.discarded = mask & step.valid

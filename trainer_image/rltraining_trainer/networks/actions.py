@@ -1,4 +1,4 @@
-"""From what a network puts out to actions that an environment takes: what acting needs, whatever the algorithm."""
+"""Conversion of a network's output to actions of an environment, for all algorithms."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from torch import Tensor
 
 
 class Actions(Protocol):
-    """How a network's output, ``[..., P]``, becomes actions."""
+    """Converts a network's output ``[..., P]`` to actions."""
 
     def noise(self, *batch: int) -> Tensor:
-        """Noise for ``batch`` draws: what ``sample`` takes."""
+        """Returns the noise that ``sample`` needs for ``batch`` actions."""
         ...
 
     def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
-        """Actions ``[...]`` + the shape of one from the network's output ``[..., P]``."""
+        """Samples actions ``[..., *shape]`` from the network's output ``[..., P]``."""
         ...
 
     def mode(self, parameters: Tensor) -> Tensor:
-        """The most likely action, or the only one."""
+        """Returns the most likely action."""
         ...
 
     def environment_action(self, action: Tensor) -> Tensor:
-        """Actions as the environment's space wants them."""
+        """Returns actions in the range and shape of the environment's space."""
         ...
 
     def to_environment(self, action: Tensor) -> np.ndarray:
-        """``environment_action``, as the environment takes it."""
+        """Returns ``environment_action`` as an array for the environment."""
         ...
 
 
 class DiscreteActions:
-    """One of n actions (``spaces.Discrete``), counted from 0."""
+    """Actions of a ``spaces.Discrete``, counted from 0."""
 
     def __init__(self, space: spaces.Discrete) -> None:
         self._start = int(space.start)
@@ -48,7 +48,8 @@ class DiscreteActions:
 
 
 class BoxActions:
-    """A vector of d real numbers (``spaces.Box``): every bounded one runs from -1 to 1, the others are as they are."""
+    """Actions of a ``spaces.Box`` with d numbers. Bounded ones are scaled from [-1, 1] to their
+    bounds."""
 
     def __init__(self, space: spaces.Box) -> None:
         low = torch.tensor(space.low, dtype=torch.float32).reshape(-1)
@@ -67,11 +68,12 @@ class BoxActions:
         scaled, space = self.environment_action(action).numpy(), self._space
         if scaled.dtype == space.dtype:
             return scaled
-        return scaled.astype(space.dtype).clip(space.low, space.high)  # a bound in float32 may lie outside
+        # A bound may be exceeded when it is rounded to float32.
+        return scaled.astype(space.dtype).clip(space.low, space.high)
 
 
 class GreedyActions(DiscreteActions):
-    """The action of the highest value; the network puts out the values of all, ``[..., n]``."""
+    """Selects the action with the highest value, from the values ``[..., n]`` of all actions."""
 
     def noise(self, *batch: int) -> Tensor:
         return torch.empty(*batch, 0)
@@ -84,7 +86,7 @@ class GreedyActions(DiscreteActions):
 
 
 class DeterministicActions(BoxActions):
-    """The action that the network puts out, ``[..., d]``, from -1 to 1."""
+    """Uses the network's output ``[..., d]`` in [-1, 1] as the action."""
 
     def noise(self, *batch: int) -> Tensor:
         return torch.empty(*batch, 0)

@@ -11,7 +11,9 @@ from rltraining_trainer.networks.torsos import orthogonal
 
 
 class DeterministicActorCritic(PolicyNetwork):
-    """π(s) ``[N, d]`` from -1 to 1, and Q(s, a) ``[N]``, with nothing shared (Lillicrap et al. 2016, arXiv 1509.02971).
+    """Computes π(s) ``[N, d]`` in [-1, 1] and Q(s, a) ``[N]`` (Lillicrap et al. 2016, arXiv 1509.02971).
+
+    The actor and the critic share no parameters.
 
     Args:
         actor_torso: Maps observations ``[N, ...]`` to features ``[N, actor_features]``.
@@ -34,7 +36,7 @@ class DeterministicActorCritic(PolicyNetwork):
         normalizer: Normalizer | None = None,
     ) -> None:
         super().__init__(normalizer)
-        # The actor comes first: its parameters are the first part of the flat vector, the critic's the rest.
+        # The flat vector contains the actor's parameters before those of the critic.
         actor_head = orthogonal(nn.Linear(actor_features, dimensions), 0.01)
         self.actor = nn.Sequential(actor_torso, actor_head, nn.Tanh())
         self.critic_torso = critic_torso
@@ -44,5 +46,5 @@ class DeterministicActorCritic(PolicyNetwork):
         return self.actor(observation), state
 
     def value(self, observation_features: Tensor, action: Tensor) -> Tensor:
-        """Q(s, a) ``[N]`` from ``critic_torso``'s features of s and actions ``[N, d]``."""
+        """Returns Q(s, a) ``[N]`` from ``critic_torso``'s features of s and actions ``[N, d]``."""
         return self.critic(torch.cat((observation_features, action), -1)).squeeze(-1)

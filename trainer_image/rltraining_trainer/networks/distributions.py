@@ -1,8 +1,8 @@
 """Action distributions as stateless functions of their parameters.
 
-A distribution's parameters are one tensor ``[..., P]``, the policy head's output, so that whole unrolls of them
-can be kept, sent and differentiated at once. Actions are drawn from noise that is given: the caller makes it for a whole
-unroll in one call.
+The parameters of a distribution are one tensor ``[..., P]``, the output of the policy head.
+Complete unrolls can therefore be stored, sent and differentiated in one operation. Sampling takes
+noise as an argument, so that the caller can generate it for a complete unroll.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Distribution(Actions, Protocol):
     """Shape of one action as a tensor: () or (dimensions,)."""
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
-        """log π(action) ``[...]``."""
+        """Returns log π(action) ``[...]``."""
         ...
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """(log π(action), H(π)), each ``[...]``: one pass for both."""
+        """Returns (log π(action), H(π)), each ``[...]``, in one pass."""
         ...
 
 
 class Categorical(DiscreteActions):
-    """One of n actions (``spaces.Discrete``); the parameters are logits ``[..., n]``."""
+    """The distribution over a ``spaces.Discrete``. The parameters are logits ``[..., n]``."""
 
     action_shape: tuple[int, ...] = ()
     gaussians = 0
@@ -52,10 +52,12 @@ class Categorical(DiscreteActions):
         self.parameter_size = int(space.n)
 
     def noise(self, *batch: int) -> Tensor:
-        return torch.empty(*batch, self.parameter_size).exponential_().log_().neg_()  # Gumbel
+        # Gumbel noise.
+        return torch.empty(*batch, self.parameter_size).exponential_().log_().neg_()
 
     def sample(self, parameters: Tensor, noise: Tensor) -> Tensor:
-        return torch.argmax(parameters + noise, -1)  # draws from softmax(parameters): the Gumbel-max trick
+        # The Gumbel-max trick samples from softmax(parameters).
+        return torch.argmax(parameters + noise, -1)
 
     def mode(self, parameters: Tensor) -> Tensor:
         return parameters.argmax(-1)
@@ -70,10 +72,10 @@ class Categorical(DiscreteActions):
 
 
 class DiagonalGaussian(BoxActions):
-    """A vector of real numbers (``spaces.Box``); the parameters are (mean, log standard deviation) ``[..., 2·d]``.
+    """The Gaussian over a ``spaces.Box``. Parameters: mean and log standard deviation ``[..., 2·d]``.
 
-    The policy lives where every bounded action runs from -1 to 1; ``to_environment`` scales and clips. Log-probabilities are
-    those of the unclipped draw, as in PPO's and IMPALA's published continuous variants.
+    Bounded actions are scaled to [-1, 1]. ``to_environment`` scales them back and clips them.
+    Log-probabilities are computed before clipping, as in the published versions of PPO and IMPALA.
 
     Args:
         space: Space of one action.
@@ -101,7 +103,7 @@ class DiagonalGaussian(BoxActions):
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
         mean, log_std = self._split(parameters)
         z = (action - mean) * (-log_std).exp()
-        # ½z² + log σ, in one operation: minibatches are small, and each costs (python -m tests.bench ppo).
+        # One operation for ½z² + log σ, since minibatches are small (python -m tests.bench ppo).
         return -_LOG_SQRT_2PI * z.shape[-1] - torch.addcmul(log_std, z, z, value=0.5).sum(-1)
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,7 +111,7 @@ class DiagonalGaussian(BoxActions):
         return self.log_prob(parameters, action), entropy
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation, each ``[..., d]``."""
+        """Splits the parameters into mean and log standard deviation, each ``[..., d]``."""
         mean, log_std = parameters.chunk(2, -1)
         low, high = self._bounds
         return mean, log_std if low is None and high is None else log_std.clamp(low, high)

@@ -117,7 +117,8 @@ class Factored:
         return log_prob + numbers[0], entropy + numbers[1]
 
     def environment_parts(self, action: Tensor) -> tuple[Tensor, ...]:
-        """Splits actions ``[..., K + d]`` into arrays ``[..., *shape]``, in the order of ``names``."""
+        """Splits actions ``[..., K + d]`` into arrays ``[..., *shape]``, in the order of
+        ``names``."""
         choice, number = self._split(action)
         if self._gaussian is not None:
             number = self._gaussian.environment_action(number)

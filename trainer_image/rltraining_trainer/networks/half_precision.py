@@ -1,4 +1,4 @@
-"""Convolutions in bfloat16, for acting on CPUs that have matrix units for it."""
+"""Convolutions in bfloat16, for acting on CPUs with matrix units."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from rltraining_trainer.networks.torsos import ImpalaCnn, NatureCnn, Pixels
 
 
 def half_precision_torso(torso: nn.Module) -> HalfPrecisionTorso | None:
-    """The same in bfloat16, if it is one of our convolutional networks and this CPU multiplies such matrices several times as
-    fast as those of float32 (Intel's AMX, from Sapphire Rapids on)."""
+    """Returns a bfloat16 copy of a convolutional torso, or None if that would not be faster.
+
+    The CPU must have Intel's AMX (Sapphire Rapids and later), which is several times as fast as
+    float32, and the torso must be one of this package.
+    """
     if not torch.cpu.get_capabilities().get("amx_bf16", False):
         return None
     if not (isinstance(torso, nn.Sequential) and len(torso) == 2 and isinstance(torso[0], Pixels)):
@@ -21,7 +24,7 @@ def half_precision_torso(torso: nn.Module) -> HalfPrecisionTorso | None:
 
 
 class HalfPrecisionTorso:
-    """A copy of a convolutional torso, in bfloat16: uint8 images ``[N, ...]`` to float32 features."""
+    """Maps uint8 images ``[N, ...]`` to float32 features with a bfloat16 copy of a torso."""
 
     def __init__(self, torso: nn.Sequential) -> None:
         self._torso = copy.deepcopy(torso).requires_grad_(False)
@@ -33,7 +36,7 @@ class HalfPrecisionTorso:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Take the values that the torso's parameters have now."""
+        """Copies the current parameters of the torso."""
         for mine, parameter in self._pairs:
             mine.copy_(parameter)
 

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from rltraining_trainer.environments.packed_space import PackedSpace
 
 CLIP = 10.0
-"""Normalised observations and rewards are clipped to ±10 (openai/baselines and Stable-Baselines3, VecNormalize)."""
+"""Normalised observations and rewards are clipped to ±10 (openai/baselines and Stable-Baselines3,
+VecNormalize)."""
 EPSILON = 1e-8
 """Added to variances (openai/baselines and Stable-Baselines3, VecNormalize)."""
 
@@ -68,7 +69,8 @@ class Normalizer(nn.Module):
     def merge(
         self, moments: Iterable[Tensor], reduce: Callable[[Tensor, float], float] | None = None
     ) -> None:
-        """Merges moments of new observations and returns into the running ones (Chan, Golub and LeVeque 1979).
+        """Merges moments of new observations and returns into the running ones (Chan, Golub and
+        LeVeque 1979).
 
         Args:
             moments: Each is count, mean and sum of squared deviations ``[1 + 2·d]`` float64. May be

@@ -1,4 +1,4 @@
-"""A network's torso and head as a plain function, for acting in one environment or a few."""
+"""Converts a network's torso and head to a plain function, for acting in a few environments."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ Function = Callable[[Tensor], Tensor]
 
 
 def plain_function(torso: nn.Module, head: nn.Linear) -> Function:
-    """``head(torso(observation))``, with the memory that their parameters have now: values that change in place are seen.
+    """Returns a function that computes ``head(torso(observation))``.
 
-    Our own fully connected layers are called without what ``nn.Module`` does around each call (it looks for attributes and
-    hooks), which with few observations takes longer than the arithmetic. Any other module is called as it is.
+    The function uses the current memory of the parameters, so in-place changes take effect. Fully
+    connected layers of this package are called without the attribute and hook lookups of
+    ``nn.Module``, which take longer than the arithmetic for few observations. Other modules are
+    called unchanged.
     """
     functions = (*_functions(torso), _linear(head))
 

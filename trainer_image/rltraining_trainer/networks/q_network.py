@@ -55,7 +55,9 @@ class QNetwork(PolicyNetwork):
 
 
 class Dueling(nn.Module):
-    """Q(s, a) = V(s) + A(s, a) − mean over a' of A(s, a') (Wang et al. 2016, arXiv 1511.06581, equation 9).
+    """Computes Q(s, a) = V(s) + A(s, a) − mean over a' of A(s, a').
+
+    See Wang et al. 2016, arXiv 1511.06581, equation 9.
 
     As published, value and advantages each have a hidden layer, here of the size of ``hidden``.
     Without hidden layers the sum would be equivalent to a single linear layer.

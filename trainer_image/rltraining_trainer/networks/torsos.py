@@ -19,14 +19,14 @@ Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:
-    """Orthogonal weights of the given gain and no bias (Saxe et al. 2014), the usual start in policy-gradient work."""
+    """Initializes orthogonal weights and zero biases (Saxe et al. 2014)."""
     nn.init.orthogonal_(layer.weight, gain)  # type: ignore[arg-type]
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     return layer
 
 
 class Mlp(nn.Sequential):
-    """Observations ``[N, ...]`` of any shape, flattened, through fully connected layers; features ``[N, hidden[-1]]``."""
+    """Fully connected layers: flattened observations ``[N, ...]`` to features ``[N, hidden[-1]]``."""
 
     def __init__(
         self, observation_shape: Sequence[int], hidden_sizes: Sequence[int], activation: type[nn.Module]
@@ -68,7 +68,7 @@ class Pixels(nn.Module):
 
 
 class NatureCnn(nn.Sequential):
-    """The network of Mnih et al. 2015 (Nature DQN): three convolutions and one layer on ``[N, C, H, W]``."""
+    """The network of Mnih et al. 2015 (Nature DQN) on ``[N, C, H, W]``: three convolutions and a layer."""
 
     def __init__(self, channels: int, height: int, width: int, hidden_size: int) -> None:
         gain = math.sqrt(2)
@@ -96,8 +96,11 @@ class _Residual(nn.Module):
 
 
 class ImpalaCnn(nn.Sequential):
-    """The deep network of Espeholt et al. 2018 (IMPALA, figure 3): per section a convolution, a max-pool and two residual
-    blocks; then one layer, on ``[N, C, H, W]``."""
+    """The deep network of Espeholt et al. 2018 (IMPALA, figure 3) on ``[N, C, H, W]``.
+
+    Each section has a convolution, a max-pool and two residual blocks. One layer follows the
+    sections.
+    """
 
     def __init__(
         self, channels: int, height: int, width: int, sections: Sequence[int], hidden_size: int

@@ -1,4 +1,4 @@
-"""The user's network, so that what it raises is known as theirs."""
+"""Wraps the user's network, so that its exceptions are reported as errors of user code."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rltraining_trainer.errors import user_code_error
 
 
 class UserTorso(nn.Module):
-    """``module``, which ``entry_point`` has made: observations ``[N, ...]`` to features ``[N, F]``.
+    """Maps observations ``[N, ...]`` to features ``[N, F]`` with a module made by ``entry_point``.
 
-    Raises UserCodeError when it raises, be it while acting or learning. What a GPU reports, its memory
-    being full or itself broken, need be no mistake of theirs: another start may get on.
+    Converts exceptions to UserCodeError, except for errors of the GPU such as full memory, after
+    which a restart may succeed.
     """
 
     def __init__(self, module: nn.Module, entry_point: str) -> None:

@@ -151,8 +151,7 @@ class Policy:
         first: np.ndarray | None = None,
         action_mask: Any = None,
     ) -> Any:
-        """Returns the action for an observation, or actions ``[B, ...]`` for observations ``[B,
-        ...]``.
+        """Returns the action for an observation, or actions ``[B, ...]`` for a batch ``[B, ...]``.
 
         In a batch, each part of a Dict or Tuple is an array ``[B, ...]``.
 

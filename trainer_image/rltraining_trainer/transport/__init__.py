@@ -1,4 +1,5 @@
-"""Communication between processes: torch RPC behind a small interface (`Endpoint`), and HTTP for discovery
+"""Communication between processes: torch RPC behind a small interface (`Endpoint`), and HTTP for
+discovery
 (`MemberServer`).
 """
 

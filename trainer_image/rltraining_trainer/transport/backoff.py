@@ -1,4 +1,5 @@
-"""Delays retries: the first one is soon, later ones are less frequent, and jitter spreads the processes."""
+"""Delays retries: the first one is soon, later ones are less frequent, and jitter spreads the
+processes."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ _FIRST = 0.3
 class Backoff:
     """Exponential back-off with full jitter.
 
-    The n-th delay is uniform between 0.05 s and min(cap, 0.3 s * 2**n), so that a hundred samplers that lost
-    the same learner do not return in step (M. Brooker, Exponential Backoff And Jitter, AWS 2015).
+    The n-th delay is uniform between 0.05 s and min(cap, 0.3 s * 2**n), so that a hundred samplers
+    that lost the same learner do not return in step (M. Brooker, Exponential Backoff And Jitter,
+    AWS 2015).
     """
 
     def __init__(self, cap: float = 2.0, rng: random.Random | None = None) -> None:

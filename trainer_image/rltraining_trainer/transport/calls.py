@@ -17,15 +17,17 @@ REFUSAL = "refused: the token is wrong"
 """The error of torch RPC that a caller without the token gets."""
 
 _ERRORS = {REFUSED: Refused, ERROR: RemoteError, LOST: PeerLost}
-_GRACE = 1.0
-"""Seconds added to a call's own time-out: torch's timer needs a free RPC thread to fire, this one does not."""
+_GRACE_SECONDS = 1.0
+"""Seconds added to a call's own time-out: torch's timer needs a free RPC thread to fire, this one
+does not."""
 
 
 class DeferredReply:
-    """A deferred answer. A handler returns it immediately, and no thread blocks until the answer is given.
+    """A deferred answer. A handler returns it immediately, and no thread blocks until the answer is
+    given.
 
-    Any thread may give the answer, also before the handler has returned. The first answer counts; later answers, and
-    answers to a caller that is gone, are ignored.
+    Any thread may give the answer, also before the handler has returned. The first answer counts;
+    later answers, and answers to a caller that is gone, are ignored.
     """
 
     def __init__(self) -> None:
@@ -52,7 +54,8 @@ class DeferredReply:
             deliver(answer)
 
     def attach(self, deliver: Callable[[Answer], None]) -> None:
-        """Sets the callback for the answer, which may have been given already. For the endpoint only."""
+        """Sets the callback for the answer, which may have been given already. For the endpoint
+        only."""
         with self._lock:
             self._deliver = deliver
             answer = self._answer
@@ -75,18 +78,20 @@ class Call:
 
     @property
     def lost(self) -> bool:
-        """Whether the call failed without an answer: the connection broke, or the call timed out."""
+        """Whether the call failed without an answer: the connection broke, or the call timed
+        out."""
         return self._answer is not None and self._answer[0] == LOST
 
     def result(self, stopping: threading.Event | None = None, timeout: float | None = None) -> Payload:
         """Waits for the answer. Signal handlers run meanwhile, also in the main thread.
 
         Raises:
-            PeerLost: the connection broke, or there was no answer within `timeout` seconds (default: the
-                call's own). Refused: the peer does not accept this token. RemoteError: the peer's handler
-                raised. Stopped: `stopping` was set.
+            PeerLost: the connection broke, or there was no answer within `timeout` seconds
+                (default: the
+                call's own). Refused: the peer does not accept this token. RemoteError: the peer's
+                handler raised. Stopped: `stopping` was set.
         """
-        if not self._latch.wait(self._timeout + _GRACE if timeout is None else timeout, stopping):
+        if not self._latch.wait(self._timeout + _GRACE_SECONDS if timeout is None else timeout, stopping):
             raise PeerLost(f"{self._url}: no answer in time")
         assert self._answer is not None
         status, payload = self._answer
@@ -95,7 +100,8 @@ class Call:
         raise _ERRORS[status](f"{self._url}: {payload}")
 
     def finish(self, future: Any) -> None:
-        """Takes the answer from torch's completed future. Runs on an RPC thread, so that the agent may be gone
+        """Takes the answer from torch's completed future. Runs on an RPC thread, so that the agent
+        may be gone
         afterwards. For the endpoint only.
         """
         try:
@@ -111,7 +117,7 @@ class Call:
 
 
 def _checked(opened: Any) -> Answer:
-    # A stranger who is called gets the key of calls, and must not answer with that.
+    # A process without the token receives the key of calls, and must not answer with it.
     has_key = isinstance(opened, Opened) and not opened.is_call
     answer = opened.content if has_key else "a message without the key"
     if isinstance(answer, tuple) and len(answer) == 2 and answer[0] in (OK, *_ERRORS):

@@ -1,13 +1,14 @@
-"""Connects a process to the other members of a job: an endpoint answers calls (`services`) and calls peers (`dial`).
+"""Connects a process to the other members of a job: an endpoint answers calls (`services`) and
+calls peers (`dial`).
 
     learner                                          sampler
     Endpoint(name, token, {"push": handler},         Endpoint(name, token).start()
              on_url=publish).start()                 peer = endpoint.dial(discover(...)["url"])
                                                      peer.call("push", payload).result(stopping)
 
-The callee keeps no state about its callers, so the death of a caller affects no other process. A caller that gets
-PeerLost stops and starts its own endpoint (1 ms, and torch frees the broken connection), discovers, and dials
-again.
+The callee keeps no state about its callers, so the death of a caller affects no other process. A
+caller that gets PeerLost stops and starts its own endpoint (1 ms, and torch frees the broken
+connection), discovers, and dials again.
 """
 
 from __future__ import annotations
@@ -30,29 +31,33 @@ from rltraining_trainer.transport.payload import Payload, Unreadable
 from rltraining_trainer.transport.torch_rpc import Agent, Worker, require_guarded, require_reachable
 
 Handler: TypeAlias = "Callable[[str, Payload], Payload | DeferredReply]"
-"""Maps the sender's name and the payload to the answer. Runs on an RPC thread: keep it short, and return `DeferredReply` if
+"""Maps the sender's name and the payload to the answer. Runs on an RPC thread: keep it short, and
+return `DeferredReply` if
 the answer has to wait.
 
 The handler owns the payload's tensors. Its exceptions reach the caller as RemoteError.
 """
 
-_WATCH_PERIOD = 0.25
-_SETTLE_TIME = 1.0
-_REFUSALS_PERIOD = 10.0
+_WATCH_SECONDS = 0.25
+_SETTLE_SECONDS = 1.0
+_REFUSALS_SECONDS = 10.0
 """Seconds between two log lines about refused calls."""
 
 _log = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """This process' endpoint. A process has at most one started endpoint at a time; it can be started again after a
+    """This process' endpoint. A process has at most one started endpoint at a time; it can be
+    started again after a
     stop.
 
-    An endpoint with services keeps itself reachable. TensorPipe closes its listener permanently when any other program
-    connects to it, or when a caller dies while connecting. A watchdog detects that within 0.25 s, restarts the endpoint
-    on another port and passes the new URL to `on_url`; callers get PeerLost and dial again. The watchdog does the same
-    when torch allows no more dials: a learner dials each new shard, for weeks. Other foreign bytes (random ones, an
-    HTTP request) end the process within C++, with ExitCode.FOREIGN_BYTES, and the process has to be restarted.
+    An endpoint with services keeps itself reachable. TensorPipe closes its listener permanently
+    when any other program connects to it, or when a caller dies while connecting. A watchdog
+    detects that within 0.25 s, restarts the endpoint on another port and passes the new URL to
+    `on_url`; callers get PeerLost and dial again. The watchdog does the same when torch allows no
+    more dials: a learner dials each new shard, for weeks. Other foreign bytes (random ones, an HTTP
+    request) end the process within C++, with ExitCode.FOREIGN_BYTES, and the process has to be
+    restarted.
     """
 
     def __init__(
@@ -69,15 +74,17 @@ class Endpoint:
         """
         Args:
             name: the sender's name that callees see; the pod's name.
-            token: the job's secret. Every call carries a key derived from it, and every caller must have it.
-            services: the handlers by name; without any the endpoint only calls.
+            token: the job's secret. Every call carries a key derived from it, and every caller must
+                have it. services: the handlers by name; without any the endpoint only calls.
             threads: RPC threads, which run handlers and complete calls.
             timeout: default time-out of a call in seconds.
-            on_url: called with the URL at the start, and from the watchdog's thread with each later URL.
-            direct: copies tensors from memory to memory between two endpoints that both set it and are processes of one
-                user in one PID namespace. This is 1.6 times as fast for megabytes, and slower by a fifth for a few
-                kilobytes. All other endpoints, such as those of two pods, use the network. Where the kernel restricts
-                ptrace, this lets other processes of the same user read the process.
+            on_url: called with the URL at the start, and from the watchdog's thread with each later
+                URL. direct: copies tensors from memory to memory between two endpoints that both
+                set it and are processes of one
+                user in one PID namespace. This is 1.6 times as fast for megabytes, and slower by a
+                fifth for a few kilobytes. All other endpoints, such as those of two pods, use the
+                network. Where the kernel restricts ptrace, this lets other processes of the same
+                user read the process.
         """
         self.name = name
         self.incarnation = secrets.token_hex(8)
@@ -89,10 +96,12 @@ class Endpoint:
         self._on_url = on_url or (lambda url: None)
         self._direct = direct
         self._agent: Agent | None = None
-        self._gate = threading.Lock()  # held while the agent is started or stopped
+        # Held while the agent is started or stopped.
+        self._gate = threading.Lock()
         self._quit = threading.Event()
-        self._lost = threading.Event()  # a call was lost since memory was last returned to the system
-        self._debts = _Debts()
+        # Set when a call is lost, until free memory is returned to the system.
+        self._lost = threading.Event()
+        self._replies = _DeferredReplies()
         self._refused, self._refused_logged = 0, float("-inf")
 
     @property
@@ -125,7 +134,8 @@ class Endpoint:
             threading.Thread(target=self._watch, args=(self._quit,), name="rpc-watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Closes all connections. Pending calls, here and at callers, raise PeerLost. May be called twice."""
+        """Closes all connections. Pending calls, here and at callers, raise PeerLost. May be called
+        twice."""
         self._quit.set()
         with self._gate:
             self._close()
@@ -149,28 +159,28 @@ class Endpoint:
         except TransportError:
             agent.stop()
             raise
-        self._debts.reopen()
+        self._replies.reopen()
         self._agent = agent
 
     def _close(self) -> None:
         agent, self._agent = self._agent, None
         if agent is not None:
-            self._debts.settle_all((LOST, "the endpoint was stopped"))
+            self._replies.settle_all((LOST, "the endpoint was stopped"))
             agent.stop()
 
     def _watch(self, quit_: threading.Event) -> None:
-        while not quit_.wait(_WATCH_PERIOD):
+        while not quit_.wait(_WATCH_SECONDS):
             try:
-                if self._heal(quit_):
+                if self._reopen_if_closed(quit_):
                     self._on_url(self.url)
                 if self._lost.is_set():
                     self._lost.clear()
-                    _give_memory_back()
+                    _release_memory()
                 self._log_refusals()
             except Exception:
-                _log.exception("the RPC endpoint could not be opened again; trying on")
+                _log.exception("the RPC endpoint could not be reopened; retrying")
 
-    def _heal(self, quit_: threading.Event) -> bool:
+    def _reopen_if_closed(self, quit_: threading.Event) -> bool:
         """Reopens a closed or exhausted endpoint. Returns whether there is a new URL."""
         with self._gate:
             agent = self._agent
@@ -186,7 +196,7 @@ class Endpoint:
 
     def _log_refusals(self) -> None:
         agent, now = self._agent, time.monotonic()
-        if agent is None or now < self._refused_logged + _REFUSALS_PERIOD:
+        if agent is None or now < self._refused_logged + _REFUSALS_SECONDS:
             return
         if (refused := agent.refused_calls()) > self._refused:
             _log.warning("refused calls without the job's token: %d so far", refused)
@@ -197,7 +207,7 @@ class Endpoint:
         future: Future = Future()
         answer = self._handle(request)
         if isinstance(answer, DeferredReply):
-            self._debts.owe(answer, future)
+            self._replies.add(answer, future)
         else:
             future.set_result(answer)
         return future
@@ -222,7 +232,8 @@ class Endpoint:
 
 
 class Peer:
-    """One incarnation of another process. After PeerLost it cannot be used any more: discover and dial again."""
+    """One incarnation of another process. After PeerLost it cannot be used any more: discover and
+    dial again."""
 
     def __init__(
         self,
@@ -241,10 +252,12 @@ class Peer:
         self._worker = worker
 
     def call(self, service: str, payload: Payload, *, timeout: float | None = None) -> Call:
-        """Sends a call and returns immediately. The payload's tensors are not copied: do not modify them until the call
+        """Sends a call and returns immediately. The payload's tensors are not copied: do not modify
+        them until the call
         is done.
 
-        The call's `result` raises errors of the connection. Raises TypeError if `payload` cannot be sent.
+        The call's `result` raises errors of the connection. Raises TypeError if `payload` cannot be
+        sent.
         """
         seconds = self._timeout if timeout is None else timeout
         call = Call(self.url, seconds)
@@ -262,50 +275,55 @@ class Peer:
             self._lost.set()
 
 
-class _Debts:
-    """The deferred answers. All must be sent before the agent stops, because torch then frees the memory that they
-    use."""
+class _DeferredReplies:
+    """The pending deferred replies. All must be sent before the agent stops, because torch then
+    frees
+    the memory that they use."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._owed: set[DeferredReply] = set()
+        self._pending: set[DeferredReply] = set()
         self._closed: Answer | None = None
 
-    def owe(self, deferred: DeferredReply, future: Future) -> None:
+    def add(self, reply: DeferredReply, future: Future) -> None:
+        """Sends the reply through `future` as soon as it is given."""
         with self._changed:
-            self._owed.add(deferred)
+            self._pending.add(reply)
             closed = self._closed
-        deferred.attach(partial(self._pay, deferred, future))
+        reply.attach(partial(self._send, reply, future))
         if closed:
-            deferred.settle(closed)
+            reply.settle(closed)
 
     def settle_all(self, answer: Answer) -> None:
-        """Settles all deferred answers with `answer`, now and until `reopen`, and waits for answers that are being
-        sent."""
+        """Settles all replies with `answer`, now and until `reopen`. Waits for replies that are
+        being sent."""
         with self._changed:
             self._closed = answer
-            owed = list(self._owed)
-        for deferred in owed:
-            deferred.settle(answer)
+            pending = list(self._pending)
+        for reply in pending:
+            reply.settle(answer)
         with self._changed:
-            self._changed.wait_for(lambda: not self._owed, timeout=_SETTLE_TIME)
+            self._changed.wait_for(lambda: not self._pending, timeout=_SETTLE_SECONDS)
 
     def reopen(self) -> None:
         with self._changed:
             self._closed = None
 
-    def _pay(self, deferred: DeferredReply, future: Future, answer: Answer) -> None:
+    def _send(self, reply: DeferredReply, future: Future, answer: Answer) -> None:
         try:
-            future.set_result(answer)  # packs and sends, on this thread
+            # This packs and sends the answer on this thread.
+            future.set_result(answer)
         finally:
             with self._changed:
-                self._owed.discard(deferred)
+                self._pending.discard(reply)
                 self._changed.notify_all()
 
 
-def _give_memory_back() -> None:
-    """Returns free memory to the system. torch never frees a small part of each broken connection. These parts fragment
-    the heap, so glibc does not reuse the freed buffers between them, which are megabytes for each dead peer."""
+def _release_memory() -> None:
+    """Returns free memory to the system. torch never frees a small part of each broken connection.
+    These parts fragment
+    the heap, so glibc does not reuse the freed buffers between them, which are megabytes for each
+    dead peer."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # exists in glibc only
     if trim is not None:
         trim(0)

@@ -1,4 +1,5 @@
-"""Errors of the communication between two processes. Every error that a caller may handle is a ``TransportError``."""
+"""Errors of the communication between two processes. Every error that a caller may handle is a
+``TransportError``."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ class TransportError(Exception):
 
 
 class PeerLost(TransportError):
-    """The peer cannot be reached, has disconnected, or did not answer in time: discover and dial again."""
+    """The peer cannot be reached, has disconnected, or did not answer in time: discover and dial
+    again."""
 
 
 class Refused(TransportError):

@@ -1,7 +1,9 @@
-"""Serves HTTP on a member's fixed port: probes for the kubelet, metrics for Prometheus, and documents for clients with
+"""Serves HTTP on a member's fixed port: probes for the kubelet, metrics for Prometheus, and
+documents for clients with
 the job's token.
 
-RPC ports change (see endpoint.py) and must not be probed. This port is known in advance and survives any request.
+RPC ports change (see endpoint.py) and must not be probed. This port is known in advance and
+survives any request.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _CONNECTION_SECONDS = 5.0
 _HEAD_BYTES_MAX = 8 << 10
 """Size of a request's first line and headers, which a member stores for each connection."""
 _DOCUMENT_BYTES_MAX = 64 << 10
-"""Bytes that a client reads of a document: the other side may be a stranger that got a member's address."""
+"""Bytes that a client reads of a document: the other side may be a stranger that got a member's
+address."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,9 +45,11 @@ _log = logging.getLogger(__name__)
 class MemberServer:
     """Serves a member's HTTP port from daemon threads, from `start` to `stop`.
 
-    HEALTH_PATH: 200. READY_PATH: 200 or 503. METRICS_PATH: 200. The documents: 200, 401 without the bearer token, 503
-        while there is none. 500 if making an answer raised. Slow and silent clients are disconnected after 5 s, and
-        earlier if there are too many connections. So are clients that send a head of more than 8 KiB.
+    HEALTH_PATH: 200. READY_PATH: 200 or 503. METRICS_PATH: 200. The documents: 200, 401 without the
+        bearer token, 503
+        while there is none. 500 if making an answer raised. Slow and silent clients are
+        disconnected after 5 s, and earlier if there are too many connections. So are clients that
+        send a head of more than 8 KiB.
     """
 
     def __init__(
@@ -57,7 +62,8 @@ class MemberServer:
         metrics: Callable[[], bytes] = bytes,
         host: str = "",
     ) -> None:
-        """Binds `port` (0: any free one) of the address `host`, or of all interfaces. ``metrics``: renders Prometheus'
+        """Binds `port` (0: any free one) of the address `host`, or of all interfaces. ``metrics``:
+        renders Prometheus'
         text format, at each request. Raises OSError if the port is taken."""
         self._server = _Server(host, port, _Routes(token, ready, documents, metrics))
         self._thread = threading.Thread(
@@ -137,7 +143,8 @@ def _document(base_url: str, status: int, body: bytes) -> dict[str, Any]:
 
 
 class _Routes:
-    """Maps a path and the presented credentials to a status and a body: JSON, or bytes for Prometheus. Uses no
+    """Maps a path and the presented credentials to a status and a body: JSON, or bytes for
+    Prometheus. Uses no
     sockets."""
 
     def __init__(
@@ -206,7 +213,8 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         _cut(late)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores the error: a disconnected client is normal, and other errors are logged where they occur."""
+        """Ignores the error: a disconnected client is normal, and other errors are logged where
+        they occur."""
 
 
 def _cut(connections: list[socket.socket]) -> None:
@@ -219,7 +227,8 @@ def _cut(connections: list[socket.socket]) -> None:
 
 
 class _Head:
-    """Reads the head of a request from a connection. Raises ConnectionAbortedError beyond _HEAD_BYTES_MAX."""
+    """Reads the head of a request from a connection. Raises ConnectionAbortedError beyond
+    _HEAD_BYTES_MAX."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._left = file, _HEAD_BYTES_MAX

@@ -1,8 +1,9 @@
 """Packs plain values and tensors for RPC, and no classes or functions.
 
 torch RPC sends a Python call as a pickle plus a table of tensors, and unpickling can execute code.
-Here neither side ever looks up a name: tensors are persistent ids (positions in the table), everything else is a
-plain value, and ``find_class`` always raises. So a pickle of ``os.system`` is just an unreadable message.
+Here neither side ever looks up a name: tensors are persistent ids (positions in the table),
+everything else is a plain value, and ``find_class`` always raises. So a pickle of ``os.system`` is
+just an unreadable message.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any, NoReturn, TypeAlias
 from torch import Tensor
 
 Payload: TypeAlias = "Tensor | str | int | float | bool | list[Any] | tuple[Any, ...] | dict[str, Any] | None"
-"""Tensors on the CPU, in plain values. No numpy arrays (use ``torch.from_numpy``) and no bytes: they are 7 times
+"""Tensors on the CPU, in plain values. No numpy arrays (use ``torch.from_numpy``) and no bytes:
+they are 7 times
 slower."""
 
 _PLAIN = frozenset({str, int, float, bool, type(None), list, tuple, dict})
@@ -28,12 +30,12 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True)
 class Opened:
-    """Holds what came behind a key. Values that torch makes of other types of messages had none, and are not `Opened`."""
+    """The content of a message with a key. torch's values of other message types have no key."""
 
     content: Any
-    """The payload, or the `Unreadable` that came instead."""
+    """The payload, or `Unreadable` if the message is invalid."""
     is_call: bool
-    """Whether the key was that of calls, and not that of answers."""
+    """Whether the message had the key of calls instead of the key of answers."""
 
 
 def pack(value: Payload) -> tuple[bytes, list[Tensor]]:

@@ -14,9 +14,10 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 def on_stop_signal(action: Callable[[], None]) -> None:
     """Runs `action`, typically an event's ``set``, once, when SIGTERM or SIGINT arrives.
 
-    The action does not run in a signal handler, because handlers run in the main thread: if that thread is inside the
-    event's ``wait``, ``set`` deadlocks on a lock that its own thread holds. Instead, a separate thread receives the
-    signal through a pipe, even while the main thread is busy in C. Must be called once, from the main thread.
+    The action does not run in a signal handler, because handlers run in the main thread: if that
+    thread is inside the event's ``wait``, ``set`` deadlocks on a lock that its own thread holds.
+    Instead, a separate thread receives the signal through a pipe, even while the main thread is
+    busy in C. Must be called once, from the main thread.
     """
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
@@ -30,7 +31,8 @@ def on_stop_signal(action: Callable[[], None]) -> None:
         action()
 
     threading.Thread(target=listen, name="signals", daemon=True).start()
-    # Python restores the default action while it shuts down: a second signal would then replace the exit code.
+    # Python restores the default action while it shuts down: a second signal would then replace the
+    # exit code.
     atexit.register(_ignore_signals)
 
 

@@ -1,21 +1,22 @@
 """Wraps torch.distributed.rpc, which no other file uses: one agent per process, alone in its group.
 
-torch's own group membership does not survive a ``kill -9``, so no process joins a group with others. Each process
-starts an agent with a group of one; a server publishes its agent's URL; a caller adds that URL to its own
-agent under a fresh name and id. This uses private names of torch, hence the pinned version and
-`require_supported_torch`.
+torch's own group membership does not survive a ``kill -9``, so no process joins a group with
+others. Each process starts an agent with a group of one; a server publishes its agent's URL; a
+caller adds that URL to its own agent under a fresh name and id. This uses private names of torch,
+hence the pinned version and `require_supported_torch`.
 
-Only ``uv`` + ``basic`` are enabled, and ``cma`` on request: the default's shared-memory reactor busy-waits and uses a
-full core per idle process.
+Only ``uv`` + ``basic`` are enabled, and ``cma`` on request: the default's shared-memory reactor
+busy-waits and uses a full core per idle process.
 
-torch serves every client that reaches the port, so three mechanisms keep strangers out. First, every message begins
-with a key derived from the job's token, which is compared before the rest of the message is read. Second, the compiled
-gate (gate.cpp) rejects all other message types that torch would serve, such as TorchScript builtins (``aten::…``).
-An answer counts only with the key of answers: torch also makes values of message types that carry no key (`Opened`).
-Nothing protects what torch reads before a message's type and key, such as its table of tensors: one stray TCP connection
-closes the listener (see `Agent.listening`), and foreign bytes end the process inside TensorPipe, which the gate turns
-into ExitCode.FOREIGN_BYTES. Therefore, third, a NetworkPolicy has to keep strangers away from the port, and no probe may
-ever point at it.
+torch serves every client that reaches the port, so three mechanisms keep strangers out. First,
+every message begins with a key derived from the job's token, which is compared before the rest of
+the message is read. Second, the compiled gate (gate.cpp) rejects all other message types that torch
+would serve, such as TorchScript builtins (``aten::…``). An answer counts only with the key of
+answers: torch also makes values of message types that carry no key (`Opened`). Nothing protects
+what torch reads before a message's type and key, such as its table of tensors: one stray TCP
+connection closes the listener (see `Agent.listening`), and foreign bytes end the process inside
+TensorPipe, which the gate turns into ExitCode.FOREIGN_BYTES. Therefore, third, a NetworkPolicy has
+to keep strangers away from the port, and no probe may ever point at it.
 """
 
 from __future__ import annotations
@@ -68,11 +69,13 @@ _MOST_DIALS = 2**15 - 2  # ids are int16 and never used twice in an agent's life
 Worker: TypeAlias = Any
 """torch's handle of a peer: a WorkerInfo."""
 Answer: TypeAlias = Callable[[Any], Future]
-"""Maps a request, or the `Unreadable` received instead of one, to the future of the answer. Never raises."""
+"""Maps a request, or the `Unreadable` received instead of one, to the future of the answer. Never
+raises."""
 
 
 def require_supported_torch() -> None:
-    """Raises `UnsupportedTorch` unless the installed torch has the private names that this module uses."""
+    """Raises `UnsupportedTorch` unless the installed torch has the private names that this module
+    uses."""
     version = torch.__version__
     if version.split("+")[0].rsplit(".", 1)[0] != SUPPORTED_TORCH:
         raise UnsupportedTorch(
@@ -90,7 +93,8 @@ class Agent:
     """This process' torch RPC agent, from `start` to `stop`. At most one at a time in a process."""
 
     def __init__(self, answer: Answer, token: str, *, threads: int, timeout: float, direct: bool) -> None:
-        """Starts listening. `timeout`: default time-out of calls in seconds; `threads`: number of threads that run the
+        """Starts listening. `timeout`: default time-out of calls in seconds; `threads`: number of
+        threads that run the
         answers; `direct`: see Endpoint."""
         require_supported_torch()
         # torch would not start a second agent, and would wait five minutes for its address.
@@ -126,7 +130,8 @@ class Agent:
         self._listener = _find_listener(_port(self.url))
 
     def dial(self, url: str) -> Worker:
-        """Makes `url` callable. The first call connects, so this is cheap and does not check that the peer exists."""
+        """Makes `url` callable. The first call connects, so this is cheap and does not check that
+        the peer exists."""
         with self._lock:
             number = next(self._ids)  # fresh each time: torch never drops a broken pipe from its id
             if number > _MOST_DIALS:
@@ -138,7 +143,8 @@ class Agent:
         return peer
 
     def send(self, peer: Worker, request: Payload, timeout: float) -> Any:
-        """Sends a request and returns torch's future of the answer. Raises PeerLost if this agent was stopped."""
+        """Sends a request and returns torch's future of the answer. Raises PeerLost if this agent
+        was stopped."""
         data, tensors = pack(request)
         data = self._keys.call + data
         with self._lock:  # torch would send with the process' next agent, whose ids restart
@@ -147,7 +153,8 @@ class Agent:
             return rpc.api._invoke_rpc_python_udf(peer, data, tensors, timeout, True)
 
     def listening(self) -> bool:
-        """Returns False once TensorPipe has closed the listener, as a single silent TCP connection makes it do.
+        """Returns False once TensorPipe has closed the listener, as a single silent TCP connection
+        makes it do.
 
         The process and its open connections continue, but no peer can dial it again.
         """
@@ -160,7 +167,8 @@ class Agent:
     def stop(self) -> None:
         """Closes all connections and waits for running answers. Pending calls fail on both sides.
 
-        The futures of all answers must be done earlier, since torch keeps a raw pointer to the agent in them.
+        The futures of all answers must be done earlier, since torch keeps a raw pointer to the
+        agent in them.
         """
         with self._lock:
             self._stopped = True
@@ -197,7 +205,8 @@ def unguarded() -> str | None:
 
 
 class Keys:
-    """The prefixes of calls and of answers, derived from the token. Neither reveals the token or the other key."""
+    """The prefixes of calls and of answers, derived from the token. Neither reveals the token or
+    the other key."""
 
     def __init__(self, token: str) -> None:
         self.call, self.answer = (
@@ -207,7 +216,8 @@ class Keys:
         """Number of messages without a key."""
 
     def cut(self, data: bytes) -> tuple[bytes, bool]:
-        """Strips the key from a message, and returns whether it is the key of calls. Raises PermissionError, which torch sends
+        """Strips the key from a message, and returns whether it is the key of calls. Raises
+        PermissionError, which torch sends
         to the caller, if there is no key."""
         key, content = data[: len(self.call)], data[len(self.call) :]
         if (is_call := hmac.compare_digest(key, self.call)) or hmac.compare_digest(key, self.answer):
@@ -217,7 +227,8 @@ class Keys:
 
 
 def _speak_payloads(answer: Answer, keys: Keys) -> None:
-    """Replaces torch's codec and its function call. C++ looks these three up by name when an agent starts."""
+    """Replaces torch's codec and its function call. C++ looks these three up by name when an agent
+    starts."""
 
     def deserialize(data: bytes, tensors: list[Tensor]) -> Opened:
         content, is_call = keys.cut(data)
@@ -257,7 +268,8 @@ def _port(url: str) -> int:
 
 
 def _find_listener(port: int) -> int:
-    """Returns the file descriptor of this process that listens on `port`, or -1 if there is none."""
+    """Returns the file descriptor of this process that listens on `port`, or -1 if there is
+    none."""
     descriptors = (int(entry.name) for entry in Path("/dev/fd").iterdir())
     return next((fd for fd in descriptors if _listens(fd, port)), -1)
 

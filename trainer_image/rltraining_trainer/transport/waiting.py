@@ -7,12 +7,13 @@ import time
 
 from rltraining_trainer.transport.errors import Stopped
 
-_GLANCE = 0.05
+_POLL_SECONDS = 0.05
 """Seconds between two checks of `stopping`. The latch itself is not polled: it wakes the waiter."""
 
 
 class Latch:
-    """A flag that is set once. It uses a bare lock, which, unlike an Event's condition, cannot deadlock with a signal
+    """A flag that is set once. It uses a bare lock, which, unlike an Event's condition, cannot
+    deadlock with a signal
     handler.
     """
 
@@ -25,12 +26,14 @@ class Latch:
         self._lock.release()
 
     def wait(self, timeout: float, stopping: threading.Event | None = None) -> bool:
-        """Returns whether the latch is set within `timeout` seconds. Raises `Stopped` as soon as `stopping` is set."""
+        """Returns whether the latch is set within `timeout` seconds. Raises `Stopped` as soon as
+        `stopping` is set."""
         deadline = time.monotonic() + timeout
         while True:
             left = max(0.0, deadline - time.monotonic())
-            if self._lock.acquire(timeout=left if stopping is None else min(left, _GLANCE)):
-                self._lock.release()  # for the next waiter
+            if self._lock.acquire(timeout=left if stopping is None else min(left, _POLL_SECONDS)):
+                # Wake the next waiter.
+                self._lock.release()
                 return True
             if stopping is not None and stopping.is_set():
                 raise Stopped("stopped while waiting for an answer")

@@ -1,12 +1,7 @@
 """The replay: a ring buffer of transitions per shard, and a client that samples from all shards."""
 
 from rltraining_trainer.dataflow.replay.batch import ReplayBatch
-from rltraining_trainer.dataflow.replay.buffer import (
-    PriorityUpdateResult,
-    ReplayBuffer,
-    ReplayCounts,
-    SampleResult,
-)
+from rltraining_trainer.dataflow.replay.buffer import ReplayBuffer, ReplayCounts, SampleResult
 from rltraining_trainer.dataflow.replay.distributed import DistributedReplay
 from rltraining_trainer.dataflow.replay.shard import LocalPeer, ReplayShard, ShardPeer
 from rltraining_trainer.dataflow.replay.stats import ReplayStats
@@ -17,7 +12,6 @@ __all__ = [
     "Column",
     "DistributedReplay",
     "LocalPeer",
-    "PriorityUpdateResult",
     "ReplayBatch",
     "ReplayBuffer",
     "ReplayCounts",

@@ -1,6 +1,6 @@
 """Loads the compiled gate of the RPC port, gate.cpp, if there is one.
 
-python -m rltraining_trainer.transport.gate             # compiles it for this user, into the cache folder
+python -m rltraining_trainer.transport.gate             # compiles it into the user's cache folder
 python -m rltraining_trainer.transport.gate --package   # compiles it for an image, beside the source
 """
 

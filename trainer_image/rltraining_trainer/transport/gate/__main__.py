@@ -1,4 +1,5 @@
-"""Compiles the gate of the RPC port for this user, or with --package beside its source, for an image."""
+"""Compiles the gate of the RPC port for this user, or with --package beside its source, for an
+image."""
 
 from __future__ import annotations
 

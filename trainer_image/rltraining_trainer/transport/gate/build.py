@@ -1,4 +1,5 @@
-"""Compiles gate.cpp for the installed torch. It needs only torch and a C++ compiler: `c++`, or the value of CXX.
+"""Compiles gate.cpp for the installed torch. It needs only torch and a C++ compiler: `c++`, or the
+value of CXX.
 
 It takes about 15 seconds. As a program it writes the compiled gate beside the source.
 """
@@ -30,13 +31,15 @@ class NotCompiledError(Exception):
 
 
 def compile_gate(path: Path, source: Path = SOURCE) -> None:
-    """Compiles the gate to ``path``. Raises NotCompiledError if there is no C++ compiler, or if the compiler fails."""
+    """Compiles the gate to ``path``. Raises NotCompiledError if there is no C++ compiler, or if the
+    compiler fails."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if not compiler or not shutil.which(compiler[0]):
         raise NotCompiledError(f"there is no C++ compiler {shlex.join(compiler)!r}: install g++, or set CXX")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    # Compile in a temporary folder: two processes may compile at the same time, and the file has to appear atomically.
+    # Compile in a temporary folder: two processes may compile at the same time, and the file has to
+    # appear atomically.
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         compiled = Path(folder, FILE)
         command = [*compiler, *OPTIONS, *_headers(), str(source), *_libraries(), "-o", str(compiled)]
