@@ -14,7 +14,7 @@ from rltraining_api.algorithms import Adam, Impala, Optimizer, RmsProp
 from rltraining_api.environment import Normalize
 from rltraining_api.network import Mlp, Network
 from rltraining_trainer.algorithms.impala import ImpalaLearner
-from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
+from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector, concatenate
 from rltraining_trainer.algorithms.vtrace import vtrace
 from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.dataflow.moments import moments_of
@@ -23,6 +23,7 @@ from rltraining_trainer.errors import Diverged
 from rltraining_trainer.networks import build_actor_critic
 from rollouts import (
     DISCRETE,
+    environments_of,
     every_network,
     flat_gradient,
     in_double,
@@ -147,6 +148,36 @@ def test_unrolls_of_several_samplers_are_one_batch() -> None:
     learner.step([first, second])
 
     assert torch.allclose(learner.parameters.grad, separate, rtol=1e-4, atol=1e-4)
+
+
+def test_unrolls_side_by_side_keep_every_episode_and_all_moments() -> None:
+    learner = make(Impala(), lstm=True)
+    parts = [unroll(learner, seed) for seed in range(3)]
+    for part in parts:
+        part["moments"] = moments_of(part["observation"][:-1].flatten(0, 1)).unsqueeze(0)
+
+    whole = concatenate(parts)
+
+    for b, part in enumerate(parts):
+        own = environments_of(whole, slice(4 * b, 4 * b + 4))
+        for name in ("observation", "action", "log_prob", "reward", "ended", "valid", "first"):
+            assert torch.equal(own[name], part[name]), name  # type: ignore[literal-required]
+        assert all(map(torch.equal, own["state"], part["state"]))
+    for name in ("episodes", "episode_return", "episode_length", "moments"):
+        assert torch.equal(whole[name], torch.cat([part[name] for part in parts])), name  # type: ignore[literal-required]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 9])
+def test_mean_terms_are_sums_over_the_number_of_steps(steps: int) -> None:
+    batch = unroll(make(Impala()))
+    batch["valid"] = (torch.arange(batch["valid"].numel()) < steps).view_as(batch["valid"])
+
+    (mean, gradient), (total, whole) = (
+        look(make(Impala(loss_reduction=reduction, **FROZEN)), batch) for reduction in ("Mean", "Sum")
+    )
+
+    assert {name: steps * term for name, term in mean.items()} == pytest.approx(total, rel=1e-5)
+    assert torch.allclose(steps * gradient, whole, rtol=1e-5, atol=1e-6)
 
 
 def test_a_gradient_is_clipped_before_it_is_used() -> None:

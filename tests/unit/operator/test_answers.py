@@ -67,6 +67,17 @@ async def test_a_megabyte_is_refused_before_it_is_read(kind: str) -> None:
     assert answer == BadReport("it is longer than 64 KiB")
 
 
+@pytest.mark.parametrize(
+    ("more", "answer"),
+    [(-1, LearnerReport()), (0, LearnerReport()), (1, BadReport("it is longer than 64 KiB"))],
+)
+async def test_an_answer_of_64_kib_is_read_and_a_longer_one_is_not(
+    more: int, answer: LearnerReport | BadReport
+) -> None:
+    async with answering(b"{" + b" " * (REPORT_BYTES_MAX - 2 + more) + b"}") as port:
+        assert await ask_learner("127.0.0.1", port, "token", 2.0) == answer
+
+
 async def test_a_learner_with_the_token_of_another_key_is_said_to_refuse_ours() -> None:
     async with answering(b"", status="401 Unauthorized") as port:
         assert await ask_learner("127.0.0.1", port, "token", 2.0) == REFUSED

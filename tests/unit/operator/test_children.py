@@ -70,6 +70,19 @@ def test_probes() -> None:
     assert container["readinessProbe"]["httpGet"] == {"path": contract.READY_PATH, "port": contract.HTTP_PORT}
     for name in ("startupProbe", "livenessProbe"):
         assert container[name]["httpGet"] == {"path": contract.HEALTH_PATH, "port": contract.HTTP_PORT}
+    seconds = {
+        name: container[name]["periodSeconds"] * container[name]["failureThreshold"]
+        for name in ("readinessProbe", "startupProbe", "livenessProbe")
+    }
+    assert seconds == {"readinessProbe": 4, "startupProbe": 240, "livenessProbe": 30}, "until it counts"
+
+
+def test_the_token_is_readable_to_the_trainer_alone() -> None:
+    spec = pod()["spec"]
+    (token,) = (volume["secret"] for volume in spec["volumes"] if volume["name"] == "token")
+    assert token["secretName"] == "demo-token-job-uid"
+    assert token["defaultMode"] & 0o777 == 0o440, "to its owner and to fsGroup, which the trainer is in"
+    assert spec["securityContext"]["fsGroup"] == 65532
 
 
 def test_a_template_is_merged() -> None:

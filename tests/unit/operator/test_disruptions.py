@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, World, make_world, report
+from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, make_world, report
 from rltraining_operator import disruptions
 from rltraining_operator.settings import DISRUPTIONS_MAX
 
@@ -15,6 +15,27 @@ def kill(world: World, times: int, name: str = LEARNER) -> World:
     for _ in range(times):
         world.crash(name, 137).after(6).settle()
     return world
+
+
+def test_ten_kills_without_progress_are_forgiven_and_no_more() -> None:
+    world = make_world(runPolicy={"backoffLimit": 0}).up()
+    kill(world, 10)
+    assert (world.counts, world.status.phase) == ((0, 10), "Running")
+    kill(world, 1)
+    assert world.condition("FailureTarget") == ("True", "BackoffLimitExceeded")
+
+
+def test_the_row_of_a_member_lasts_while_its_pod_is_there_though_it_is_wanted_no_more() -> None:
+    """Otherwise a user who scales down and up again would forgive everything."""
+    world = kill(make_world(runPolicy={"backoffLimit": 0}).up(), DISRUPTIONS_MAX, SAMPLER_1)
+    world.spec(sampler={"replicas": 1}).settle()
+    assert "deletionTimestamp" in world.pods[SAMPLER_1]["metadata"]
+    world.spec(sampler={"replicas": 2}).settle()
+    world.end_deleted().settle()
+    world.run().settle()
+    assert world.condition("FailureTarget") is None
+    kill(world, 1, SAMPLER_1)
+    assert world.condition("FailureTarget") == ("True", "BackoffLimitExceeded")
 
 
 def test_a_kill_that_comes_again_and_again_ends_the_job() -> None:

@@ -250,3 +250,41 @@ async def test_the_engine_finds_jobs_nobody_told_it_of_and_tries_again_after_err
     assert cluster.calls[0] == "observe demo"
     engine.stop()
     await working
+
+
+class Durations:
+    """A meter that notes what it hears."""
+
+    def __init__(self) -> None:
+        self.passes: list[tuple[float, str]] = []
+
+    def waited(self, seconds: float) -> None:
+        pass
+
+    def passed(self, seconds: float, error: BaseException | None) -> None:
+        self.passes.append((round(seconds, 3), str(error or "")))
+
+
+class SlowCluster(RecordingCluster):
+    """Takes three seconds to be looked at."""
+
+    async def observe(self, key: Key) -> Observed | None:
+        await asyncio.sleep(3)
+        return await super().observe(key)
+
+
+async def test_passes_are_measured_whether_they_succeed_or_not() -> None:
+    meter, cluster = Durations(), SlowCluster(make_world().up())
+    engine = Engine(cluster, resync_seconds=1e6, meter=meter)
+    running = asyncio.create_task(engine.run())
+    await asyncio.sleep(10)
+    good = list(meter.passes)
+    meter.passes.clear()
+    cluster.refuse = lambda call: UnavailableError("down")
+    engine.mark(KEY)
+    await asyncio.sleep(3.05)
+    engine.stop()
+    await running
+    assert {seconds for seconds, _ in good} <= {3.0, 6.0}, "one look, or a second after something was done"
+    assert {error for _, error in good} == {""}
+    assert meter.passes == [(3.0, "down")]

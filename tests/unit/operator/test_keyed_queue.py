@@ -59,6 +59,30 @@ async def test_one_worker_a_key_and_once_more_when_added_meanwhile() -> None:
     assert worker.times == [("a", 0), ("a", 5)]
 
 
+async def test_a_key_that_was_added_while_it_was_worked_on_is_worked_on_once_more() -> None:
+    worker = Worker(lambda key: asyncio.sleep(5))
+    async with worker.queue() as queue:
+        queue.add("a")
+        await asyncio.sleep(1)
+        queue.add("a")
+        await asyncio.sleep(30)
+    assert worker.times == [("a", 0), ("a", 5)]
+
+
+@pytest.mark.parametrize(("after", "again"), [(2, 5), (3.9, 5), (7, 8)])
+async def test_a_time_that_comes_while_the_key_is_worked_on_is_made_up_for(
+    after: float, again: float
+) -> None:
+    """No other worker takes the key before, and the time is not forgotten."""
+    worker = Worker(lambda key: asyncio.sleep(5))
+    async with worker.queue() as queue:
+        queue.add("a")
+        await asyncio.sleep(1)
+        queue.add_after("a", after)
+        await asyncio.sleep(30)
+    assert worker.times == [("a", 0), ("a", again)]
+
+
 async def test_keys_that_raise_or_hang_hold_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
     def does(key: str) -> Any:
         if key == "hangs":

@@ -107,6 +107,15 @@ def test_and_with_hundreds_of_pods_that_have_all_restarted_and_all_say_much() ->
     assert size(world) < OBJECT_BYTES_MAX
 
 
+def test_reported_warnings_take_no_more_room_than_they_are_given() -> None:
+    """5 of the 49 KiB that the parts of a status share."""
+    message = "<" * 30 + "x" * 480  # as long as a report may have it, and longer once it is escaped
+    said = {"state": "Training", "warnings": [{"reason": f"R{i}", "message": message} for i in range(9)]}
+    world = make_world().up().after(6).say(LearnerReport.model_validate(said))
+    world.settle()
+    assert sum(map(json_bytes, world.status.warnings)) == 5 << 10
+
+
 def test_conditions_that_change_their_types_do_not_pile_up() -> None:
     world = make_world().up()
     for number in range(20):

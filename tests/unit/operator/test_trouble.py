@@ -156,6 +156,29 @@ def test_a_learner_that_does_not_answer_is_said_to_be_unreachable() -> None:
     assert (world.condition("Progressing"), world.status.message) == (("True", "Training"), "")
 
 
+def test_a_known_problem_is_told_before_the_learners_silence() -> None:
+    world = make_world().up().say(report(5))
+    world.settle()
+    world.unreachable = True
+    world.wait_for(SAMPLER_0, "ImagePullBackOff", PULL)
+    world.pods[SAMPLER_0]["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    world.after(UNREACHABLE_SECONDS).settle()
+    problem = f"pod {SAMPLER_0}, container trainer: ImagePullBackOff: {PULL}"
+    assert (world.condition("Ready"), world.status.message) == (("False", "ImagePullFailed"), problem)
+
+
+def test_members_that_are_awaited_are_named_and_counted() -> None:
+    world = make_world()
+    world.settle()
+    assert world.status.message == f"waiting for pod {LEARNER} and 2 more to be ready"
+    world.run(LEARNER).settle()
+    assert world.status.message == f"waiting for pod {SAMPLER_0} and 1 more to be ready"
+    world.run(SAMPLER_0).settle()
+    assert world.status.message == "waiting for pod demo-sampler-1 to be ready"
+    world.run().settle()
+    assert world.status.message == ""
+
+
 def test_on_one_machine_an_unreachable_learner_is_no_matter_of_a_cluster() -> None:
     world = make_world().up().say(report(5))
     world.settings = replace(world.settings, one_machine=True)
