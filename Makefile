@@ -50,7 +50,7 @@ test: $(READY) ## everything this machine can run; each suite is shown when it i
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target live lint integration unit e2e api
 
 unit: $(READY) ## the tests that need no process but their own
-	$(PYTEST) tests/unit -n $(shell expr $(CORES) + 1) --dist worksteal
+	$(PYTEST) tests/unit -n $(CORES) --dist worksteal
 
 integration: $(READY) ## real processes, real RPC, real kills
 	$(PYTEST) tests/integration -n $(shell expr $(CORES) + 2)

@@ -184,7 +184,7 @@ def test_a_bandit_is_learnt_by_dqn() -> None:
     settings = DqnApex(optimizer=adam(), learning_rate=0.02, exploration_epsilon=1.0)
     environments = SyncVectorEnv([lambda: Bandit(continuous=False)] * 16)
     collector, learner = collector_and_learner(settings, environments, length=16)
-    for _ in range(60):
+    for _ in range(30):
         batch = collector.collect().transitions
         for _ in range(4):
             learner.step(batch)

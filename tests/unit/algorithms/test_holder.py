@@ -53,6 +53,9 @@ class Holders:
         self.together(lambda holder, _, reduce: holder.collect(reduce))
 
     def together(self, what: Callable[[ParameterHolder, int, Reduce], None]) -> None:
+        if len(self.each) == 1:
+            what(self.each[0], 0, self._sum_at(0))
+            return
         with ThreadPoolExecutor(len(self.each)) as pool:
             done = [
                 pool.submit(what, holder, index, self._sum_at(index))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +55,7 @@ def api(server: Server) -> Iterator[FakeApi]:
 def kubeconfig(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A kubeconfig that leads to it, and the only one that is known."""
     path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(kubeconfig_for(api.url)))
+    path.write_text(json.dumps(kubeconfig_for(api.url)))  # JSON is YAML
     monkeypatch.setenv("KUBECONFIG", str(path))
     return path
 
@@ -68,7 +69,7 @@ def client(kubeconfig: Path) -> RLTrainingClient:
 @pytest.fixture
 def job(api: FakeApi, manifest: str) -> dict[str, Any]:
     """A job that it holds, `cartpole`."""
-    return api.put("rltrainingjobs", yaml.safe_load(manifest))
+    return api.put("rltrainingjobs", yaml.load(manifest, yaml.CSafeLoader))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import marshal
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -78,7 +79,8 @@ class World:
     # The operator's side.
 
     def observe(self) -> Observed:
-        job, raw = _as_told([self.job, [*self.pods.values(), *self.others.values()]])
+        # A copy, faster than by way of JSON: what is copied has come through JSON.
+        job, raw = marshal.loads(marshal.dumps([self.job, [*self.pods.values(), *self.others.values()]]))
         observed = Observed.of(job, raw, TOKEN)
         first = observed.first_learner
         if first is None or self.unreachable or self.awaited:
@@ -91,9 +93,7 @@ class World:
     def plan(self, refusal: Refusal | None = None) -> Plan:
         observed = replace(self.observe(), refusal=refusal)
         assert observed.job is not None
-        made = plan(observed.job, observed, self.now, self.settings)
-        assert made == plan(observed.job, observed, self.now, self.settings)
-        return made
+        return plan(observed.job, observed, self.now, self.settings)
 
     def step(self) -> Plan:
         """Plan, and do what the plan says."""

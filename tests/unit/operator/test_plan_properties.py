@@ -13,6 +13,7 @@ from operator_world import LEARNER, World, dedicated, make_world, report, words
 from rltraining_api.names import ROLES
 from rltraining_operator.ledger import parse_ranges
 from rltraining_operator.observed import Pod
+from rltraining_operator.plan import plan
 from rltraining_operator.refusals import Refusal
 from rltraining_operator.settings import DISRUPTIONS_MAX
 from soak import SOAK
@@ -172,6 +173,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(run=st.booleans())
     def the_operator_works(self, run: bool) -> None:
+        self.a_plan_is_a_function_of_its_arguments()
         before = self.world.status
         self.world.settle()
         self.every_child_is_as_it_should_be()
@@ -205,6 +207,13 @@ class Life(RuleBasedStateMachine):
             self.world.delete(ref)
         for child in (*made.apply, *made.create)[: max(0, done - 1 - len(made.delete))]:
             self.world._create(child)
+
+    def a_plan_is_a_function_of_its_arguments(self) -> None:
+        observed, now, options = self.world.observe(), self.world.now, self.world.settings
+        assert observed.job is not None
+        made = plan(observed.job, observed, now, options)
+        assert plan(observed.job, observed, now, options) == made
+        assert plan(observed.job, self.world.observe(), now, options) == made
 
     @invariant()
     def what_is_finished_stays_finished(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import uuid
 import warnings
 from pathlib import Path
@@ -17,6 +18,20 @@ from policies import JOBS, PROGRESS, trained
 from rltraining_trainer.errors import BadConfiguration, Diverged, UserCodeError
 from rltraining_trainer.policy import Policy, PolicyError, export_policy
 from rltraining_trainer.policy.description import BoxSpace, describe_space, make_space
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a policy `discrete`."""
+    folder = tmp_path_factory.mktemp("exported")
+    export_policy(folder, *trained("discrete"), PROGRESS)
+    return folder
+
+
+@pytest.fixture
+def folder(exported: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be damaged."""
+    return shutil.copytree(exported, tmp_path / "policy")
 
 
 def saved(content: object) -> bytes:
@@ -153,8 +168,7 @@ def test_a_network_that_cannot_be_traced_is_written_without_a_program(
 
 
 @pytest.mark.parametrize("ending", ["", "/"])
-def test_the_folder_of_a_run_names_its_policy(tmp_path: Path, ending: str) -> None:
-    export_policy(tmp_path / "policy", *trained("discrete"), PROGRESS)
+def test_the_folder_of_a_run_names_its_policy(tmp_path: Path, folder: Path, ending: str) -> None:
     assert Policy.load(f"{tmp_path}{ending}").description.job == "discrete"
     (tmp_path / "policy" / "weights.pt").write_bytes(b"hello")
     with pytest.raises(BadConfiguration, match=rf"^{tmp_path}/policy/weights\.pt is damaged"):
@@ -175,13 +189,12 @@ def test_the_folder_of_a_run_names_its_policy(tmp_path: Path, ending: str) -> No
         ("weights.pt", saved({"torso": torch.zeros(1)}), "the weights do not fit the network of the policy"),
     ],
 )
-def test_what_is_no_policy_is_refused(tmp_path: Path, file: str, content: bytes | None, message: str) -> None:
-    export_policy(tmp_path, *trained("discrete"), PROGRESS)
-    (tmp_path / file).unlink()
+def test_what_is_no_policy_is_refused(folder: Path, file: str, content: bytes | None, message: str) -> None:
+    (folder / file).unlink()
     if content is not None:
-        (tmp_path / file).write_bytes(content)
+        (folder / file).write_bytes(content)
     with pytest.raises(BadConfiguration, match=message):
-        Policy.load(str(tmp_path))
+        Policy.load(str(folder))
 
 
 @pytest.mark.parametrize(
@@ -195,24 +208,22 @@ def test_what_is_no_policy_is_refused(tmp_path: Path, file: str, content: bytes 
     ],
     ids=str,
 )
-def test_a_description_of_what_is_no_space_is_refused(tmp_path: Path, space: dict[str, Any]) -> None:
-    export_policy(tmp_path, *trained("discrete"), PROGRESS)
-    description = tmp_path / "policy.json"
+def test_a_description_of_what_is_no_space_is_refused(folder: Path, space: dict[str, Any]) -> None:
+    description = folder / "policy.json"
     said = json.loads(description.read_text())
     said["observationSpace"] = space
     description.write_text(json.dumps(said))
     with pytest.raises(BadConfiguration, match=r"policy\.json is damaged"):
-        Policy.load(str(tmp_path))
+        Policy.load(str(folder))
 
 
-def test_missing_user_code_is_named(tmp_path: Path) -> None:
-    export_policy(tmp_path, *trained("discrete"), PROGRESS)
-    description = tmp_path / "policy.json"
+def test_missing_user_code_is_named(folder: Path) -> None:
+    description = folder / "policy.json"
     said = json.loads(description.read_text())
     said["network"] = {"entryPoint": "not_here:torso"}
     description.write_text(json.dumps(said))
     with pytest.raises(UserCodeError, match=r"spec\.network\.entryPoint: importing 'not_here'"):
-        Policy.load(str(tmp_path), trust_code=True)
+        Policy.load(str(folder), trust_code=True)
 
 
 @pytest.mark.parametrize(
