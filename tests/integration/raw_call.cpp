@@ -3,7 +3,7 @@
 #include <torch/csrc/distributed/rpc/tensorpipe_agent.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/headeronly/version.h>
+#include <torch/version.h>
 
 using namespace torch::distributed::rpc;
 

@@ -119,7 +119,7 @@ class Endpoint:
         """Starts to answer and enables calls.
 
         Raises:
-            UnsupportedTorch: the installed torch is not the tested version.
+            UnsupportedTorch: the installed torch is not a tested version.
             Unreachable: the endpoint has services, but no address that other machines can reach.
             Unguarded: other machines can reach the endpoint, and the gate is not compiled.
         """

@@ -26,7 +26,7 @@ class Stopped(TransportError):
 
 
 class UnsupportedTorch(TransportError):
-    """The installed torch is not the version that this transport was tested with."""
+    """The installed torch is not a version that this transport was tested with."""
 
 
 class Unreachable(TransportError):

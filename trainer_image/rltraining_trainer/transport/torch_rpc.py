@@ -3,7 +3,7 @@
 torch's own group membership does not survive a ``kill -9``, so no process joins a group with
 others. Each process starts an agent with a group of one; a server publishes its agent's URL; a
 caller adds that URL to its own agent under a fresh name and id. This uses private names of torch,
-hence the pinned version and `require_supported_torch`.
+hence `SUPPORTED_TORCH` and `require_supported_torch`.
 
 Only ``uv`` + ``basic`` are enabled, and ``cma`` on request: the default's shared-memory reactor
 busy-waits and uses a full core per idle process.
@@ -48,7 +48,9 @@ from rltraining_trainer.transport.errors import (
 )
 from rltraining_trainer.transport.payload import Opened, Payload, Unreadable, pack, unpack
 
-SUPPORTED_TORCH = "2.13"
+SUPPORTED_TORCH = (2, 8), (2, 15)
+"""The oldest and the newest minor version of torch that the tests of the transport pass with:
+``python -m tests.torch_versions --all``. The distribution requires the same range."""
 
 dist: Any = torch.distributed  # Any, because what is private there has no types
 rpc: Any = torch.distributed.rpc
@@ -74,19 +76,28 @@ raises."""
 
 
 def require_supported_torch() -> None:
-    """Raises `UnsupportedTorch` unless the installed torch has the private names that this module
-    uses."""
+    """Raises `UnsupportedTorch` unless the installed torch is a tested version and has the private
+    names that this module uses."""
     version = torch.__version__
-    if version.split("+")[0].rsplit(".", 1)[0] != SUPPORTED_TORCH:
+    major, minor = (int(number) for number in version.split(".")[:2])
+    oldest, newest = SUPPORTED_TORCH
+    if not oldest <= (major, minor) <= newest:
+        tested = f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
         raise UnsupportedTorch(
-            f"torch {version} is installed, but the transport is proven with torch {SUPPORTED_TORCH} only: "
-            f"install torch=={SUPPORTED_TORCH}.*"
+            f"torch {version} is installed, but the transport is tested with torch {tested} only: "
+            f"install 'torch{torch_requirement()}'"
         )
     missing = [f"{owner.__name__}.{name}" for owner, name in _PRIVATE_NAMES if not hasattr(owner, name)]
     if missing:
         raise UnsupportedTorch(
             f"this build of torch {version} lacks {', '.join(missing)}: install the official wheel"
         )
+
+
+def torch_requirement() -> str:
+    """Returns the supported versions as in a requirement of a Python distribution."""
+    oldest, newest = SUPPORTED_TORCH
+    return f">={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}"
 
 
 class Agent:
@@ -111,7 +122,7 @@ class Agent:
         )
         self._store = dist.HashStore()
         dist_autograd._init(0)
-        # The 1 makes the group static. Only a static group locks its membership map (torch 2.13).
+        # The 1 makes the group static. Only a static group locks its membership map (torch 2.8 to 2.15).
         self._gate = gate.load()
         if self._gate is None:
             self._agent = rpc.TensorPipeAgent(self._store, _NAME, 0, 1, options, {}, [])

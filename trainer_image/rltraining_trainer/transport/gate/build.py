@@ -23,6 +23,7 @@ SOURCE = Path(__file__).with_name("gate.cpp")
 FILE = "_gate" + (sysconfig.get_config_var("EXT_SUFFIX") or ".so")
 NAME = "rltraining_trainer.transport.gate._gate"
 OPTIONS = ["-O1", "-std=c++20", "-shared", "-fPIC", "-DUSE_DISTRIBUTED", "-DUSE_RPC", "-DUSE_TENSORPIPE"]
+PYBIND11_ABI = ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")
 LIBRARIES = ["-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"]
 
 
@@ -42,7 +43,7 @@ def compile_gate(path: Path, source: Path = SOURCE) -> None:
     # appear atomically.
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         compiled = Path(folder, FILE)
-        command = [*compiler, *OPTIONS, *_headers(), str(source), *_libraries(), "-o", str(compiled)]
+        command = [*compiler, *OPTIONS, *_abi(), *_headers(), str(source), *_libraries(), "-o", str(compiled)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode:
             raise NotCompiledError(f"{shlex.join(command)} failed:\n{done.stderr[-4000:]}")
@@ -59,6 +60,13 @@ def import_from(path: Path, name: str = NAME) -> ModuleType:
     if torch.__version__.split("+")[0] != module.TORCH_VERSION:
         raise ImportError(f"it was compiled for torch {module.TORCH_VERSION}, not {torch.__version__}")
     return module
+
+
+def _abi() -> list[str]:
+    """Returns the definitions by which pybind11 shares torch's types with the gate. Up to torch 2.8 they name the compiler that
+    torch was built with; later versions need none."""
+    values = {name: getattr(torch._C, f"_PYBIND11_{name}", None) for name in PYBIND11_ABI}
+    return [f'-DPYBIND11_{name}="{value}"' for name, value in values.items() if value is not None]
 
 
 def _headers() -> list[str]:

@@ -1,12 +1,12 @@
 // The gate of the RPC port: torch's RPC agent, with a callback that serves Python calls of the job's members only.
 //
 // Without it torch serves every message type to everybody who reaches the port, TorchScript builtins among them, and some of
-// these read and write files (aten::from_file, aten::save). build.py compiles this file. Written for torch 2.13.
+// these read and write files (aten::from_file, aten::save). build.py compiles this file. Written for torch 2.8 to 2.15.
 
 #include <torch/csrc/distributed/rpc/request_callback_impl.h>
 #include <torch/csrc/distributed/rpc/tensorpipe_agent.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/headeronly/version.h>
+#include <torch/version.h>
 
 #include <csignal>
 #include <cstring>
