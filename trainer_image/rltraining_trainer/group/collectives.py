@@ -81,7 +81,7 @@ class Collectives:
             backend: Sums the gradients.
             device: Location of the gradients.
             connect_seconds: Time-out for connecting.
-            seconds: Time-out of each collective.
+            seconds: Time-out of each collective. In torch 2.8 the longer of the two is the time-out of both.
 
         Raises:
             GroupChanged: A member is missing.
@@ -95,12 +95,17 @@ class Collectives:
         # torch does not keep the Python object alive.
         self._store = store
         options = c10d.ProcessGroupGloo._Options()
-        options._timeout = timedelta(seconds=connect_seconds)
+        # gloo of torch 2.8 cannot change its time-out after it has connected.
+        has_two_timeouts = hasattr(c10d.ProcessGroupGloo, "set_timeout")
+        options._timeout = timedelta(
+            seconds=connect_seconds if has_two_timeouts else max(connect_seconds, seconds)
+        )
         options._threads = 1
         options._devices = [c10d.ProcessGroupGloo.create_device(hostname=host)]
         try:
             self._gloo = c10d.ProcessGroupGloo(c10d.PrefixStore("gloo", store), rank, size, options)
-            self._gloo.set_timeout(timedelta(seconds=seconds))
+            if has_two_timeouts:
+                self._gloo.set_timeout(timedelta(seconds=seconds))
             if backend == "nccl":
                 self._nccl = _make_nccl(c10d.PrefixStore("nccl", store), rank, size, seconds)
                 # The first collective connects.
