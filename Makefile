@@ -69,8 +69,9 @@ api: prepare ## the definition, the chart and the client against a real API serv
 live: prepare ## real pods, where this may be root
 	$(PYTEST) tests/cluster/live
 
-soak: $(READY) ## hours: mutations of the source, twenty times as many random cases and kills, an idle operator, each suite ten times
+soak: $(READY) ## hours: mutations of the source, other versions of torch, twenty times as many random cases and kills, an idle operator, each suite ten times
 	$(BIN)/python -m tests.mutation
+	$(BIN)/python -m tests.torch_versions
 	RLTRAINING_SOAK=20 PYTEST_ADDOPTS=--timeout=2400 $(MAKE) --no-print-directory unit integration api
 	$(BIN)/python -m tests.repeat
 

@@ -217,6 +217,7 @@ ROLES: dict[str, Callable[..., None]] = {
 def become(role: str, fifo: str, arguments: list[Any]) -> None:
     """In the new member: play the role, and end as a Python program ends."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # stdout carries the answers of `main`, and gloo of torch 2.8 prints there
     with Path(fifo).open("w", buffering=1) as out:
         ROLES[role](lambda line: print(line, file=out, flush=True), *arguments)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from rltraining_trainer.transport.calls import Call
 from rltraining_trainer.transport.payload import Opened, pack
 from torch.futures import Future
 
+ROOT = Path(__file__).parents[3]
 Serve = Callable[..., Endpoint]
 
 
@@ -305,6 +307,12 @@ def test_another_torch_is_refused(monkeypatch: pytest.MonkeyPatch, version: str)
 
     with pytest.raises(UnsupportedTorch, match=r"install 'torch>=2\.8,<2\.16'"):
         Endpoint("job-learner-0", "secret").start()
+
+
+def test_the_distribution_requires_the_supported_versions_of_torch() -> None:
+    project = tomllib.loads((ROOT / "trainer_image" / "pyproject.toml").read_text())["project"]
+
+    assert f"torch{torch_rpc.torch_requirement()}" in project["dependencies"]
 
 
 def test_a_torch_without_the_private_names_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,8 +80,8 @@ class Collectives:
             host: Address of this process, to which the others connect.
             backend: Sums the gradients.
             device: Location of the gradients.
-            connect_seconds: Time-out for connecting.
-            seconds: Time-out of each collective. In torch 2.8 the longer of the two is the time-out of both.
+            connect_seconds: Time-out for connecting. In torch 2.8 at least `seconds`.
+            seconds: Time-out of each collective.
 
         Raises:
             GroupChanged: A member is missing.
@@ -95,16 +95,16 @@ class Collectives:
         # torch does not keep the Python object alive.
         self._store = store
         options = c10d.ProcessGroupGloo._Options()
-        # gloo of torch 2.8 cannot change its time-out after it has connected.
-        has_two_timeouts = hasattr(c10d.ProcessGroupGloo, "set_timeout")
+        # In torch 2.8 the time-out for connecting is also that of collectives: `_wait` ends these earlier.
+        self._has_two_timeouts = hasattr(c10d.ProcessGroupGloo, "set_timeout")
         options._timeout = timedelta(
-            seconds=connect_seconds if has_two_timeouts else max(connect_seconds, seconds)
+            seconds=connect_seconds if self._has_two_timeouts else max(connect_seconds, seconds)
         )
         options._threads = 1
         options._devices = [c10d.ProcessGroupGloo.create_device(hostname=host)]
         try:
             self._gloo = c10d.ProcessGroupGloo(c10d.PrefixStore("gloo", store), rank, size, options)
-            if has_two_timeouts:
+            if self._has_two_timeouts:
                 self._gloo.set_timeout(timedelta(seconds=seconds))
             if backend == "nccl":
                 self._nccl = _make_nccl(c10d.PrefixStore("nccl", store), rank, size, seconds)
@@ -166,11 +166,21 @@ class Collectives:
     def _wait(self, start: Any, *arguments: Any) -> None:
         """Runs a collective and checks the connections meanwhile. Raises GroupChanged."""
         try:
-            work = start(*arguments)
-            while not _is_over(work):
+            work, deadline = start(*arguments), time.monotonic() + self._seconds
+            while not _is_over(work, self._check_interval(deadline)):
                 self._check_connections(work)
+                if not self._has_two_timeouts and time.monotonic() >= deadline:
+                    self._stuck = work
+                    raise GroupChanged(f"a learner was lost: Timed out waiting for {self._seconds} s")
         except RuntimeError as error:
             raise GroupChanged(f"a learner was lost: {_tidy(error)}") from error
+
+    def _check_interval(self, deadline: float) -> timedelta:
+        """Returns how long to wait for a collective before the connections and the deadline are checked."""
+        if self._has_two_timeouts:
+            return _CHECK_INTERVAL
+        remaining = timedelta(seconds=deadline - time.monotonic())
+        return min(_CHECK_INTERVAL, max(remaining, _IMMEDIATELY))
 
     def _check_connections(self, work: Any) -> None:
         """Raises RuntimeError if a connection is closed and `work` is still pending."""
@@ -178,9 +188,8 @@ class Collectives:
             for other in self._others:
                 self._receive(other)
         except RuntimeError:
-            # The member may have left after the collective, or the collective reports its own
-            # error.
-            if _is_over(work):
+            # The member may have left after the collective, or the collective reports its own error.
+            if _is_over(work, _CHECK_INTERVAL):
                 return
             self._stuck = work
             raise
@@ -214,11 +223,10 @@ def device_name(device: torch.device) -> str:
     return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else "cpu"
 
 
-def _is_over(work: Any) -> bool:
-    """Waits for a moment and returns whether `work` is done. Raises RuntimeError if it has
-    failed."""
+def _is_over(work: Any, interval: timedelta) -> bool:
+    """Waits for at most `interval` and returns whether `work` is done. Raises RuntimeError if it has failed."""
     try:
-        work.wait(_CHECK_INTERVAL)
+        work.wait(interval)
     except RuntimeError:
         # A time-out is a RuntimeError, too.
         if not work.is_completed():
