@@ -1,8 +1,10 @@
-"""``python -m tests.torch_versions``: runs the tests of the transport and of the learner group with other versions of torch.
+"""``python -m tests.torch_versions``: tests the transport and the learner group with other versions
+of torch.
 
-Installs each version in an environment of its own under runs/, with this checkout and everything else as in constraints.txt,
-compiles the gate for it, and prints a line with the result. The environments are removed at the end. A version that cannot be
-downloaded, for example without a registry, is skipped with the reason.
+Installs each version in a separate environment under runs/, with this checkout and everything else
+as in constraints.txt, compiles the gate for it, runs the tests, and prints a line with the result.
+The environments are removed at the end. A version that cannot be downloaded, for example without a
+registry, is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ def check(version: str, environment: Path, log: Path) -> None:
 
 
 def run(command: Sequence[str], log: Path, variables: Mapping[str, str] | None = None) -> None:
-    """Runs a command in the checkout and adds its output to the log. Raises FailedError if it fails."""
+    """Runs a command in the checkout and logs its output. Raises FailedError if it fails."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "RLTRAINING_SOAK": "1", **(variables or {})}
     with log.open("a") as output:
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False)
@@ -103,7 +105,7 @@ def run(command: Sequence[str], log: Path, variables: Mapping[str, str] | None =
 
 
 def try_version(version: str) -> bool:
-    """Installs and tests a version, and prints the result. Returns whether it passed or could not be downloaded."""
+    """Installs and tests a version, and prints the result. Returns False if it failed."""
     environment, log, began = RUNS / version, RUNS / f"{version}.log", time.monotonic()
     shutil.rmtree(environment, ignore_errors=True)
     log.write_text("")

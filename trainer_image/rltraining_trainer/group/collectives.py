@@ -95,7 +95,8 @@ class Collectives:
         # torch does not keep the Python object alive.
         self._store = store
         options = c10d.ProcessGroupGloo._Options()
-        # In torch 2.8 the time-out for connecting is also that of collectives: `_wait` ends these earlier.
+        # In torch 2.8 the time-out for connecting is also that of collectives: `_wait` ends these
+        # earlier.
         self._has_two_timeouts = hasattr(c10d.ProcessGroupGloo, "set_timeout")
         options._timeout = timedelta(
             seconds=connect_seconds if self._has_two_timeouts else max(connect_seconds, seconds)
@@ -176,7 +177,7 @@ class Collectives:
             raise GroupChanged(f"a learner was lost: {_tidy(error)}") from error
 
     def _check_interval(self, deadline: float) -> timedelta:
-        """Returns how long to wait for a collective before the connections and the deadline are checked."""
+        """Returns how long to wait for a collective before the next check of the connections."""
         if self._has_two_timeouts:
             return _CHECK_INTERVAL
         remaining = timedelta(seconds=deadline - time.monotonic())
@@ -188,7 +189,8 @@ class Collectives:
             for other in self._others:
                 self._receive(other)
         except RuntimeError:
-            # The member may have left after the collective, or the collective reports its own error.
+            # The member may have left after the collective, or the collective reports its own
+            # error.
             if _is_over(work, _CHECK_INTERVAL):
                 return
             self._stuck = work
@@ -224,7 +226,8 @@ def device_name(device: torch.device) -> str:
 
 
 def _is_over(work: Any, interval: timedelta) -> bool:
-    """Waits for at most `interval` and returns whether `work` is done. Raises RuntimeError if it has failed."""
+    """Waits for at most `interval` and returns whether `work` is done. Raises RuntimeError if it
+    has failed."""
     try:
         work.wait(interval)
     except RuntimeError:
