@@ -49,7 +49,7 @@ from rltraining_trainer.transport.errors import (
 from rltraining_trainer.transport.payload import Opened, Payload, Unreadable, pack, unpack
 
 SUPPORTED_TORCH = (2, 8), (2, 15)
-"""The oldest and the newest minor version of torch that the tests of the transport pass with:
+"""The oldest and the newest minor version of torch that the transport is tested with:
 ``python -m tests.torch_versions --all``. The distribution requires the same range."""
 
 dist: Any = torch.distributed  # Any, because what is private there has no types
