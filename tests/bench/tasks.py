@@ -24,6 +24,7 @@ class Row:
         steps: at most what a tuned entry of Stable-Baselines3's zoo takes for the task, or what docs/defaults.md states.
         wanted: mean return of the last 100 complete training episodes.
         setting: one line of the algorithm's settings, in YAML; empty: none.
+        spec: one line of the job's spec, in YAML; empty: none.
     """
 
     environment: str
@@ -31,6 +32,7 @@ class Row:
     steps: int
     wanted: float
     setting: str = ""
+    spec: str = ""
 
 
 ROWS = [
@@ -46,7 +48,11 @@ ROWS = [
     Row("Pendulum-v1", "ppo", 100_000, -200, "learningRateSchedule: Constant"),
     Row("Pendulum-v1", "ddpgApex", 40_000, -200),
     Row("MountainCarContinuous-v0", "ppo", 100_000, 90),
-    *(Row("MountainCarContinuous-v0", algorithm, 300_000, 90) for algorithm in ("a2c", "impala")),
+    Row(
+        *("MountainCarContinuous-v0", "ppo", 100_000, 90),
+        spec="network: {mlp: {}, gaussian: {initialLogStd: 1}}",
+    ),
+    *(Row("MountainCarContinuous-v0", algorithm, 300_000, 90) for algorithm in ("a2c", "a3c", "impala")),
     Row("HalfCheetah-v5", "ppo", 1_000_000, 1_800),
     Row("Hopper-v5", "ppo", 1_000_000, 2_000),
     Row("HalfCheetah-v5", "ddpgApex", 1_000_000, 5_000),
@@ -61,6 +67,7 @@ spec:
   environment: {{id: {environment}}}
   sampler: {{replicas: 2}}
   stop: {{environmentSteps: {steps}}}
+  {spec}
 """
 
 
@@ -94,11 +101,14 @@ def _measure(row: Row, seeds: int) -> tuple[str, ...]:
             measured = train(manifest, seed, Path(folder) / "run", [])
         returns.append(measured.last.get("meanReturn") or float("nan"))
         rates.append(measured.steps_per_second)
-        print(f"  {row.environment} {row.algorithm} {row.setting} seed {seed}: {returns[-1]:.1f}", flush=True)
+        print(
+            f"  {row.environment} {row.algorithm} {row.setting}{row.spec} seed {seed}: {returns[-1]:.1f}",
+            flush=True,
+        )
     return (
         row.environment,
         row.algorithm,
-        row.setting,
+        row.setting or row.spec,
         f"{row.steps:,}",
         f"{np.mean(returns):.1f}",
         ", ".join(f"{value:.0f}" for value in returns),
