@@ -82,15 +82,13 @@ def one_line(error: BaseException) -> str:
 
 
 def _cut(line: str) -> str:
-    """Shortens a line, such as a printed array, so that the location of the error remains
-    visible."""
+    """Shortens a line, so that the location of the error remains visible."""
     return line if len(line) <= LINE_MAX else f"{line[: LINE_MAX - 3]}..."
 
 
 @contextmanager
 def user_code(what: str) -> Iterator[None]:
-    """Converts all exceptions inside the block to UserCodeError, including SystemExit and panics of
-    Rust."""
+    """Converts all exceptions inside the block to UserCodeError, including SystemExit."""
     try:
         yield
     except BaseException as error:
@@ -98,8 +96,7 @@ def user_code(what: str) -> Iterator[None]:
 
 
 def storage_problem(error: BaseException) -> str:
-    """Describes ``error``, raised by a file system or an fsspec driver, as the end of a
-    sentence."""
+    """Describes ``error``, raised by a file system or a driver, as the end of a sentence."""
     if isinstance(error, OSError) and error.errno in _NO_SPACE:
         return "the disk is full"
     if isinstance(error, OSError) and error.strerror:

@@ -37,8 +37,7 @@ class ReplaySample:
     weights: Any
     """float32 ``[B]``: importance weights ``(N·P(i))^-β``, divided by the largest of the batch."""
     keys: Any
-    """int64 ``[B]``: numbers of the insertions, which identify the items for
-    `update_priorities`."""
+    """int64 ``[B]``: numbers of the insertions, for `update_priorities`."""
 
     def __getitem__(self, column: str) -> Any:
         return self.items[column]

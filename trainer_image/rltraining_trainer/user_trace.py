@@ -46,8 +46,7 @@ def _frames(begin: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _owner(frame: TracebackType) -> str:
-    """Returns ``trainer`` (also for Python's import system), ``library``, or nothing for user
-    code."""
+    """Returns ``trainer`` (also for Python's import system), ``library`` or nothing."""
     name = frame.tb_frame.f_code.co_filename
     if name.startswith("<"):
         return "trainer"

@@ -49,8 +49,7 @@ def _copy(value: Any, path: str) -> Any:
 
 
 def rng_state() -> dict[str, Any]:
-    """Returns the state of the global random generators of torch (CPU, and CUDA if used), numpy and
-    Python."""
+    """Returns the state of the global random generators of torch, numpy and Python."""
     version, internal, gauss_next = random.getstate()
     numpy = np.random.get_state(legacy=False)
     assert isinstance(numpy, dict)

@@ -33,8 +33,7 @@ class Storage(Protocol):
         """Returns the URI of a directory."""
 
     def directories(self) -> list[str]:
-        """Returns the names of all directories in any order. Returns none if the root does not
-        exist."""
+        """Returns the names of all directories in any order, or none without a root."""
 
     def publish(self, directory: str) -> AbstractContextManager[OpenNew]:
         """Writes a directory, which is visible after the block, or not at all if the block raises.
@@ -74,8 +73,7 @@ _UNFINISHED, _REMOVED = ".unfinished-", ".removed-"
 
 
 class LocalStorage:
-    """Directories on a mounted file system, which are written under a hidden name, synced and
-    renamed."""
+    """Directories on a mounted file system, written under hidden names and renamed."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

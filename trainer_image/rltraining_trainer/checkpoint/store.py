@@ -56,24 +56,19 @@ class Loaded:
     state: dict[str, Any]
     uri: str
     skipped: tuple[str, ...] = ()
-    """One sentence for each newer checkpoint that was skipped because it is damaged or
-    incomplete."""
+    """One sentence for each newer checkpoint that was skipped as damaged or incomplete."""
 
 
 class CheckpointStore:
-    """The checkpoints of one run, whose learner is the only writer. Raises CheckpointError if
-    storage fails."""
+    """The checkpoints of one run. Raises CheckpointError if storage fails."""
 
     skipped: tuple[str, ...] = ()
-    """One sentence for each checkpoint that the last ``load_newest`` skipped, even if it returned
-    None."""
+    """One sentence for each checkpoint that the last ``load_newest`` skipped."""
 
     def __init__(self, uri: str, keep: int) -> None:
-        """Opens a storage. Raises BadConfiguration if no driver for the URI is installed.
+        """Opens a path or fsspec URI, where the newest ``keep`` (at least 1) checkpoints are kept.
 
-        Args:
-            uri: Path or fsspec URI.
-            keep: Number of newest checkpoints that are kept, at least 1.
+        Raises BadConfiguration if no driver for the URI is installed.
         """
         self._storage = open_storage(uri)
         self._keep = keep

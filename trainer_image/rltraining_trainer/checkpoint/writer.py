@@ -16,8 +16,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class CheckpointWriter:
-    """Writes one snapshot at a time in a thread. A newer snapshot replaces one that has not been
-    started."""
+    """Writes snapshots in a thread. A newer snapshot replaces one that has not been started."""
 
     newest: CheckpointStatus | None
     """The newest complete checkpoint."""
@@ -48,14 +47,12 @@ class CheckpointWriter:
             self._changed.notify_all()
 
     def flush(self, timeout: float) -> bool:
-        """Waits until the submitted state is written or has failed. Returns False after ``timeout``
-        seconds."""
+        """Waits until the submitted state is written. Returns False after ``timeout`` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._writing and self._waiting is None, timeout)
 
     def close(self, timeout: float) -> bool:
-        """Flushes and ends the thread. Returns False if that takes longer than ``timeout``
-        seconds."""
+        """Flushes and ends the thread. Returns False after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         self.flush(timeout)
         with self._changed:

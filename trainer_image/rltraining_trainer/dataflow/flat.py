@@ -1,5 +1,4 @@
-"""All parameters of a module as one flat vector, which is read, sent and updated in one
-operation."""
+"""All parameters of a module as one flat vector."""
 
 from __future__ import annotations
 

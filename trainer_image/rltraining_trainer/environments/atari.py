@@ -40,16 +40,7 @@ class AtariGames(AtariVectorEnv):
         render_mode: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """Creates the games.
-
-        Args:
-            game: Name of the ROM, such as ``space_invaders``.
-            num_envs: Number of games.
-            atari: The preprocessing.
-            max_episode_steps: Maximum length of episodes. None: MAX_FRAMES.
-            render_mode: ``rgb_array`` to render frames, or None.
-            kwargs: Further arguments of ALE's constructor.
-        """
+        """``game``: name of the ROM, such as ``space_invaders``. ``kwargs``: arguments of ALE."""
         frames = MAX_FRAMES if max_episode_steps is None else max_episode_steps * atari.frame_skip
         options: dict[str, Any] = {
             "num_threads": min(num_envs, torch.get_num_threads()),
@@ -77,8 +68,7 @@ class AtariGames(AtariVectorEnv):
             "render_fps": FRAMES_PER_SECOND / atari.frame_skip,
         }
         self.render_mode = render_mode
-        # The emulators do not expose their screens, so a second copy of the games is played to
-        # render them.
+        # The emulators do not expose their screens, so a second copy of the games is rendered.
         self._screens = AtariVectorEnv(game, num_envs, **options, **SCREEN) if render_mode else None
         self._shown: np.ndarray | None = None
         self._lives = np.zeros(num_envs, np.int32) if atari.life_loss_ends_episode else None

@@ -124,8 +124,7 @@ class EnvironmentBatch(VectorEnv):
         remake = rest.pop(REMAKE, np.zeros(self.num_envs, bool)) & mask
         seeds: list[int | None] = [None if seed is None else seed + b for b in range(self.num_envs)]
         failed: dict[int, Exception] = {}
-        # Recreate environments. Each gets a new seed, which is the same in every run with this
-        # seed.
+        # Recreate environments. Each gets a new seed, derived from the seed of the run.
         if remake.any():
             made = self._slots.call([("make", ()) if again else None for again in remake.tolist()])
             failed = {b: outcome.error for b, outcome in enumerate(made) if outcome.error is not None}
@@ -163,6 +162,7 @@ class EnvironmentBatch(VectorEnv):
         Environments without a request, or with an error, keep their previous observation. Errors
         are added to ``failed``.
         """
+        # Take the observations, masks and errors.
         outcomes = self._slots.call(requests)
         info: dict[str, Any] = {}
         masks: dict[int, Any] = {}
@@ -173,6 +173,7 @@ class EnvironmentBatch(VectorEnv):
                 self._observations[b] = outcome.observation
                 if outcome.action_mask is not None:
                     masks[b] = outcome.action_mask
+        # Report the masks and errors in infos.
         for b, mask in masks.items():
             info = self._add_info(info, {MASK_KEY: mask}, b)
         if failed:

@@ -19,7 +19,7 @@ def register_extra(id: str) -> None:
     """Imports the package that registers ``id``, if the id has a prefix in ``REGISTERED_BY``.
 
     Raises:
-        ModuleNotFoundError: the package is not installed.
+        ModuleNotFoundError: The package is not installed.
     """
     for prefix, module in REGISTERED_BY.items():
         if id.startswith(prefix) and id not in gym.registry:

@@ -36,8 +36,7 @@ def fill_empty_masks(space: PackedSpace, rows: np.ndarray) -> dict[int, WrongPar
 
 
 def empty_factors(space: PackedSpace, rows: np.ndarray) -> np.ndarray:
-    """Returns ``[B, F]`` bool: which of the F factors of an action have no valid choice in rows
-    ``[B, P]``, which contain a mask."""
+    """Returns ``[B, F]`` bool: which factors of an action have no valid choice in ``[B, P]``."""
     part = space.mask
     assert part is not None
     bounds = np.cumsum((0, *space.choices[:-1]))

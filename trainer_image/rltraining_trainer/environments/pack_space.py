@@ -40,12 +40,14 @@ def pack_space(
     composite = isinstance(space, spaces.Dict | spaces.Tuple)
     if not composite and not mask_in_info:
         return space, ()
+    # Find the parts.
     kept, left_out = without_text(space)
     leaves = [*_leaves(kept)]
     if not leaves:
         raise BadConfiguration(
             f"spec.environment: observations of {shown(space)} do not contain an array of numbers"
         )
+    # Find the mask.
     mask_path: Path | None = () if mask_in_info else None
     if isinstance(kept, spaces.Dict) and MASK_KEY in kept.spaces and choices:
         mask_path = (MASK_KEY,)
@@ -70,7 +72,8 @@ def without_text(space: spaces.Space, path: Path = ()) -> tuple[spaces.Space, tu
     kept: dict[str | int, spaces.Space] = {}
     left_out: list[str] = []
     for key, part in items_of(space):
-        if part.dtype is not None and part.dtype.kind == "U":  # Text, and MiniGrid's MissionSpace
+        # Text, and MiniGrid's MissionSpace.
+        if part.dtype is not None and part.dtype.kind == "U":
             left_out.append(".".join(map(str, (*path, key))))
             continue
         inner, names = without_text(part, (*path, key))

@@ -151,8 +151,7 @@ class PackedSpace(spaces.Box):
             )
         )
         if has_bytes:
-            # Pad rows to a multiple of four bytes, so that every row of a batch is aligned for
-            # float32.
+            # Pad rows to a multiple of four bytes, which aligns them for float32.
             width = NUMBER_BYTES * (numbers + -(-end // NUMBER_BYTES))
             super().__init__(0, 255, (width,), np.uint8)
         else:

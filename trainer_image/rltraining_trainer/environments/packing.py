@@ -102,8 +102,7 @@ class PackedEnvironments(VectorEnv):
         ended: np.ndarray,
         kept: np.ndarray,
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Packs observations into rows ``[B, P]``. An unusable mask is a failure of its
-        environment.
+        """Packs observations into rows ``[B, P]``. Invalid masks are failures of environments.
 
         Args:
             method: ``reset`` or ``step``, which returned the observations.
@@ -118,9 +117,11 @@ class PackedEnvironments(VectorEnv):
         failed: dict[int, Exception] = dict(info.get(FAILED, {}))
         exempt = ended.copy()
         exempt[list(failed)] = True
+        # Pack the observations and check the masks.
         wrong = self._take_masks(info, exempt, kept) if self.space.mask_from_info else {}
         rows = self.space.pack(observation, self.num_envs, self._masks)
         wrong |= fill_empty_masks(self.space, rows)
+        # Report invalid masks of running episodes as failures.
         space = self.space.original
         failed |= {
             b: environment_error(self._name, method, error, space)

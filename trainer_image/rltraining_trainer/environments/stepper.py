@@ -285,8 +285,7 @@ class Stepper:
         return observation, final, info
 
     def _error(self, method: str, error: BaseException) -> Exception:
-        # SyncVectorEnv stores the observations before it concatenates them, which is where it
-        # fails.
+        # SyncVectorEnv stores the observations before it concatenates them and fails.
         observations = getattr(self.environments.unwrapped, "_env_obs", ())
         space = original_space(self.environments.single_observation_space)
         return self._faults.advised(environment_error(self.name, method, error, space, observations))

@@ -35,8 +35,7 @@ from rltraining_trainer.transport import PeerLost, RemoteError
 c10d: Any = torch.distributed.distributed_c10d
 
 _BROADCAST_BYTES = 2**24
-"""Size of one broadcast. Large states are split, so that a lost member is detected within the
-time-out of one part."""
+"""Size of one broadcast, which must take less time than the time-out of a collective."""
 _NCCL_ENVIRONMENT = {
     # NCCL's watchdog would end the process.
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
@@ -52,8 +51,7 @@ _STUCK_POLL_SECONDS = 0.1
 
 
 class GroupChanged(Exception):
-    """A member was lost, or another learner joins. Discard the current update and form the group
-    again."""
+    """A member was lost, or another learner joins. Discard the update and form the group again."""
 
 
 class Collectives:
@@ -74,11 +72,7 @@ class Collectives:
         """Connects all members with each other.
 
         Args:
-            store: Exchanges addresses.
-            rank: Rank of this member.
-            size: Number of members.
             host: Address of this process, to which the others connect.
-            backend: Sums the gradients.
             device: Location of the gradients.
             connect_seconds: Time-out for connecting. In torch 2.8 at least `seconds`.
             seconds: Time-out of each collective.
@@ -143,8 +137,7 @@ class Collectives:
         return self._buffer[-1].item()
 
     def broadcast(self, values: Tensor, source: int) -> None:
-        """Overwrites `values` with those of rank `source`. Requires contiguous CPU memory. Raises
-        GroupChanged."""
+        """Overwrites contiguous CPU `values` with those of rank `source`. Raises GroupChanged."""
         options = c10d.BroadcastOptions()
         options.rootRank = source
         for part in values.reshape(-1).view(torch.uint8).split(_BROADCAST_BYTES):
@@ -189,8 +182,7 @@ class Collectives:
             for other in self._others:
                 self._receive(other)
         except RuntimeError:
-            # The member may have left after the collective, or the collective reports its own
-            # error.
+            # The member may have left after the collective.
             if _is_over(work, _CHECK_INTERVAL):
                 return
             self._stuck = work
@@ -203,8 +195,7 @@ class Collectives:
                 self._receive(other).wait(_IMMEDIATELY)
 
     def _receive(self, other: int) -> Any:
-        """Starts to receive a message that is never sent. Raises RuntimeError if the connection is
-        closed."""
+        """Receives a message that is never sent. Raises RuntimeError if disconnected."""
         return self._gloo.recv([torch.empty(1)], other, 0)
 
     def _sum_by_nccl(self, flat: Tensor) -> None:
@@ -226,8 +217,7 @@ def device_name(device: torch.device) -> str:
 
 
 def _is_over(work: Any, interval: timedelta) -> bool:
-    """Waits for at most `interval` and returns whether `work` is done. Raises RuntimeError if it
-    has failed."""
+    """Waits up to `interval` and returns whether `work` is done. Raises RuntimeError on failure."""
     try:
         work.wait(interval)
     except RuntimeError:

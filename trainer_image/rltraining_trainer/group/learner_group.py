@@ -47,8 +47,7 @@ _FAILURES_BEFORE_WARNING = 3
 _MAX_DOUBLINGS = 5
 """Number of times that the time-out of collectives is doubled, once per failed round."""
 _JOIN_SECONDS = 30.0
-"""Time after which a learner joins again, since the machine of learner 0 may be lost without an
-error."""
+"""Time after which a learner joins again, in case the machine of learner 0 is lost."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +96,10 @@ class LearnerGroup:
             endpoint: Returns the endpoint of this process, which serves `services`. It must be
                 started before `form` is called.
             first_learner: Base URL of learner 0, which serves its rendezvous document there.
-            token: Secret of the job.
             device: Location of the gradients.
             updates: Returns how many updates the state has seen.
             get_state: Returns the state that all learners share: tensors and plain values.
             set_state: Replaces that state. All tensors are on the CPU.
-            timeouts: Time-outs, or None for the defaults.
         """
         self.rank = index
         self.size = 0
@@ -268,8 +265,7 @@ class LearnerGroup:
 
     @property
     def _has_updated(self) -> bool:
-        """Whether this round has several members and has completed an update: the next one has
-        begun."""
+        """Whether this round has several members and has completed an update."""
         return self.size > 1 and self._begun > 1
 
     def _leave(self) -> None:
@@ -347,8 +343,7 @@ class LearnerGroup:
         return first, RendezvousRound(**answer["generation"])
 
     def _dial(self, url: str) -> Peer:
-        """Returns learner 0 at `url`, reusing the connection: torch closes none before the endpoint
-        stops."""
+        """Returns learner 0 at `url`. Reuses the connection, since torch does not close it."""
         if self._first is None or self._first.url != url:
             self._first = self._endpoint().dial(url)
         return self._first

@@ -55,8 +55,7 @@ class RendezvousRound:
 
 
 def is_complete(joined: Collection[int], expected: Collection[int], now: float, deadline: float) -> bool:
-    """Returns whether to form the round: all `expected` learners have joined, or the deadline has
-    passed."""
+    """Returns whether all `expected` learners have joined, or the deadline has passed."""
     return now >= deadline or set(expected) <= set(joined)
 
 
@@ -77,8 +76,7 @@ def next_round(candidates: Sequence[Candidate]) -> RendezvousRound:
 
 
 def choose_backend(devices: Sequence[str]) -> Backend:
-    """Returns NCCL if each learner has a separate GPU, otherwise gloo: NCCL rejects two ranks on
-    one GPU."""
+    """Returns NCCL if each learner has a separate GPU, which NCCL requires, otherwise gloo."""
     separate_gpus = "cpu" not in devices and len(set(devices)) == len(devices)
     return "nccl" if separate_gpus else "gloo"
 
@@ -110,14 +108,8 @@ class Rendezvous:
     ) -> RendezvousRound:
         """Forms a round of learner 0 and the learners that have joined. Clears the store.
 
-        Args:
-            first: Learner 0.
-            expected: Indices of the learners to wait for.
-            seconds: Maximum time to wait for them.
-            stopping: Ends the wait.
-
-        Raises:
-            Stopped: `stopping` was set.
+        Waits up to `seconds` for the learners with `expected` indices. Raises Stopped if `stopping`
+        is set meanwhile.
         """
         deadline = time.monotonic() + seconds
         with self._changed:
@@ -208,12 +200,7 @@ class RendezvousStore(Store):
     """
 
     def __init__(self, first: Peer, number: int, seconds: float) -> None:
-        """
-        Args:
-            first: Learner 0.
-            number: Number of the round.
-            seconds: Maximum time to wait for a value.
-        """
+        """Uses the store of round `number` in learner 0. `seconds`: time-out for a value."""
         super().__init__()
         self._first = first
         self._number = number

@@ -1,5 +1,4 @@
-"""Sends the complete state of one member to all others: first its layout, then the bytes of its
-tensors."""
+"""Sends the state of one member to all others: first its layout, then its tensors."""
 
 from __future__ import annotations
 
@@ -14,12 +13,7 @@ from rltraining_trainer.transport.payload import pack, unpack
 
 
 def send_state(collectives: Collectives, source: int, state: dict[str, Any]) -> None:
-    """Sends ``state`` to all other members.
-
-    Args:
-        collectives: The process group.
-        source: Rank of this member.
-        state: Tensors on any device, nested in plain values.
+    """Sends ``state``, tensors in plain values, from this member, ``source``, to all others.
 
     Raises:
         GroupChanged: A member was lost.

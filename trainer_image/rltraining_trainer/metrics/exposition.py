@@ -10,8 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 Numbers = Mapping[str, float | None]
-"""Numbers by the name of their curve, or by another name if they have no curve. None: no value
-yet."""
+"""Numbers by the name of their curve, or by another name without one. None: no value yet."""
 
 
 class Known(NamedTuple):

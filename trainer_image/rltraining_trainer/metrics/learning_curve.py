@@ -19,8 +19,7 @@ class LearningCurve:
 
     def __init__(self) -> None:
         self.points: tuple[CurvePoint, ...] = ()
-        """Points in the order of steps. Immutable and replaced on change, so that other threads can
-        read it."""
+        """Points in the order of steps. Immutable, so that other threads can read them."""
         self._spacing = FIRST_SPACING
 
     def add(self, environment_steps: int, seconds: float, mean_return: float | None) -> None:

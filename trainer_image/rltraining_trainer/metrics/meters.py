@@ -36,8 +36,7 @@ class WaitMeter:
     """Measures the total and the longest duration of waits."""
 
     def __init__(self) -> None:
-        # The start of the current wait, and the total of all earlier ones. Replaced as one value
-        # for other threads.
+        # The start of the current wait, and the total of all earlier ones, for other threads.
         self._wait: tuple[float | None, float] = (None, 0.0)
         self._longest = 0.0
 
@@ -60,7 +59,6 @@ class WaitMeter:
         return longest
 
     def total(self, now: float) -> float:
-        """Returns the seconds of all waits, including the current one. Never decreases. Thread-
-        safe."""
+        """Returns the seconds of all waits, including the current one. Thread-safe."""
         since, before = self._wait
         return before if since is None else before + max(0.0, now - since)

@@ -37,8 +37,7 @@ class ProgressFile:
             self._is_cut = True
 
     def append(self, step: int, values: Mapping[str, float | str | None]) -> None:
-        """Appends a point, with null for NaN and infinity. Raises OSError if it cannot be
-        written."""
+        """Appends a point, with null for NaN and infinity. Raises OSError."""
         self.cut()
         point = {STEP: step} | {name: _finite(value) for name, value in values.items()}
         self._file.append((json.dumps(point, allow_nan=False) + "\n").encode())

@@ -30,8 +30,6 @@ def check_stop(
     """Checks all rules except those that depend on evaluations.
 
     Args:
-        stop: The rules.
-        environment_steps: Environment steps over all restarts.
         seconds: Seconds of training over all restarts.
         returns: Returns with capacity ``stop.mean_return.episodes``.
         smoothed: The smoothed return for ``stop.smoothed_return.at_least``, or None without that

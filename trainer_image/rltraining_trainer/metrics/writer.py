@@ -1,5 +1,4 @@
-"""Writes metrics to files in the background. A slow or full disk neither blocks nor ends
-training."""
+"""Writes metrics to files in the background."""
 
 from __future__ import annotations
 
@@ -38,10 +37,8 @@ class MetricsWriter:
         Args:
             output_dir: Directory of the files.
             run_id: Distinguishes restarts of the learner.
-            resume_step: Step at which the run resumes; None: from the beginning. Earlier points
-                from
-                this step on are cut from progress.jsonl and discarded by TensorBoard. That includes
-                points at this step, since several updates may have the same number of steps.
+            resume_step: Step at which the run resumes; None: from the beginning. Earlier points at
+                this and later steps are cut from progress.jsonl and discarded by TensorBoard.
         """
         self._output = output = Path(output_dir)
         self._run_id = run_id
@@ -50,8 +47,7 @@ class MetricsWriter:
         self._events = EventFile(output / "tensorboard", name=run_id, wall_time=time.time(), first_step=first)
         self._points: SimpleQueue[_Point | None] = SimpleQueue()
         self._in_progress_file: _Point | None = None
-        """The newest point in progress.jsonl. If it is retried for the event file, it must not be
-        repeated."""
+        """The newest point in progress.jsonl, which a retry must not repeat."""
         self._thread = threading.Thread(target=self._run, name="metrics-writer", daemon=True)
         self._thread.start()
 

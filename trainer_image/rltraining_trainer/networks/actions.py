@@ -48,8 +48,7 @@ class DiscreteActions:
 
 
 class BoxActions:
-    """Actions of a ``spaces.Box`` with d numbers. Bounded ones are scaled from [-1, 1] to their
-    bounds."""
+    """Actions of a ``spaces.Box`` with d numbers. Bounded ones are scaled from [-1, 1]."""
 
     def __init__(self, space: spaces.Box) -> None:
         low = torch.tensor(space.low, dtype=torch.float32).reshape(-1)

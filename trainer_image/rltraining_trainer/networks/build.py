@@ -53,6 +53,7 @@ def build_actor_critic(
     """
     gaussian = network.gaussian or Gaussian()
     distribution = _distribution(action_space, gaussian)
+    # Build the torsos and the heads.
     normalizer = _normalizer(normalize, observation_space)
     torso, features = build_torso(network, observation_space, normalizer)
     separate = _has_value_network(network)
@@ -82,6 +83,7 @@ def build_q_network(
 
     Raises like ``build_actor_critic``.
     """
+    # Check the action space and the settings.
     _distribution(action_space)  # rejects actions that no algorithm supports
     if not isinstance(action_space, spaces.Discrete):
         raise BadConfiguration(
@@ -90,6 +92,7 @@ def build_q_network(
         )
     _check_not_recurrent(network, "dqnApex")
     _check_rewards_are_raw(normalize, "dqnApex")
+    # Build the torso and the heads.
     normalizer = _normalizer(normalize, observation_space)
     torso, features = build_torso(network, observation_space, normalizer)
     count = int(action_space.n)

@@ -175,6 +175,7 @@ def _user_torso(
         raise BadConfiguration(
             f"spec.network.entryPoint: observations of {shown(space)} are not arrays of numbers; {WRAP}"
         )
+    # Make the module, and convert observations for it.
     if isinstance(space, PackedSpace):
         if normalizer is not None and normalizer.shape is not None:
             raise BadConfiguration(
@@ -187,6 +188,7 @@ def _user_torso(
         torso = _call_factory(entry_point, space)
         if np.issubdtype(space.dtype, np.floating) and space.dtype != np.float32:
             torso = nn.Sequential(AsFloat(), torso)
+    # Determine its number of features.
     features = _features(torso, space, network)
     torso = UserTorso(torso, entry_point)
     if normalizer is not None and normalizer.shape is not None:
@@ -195,6 +197,7 @@ def _user_torso(
 
 
 def _call_factory(entry_point: str, space: spaces.Space) -> nn.Module:
+    """Imports and calls the factory, and checks the module that it returns."""
     module_name, _, factory_name = entry_point.partition(":")
     with user_code(f"spec.network.entryPoint: importing {module_name!r}"):
         module = importlib.import_module(module_name)
@@ -217,6 +220,7 @@ def _call_factory(entry_point: str, space: spaces.Space) -> nn.Module:
 
 def _features(torso: nn.Module, space: spaces.Space, network: Network) -> int:
     """Returns the torso's number of features, after applying it to two random observations."""
+    # Apply the torso.
     observation = _two_of(space)
     try:
         with torch.no_grad():
@@ -227,6 +231,7 @@ def _features(torso: nn.Module, space: spaces.Space, network: Network) -> int:
         if network.entry_point is not None:
             raise user_code_error(f"{message}: it", error) from error
         raise BadConfiguration(f"{message}: {one_line(error)}") from error
+    # Check its output.
     found = f"a {type(features).__name__}"
     if isinstance(features, Tensor):
         found = f"{tuple(features.shape)} of {features.dtype}"

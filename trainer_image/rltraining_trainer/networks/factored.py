@@ -108,8 +108,7 @@ class Factored:
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         choice, number = self._split(action)
         log_probs = self._logits(parameters).log_softmax(-1)
-        # A masked choice has probability 0 and a finite log-probability, so it adds 0 to the
-        # entropy.
+        # A masked choice has probability 0 and a finite log-probability: it adds 0.
         log_prob, entropy = _chosen(log_probs, choice), -(log_probs.exp() * log_probs).sum((-2, -1))
         if self._gaussian is None:
             return log_prob, entropy
@@ -117,8 +116,7 @@ class Factored:
         return log_prob + numbers[0], entropy + numbers[1]
 
     def environment_parts(self, action: Tensor) -> tuple[Tensor, ...]:
-        """Splits actions ``[..., K + d]`` into arrays ``[..., *shape]``, in the order of
-        ``names``."""
+        """Splits actions ``[..., K + d]`` into arrays ``[..., *shape]``."""
         choice, number = self._split(action)
         if self._gaussian is not None:
             number = self._gaussian.environment_action(number)

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from rltraining_trainer.environments.packed_space import PackedSpace
 
 CLIP = 10.0
-"""Normalised observations and rewards are clipped to ±10 (openai/baselines and Stable-Baselines3,
-VecNormalize)."""
+"""Normalised values are clipped to ±10 (baselines and Stable-Baselines3, VecNormalize)."""
 EPSILON = 1e-8
 """Added to variances (openai/baselines and Stable-Baselines3, VecNormalize)."""
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from rltraining_trainer.environments.packed_space import NUMBER_BYTES, PackedSpace, Part
 
 MASKED = -1e9
-"""Logit or value of an invalid action. Its probability and its entropy are then exactly 0. With
--infinity the entropy would be NaN."""
+"""Logit or value of an invalid action. With -infinity the entropy would be NaN."""
 
 Packed = Tensor | Sequence[Tensor]
 """Rows ``[N, P]``, or unpacked parts ``[N, ...]`` in the order of ``PackedSpace.parts``."""

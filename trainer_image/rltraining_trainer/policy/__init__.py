@@ -1,5 +1,4 @@
-"""Trained policies: writing, loading, evaluating and rendering them. Needs no learner and no
-sampler."""
+"""Trained policies: writing, loading, evaluating and rendering them."""
 
 from rltraining_trainer.policy.evaluate import Episode, Evaluation, evaluate
 from rltraining_trainer.policy.export import PolicyError, check_finite, export_policy

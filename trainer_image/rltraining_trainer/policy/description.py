@@ -91,8 +91,7 @@ BATCH = "batch"
 
 
 class TensorDescription(ApiModel):
-    """An input or output of the program. The first entry of `shape` is `BATCH`, which is
-    variable."""
+    """An input or output of the program. `BATCH` in `shape` is variable."""
 
     name: str
     shape: tuple[int | str, ...]
@@ -123,8 +122,7 @@ class PolicyDescription(ApiModel):
     observation_space: SpaceDescription
     """Space of the environment's observations without text parts of a Dict."""
     action_mask_in_info: bool = False
-    """Whether the mask of valid actions is `info["action_mask"]` instead of an observation's
-    part."""
+    """Whether the mask of valid actions is `info["action_mask"]`."""
     action_space: SpaceDescription
     progress: Progress
     """Progress of training when the policy was stored."""
@@ -187,8 +185,7 @@ def describe_space(space: spaces.Space) -> SpaceDescription:
 
 
 VALUES_MAX, SPACES_MAX = 1 << 26, 4096
-"""Maximum number of values and of nested spaces in a description. A 4K image has 25 million
-values."""
+"""Maximum number of values and of nested spaces. A 4K image has 25 million values."""
 
 
 class SpaceError(ValueError):
@@ -196,8 +193,7 @@ class SpaceError(ValueError):
 
 
 def make_space(description: SpaceDescription) -> spaces.Space:
-    """Creates the described space. Raises SpaceError, since a description may be read from a
-    file."""
+    """Creates the described space. Raises SpaceError."""
     try:
         _check_size(description)
         return _space(description)
@@ -250,8 +246,7 @@ def _space(description: SpaceDescription) -> spaces.Space:
             )
             box = spaces.Box(low, high, shape, kind.type)
             if kind == np.int64:
-                # Infinite bounds are written as the limits of the type, between which gymnasium
-                # cannot sample.
+                # gymnasium cannot sample between the limits, as which infinite bounds are written.
                 box.bounded_below &= box.low > np.iinfo(kind).min
                 box.bounded_above &= box.high < np.iinfo(kind).max
             return box

@@ -42,11 +42,7 @@ def export_policy(
     the network can be exported) and ``policy.json`` (``PolicyDescription``).
 
     Args:
-        directory: Path or URI.
-        network: The trained network.
-        job: The job that trained it.
         environment_spaces: Spaces of one observation and one action.
-        progress: The progress of training.
 
     Returns:
         The URI of the directory.
@@ -77,8 +73,7 @@ def policy_files(policy: Policy) -> dict[str, bytes]:
 
 
 def publish_policy(directory: str | Path, files: Mapping[str, bytes]) -> str:
-    """Writes the files into ``directory`` as ``export_policy`` does. Returns its URI. Raises
-    PolicyError."""
+    """Writes the files into ``directory`` atomically. Returns its URI. Raises PolicyError."""
     parent, _, name = _absolute(directory).rpartition("/")
     storage = open_storage(parent)
     try:

@@ -1,5 +1,4 @@
-"""Checks the observations passed to ``Policy.act``, and converts them to a batch for the
-network."""
+"""Converts the observations passed to ``Policy.act`` to a batch for the network."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from rltraining_trainer.policy.program import (
     check_agrees,
     exported_program,
     names,
-    sentence,
+    program_errors,
 )
 
 
@@ -33,21 +33,16 @@ def to_onnx(policy: Policy) -> bytes:
     _check_installed()
     program = exported_program(policy)
     input_names, output_names = names(policy)
-    with torch.no_grad(), _quiet():
-        try:
-            made = torch.onnx.export(
-                program, dynamo=True, input_names=input_names, output_names=output_names, verbose=False
-            )
-            assert made is not None
-            observation: Any = made.model.graph.inputs[0]
-            # torch gives the axis a number as its name.
-            made.rename_axes({observation.shape[0]: BATCH})
-            model = made.model_proto.SerializeToString()
-            check_agrees(_Session(model), policy, "ONNX")
-        except ProgramError:
-            raise
-        except Exception as error:
-            raise ProgramError(sentence(policy, "ONNX", error)) from error
+    with torch.no_grad(), _quiet(), program_errors(policy, "ONNX"):
+        made = torch.onnx.export(
+            program, dynamo=True, input_names=input_names, output_names=output_names, verbose=False
+        )
+        assert made is not None
+        observation: Any = made.model.graph.inputs[0]
+        # torch gives the axis a number as its name.
+        made.rename_axes({observation.shape[0]: BATCH})
+        model = made.model_proto.SerializeToString()
+        check_agrees(_Session(model), policy, "ONNX")
     return model
 
 
@@ -79,8 +74,7 @@ def _check_installed() -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppresses torch's warnings about its deprecations and about operators of missing
-    packages."""
+    """Suppresses torch's warnings about deprecations and missing packages."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)

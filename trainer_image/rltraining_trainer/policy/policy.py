@@ -33,8 +33,7 @@ WEIGHTS_FILE = "weights.pt"
 POLICY_FOLDER = "policy"
 """Folder of the policy in that of its run."""
 DESCRIPTION_BYTES_MAX = 16 << 20
-"""Maximum size of a description. It has megabytes for images with separate bounds for each
-pixel."""
+"""Maximum size of a description, which is large for images with bounds for each pixel."""
 
 
 class Policy:
@@ -54,8 +53,6 @@ class Policy:
         """Builds the network and loads its weights.
 
         Args:
-            description: The content of policy.json.
-            weights: State dict of the network.
             trust_code: Whether to run any code that the policy names.
             origin: Name of the policy in messages.
 
@@ -164,9 +161,8 @@ class Policy:
                 one.
 
         Raises:
-            ValueError: A part of the observation or the mask is missing, or has another shape or
-                type
-                than in training, or no action is valid.
+            ValueError: A part or the mask is missing, has another shape or type than in training, or
+                no action is valid.
         """
         rows, single = to_batch(self.network_space, observation, action_mask)
         action = self.act_packed(rows, deterministic=deterministic, first=first)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,24 +75,18 @@ def to_torchscript(policy: Policy) -> bytes:
     """
     module, example = PolicyProgram(policy).eval(), example_inputs(policy, 2)
     with torch.no_grad(), warnings.catch_warnings():
-        # Ignore the deprecation of TorchScript, and the warnings of the tracer: the result is
-        # checked below.
+        # Ignore the deprecation of TorchScript and the tracer's warnings: the result is checked.
         warnings.simplefilter("ignore")
-        try:
+        with program_errors(policy, "TorchScript"):
             traced = torch.jit.trace(module, example, check_trace=False)
             check_agrees(traced, policy, "TorchScript")
             buffer = io.BytesIO()
             torch.jit.save(traced, buffer)
-        except ProgramError:
-            raise
-        except Exception as error:
-            raise ProgramError(sentence(policy, "TorchScript", error)) from error
     return buffer.getvalue()
 
 
 def to_exported_program(policy: Policy) -> bytes:
-    """Exports the policy with torch.export (``torch.export.load(file).module()``). Raises
-    ProgramError."""
+    """Exports the policy with torch.export. Raises ProgramError."""
     from torch.export import save
 
     program = exported_program(policy)
@@ -109,14 +104,9 @@ def exported_program(policy: Policy) -> ExportedProgram:
     batch = {0: Dim(BATCH)}
     # `forward` has one variadic argument.
     shapes = ((batch,) * len(example),)
-    with torch.no_grad():
-        try:
-            program = export(PolicyProgram(policy).eval(), example, dynamic_shapes=shapes)
-            check_agrees(program.module(), policy, "a torch.export program")
-        except ProgramError:
-            raise
-        except Exception as error:
-            raise ProgramError(sentence(policy, "a torch.export program", error)) from error
+    with torch.no_grad(), program_errors(policy, "a torch.export program"):
+        program = export(PolicyProgram(policy).eval(), example, dynamic_shapes=shapes)
+        check_agrees(program.module(), policy, "a torch.export program")
     return program
 
 
@@ -142,8 +132,7 @@ def names(policy: Policy) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def example_inputs(policy: Policy, batch: int) -> tuple[Tensor, ...]:
-    """Returns inputs of the program: ``batch`` random observations, and states at the start of an
-    episode."""
+    """Returns ``batch`` random observations, and states at the start of an episode."""
     space = policy.network_space
     if isinstance(space, PackedSpace):
         return (*_example_parts(space, batch), *policy.network.initial_state(batch))
@@ -205,7 +194,15 @@ def _describe_tensors(names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> tu
     )
 
 
-def sentence(policy: Policy, form: str, error: Exception) -> str:
-    """Returns the message that the policy cannot be exported as ``form``, with the reason."""
-    cause = error.__cause__ if isinstance(error, TrainerError) and error.__cause__ else error
-    return f"spec.network.{policy.description.network.name}: cannot be made into {form}: {one_line(cause)}"
+@contextmanager
+def program_errors(policy: Policy, form: str) -> Iterator[None]:
+    """Converts exceptions to the ProgramError that the policy cannot be exported as ``form``."""
+    try:
+        yield
+    except ProgramError:
+        raise
+    except Exception as error:
+        cause = error.__cause__ if isinstance(error, TrainerError) and error.__cause__ else error
+        raise ProgramError(
+            f"spec.network.{policy.description.network.name}: cannot be made into {form}: {one_line(cause)}"
+        ) from error

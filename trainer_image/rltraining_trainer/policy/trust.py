@@ -53,8 +53,7 @@ def check_code(policy: str, part: str, reference: str | None) -> None:
 
 
 def check_class(policy: str, part: str, reference: str | None, base: type) -> None:
-    """Raises UntrustedCode unless ``reference`` (``module:name``) is a subclass of ``base`` in an
-    installed package."""
+    """Raises UntrustedCode unless ``reference`` is an installed subclass of ``base``."""
     check_code(policy, part, reference)
     if not reference:
         return
@@ -70,8 +69,7 @@ def check_class(policy: str, part: str, reference: str | None, base: type) -> No
 
 
 def _is_installed(module: str) -> bool:
-    """Returns whether an import would find the module's package only in site-packages. Does not
-    execute the package."""
+    """Returns whether a module is only in site-packages. Does not execute its package."""
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):

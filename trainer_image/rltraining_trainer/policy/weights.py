@@ -1,5 +1,4 @@
-"""Reads the weights of untrusted policies. Executes no code and bounds memory by the size of the
-file."""
+"""Reads the weights of untrusted policies without executing code."""
 
 from __future__ import annotations
 
@@ -17,12 +16,9 @@ from torch.overrides import TorchFunctionMode
 from rltraining_trainer.errors import BadConfiguration
 
 SPARE_VALUES = 1 << 20
-"""Values that a network may allocate in addition to a multiple of its weights, for masks and
-buffers."""
+"""Values that a network may allocate in addition to a multiple of its weights."""
 TIMES_ALLOCATED = 4
-"""Multiple of the weights that may be allocated, since parts of a network are built twice to
-measure
-their outputs."""
+"""Multiple of the weights that may be allocated, since parts of a network are built twice."""
 _ALLOCATORS = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
 
 
@@ -83,7 +79,6 @@ def _is_weight(item: tuple[Any, Any]) -> bool:
 
 
 def _values(args: Sequence[Any], kwargs: dict[str, Any]) -> int:
-    """Returns the number of values of ``torch.empty(*args)``: sizes are numbers, or one sequence of
-    numbers."""
+    """Returns the number of values of ``torch.empty(*args)``."""
     sizes = kwargs.get("size", args[0] if args and isinstance(args[0], Sequence) else args)
     return math.prod(size for size in sizes if isinstance(size, int))

@@ -1,7 +1,4 @@
-"""Communication between processes: torch RPC behind a small interface (`Endpoint`), and HTTP for
-discovery
-(`MemberServer`).
-"""
+"""Communication between processes: torch RPC (`Endpoint`), and HTTP for discovery (`MemberServer`)."""
 
 from rltraining_trainer.transport.backoff import Backoff
 from rltraining_trainer.transport.calls import Call, DeferredReply

@@ -1,5 +1,4 @@
-"""Delays retries: the first one is soon, later ones are less frequent, and jitter spreads the
-processes."""
+"""Delays retries exponentially, with jitter."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ REFUSAL = "refused: the token is wrong"
 
 _ERRORS = {REFUSED: Refused, ERROR: RemoteError, LOST: PeerLost}
 _GRACE_SECONDS = 1.0
-"""Seconds added to a call's own time-out: torch's timer needs a free RPC thread to fire, this one
-does not."""
+"""Seconds added to a call's time-out: torch's timer needs a free RPC thread to fire."""
 
 
 class DeferredReply:
@@ -54,8 +53,7 @@ class DeferredReply:
             deliver(answer)
 
     def attach(self, deliver: Callable[[Answer], None]) -> None:
-        """Sets the callback for the answer, which may have been given already. For the endpoint
-        only."""
+        """Sets the callback for the answer. For the endpoint only."""
         with self._lock:
             self._deliver = deliver
             answer = self._answer
@@ -78,18 +76,18 @@ class Call:
 
     @property
     def lost(self) -> bool:
-        """Whether the call failed without an answer: the connection broke, or the call timed
-        out."""
+        """Whether the connection broke or the call timed out."""
         return self._answer is not None and self._answer[0] == LOST
 
     def result(self, stopping: threading.Event | None = None, timeout: float | None = None) -> Payload:
         """Waits for the answer. Signal handlers run meanwhile, also in the main thread.
 
         Raises:
-            PeerLost: the connection broke, or there was no answer within `timeout` seconds
-                (default: the
-                call's own). Refused: the peer does not accept this token. RemoteError: the peer's
-                handler raised. Stopped: `stopping` was set.
+            PeerLost: The connection broke, or there was no answer within `timeout` seconds. The
+                default is the call's time-out.
+            Refused: The peer does not accept this token.
+            RemoteError: The peer's handler raised an exception.
+            Stopped: `stopping` was set.
         """
         if not self._latch.wait(self._timeout + _GRACE_SECONDS if timeout is None else timeout, stopping):
             raise PeerLost(f"{self._url}: no answer in time")
@@ -100,10 +98,7 @@ class Call:
         raise _ERRORS[status](f"{self._url}: {payload}")
 
     def finish(self, future: Any) -> None:
-        """Takes the answer from torch's completed future. Runs on an RPC thread, so that the agent
-        may be gone
-        afterwards. For the endpoint only.
-        """
+        """Takes the answer from torch's completed future, on an RPC thread. For the endpoint only."""
         try:
             self.settle(_checked(future.value()))
         except RuntimeError as error:  # torch reports end of file, reset, refused and time-out alike

@@ -31,11 +31,10 @@ from rltraining_trainer.transport.payload import Payload, Unreadable
 from rltraining_trainer.transport.torch_rpc import Agent, Worker, require_guarded, require_reachable
 
 Handler: TypeAlias = "Callable[[str, Payload], Payload | DeferredReply]"
-"""Maps the sender's name and the payload to the answer. Runs on an RPC thread: keep it short, and
-return `DeferredReply` if
-the answer has to wait.
+"""Maps the sender's name and the payload to the answer, or to a `DeferredReply` if it has to wait.
 
-The handler owns the payload's tensors. Its exceptions reach the caller as RemoteError.
+Runs on an RPC thread, so keep it short. The handler owns the payload's tensors. Its exceptions reach
+the caller as RemoteError.
 """
 
 _WATCH_SECONDS = 0.25
@@ -47,9 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """This process' endpoint. A process has at most one started endpoint at a time; it can be
-    started again after a
-    stop.
+    """The endpoint of this process. At most one is started at a time. It can be started again.
 
     An endpoint with services keeps itself reachable. TensorPipe closes its listener permanently
     when any other program connects to it, or when a caller dies while connecting. A watchdog
@@ -73,18 +70,18 @@ class Endpoint:
     ) -> None:
         """
         Args:
-            name: the sender's name that callees see; the pod's name.
-            token: the job's secret. Every call carries a key derived from it, and every caller must
-                have it. services: the handlers by name; without any the endpoint only calls.
+            name: The sender's name that callees see; the pod's name.
+            token: The job's secret. Every call carries a key derived from it, and every caller must
+                have it.
+            services: The handlers by name. Without any the endpoint only calls.
             threads: RPC threads, which run handlers and complete calls.
-            timeout: default time-out of a call in seconds.
-            on_url: called with the URL at the start, and from the watchdog's thread with each later
-                URL. direct: copies tensors from memory to memory between two endpoints that both
-                set it and are processes of one
-                user in one PID namespace. This is 1.6 times as fast for megabytes, and slower by a
-                fifth for a few kilobytes. All other endpoints, such as those of two pods, use the
-                network. Where the kernel restricts ptrace, this lets other processes of the same
-                user read the process.
+            timeout: Default time-out of a call in seconds.
+            on_url: Called with the URL at the start, and from the watchdog's thread with later URLs.
+            direct: Copies tensors from memory to memory between two endpoints that both set it, in
+                processes of one user in one PID namespace. This is 1.6 times as fast for megabytes,
+                and slower by a fifth for a few kilobytes. All other endpoints, such as those of two
+                pods, use the network. Where the kernel restricts ptrace, this lets other processes of
+                the same user read the process.
         """
         self.name = name
         self.incarnation = secrets.token_hex(8)
@@ -119,9 +116,9 @@ class Endpoint:
         """Starts to answer and enables calls.
 
         Raises:
-            UnsupportedTorch: the installed torch is not a tested version.
-            Unreachable: the endpoint has services, but no address that other machines can reach.
-            Unguarded: other machines can reach the endpoint, and the gate is not compiled.
+            UnsupportedTorch: The installed torch is not a tested version.
+            Unreachable: The endpoint has services, but no address that other machines can reach.
+            Unguarded: Other machines can reach the endpoint, and the gate is not compiled.
         """
         with self._gate:
             if self._agent is not None:
@@ -134,8 +131,7 @@ class Endpoint:
             threading.Thread(target=self._watch, args=(self._quit,), name="rpc-watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Closes all connections. Pending calls, here and at callers, raise PeerLost. May be called
-        twice."""
+        """Closes all connections. Pending calls raise PeerLost. May be called twice."""
         self._quit.set()
         with self._gate:
             self._close()
@@ -213,6 +209,7 @@ class Endpoint:
         return future
 
     def _handle(self, request: Any) -> Answer | DeferredReply:
+        """Calls the handler of a request, and converts its exceptions."""
         if isinstance(request, Unreadable):
             _log.warning("refused a call: %s", request)
             return (REFUSED, str(request))
@@ -232,8 +229,7 @@ class Endpoint:
 
 
 class Peer:
-    """One incarnation of another process. After PeerLost it cannot be used any more: discover and
-    dial again."""
+    """One incarnation of another process. After PeerLost discover and dial again."""
 
     def __init__(
         self,
@@ -252,10 +248,9 @@ class Peer:
         self._worker = worker
 
     def call(self, service: str, payload: Payload, *, timeout: float | None = None) -> Call:
-        """Sends a call and returns immediately. The payload's tensors are not copied: do not modify
-        them until the call
-        is done.
+        """Sends a call and returns immediately.
 
+        The payload's tensors are not copied: do not modify them until the call is done.
         The call's `result` raises errors of the connection. Raises TypeError if `payload` cannot be
         sent.
         """
@@ -276,9 +271,10 @@ class Peer:
 
 
 class _DeferredReplies:
-    """The pending deferred replies. All must be sent before the agent stops, because torch then
-    frees
-    the memory that they use."""
+    """The pending deferred replies.
+
+    All must be sent before the agent stops, because torch then frees the memory that they use.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -295,8 +291,7 @@ class _DeferredReplies:
             reply.settle(closed)
 
     def settle_all(self, answer: Answer) -> None:
-        """Settles all replies with `answer`, now and until `reopen`. Waits for replies that are
-        being sent."""
+        """Settles all replies, now and until `reopen`, and waits until they are sent."""
         with self._changed:
             self._closed = answer
             pending = list(self._pending)
@@ -320,10 +315,11 @@ class _DeferredReplies:
 
 
 def _release_memory() -> None:
-    """Returns free memory to the system. torch never frees a small part of each broken connection.
-    These parts fragment
-    the heap, so glibc does not reuse the freed buffers between them, which are megabytes for each
-    dead peer."""
+    """Returns free memory to the system.
+
+    torch never frees a small part of each broken connection. These parts fragment the heap, so glibc
+    does not reuse the freed buffers between them, which are megabytes for each dead peer.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # exists in glibc only
     if trim is not None:
         trim(0)

@@ -1,5 +1,4 @@
-"""Errors of the communication between two processes. Every error that a caller may handle is a
-``TransportError``."""
+"""Errors of the communication between two processes."""
 
 from __future__ import annotations
 
@@ -9,8 +8,7 @@ class TransportError(Exception):
 
 
 class PeerLost(TransportError):
-    """The peer cannot be reached, has disconnected, or did not answer in time: discover and dial
-    again."""
+    """The peer is unreachable, disconnected or late: discover and dial again."""
 
 
 class Refused(TransportError):

@@ -1,6 +1,4 @@
-"""Serves HTTP on a member's fixed port: probes for the kubelet, metrics for Prometheus, and
-documents for clients with
-the job's token.
+"""Serves HTTP on a member's fixed port: probes, metrics, and documents for clients with the token.
 
 RPC ports change (see endpoint.py) and must not be probed. This port is known in advance and
 survives any request.
@@ -36,8 +34,7 @@ _CONNECTION_SECONDS = 5.0
 _HEAD_BYTES_MAX = 8 << 10
 """Size of a request's first line and headers, which a member stores for each connection."""
 _DOCUMENT_BYTES_MAX = 64 << 10
-"""Bytes that a client reads of a document: the other side may be a stranger that got a member's
-address."""
+"""Maximum size of a document, since the other side may be a stranger."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,11 +42,11 @@ _log = logging.getLogger(__name__)
 class MemberServer:
     """Serves a member's HTTP port from daemon threads, from `start` to `stop`.
 
-    HEALTH_PATH: 200. READY_PATH: 200 or 503. METRICS_PATH: 200. The documents: 200, 401 without the
-        bearer token, 503
-        while there is none. 500 if making an answer raised. Slow and silent clients are
-        disconnected after 5 s, and earlier if there are too many connections. So are clients that
-        send a head of more than 8 KiB.
+    Status codes: HEALTH_PATH 200, READY_PATH 200 or 503, METRICS_PATH 200, and documents 200, 401
+    without the bearer token, or 503 while there is none. Any is 500 if making the answer failed.
+
+    Slow and silent clients are disconnected after 5 s, and earlier if there are too many connections.
+    So are clients that send a head of more than 8 KiB.
     """
 
     def __init__(
@@ -62,9 +59,10 @@ class MemberServer:
         metrics: Callable[[], bytes] = bytes,
         host: str = "",
     ) -> None:
-        """Binds `port` (0: any free one) of the address `host`, or of all interfaces. ``metrics``:
-        renders Prometheus'
-        text format, at each request. Raises OSError if the port is taken."""
+        """Binds `port` (0: any free one) of the address `host`, or of all interfaces.
+
+        ``metrics`` renders Prometheus' text format at each request. Raises OSError if the port is taken.
+        """
         self._server = _Server(host, port, _Routes(token, ready, documents, metrics))
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.1,), name="http", daemon=True
@@ -94,10 +92,11 @@ def discover(
     The request runs in a separate thread, because a name lookup can take longer than any time-out.
 
     Raises:
-        PeerLost: not reachable, not ready yet, or no answer within `timeout` seconds.
-        Refused: the token is wrong.
+        PeerLost: The learner is not reachable or ready, or does not answer within `timeout` seconds.
+        Refused: The token is wrong.
         Stopped: `stopping` was set.
     """
+    # Send the request.
     answers: list[tuple[int, bytes] | Exception] = []
     latch = Latch()
 
@@ -111,6 +110,7 @@ def discover(
     threading.Thread(target=ask, name="discover", daemon=True).start()
     if not latch.wait(timeout, stopping):
         raise PeerLost(f"{base_url}: no answer within {timeout} s")
+    # Check the answer.
     answer = answers[0]
     if isinstance(answer, Exception):
         raise PeerLost(f"{base_url}: {answer}") from answer
@@ -143,9 +143,7 @@ def _document(base_url: str, status: int, body: bytes) -> dict[str, Any]:
 
 
 class _Routes:
-    """Maps a path and the presented credentials to a status and a body: JSON, or bytes for
-    Prometheus. Uses no
-    sockets."""
+    """Maps a path and credentials to a status and a body: JSON, or bytes for Prometheus."""
 
     def __init__(
         self,
@@ -213,8 +211,7 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         _cut(late)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores the error: a disconnected client is normal, and other errors are logged where
-        they occur."""
+        """Ignores the error: a disconnected client is normal."""
 
 
 def _cut(connections: list[socket.socket]) -> None:
@@ -227,8 +224,7 @@ def _cut(connections: list[socket.socket]) -> None:
 
 
 class _Head:
-    """Reads the head of a request from a connection. Raises ConnectionAbortedError beyond
-    _HEAD_BYTES_MAX."""
+    """Reads the head of a request. Raises ConnectionAbortedError beyond _HEAD_BYTES_MAX."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._left = file, _HEAD_BYTES_MAX

@@ -16,9 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 from torch import Tensor
 
 Payload: TypeAlias = "Tensor | str | int | float | bool | list[Any] | tuple[Any, ...] | dict[str, Any] | None"
-"""Tensors on the CPU, in plain values. No numpy arrays (use ``torch.from_numpy``) and no bytes:
-they are 7 times
-slower."""
+"""Tensors on the CPU, in plain values. No numpy arrays and no bytes, which are 7 times slower."""
 
 _PLAIN = frozenset({str, int, float, bool, type(None), list, tuple, dict})
 _PROTOCOL = 5
@@ -54,7 +52,7 @@ def unpack(data: bytes, tensors: list[Tensor]) -> Any:
     """Inverts `pack`.
 
     Raises:
-        Unreadable: the message names a class or function, or is not a pickle.
+        Unreadable: The message names a class or function, or is not a pickle.
     """
     try:
         return _Unpacker(data, tensors).load()

@@ -31,8 +31,7 @@ def on_stop_signal(action: Callable[[], None]) -> None:
         action()
 
     threading.Thread(target=listen, name="signals", daemon=True).start()
-    # Python restores the default action while it shuts down: a second signal would then replace the
-    # exit code.
+    # Python restores the default action at exit. A second signal would replace the exit code.
     atexit.register(_ignore_signals)
 
 

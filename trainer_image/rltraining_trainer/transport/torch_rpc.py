@@ -71,13 +71,11 @@ _MOST_DIALS = 2**15 - 2  # ids are int16 and never used twice in an agent's life
 Worker: TypeAlias = Any
 """torch's handle of a peer: a WorkerInfo."""
 Answer: TypeAlias = Callable[[Any], Future]
-"""Maps a request, or the `Unreadable` received instead of one, to the future of the answer. Never
-raises."""
+"""Maps a request or `Unreadable` to the future of the answer. Never raises."""
 
 
 def require_supported_torch() -> None:
-    """Raises `UnsupportedTorch` unless the installed torch is a tested version and has the private
-    names that this module uses."""
+    """Raises `UnsupportedTorch` unless torch is a tested version with the private names used here."""
     version = torch.__version__
     major, minor = (int(number) for number in version.split(".")[:2])
     oldest, newest = SUPPORTED_TORCH
@@ -104,9 +102,7 @@ class Agent:
     """This process' torch RPC agent, from `start` to `stop`. At most one at a time in a process."""
 
     def __init__(self, answer: Answer, token: str, *, threads: int, timeout: float, direct: bool) -> None:
-        """Starts listening. `timeout`: default time-out of calls in seconds; `threads`: number of
-        threads that run the
-        answers; `direct`: see Endpoint."""
+        """Starts listening. The arguments are those of Endpoint."""
         require_supported_torch()
         # torch would not start a second agent, and would wait five minutes for its address.
         if rpc.api._is_current_rpc_agent_set():
@@ -141,8 +137,7 @@ class Agent:
         self._listener = _find_listener(_port(self.url))
 
     def dial(self, url: str) -> Worker:
-        """Makes `url` callable. The first call connects, so this is cheap and does not check that
-        the peer exists."""
+        """Makes `url` callable. The first call connects."""
         with self._lock:
             number = next(self._ids)  # fresh each time: torch never drops a broken pipe from its id
             if number > _MOST_DIALS:
@@ -154,8 +149,7 @@ class Agent:
         return peer
 
     def send(self, peer: Worker, request: Payload, timeout: float) -> Any:
-        """Sends a request and returns torch's future of the answer. Raises PeerLost if this agent
-        was stopped."""
+        """Sends a request and returns torch's future. Raises PeerLost after `stop`."""
         data, tensors = pack(request)
         data = self._keys.call + data
         with self._lock:  # torch would send with the process' next agent, whose ids restart
@@ -216,8 +210,7 @@ def unguarded() -> str | None:
 
 
 class Keys:
-    """The prefixes of calls and of answers, derived from the token. Neither reveals the token or
-    the other key."""
+    """The prefixes of calls and of answers, derived from the token but not revealing it."""
 
     def __init__(self, token: str) -> None:
         self.call, self.answer = (
@@ -227,9 +220,10 @@ class Keys:
         """Number of messages without a key."""
 
     def cut(self, data: bytes) -> tuple[bytes, bool]:
-        """Strips the key from a message, and returns whether it is the key of calls. Raises
-        PermissionError, which torch sends
-        to the caller, if there is no key."""
+        """Strips the key from a message, and returns whether it is the key of calls.
+
+        Raises PermissionError if there is no key, which torch sends to the caller.
+        """
         key, content = data[: len(self.call)], data[len(self.call) :]
         if (is_call := hmac.compare_digest(key, self.call)) or hmac.compare_digest(key, self.answer):
             return content, is_call
@@ -238,8 +232,7 @@ class Keys:
 
 
 def _speak_payloads(answer: Answer, keys: Keys) -> None:
-    """Replaces torch's codec and its function call. C++ looks these three up by name when an agent
-    starts."""
+    """Replaces torch's codec and function call, which C++ looks up when an agent starts."""
 
     def deserialize(data: bytes, tensors: list[Tensor]) -> Opened:
         content, is_call = keys.cut(data)
@@ -279,8 +272,7 @@ def _port(url: str) -> int:
 
 
 def _find_listener(port: int) -> int:
-    """Returns the file descriptor of this process that listens on `port`, or -1 if there is
-    none."""
+    """Returns the file descriptor that listens on `port`, or -1."""
     descriptors = (int(entry.name) for entry in Path("/dev/fd").iterdir())
     return next((fd for fd in descriptors if _listens(fd, port)), -1)
 

@@ -12,9 +12,9 @@ _POLL_SECONDS = 0.05
 
 
 class Latch:
-    """A flag that is set once. It uses a bare lock, which, unlike an Event's condition, cannot
-    deadlock with a signal
-    handler.
+    """A flag that is set once.
+
+    It uses a bare lock, which, unlike an Event's condition, cannot deadlock with a signal handler.
     """
 
     def __init__(self) -> None:
@@ -26,8 +26,7 @@ class Latch:
         self._lock.release()
 
     def wait(self, timeout: float, stopping: threading.Event | None = None) -> bool:
-        """Returns whether the latch is set within `timeout` seconds. Raises `Stopped` as soon as
-        `stopping` is set."""
+        """Returns whether the latch is set within `timeout` seconds. Raises `Stopped`."""
         deadline = time.monotonic() + timeout
         while True:
             left = max(0.0, deadline - time.monotonic())

@@ -28,8 +28,7 @@ class ShardSample(NamedTuple):
     items: dict[str, Tensor]
     """Columns ``[k, ...]``."""
     drawn: Tensor
-    """float64 ``[4, k]`` with k > 0: the SAMPLE_FIELDS of
-    rltraining_trainer.dataflow.replay.shard."""
+    """float64 ``[4, k]`` with k > 0: the SAMPLE_FIELDS of the module shard."""
 
 
 class BatchShards(NamedTuple):
@@ -42,8 +41,7 @@ class BatchShards(NamedTuple):
     total: int
     """Number of items in all shards."""
     least: float
-    """Probability of the least likely item in all shards, or infinity to use the batch's own
-    maximum."""
+    """Probability of the least likely item in all shards; infinity to use the batch's maximum."""
 
     @property
     def size(self) -> int:

@@ -78,8 +78,7 @@ class DistributedReplay:
         self._dial = dial
         self._batch_size = batch_size
         self._ahead = settings.prefetch + 1
-        # Request half of the prefetched batches at a time, so that the others can be used
-        # meanwhile.
+        # Request half of the prefetched batches at a time, to use the others meanwhile.
         half = min(_MAX_BATCHES, 1 + settings.prefetch // 2)
         self._per_request = max(1, min(half, _MAX_BYTES // max(1, batch_size * item_bytes)))
         self._exponent = settings.importance_exponent
@@ -364,6 +363,7 @@ class DistributedReplay:
             if request.peer is shard.peer:
                 self._leave(shard, str(error))
             return None
+        # Update the counters and the shard.
         drawn = answer["drawn"].shape[1] if request.count else 0
         self._counters.on_answer(request, drawn, *answer["updated"])
         shard.observe(ReplayCounts(*answer["counts"]), answer["mass"], answer.get("smallest"))

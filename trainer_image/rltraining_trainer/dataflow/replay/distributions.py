@@ -28,8 +28,7 @@ class Distribution(Protocol):
 
     @property
     def min_priority(self) -> float:
-        """The smallest positive unnormalized probability; infinity if there is none. Scans all
-        items."""
+        """The smallest positive unnormalized probability, or infinity. Scans all items."""
 
     def set(self, slots: Slots, priorities: Floats) -> None:
         """Sets the raw priorities of slots. The last value of a repeated slot counts."""
@@ -37,8 +36,7 @@ class Distribution(Protocol):
     def clear(self) -> None: ...
 
     def draw(self, uniforms: Floats) -> Drawn:
-        """Draws an item for each of `uniforms`, sorted in [0, 1). Requires a positive
-        `priority_sum`."""
+        """Draws an item for each of `uniforms`, sorted in [0, 1). Requires a positive sum."""
 
     def get_state(self) -> dict[str, Any]:
         """Returns a copy of the state, oldest item first."""
@@ -50,8 +48,7 @@ class Distribution(Protocol):
 
 
 class Prioritized:
-    """P(i) = p_i^α / Σ p^α (Schaul et al. 2016, arXiv 1511.05952, equation 1). Also stores raw
-    priorities p."""
+    """P(i) = p_i^α / Σ p^α (Schaul et al. 2016, arXiv 1511.05952, equation 1)."""
 
     def __init__(self, ring: Ring, exponent: float) -> None:
         self._ring = ring

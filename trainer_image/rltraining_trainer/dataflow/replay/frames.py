@@ -113,8 +113,7 @@ class FrameStacks:
         assert np.array_equal(self._frames[used] @ self._weights, self._keys[used]), "a frame has changed"
 
     def _number(self, frames: Words) -> NDArray[np.int64]:
-        """Returns the indices of `frames` ``[m, words]``, stores new frames and counts a reference
-        to each."""
+        """Stores new frames of `frames` ``[m, words]``, and counts a reference to each."""
         # Look frames up by fingerprint and store those that are not found.
         keys, first, inverse = np.unique(frames @ self._weights, return_index=True, return_inverse=True)
         known = np.array([self._found.get(key, -1) for key in keys.tolist()], np.int64)
@@ -143,8 +142,7 @@ class FrameStacks:
         before = len(self._frames)
         size = before + max(missing, int(before * GROWTH))
         for array in (self._frames, self._keys, self._references):
-            # Resize in place: no other array refers to this memory, and the system remaps its
-            # pages.
+            # Resize in place: no other array refers to this memory, so pages are remapped.
             array.resize((size, *array.shape[1:]), refcheck=False)
         self._free += range(before, size)
 
@@ -159,8 +157,7 @@ class FrameStacks:
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def _as_words(self, stacks: Tensor) -> Words:
-        """Converts ``[K, stack, *frame]`` to ``[K * stack, words]``. The last word is padded with
-        zeros."""
+        """Converts ``[K, stack, *frame]`` to ``[K * stack, words]``, padded with zeros."""
         rows = stacks.shape[0] * self._stack
         octets = stacks.contiguous().reshape(rows, self._elements).view(torch.uint8).numpy()
         if self._bytes % 8:

@@ -12,9 +12,9 @@ from rltraining_trainer.dataflow.replay.shard_map import ShardMap
 
 
 class RateLimiter:
-    """Keeps a ratio of samples to insertions, like Reverb's SampleToInsertRatio (Cassirer et al.
-    2021,
-    arXiv 2102.04736).
+    """Keeps a ratio of samples to insertions, like Reverb's SampleToInsertRatio.
+
+    See Cassirer et al. 2021, arXiv 2102.04736.
 
     Keeps ``error = sampled - (inserted - minimum) · samples_per_insert`` within ± `bound` by
     blocking the side that is ahead. As in Acme the bound is tolerance · samples_per_insert ·

@@ -15,11 +15,9 @@ from rltraining_trainer.dataflow.replay.shard_map import Shard
 from rltraining_trainer.transport import Call, TransportError
 
 CALL_SECONDS = 2.0
-"""Time without an answer after which a shard counts as lost. A dying shard delays the learner by at
-most this much."""
+"""Time without an answer after which a shard counts as lost, and delays the learner at most."""
 _RPC_SECONDS = 60.0
-"""Time-out of the RPC. It is longer, because answers to several requests queue on a slow
-network."""
+"""Time-out of the RPC, which is longer because answers queue on a slow network."""
 
 
 @dataclass(eq=False)
@@ -46,8 +44,7 @@ class Request:
         return 0 if self.update is None else self.update.shape[1]
 
     def send(self, *, min_priority: bool) -> None:
-        """Sends the request. `min_priority`: whether the answer must contain the shard's
-        `min_priority`."""
+        """Sends the request. `min_priority`: whether to request the shard's `min_priority`."""
         assert self.shard.peer is not None, f"shard {self.shard.name} was not dialled"
         self.peer = self.shard.peer
         payload: dict[str, Any] = {"update": self.update, "count": self.count, "smallest": min_priority}
@@ -82,8 +79,7 @@ class RequestGroup(NamedTuple):
 
     @property
     def least(self) -> float:
-        """Probability of the least likely item, by the latest answers; infinity if there are no
-        items."""
+        """Probability of the least likely item, by the latest answers, or infinity."""
         least_of_shards = (
             share * shard.min_priority / shard.priority_sum
             for shard, share in self.shares

@@ -52,8 +52,7 @@ class SampleCounters:
         self.in_flight += request.count + request.returned
 
     def on_answer(self, request: Request, drawn: int, applied: int, stale: int) -> None:
-        """Counts an answered request: items drawn, which may be 0, and priorities applied or
-        stale."""
+        """Counts an answered request: items drawn, priorities applied, and stale ones."""
         self.in_flight -= request.count + request.returned
         self.drawn -= request.count - drawn
         self.applied += applied

@@ -32,9 +32,8 @@ class ReplayShard:
     the name of the field if the payload is invalid.
 
     sample: ``{"count": int, "update": Tensor [3, k] | None}``. Applies the update, then samples.
-        The
-        reply adds ``items``, columns ``[count, ...]``, and ``drawn``, see SAMPLE_FIELDS. Both are
-        empty if there is nothing to sample.
+        The reply adds ``items``, columns ``[count, ...]``, and ``drawn``, see SAMPLE_FIELDS. Both
+        are empty if there is nothing to sample.
     update: ``{"update": Tensor [3, k]}``, see UPDATE_FIELDS.
     stats: No fields.
     insert: ``{"incarnation": str, "sequence": int, "items": dict, "priorities": Tensor}``, for
@@ -64,20 +63,17 @@ class ReplayShard:
 
     @property
     def has_room(self) -> bool:
-        """Whether the limit permits to add now. A batch of items that starts below the limit may
-        exceed it."""
+        """Whether the limit permits to add now. The added items may exceed it."""
         with self._lock:
             return self._has_room()
 
     def add(self, items: Mapping[str, Tensor], priorities: Tensor) -> None:
-        """Adds items, columns ``[k, ...]``, with raw priorities ``[k]``, in the process of the
-        shard."""
+        """Adds items, columns ``[k, ...]``, with raw priorities ``[k]``."""
         with self._lock:
             self._buffer.add(items, priorities)
 
     def set_limit(self, limit: int | None) -> None:
-        """Sets the maximum number of insertions, from the learner's rate limiter; None: no
-        limit."""
+        """Sets the maximum number of insertions; None: no limit."""
         with self._lock:
             self._limit = limit
             released = self._waiting if self._has_room() else []
@@ -87,8 +83,7 @@ class ReplayShard:
             reply.resolve(state)
 
     def describe(self) -> dict[str, Any]:
-        """Returns the arguments of DistributedReplay.announce that describe the shard: plain
-        values."""
+        """Returns the arguments of DistributedReplay.announce that describe the shard."""
         with self._lock:
             return {
                 "incarnation": self.incarnation,

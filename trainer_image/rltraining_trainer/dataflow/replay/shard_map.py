@@ -63,8 +63,7 @@ class Shard:
         return self.counts.inserted - self.counts.evicted
 
     def observe(self, counts: ReplayCounts, priority_sum: float, min_priority: float | None) -> None:
-        """Updates the shard, unless a newer message has been received: answers may overtake each
-        other."""
+        """Updates the shard, unless a newer message has overtaken this one."""
         # Each count only grows.
         if sum(counts) >= sum(self.counts):
             self.counts, self.priority_sum = counts, priority_sum
@@ -199,8 +198,7 @@ class ShardMap:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores a state. Its shards are absent until they announce themselves; their counts
-        continue."""
+        """Restores a state. Its shards are absent until they announce themselves."""
         self._ended = Holdings(*state["ended"])
         self.restarted = state["restarted"]
         self._shards = {

@@ -28,8 +28,7 @@ class ReplayStats(NamedTuple):
     stale: int
     """Priorities of items that had been evicted."""
     priorities_lost: int
-    """Samples without a new priority: the shard or the learner was lost, or the batch was
-    discarded."""
+    """Samples without a new priority, because of a lost shard or learner or a discarded batch."""
     outstanding: int
     """Samples that are requested, in use, or not acknowledged yet."""
     sample_age: float

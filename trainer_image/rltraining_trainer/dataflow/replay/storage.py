@@ -59,8 +59,7 @@ class Ring:
 
     def versions(self, slots: Slots) -> Slots:
         """Returns the versions of slots in use."""
-        # Slots before the next one were filled in this lap of the ring, the others in the previous
-        # lap.
+        # Slots before the next one were filled in this lap of the ring.
         next_slot = self.inserted % self.capacity
         return slots + (self.inserted - next_slot) - self.capacity * (slots >= next_slot)
 
@@ -70,8 +69,7 @@ class Ring:
         return held & (versions % self.capacity == slots)
 
     def ranges(self, first: int, count: int) -> Iterator[tuple[slice, slice]]:
-        """Yields the slots of the versions [first, first + count) as one or two slices, with their
-        offsets."""
+        """Yields the slots of versions as one or two slices, with their offsets from `first`."""
         start = first % self.capacity
         head = min(count, self.capacity - start)
         yield slice(start, start + head), slice(0, head)
@@ -83,8 +81,7 @@ class Store(Protocol):
     """Stores some columns of the items in a ring."""
 
     def put(self, first: int, items: Mapping[str, Tensor]) -> None:
-        """Stores columns ``[K, ...]``, K <= capacity, as the versions from `first` on, in free
-        slots."""
+        """Stores columns ``[K, ...]``, K <= capacity, as the versions from `first` on."""
 
     def drop(self, first: int, count: int) -> None:
         """Frees the versions [first, first + count)."""
@@ -145,8 +142,7 @@ class Columns:
 
 
 def check_items(columns: Mapping[str, Column], items: Mapping[str, Tensor], count: int) -> None:
-    """Raises ValueError with the name of the column unless `items` have these columns and `count`
-    rows."""
+    """Raises ValueError unless `items` have exactly these columns and `count` rows."""
     if items.keys() != columns.keys():
         raise ValueError(f"the replay holds {sorted(columns)}, not {sorted(items)}")
     for name, column in columns.items():

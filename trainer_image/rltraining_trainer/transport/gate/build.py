@@ -32,15 +32,13 @@ class NotCompiledError(Exception):
 
 
 def compile_gate(path: Path, source: Path = SOURCE) -> None:
-    """Compiles the gate to ``path``. Raises NotCompiledError if there is no C++ compiler, or if the
-    compiler fails."""
+    """Compiles the gate to ``path``. Raises NotCompiledError."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if not compiler or not shutil.which(compiler[0]):
         raise NotCompiledError(f"there is no C++ compiler {shlex.join(compiler)!r}: install g++, or set CXX")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    # Compile in a temporary folder: two processes may compile at the same time, and the file has to
-    # appear atomically.
+    # Compile in a temporary folder, so that the file appears atomically.
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         compiled = Path(folder, FILE)
         command = [*compiler, *OPTIONS, *_abi(), *_headers(), str(source), *_libraries(), "-o", str(compiled)]
