@@ -91,7 +91,7 @@ def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str
 def _kept(status: Status, checkpoint: int | None) -> list[tuple[str, str]]:
     """What a run that was stopped can go on from; where that is not all that it had learned, why."""
     failing = (c.message for c in status.conditions if c.type == "CheckpointHealthy" and c.status == "False")
-    why = next(failing, "").removesuffix("; training goes on")
+    why = next(failing, "").removesuffix("; training continues")
     if checkpoint is None:
         return [("checkpoint", f"none: {why}" if why else "")]
     is_old = status.checkpoint is not None and checkpoint <= status.checkpoint.step

@@ -56,7 +56,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(train: Train)
         warned = run.event("CheckpointSkipped")
         assert warned is not None
         assert newest.name in warned
-        assert "was passed over: the content of state.pt is not what was written" in warned
+        assert "was skipped: the content of state.pt is not what was written" in warned
         await run.until(lambda job: f"CheckpointSkipped: {warned}" in job.status.warnings)
         assert f"went on from checkpoint file://{older}\n" in run.log(LEARNER)
         assert step_of(older) <= first["environmentSteps"], "the first point may be one of waiting"
@@ -88,7 +88,7 @@ def test_a_full_disk_is_reported_training_continues_and_it_recovers(
         assert told is not None
         assert told.reason == "CheckpointFailed"
         assert f"could not be written to file://{small_disk}" in told.message
-        assert told.message.endswith(": the disk is full; training goes on")
+        assert told.message.endswith(": the disk is full; training continues")
 
         if all_on_it:
             await run.until(lambda _: run.event("MetricsNotWritten"))

@@ -141,7 +141,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
     loaded = store.load_newest()
     assert (loaded.step, loaded.state) == (1, {"value": 1})
     (sentence,) = loaded.skipped
-    assert sentence.startswith(f"checkpoint {newest.uri} was passed over: ")
+    assert sentence.startswith(f"checkpoint {newest.uri} was skipped: ")
     assert re.search(reason, sentence)
     assert store.newest().step == 1
 
@@ -156,8 +156,8 @@ def test_when_all_are_damaged_the_store_says_so(uri: str) -> None:
     damage(uri, f"{name(1)}/state.pt", flip)
     store = CheckpointStore(uri, keep=1)
     assert store.load_newest() is None
-    assert "was passed over" in store.skipped[0]
-    with pytest.raises(BadConfiguration, match=r"no checkpoint to resume from at .* was passed over"):
+    assert "was skipped" in store.skipped[0]
+    with pytest.raises(BadConfiguration, match=r"no checkpoint to resume from at .* was skipped"):
         load(uri)
     with pytest.raises(BadConfiguration, match=f"{name(1)} is damaged"):
         load(f"{uri}/{name(1)}")

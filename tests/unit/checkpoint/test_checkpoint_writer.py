@@ -62,7 +62,7 @@ def test_a_full_disk_is_told_until_there_is_room(small_disk: Path, caplog: pytes
     writer.flush(60)
     assert writer.failure == (
         f"the checkpoint at step 2 could not be written to file://{small_disk}: "
-        "the disk is full; training goes on"
+        "the disk is full; training continues"
     )
     assert caplog.messages == [writer.failure]
     assert writer.newest.step == 1

@@ -124,7 +124,7 @@ def test_a_stopped_run_says_from_where_it_can_go_on(
     if known is not None:
         status["checkpoint"] = CheckpointStatus(uri="file:///x", step=known, time=datetime.now(UTC))
     if failing:
-        status["conditions"] = (condition("CheckpointHealthy", f"{FULL}; training goes on", "False"),)
+        status["conditions"] = (condition("CheckpointHealthy", f"{FULL}; training continues", "False"),)
     last = snapshot("Suspended", progress=PROGRESS, signal=SIGINT, **status)
     lines = text_of(last, folder).splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("  checkpoint"))

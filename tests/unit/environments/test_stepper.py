@@ -122,7 +122,7 @@ def test_an_environment_that_does_not_say_how_it_resets_is_refused(metadata: dic
 
     with pytest.raises(
         BadConfiguration,
-        match=r"spec\.environment\.id: 'Odd' does not say how it resets itself; set metadata",
+        match=r"spec\.environment\.id: 'Odd' declares no autoreset mode; set metadata",
     ):
         Stepper(environments, "Odd")
 

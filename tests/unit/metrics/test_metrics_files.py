@@ -117,7 +117,7 @@ def test_a_full_disk_costs_points_and_is_told_once(
         writer.write(step, {"loss": 2.0, "x" * 100: 3.0}, 0.0)
     writer.close(60)
     assert writer.failure == (
-        f"metrics cannot be written to {small_disk}: the disk is full; points are dropped, training goes on"
+        f"metrics cannot be written to {small_disk}: the disk is full; points are dropped, training continues"
     )
     assert caplog.messages == [writer.failure]
 

@@ -138,7 +138,7 @@ def test_a_film_shows_the_episode_that_the_seed_gives() -> None:
 
 
 def test_an_environment_that_gives_no_picture_is_told() -> None:
-    with film(make("image")) as taken, pytest.raises(BadConfiguration, match="gives no picture"):
+    with film(make("image")) as taken, pytest.raises(BadConfiguration, match="returns no image"):
         next(taken.frames)
 
 

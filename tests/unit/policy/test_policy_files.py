@@ -184,8 +184,8 @@ def test_the_folder_of_a_run_names_its_policy(tmp_path: Path, folder: Path, endi
         ("weights.pt", b"PK", "weights.pt is damaged"),
         ("weights.pt", b"hello", "weights.pt is damaged"),
         ("weights.pt", b"\x80\x02.", "weights.pt is damaged"),
-        ("weights.pt", saved([1.0]), "weights.pt holds no weights of a policy"),
-        ("weights.pt", saved({"torso": 1}), "weights.pt holds no weights of a policy"),
+        ("weights.pt", saved([1.0]), "weights.pt contains no weights of a policy"),
+        ("weights.pt", saved({"torso": 1}), "weights.pt contains no weights of a policy"),
         ("weights.pt", saved({"torso": torch.zeros(1)}), "the weights do not fit the network of the policy"),
     ],
 )

@@ -60,7 +60,7 @@ def test_a_damaged_one_is_passed_over_with_a_warning(own: CheckpointStore) -> No
     assert start.state == {"step": 5}
     (warning,) = start.warnings
     assert warning.reason == "CheckpointSkipped"
-    assert "step-000000000006 was passed over: " in warning.message
+    assert "step-000000000006 was skipped: " in warning.message
 
 
 def test_when_all_its_own_are_damaged_it_says_so_and_begins_at_resume_from(

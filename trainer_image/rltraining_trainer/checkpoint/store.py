@@ -121,7 +121,7 @@ class CheckpointStore:
                     return _read(self._storage, name, self.skipped)
                 except _Damaged as reason:
                     self._damaged.add(name)
-                    self.skipped += (f"checkpoint {self._storage.uri(name)} was passed over: {reason}",)
+                    self.skipped += (f"checkpoint {self._storage.uri(name)} was skipped: {reason}",)
         return None
 
     def _complete(self) -> Iterator[tuple[str, _Manifest]]:

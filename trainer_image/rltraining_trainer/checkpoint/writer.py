@@ -38,7 +38,7 @@ class CheckpointWriter:
     def failure(self) -> str | None:
         """Why the last write failed, in one sentence; None after a success."""
         error = self.error
-        return f"{error}; training goes on" if error else None
+        return f"{error}; training continues" if error else None
 
     def submit(self, step: int, state: dict[str, Any]) -> None:
         """Queues ``state``, a ``snapshot`` that must not be modified, and returns immediately."""

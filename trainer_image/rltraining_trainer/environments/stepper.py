@@ -103,7 +103,7 @@ class Stepper:
         mode, dtype = environments.metadata.get("autoreset_mode"), environments.single_observation_space.dtype
         if not isinstance(mode, AutoresetMode):
             raise BadConfiguration(
-                f"spec.environment.id: {name!r} does not say how it resets itself; "
+                f"spec.environment.id: {name!r} declares no autoreset mode; "
                 "set metadata['autoreset_mode'] to a gymnasium.vector.AutoresetMode in its vector environment"
             )
         self.environments = environments

@@ -93,9 +93,7 @@ class MetricsWriter:
             action(*arguments)
         except Exception as error:  # must not end the run
             first, reason = self.failure is None, storage_problem(error)
-            self.failure = (
-                f"metrics cannot be written to {self._output}: {reason}; points are dropped, training goes on"
-            )
+            self.failure = f"metrics cannot be written to {self._output}: {reason}; points are dropped, training continues"
             if first:
                 _LOG.warning("%s", self.failure)
         else:

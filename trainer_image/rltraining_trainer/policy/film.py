@@ -59,7 +59,7 @@ def _frames(policy: Policy, stepper: Stepper, seed: int, deterministic: bool) ->
             rendered = stepper.environments.render()
         if rendered is None or not isinstance(rendered[0], np.ndarray):
             raise BadConfiguration(
-                f"environment {stepper.name!r} cannot be filmed: its render() gives no picture"
+                f"environment {stepper.name!r} cannot be filmed: its render() returns no image"
             )
         yield rendered[0]
         if ended:

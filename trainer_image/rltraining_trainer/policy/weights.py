@@ -41,7 +41,7 @@ def read_weights(content: bytes) -> dict[str, Tensor]:
     if not stored:
         raise WeightsError("is damaged: its tensors are compressed")
     if not isinstance(weights, dict) or not all(map(_is_weight, weights.items())):
-        raise WeightsError("holds no weights of a policy")
+        raise WeightsError("contains no weights of a policy")
     if sum(tensor.nbytes for tensor in weights.values()) > len(content):
         raise WeightsError("holds tensors that are larger than the file")
     return weights

@@ -154,7 +154,7 @@ class Agent:
         data = self._keys.call + data
         with self._lock:  # torch would send with the process' next agent, whose ids restart
             if self._stopped:
-                raise PeerLost("this endpoint was started anew since it dialled: dial again")
+                raise PeerLost("this endpoint was restarted since it dialled: dial again")
             return rpc.api._invoke_rpc_python_udf(peer, data, tensors, timeout, True)
 
     def listening(self) -> bool:
