@@ -44,6 +44,7 @@ ROWS = [
     *(Row("LunarLander-v3", algorithm, 1_000_000, 200) for algorithm in ("ppo", "impala")),
     Row("LunarLander-v3", "dqnApex", 150_000, 200),
     Row("MountainCar-v0", "dqnApex", 120_000, -120),
+    Row("MountainCar-v0", "dqnApex", 120_000, -120, "learningRate: 0.004"),
     Row("Pendulum-v1", "ppo", 100_000, -200),
     Row("Pendulum-v1", "ppo", 100_000, -200, "learningRateSchedule: Constant"),
     Row("Pendulum-v1", "ddpgApex", 40_000, -200),
