@@ -41,12 +41,12 @@ def same_numbers_each_time() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported, torch above all, stays: looking for garbage in it again and again took 6% of the time. And pytest
-    has a handler for each test at each logger that does not propagate, which are 43 of torch's."""
-    for name, logger in logging.root.manager.loggerDict.items():
-        if isinstance(logger, logging.Logger) and name.startswith("torch"):
-            logger.propagate = True
+    """Excludes what was imported, torch above all, from garbage collection, which took 6% of the time. Also removes torch's
+    119 loggers from the registry, which pytest searches six times for each test; torch's modules keep their loggers."""
+    loggers = logging.root.manager.loggerDict
+    for name in [name for name in loggers if name.partition(".")[0] == "torch"]:
+        del loggers[name]
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(200_000, 20, 20)
     gc.enable()

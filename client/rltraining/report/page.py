@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -69,7 +70,9 @@ def render(source: Source, video: Video, now: datetime) -> str:
     )
 
 
+@cache
 def _environment() -> Environment:
+    """The templates' environment, which keeps a template once it is compiled."""
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,

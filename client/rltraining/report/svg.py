@@ -32,6 +32,8 @@ THICK_MAX = 150
 """A line of more points is thinner: it may go up and down a lot."""
 SIZE = (5.2, 2.9)
 """Inches; as large as a phone shows it."""
+MARGINS = {"left": 0.15, "bottom": 0.18, "right": 0.95}
+"""Fractions of the width and height: a label on the left has room for nine characters."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,9 @@ def draw(
         "text.parse_math": False,  # names are the user's
     }
     with rc_context(style):
-        figure = Figure(figsize=SIZE, layout="constrained")
+        # Matplotlib's own layouts take as long as the drawing itself.
+        figure = Figure(figsize=SIZE)
+        figure.subplots_adjust(**MARGINS, top=0.84 if len(lines) > 1 else 0.95)
         axes = figure.subplots()
         _plot(axes, lines, goal, marks)
         axes.set_xlabel(x_label)

@@ -250,7 +250,7 @@ def test_shards_that_nobody_writes_to_hold_nobody_up_later_either(ratio: float) 
         world.start(name)
     run(world, ["a"], 20, wish=20, updates=5)
     added = 0
-    for _ in range(30):
+    for _ in range(12):
         for name in idle:
             write(world, name, 0)
         added += write(world, "a", 1)

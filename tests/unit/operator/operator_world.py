@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import marshal
 from collections.abc import Callable
@@ -31,6 +30,11 @@ SPEC = {
 }
 TOKEN = "ab" * 32
 LEARNER, SAMPLER_0, SAMPLER_1 = "demo-learner-0", "demo-sampler-0", "demo-sampler-1"
+DEFAULTS = Settings(progress_seconds=5)
+UP_FIELDS = ("job", "pods", "others", "events", "writes", "moved", "uids")
+"""What bringing a new job up changes in a world."""
+_UP: dict[str, bytes] = {}
+"""These fields of the worlds that were brought up, by their jobs."""
 
 
 def dedicated(replays: int) -> dict[str, Any]:
@@ -73,8 +77,9 @@ class World:
     moved: tuple[int, int] = (0, 0)
     """Changes whenever a step has done something."""
     job_deleted: bool = False
-    settings: Settings = field(default_factory=lambda: Settings(progress_seconds=5))
-    _uids: Any = field(default_factory=lambda: map("uid-{}".format, itertools.count()))
+    settings: Settings = DEFAULTS
+    uids: int = 0
+    """Given to objects so far."""
 
     # The operator's side.
 
@@ -198,7 +203,20 @@ class World:
         return self
 
     def up(self) -> World:
-        """The job runs."""
+        """The job runs. Computed once for each new job: hundreds of tests begin so."""
+        new = (self.now, self.writes, self.pods, self.others) == (START, 0, {}, {})
+        if not new or self.refuses is not World.refuses or self.settings != DEFAULTS:
+            return self._bring_up()
+        key = json.dumps(self.job, sort_keys=True)
+        if key not in _UP:
+            self._bring_up()
+            _UP[key] = marshal.dumps([getattr(self, name) for name in UP_FIELDS])
+            return self
+        for name, value in zip(UP_FIELDS, marshal.loads(_UP[key]), strict=True):
+            setattr(self, name, value)
+        return self
+
+    def _bring_up(self) -> World:
         self.settle()
         self.run()
         self.settle()
@@ -278,7 +296,8 @@ class World:
     def _create(self, child: Any) -> None:
         made = _as_told(child)
         name = made["metadata"]["name"]
-        made["metadata"] |= {"uid": next(self._uids), "creationTimestamp": self.now.isoformat()}
+        made["metadata"] |= {"uid": f"uid-{self.uids}", "creationTimestamp": self.now.isoformat()}
+        self.uids += 1
         if made["kind"] != "Pod":
             fill_in_defaults(made)
             self.others[made["kind"], name] = made
