@@ -9,7 +9,7 @@ from itertools import count
 import numpy as np
 import torch
 from rltraining_trainer.networks import ActorCritic
-from rltraining_trainer.world import Replay, World, flatten_parameters, load_flat
+from rltraining_trainer.world import Replay, World, flatten_parameters
 from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
@@ -34,9 +34,9 @@ def learner(world: World) -> None:
     optimizer = torch.optim.Adam([parameters], lr=settings["learningRate"])
     replay = memory(world)
     run = world.run(policy, target=target, optimizer=optimizer)
-    world.share("policy", parameters)
+    run.publish(parameters)
 
-    while run.goes_on():
+    while run.active():
         # Take a batch, unless there is too little data yet.
         batch = replay.sample()
         if batch is None:
@@ -59,17 +59,16 @@ def learner(world: World) -> None:
             followed.lerp_(parameters, settings["targetRate"])
         replay.update_priorities(batch, (goal - predicted).detach().abs() + 1e-6)
 
-        # Let samplers read the new parameters, and count the update.
-        world.share("policy", parameters)
+        # Send samplers the new parameters when they ask, and count the update.
+        run.publish(parameters)
         run.update(loss=loss)
 
 
 def sampler(world: World) -> None:
     settings, size = world.parameters, world.spec.environment.num_envs
     policy, actions = world.actor_critic()
-    parameters = flatten_parameters(policy)
     environments, replay = world.environments(), memory(world)
-    world.start()
+    seed = world.start(flatten_parameters(policy))  # with the learner's parameters
 
     # Of all environments of the job, the first explores most and the last hardly; the returns of the better half count.
     place = np.arange(world.index * size, (world.index + 1) * size)
@@ -77,12 +76,12 @@ def sampler(world: World) -> None:
     epsilon = 0.4 ** (1 + 7 * place / max(1, total - 1))
     greedier = place >= total // 2
 
-    random = np.random.default_rng(world.seed)
-    observation, returns = environments.reset(world.seed), np.zeros(size)
+    random = np.random.default_rng(seed)
+    observation, returns = environments.reset(seed), np.zeros(size)
     for number in count():
-        # Read the newest parameters now and then.
+        # Ask for newer parameters now and then. They arrive in `extend`.
         if number % settings["refreshSteps"] == 0:
-            load_flat(parameters, world.members("learner")[0].shared("policy").value)
+            replay.refresh()
 
         # Act ε-greedily.
         with torch.no_grad():

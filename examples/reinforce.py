@@ -13,7 +13,7 @@ def learner(world: World) -> None:
     parameters = flatten_parameters(policy)
     optimizer = torch.optim.Adam([parameters], lr=world.parameters["learningRate"])
     run = world.run(policy, optimizer=optimizer)
-    while run.goes_on():
+    while run.active():
         world.share("policy", parameters)
         mine = world.members("sampler").part(world.group.rank, world.group.size)
         played = [answer for answer in mine.call("play", timeout=5.0) if answer is not None]

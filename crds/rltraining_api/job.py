@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from rltraining_api import patterns
-from rltraining_api.algorithms import A2c, A3c, Algorithm, GradientsAt, Ppo
+from rltraining_api.algorithms import Algorithm, GradientsAt
 from rltraining_api.base import ApiModel, ByTask, Rule, any_of, refusal
 from rltraining_api.environment import Environment
 from rltraining_api.evaluation import Evaluation
@@ -70,8 +70,8 @@ MINIBATCHES_HOLD_ENVIRONMENTS = (
     "ppo.minibatches must be at most environment.numEnvs with network.lstm: sequences are not cut"
 )
 LEARNER_GRADIENTS_NEED_ONE = (
-    "gradients Learner needs learner.replicas 1: use gradients Samplers, with which each learner holds a slice of the "
-    "parameters"
+    "gradients Learner with aggregate.mode Async needs learner.replicas 1: use gradients Samplers, with which each "
+    "learner holds a slice of the parameters, or mode Sync"
 )
 NO_LSTM = (
     f"network.lstm does not go with {any_of(WITH_REPLAY)}: replayed transitions carry no recurrent state"
@@ -185,9 +185,11 @@ class JobSpec(ApiModel):
     def gradients_at(self) -> GradientsAt | None:
         """Where a3c, a2c and ppo compute gradients. None for other algorithms."""
         settings = self.algorithm.parameters
-        if not isinstance(settings, A3c | A2c | Ppo):
+        if (aggregate := getattr(settings, "aggregate", None)) is None:
             return None
-        return settings.gradients or ("Learner" if self.learner.replicas == 1 else "Samplers")
+        sliced = aggregate.mode == "Async" and self.learner.replicas > 1
+        default: GradientsAt = "Samplers" if sliced else "Learner"
+        return getattr(settings, "gradients", None) or default
 
     @property
     def _has_replay_pods(self) -> bool:
@@ -204,6 +206,9 @@ class JobSpec(ApiModel):
 
     @model_validator(mode="after")
     def _gradients_at_one_learner(self) -> Self:
+        aggregate = getattr(self.algorithm.parameters, "aggregate", None)
+        if aggregate is None or aggregate.mode == "Sync":
+            return self
         if self.gradients_at == "Learner" and self.learner.replicas > 1:
             raise refusal(f"{LEARNER_GRADIENTS_NEED_ONE}, got {self.learner.replicas} learners")
         return self
@@ -276,8 +281,12 @@ def _schedules_have_an_end() -> Iterator[Rule]:
 def _has_one_learner(algorithm: str) -> Rule:
     path = f"self.algorithm.{algorithm}"
     unset = f"!has({path}) || !has({path}.gradients)"
+    mode = f"has({path}.aggregate) && has({path}.aggregate.mode) && {path}.aggregate.mode"
+    # Without a mode, a3c is asynchronous and the others are not.
+    sync = f"({mode} == 'Sync')" if algorithm == "a3c" else f"!({mode} == 'Async')"
     return Rule(
-        f"{unset} || {path}.gradients != 'Learner' || self.learner.replicas == 1", LEARNER_GRADIENTS_NEED_ONE
+        f"{unset} || {path}.gradients != 'Learner' || self.learner.replicas == 1 || {sync}",
+        LEARNER_GRADIENTS_NEED_ONE,
     )
 
 

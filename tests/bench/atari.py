@@ -18,7 +18,7 @@ from rltraining_api.algorithms import A3c, DqnApex, Impala
 from rltraining_api.environment import Environment
 from rltraining_api.job import JobSpec
 from rltraining_api.manifest import load_manifest
-from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
+from rltraining_trainer.algorithms.a3c import AdvantageActorCritic
 from rltraining_trainer.algorithms.dqn import DqnActor, DqnLearner
 from rltraining_trainer.algorithms.impala import ImpalaLearner
 from rltraining_trainer.algorithms.transitions import TransitionCollector

@@ -23,7 +23,8 @@ def run(seeds: int) -> None:
     os.environ["TP_SOCKET_IFNAME"] = "lo"
     models = ModelServer()
     queue: TrajectoryQueue = TrajectoryQueue(1)
-    endpoint = Endpoint("learner", TOKEN, TrajectoryServer(queue, models).services)
+    server = TrajectoryServer(queue, models)
+    endpoint = Endpoint("learner", TOKEN, {"push": server.push, "pull": server.pull})
     endpoint.start()
     threading.Thread(target=_use, args=(queue, models), daemon=True).start()
     rows = []
@@ -62,8 +63,8 @@ def _push(url: str, kilobytes: int, pipe: Connection) -> None:
     endpoint = Endpoint("sampler", TOKEN, threads=2)
     endpoint.start()
     peer = endpoint.dial(url)
-    unroll = {"observation": torch.zeros(kilobytes * 250)}
-    message = {"incarnation": endpoint.incarnation, "sequence": 1, "version": 0, "unroll": unroll}
+    item = {"observation": torch.zeros(kilobytes * 250)}
+    message = {"incarnation": endpoint.incarnation, "sequence": 1, "version": 0, "item": item}
     peer.call("push", message).result()
     pipe.send("ready")
     start, cpu, pushes = time.monotonic(), time.process_time(), 0

@@ -159,7 +159,7 @@ def train(
             group.close()
             form()
         try:
-            if group.begin(1.0, done=last is not None and group.rank == 0 and learner.updates >= last).done:
+            if group.begin(done=last is not None and group.rank == 0 and learner.updates >= last).done:
                 return
             count = learner.compute()
             time.sleep(pace)

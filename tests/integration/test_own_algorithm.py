@@ -34,7 +34,7 @@ class Total:
 def learner(world):
     total = Total()
     run = world.run(total=total)
-    while run.goes_on():
+    while run.active():
         group, own = world.group, torch.tensor([7, world.index])
         mine = world.members("sampler").part(group.rank, group.size)
         counts = [count for count in mine.call("count", run.updates, timeout=1.0) if count is not None]
@@ -186,7 +186,7 @@ SAMPLER_ONLY = "def sampler(world):\n    pass\n"
 
 def looping(line: str) -> str:
     """A learner that does this until the run is over."""
-    return f"def learner(world):\n    run = world.run()\n    while run.goes_on():\n        {line}\n"
+    return f"def learner(world):\n    run = world.run()\n    while run.active():\n        {line}\n"
 
 
 ASKING = looping('world.members("sampler").call("play")')

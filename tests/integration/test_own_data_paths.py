@@ -70,7 +70,7 @@ def learner(world):
     queue = world.trajectories(capacity=2)
     run = world.run()
     newest = {}
-    while run.goes_on():
+    while run.active():
         items = queue.get(4)
         for item in items:
             assert item["number"] > newest.get(item["life"], 0), "an item was received twice"

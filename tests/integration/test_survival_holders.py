@@ -21,10 +21,7 @@ from training import LEARNER, LEARNERS, OTHER_LEARNER, SAMPLERS, SECONDS, Run, T
 TWO: dict[str, Any] = {"learner": {"replicas": 2}}
 
 
-@pytest.mark.parametrize("algorithm", ["a3c", "a2c"])
-def test_two_holders_go_back_to_the_same_checkpoint_when_one_of_them_is_killed(
-    train: Train, algorithm: str
-) -> None:
+def test_two_holders_go_back_to_the_same_checkpoint_when_one_of_them_is_killed(train: Train) -> None:
     """Frozen samplers send no gradients, so each learner then holds its half of the restored checkpoint."""
 
     async def scenario(run: Run) -> None:
@@ -48,8 +45,7 @@ def test_two_holders_go_back_to_the_same_checkpoint_when_one_of_them_is_killed(
             await run.until_updates(10)
 
         run.check_never_falls("environmentSteps")
-        if algorithm == "a3c":
-            check_one_gradient_an_update(run)
+        check_one_gradient_an_update(run)
         assert run.running(*SAMPLERS) == pids
         status = (await run.finish()).status
         assert (status.sampler.restarts, status.learner.restarts, status.failures) == (0, 2, 0)
@@ -57,11 +53,14 @@ def test_two_holders_go_back_to_the_same_checkpoint_when_one_of_them_is_killed(
         whole = torch.cat([parameter.detach().flatten() for parameter in exported])
         assert torch.equal(whole, newest_checkpoint(run)[1]["learner"]["parameters"])
 
-    train(gradient_job(algorithm, **TWO), scenario)
+    train(gradient_job("a3c", **TWO), scenario)
 
 
-def test_two_holders_continue_when_all_samplers_die_in_the_middle_of_an_iteration(train: Train) -> None:
-    """The learners agree that no sampler is left to complete the iteration, and do not roll back."""
+@pytest.mark.parametrize("algorithm", ["ppo", "ppoAtSamplers"])
+def test_two_learners_continue_when_all_samplers_die_in_the_middle_of_an_iteration(
+    train: Train, algorithm: str
+) -> None:
+    """The learners do not roll back, and go on with the restarted samplers."""
 
     async def scenario(run: Run) -> None:
         await run.until_learning()
@@ -75,7 +74,7 @@ def test_two_holders_continue_when_all_samplers_die_in_the_middle_of_an_iteratio
         assert set(run.curve("run")) == {life}
         await run.finish()
 
-    train(gradient_job("ppo", **TWO), scenario)
+    train(gradient_job(algorithm, **TWO), scenario)
 
 
 def test_two_holders_that_are_told_to_end_leave_a_checkpoint_of_that_moment(train: Train) -> None:
@@ -98,7 +97,7 @@ def test_two_holders_that_are_told_to_end_leave_a_checkpoint_of_that_moment(trai
         status = (await run.finish()).status
         assert status.failures == 0
 
-    train(gradient_job("ppo", **TWO, checkpoint={"everySeconds": 3600}), scenario)
+    train(gradient_job("a3c", **TWO, checkpoint={"everySeconds": 3600}), scenario)
 
 
 def test_a_holder_that_has_ended_is_there_again_when_the_first_has_begun_anew(
@@ -126,7 +125,7 @@ def test_a_holder_that_has_ended_is_there_again_when_the_first_has_begun_anew(
         status = (await run.finish()).status
         assert (status.failures, status.disruptions) == (0, 1)
 
-    train(gradient_job("a3c", learner=learner_with(2, TEST_FAREWELL_SECONDS="3")), scenario)
+    train(gradient_job("a3c", learner=learner_with(2, TEST_LINGER_SECONDS="3")), scenario)
 
 
 async def state(run: Run, learner: str) -> str:
@@ -160,7 +159,7 @@ def held(run: Run) -> list[torch.Tensor]:
 
 def pull(run: Run, learner: str, endpoint: Endpoint) -> Any:
     url = discover(f"http://127.0.0.1:{run.port(learner)}", run.token)["url"]
-    return endpoint.dial(url).call("pull", {"version": 0}).result()
+    return endpoint.dial(url).call("gradients/pull", {"version": 0}).result()
 
 
 def newest_checkpoint(run: Run) -> tuple[int, dict[str, Any]]:

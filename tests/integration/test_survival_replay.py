@@ -47,7 +47,7 @@ def test_a_shard_that_is_saved_continues_with_what_it_had_and_a_warning_says_whe
         await run.until(lambda job: job.status.sampler.restarts == 1)
         await eventually(lambda: run.point["replay/restarted"] == 1)
         assert run.point["replay/size"] >= before / 2
-        assert "the shard went on from" in run.log(SAMPLER)
+        assert "the shard continues from" in run.log(SAMPLER)
 
         folder = run.cluster.workdir / "replay" / SAMPLER
         await run.freeze(SAMPLER)

@@ -260,7 +260,8 @@ class Learner:
         self.models = ModelServer()
         self.server = TrajectoryServer(self.queue, self.models)
         self.models.publish(torch.ones(5000))
-        self.endpoint = Endpoint("learner", TOKEN, self.server.services)
+        services = {"push": self.server.push, "pull": self.server.pull}
+        self.endpoint = Endpoint("learner", TOKEN, services)
         self.http = MemberServer(
             port, TOKEN, ready=lambda: True, documents={RENDEZVOUS_PATH: self._rendezvous}
         )
@@ -277,7 +278,7 @@ class Learner:
         while count > 0:
             trajectory = self.queue.get(HANG_SECONDS)
             assert trajectory is not None, "no unroll comes"
-            assert trajectory.unroll["reward"][0, 0] == trajectory.source.sequence
+            assert trajectory.item["reward"][0, 0] == trajectory.source.sequence
             self.used.append(trajectory.source)
             count -= sampler in ("", trajectory.source.sender)
 

@@ -11,10 +11,11 @@ import at_full_priority  # noqa: F401 - before imports that take seconds
 import gymnasium as gym
 import transport_members
 from rltraining_api.contract import ENV_OUTPUT_DIR, ENV_POD_NAME
-from rltraining_trainer.roles import learner, record
 from rltraining_trainer.roles import main as trainer
+from rltraining_trainer.roles import record
+from rltraining_trainer.world import world
 
-LAST_WRITES, FAREWELL = "TEST_LAST_WRITES_SECONDS", "TEST_FAREWELL_SECONDS"
+LAST_WRITES, LINGER = "TEST_LAST_WRITES_SECONDS", "TEST_LINGER_SECONDS"
 """Environment variables: for how long storage is tried again at the end of a run, and learners answer after it."""
 STEP_SECONDS = 0.0002
 HOLD_SECONDS = 0.005
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
     torch logs to the terminal."""
     if argv[0] != "stranger":
         record.LAST_WRITES_SECONDS = float(os.environ.get(LAST_WRITES, record.LAST_WRITES_SECONDS))
-        learner.FAREWELL = float(os.environ.get(FAREWELL, learner.FAREWELL))
+        world.LINGER_SECONDS = float(os.environ.get(LINGER, world.LINGER_SECONDS))
         return trainer.main(argv)
     url, trace, secret, raw, said = argv[1:]
     with Path(said).open("w") as file:

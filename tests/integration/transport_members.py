@@ -121,7 +121,7 @@ def sampler(say: Say, base_url: str, name: str) -> None:
                     "incarnation": endpoint.incarnation,
                     "sequence": sequence,
                     "version": -1,
-                    "unroll": unroll,
+                    "item": unroll,
                 }
                 peer.call("push", push).result(stopping)
                 say(str(sequence))

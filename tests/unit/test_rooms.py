@@ -51,7 +51,8 @@ TRAINER_NEVER = {
     "transport": {"algorithms", "dataflow", "environments", "networks", "policy", "roles", "world"},
     "dataflow": {"algorithms", "environments", "networks", "policy", "roles", "world"},
     "group": {"algorithms", "dataflow", "environments", "networks", "checkpoint", "policy", "roles", "world"},
-    "algorithms": {"transport", "roles", "world"},
+    "algorithms": {"transport", "group", "checkpoint", "metrics", "policy", "evaluation", "roles"},
+    "world": {"algorithms", "evaluation"},
     "networks": {"transport", "dataflow", "algorithms", "checkpoint", "roles", "world"},
     "environments": {"transport", "dataflow", "algorithms", "networks", "checkpoint", "roles", "world"},
     "checkpoint": {"transport", "dataflow", "algorithms", "environments", "networks", "roles", "world"},
@@ -59,7 +60,13 @@ TRAINER_NEVER = {
     "policy": {"transport", "dataflow", "roles", "world", "evaluation"},
     "evaluation": {"dataflow", "algorithms", "group", "roles", "world"},
 }
-"""Parts of the trainer that each part knows nothing of. Only `roles` and `world` know all."""
+"""Parts of the trainer that each part must not import.
+
+`world` is the runtime that `algorithms` import, and `roles` start both.
+"""
+
+SHARED_TYPES = {"world": {"algorithms.reduce"}}
+"""Modules that a part may import although they are in a part above it: a type that both sides use, which imports neither."""
 
 PLANNING_NEVER = {"asyncio", "time", "random", "os", "subprocess", "socket", "kopf", "kubernetes"}
 """Planning is pure: time, randomness and the world are handed in."""
@@ -165,8 +172,29 @@ def test_a_part_of_the_trainer_does_not_import_the_others() -> None:
         for path in _modules(ROOT / "trainer_image" / package / part)
         for found in _imports(path)
         if f"{found.module}.".startswith(tuple(f"{package}.{other}." for other in others))
+        and found.module.rpartition(".")[0].removeprefix(f"{package}.") not in SHARED_TYPES.get(part, ())
     ]
     assert not intruders, "\n".join(intruders)
+
+
+def test_algorithms_use_only_the_public_names_of_the_runtime() -> None:
+    """They are written against the interface that users' algorithms have."""
+    package = "rltraining_trainer"
+    inner = [
+        f"{found}: import it from {package}.world, or pass it in"
+        for path in _modules(ROOT / "trainer_image" / package / "algorithms")
+        for found in _imports(path)
+        if found.module.startswith(f"{package}.world.") and found.module.count(".") > 2
+    ]
+    assert not inner, "\n".join(inner)
+
+
+def test_shared_types_import_no_other_part_of_the_trainer() -> None:
+    package = "rltraining_trainer"
+    modules = {module for modules in SHARED_TYPES.values() for module in modules}
+    paths = [ROOT / "trainer_image" / package / f"{module.replace('.', '/')}.py" for module in modules]
+    imported = [str(found) for path in paths for found in _imports(path) if found.top == package]
+    assert not imported, "\n".join(imported)
 
 
 def test_planning_is_pure() -> None:

@@ -107,9 +107,9 @@ class ActorCritic(ApiModel):
     """Where gradients are computed. Samplers: each sampler sends one for each minibatch of its
     rollout.
     Learner: samplers send rollouts, and the learner makes all updates from them, on its GPU if it
-    has one. Default: Learner with one learner, otherwise Samplers (A2C and PPO in openai/baselines:
-    Learner;
-    DPPO: Samplers)."""
+    has one. Several learners average their gradients, but in mode Async they need Samplers, and
+    each holds a slice of the parameters. Default: Learner, except in mode Async with several
+    learners (A2C and PPO in openai/baselines: Learner; DPPO: Samplers)."""
     discount: ByTask[Fraction] = 0.99
     """γ (.99 in all three)."""
     learning_rate_schedule: ByTask[Schedule] = "Constant"

@@ -12,8 +12,9 @@ import torch
 from gymnasium import spaces
 from rltraining_api.algorithms import A2c, A3c, Ppo
 from rltraining_api.network import Lstm, Mlp, Network
-from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
+from rltraining_trainer.algorithms.a3c import AdvantageActorCritic
 from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
+from rltraining_trainer.algorithms.rollout_learner import RolloutLearner
 from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.dataflow.flat import flatten_parameters
@@ -76,14 +77,24 @@ def make_unroll(
     )
 
 
+def kind_of(settings: A3c | A2c | Ppo) -> type[AdvantageActorCritic] | type[ProximalPolicyOptimization]:
+    """Returns the class that makes the gradients of a rollout."""
+    return ProximalPolicyOptimization if isinstance(settings, Ppo) else AdvantageActorCritic
+
+
+def rollout_learner(
+    settings: A2c | Ppo, made: Made | None = None, exchanges: int | None = None
+) -> RolloutLearner:
+    """Returns a learner of rollouts with this network, or one of ``make_network``."""
+    return RolloutLearner(*(made or make_network()), settings, kind_of(settings), None, exchanges=exchanges)
+
+
 def gradients_of(
     settings: A3c | A2c | Ppo, made: Made
 ) -> tuple[AdvantageActorCritic | ProximalPolicyOptimization, Tensor]:
     """A sampler's rollout gradients, and its parameters."""
     parameters = flatten_parameters(made[0])
-    if isinstance(settings, Ppo):
-        return ProximalPolicyOptimization(*made, settings, parameters), parameters
-    return AdvantageActorCritic(*made, settings, parameters), parameters
+    return kind_of(settings)(*made, settings, parameters), parameters
 
 
 def begun(
@@ -137,9 +148,9 @@ def advantages_step_by_step(unroll: Unroll, values: Tensor, discount: float, lam
         for t in reversed(range(len(values) - 1)):
             if not unroll["valid"][t, b]:
                 continue
-            goes_on = 0.0 if unroll["ended"][t, b] else discount
-            delta = unroll["reward"][t, b] + goes_on * values[t + 1, b] - values[t, b]
-            found[t, b] = delta + goes_on * lambda_ * found[t + 1, b]
+            active = 0.0 if unroll["ended"][t, b] else discount
+            delta = unroll["reward"][t, b] + active * values[t + 1, b] - values[t, b]
+            found[t, b] = delta + active * lambda_ * found[t + 1, b]
     return found[:-1]
 
 

@@ -14,7 +14,7 @@ from bandit import Bandit
 from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import DdpgApex, DqnApex
 from rltraining_api.environment import Normalize
-from rltraining_trainer.algorithms.apex import ApexLearner
+from rltraining_trainer.algorithms.apex_learner import ApexLearner
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.checkpoint import snapshot
 from rltraining_trainer.errors import Diverged

@@ -10,12 +10,13 @@ import torch
 from gymnasium import spaces
 from rltraining_api.algorithms import Ppo
 from rltraining_api.job import JobSpec
-from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization, count_minibatches
-from rltraining_trainer.algorithms.rollout_gradients import Gradient, RolloutGradients
+from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
+from rltraining_trainer.algorithms.rollout_learner import RolloutGradients
 from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.dataflow.flat import flatten_parameters
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import ActorCritic, Distribution
+from rltraining_trainer.world import Gradient
 from rollouts import (
     advantages_step_by_step,
     begun,
@@ -133,7 +134,7 @@ def test_values_are_clipped_around_what_they_were() -> None:
             rollouts._network.value_head.bias += 3.0
         losses.append(rollouts.gradient(0).terms["baseline_loss"])
 
-    _, returns, values = rollouts._figures[1:, unroll["valid"]]
+    _, returns, values = rollouts._minibatches.figures[1:, unroll["valid"]]
     free, clipped = (returns - values - shift for shift in (3.0, limit))
     assert losses[0] == pytest.approx(free.square().mean().item(), rel=1e-5)
     larger = torch.maximum(free.square(), clipped.square()).mean()
@@ -157,7 +158,7 @@ def test_schedules_lower_the_clip_range_and_the_entropy_cost() -> None:
     assert found[0].terms == pytest.approx(found[1].terms)
 
 
-def test_holders_say_how_many_gradients_a_rollout_makes() -> None:
+def test_the_learner_sets_the_number_of_gradients_of_a_rollout() -> None:
     made = make_network()
     rollouts, _ = gradients_of(Ppo(epochs=2, minibatch_size=4), made)
     rollouts.begin(make_unroll(*made), exchanges=6)
@@ -281,4 +282,4 @@ def test_a_size_does_not_change_with_the_number_of_samplers(
     spec = JobSpec.model_validate(
         {"algorithm": {"ppo": {}}, "environment": {"id": "A-v0", "numEnvs": 4}, "stop": {"seconds": 1}}
     )
-    assert count_minibatches(spec, ppo, samplers) == count
+    assert ProximalPolicyOptimization.exchanges_per_rollout(spec, ppo, samplers) == ppo.epochs * count

@@ -12,22 +12,17 @@ from gymnasium import spaces
 from rltraining_api.algorithms import A2c, Optimizer, Ppo, Sgd
 from rltraining_api.environment import Normalize
 from rltraining_api.network import Mlp, Network
-from rltraining_trainer.algorithms.rollout_learner import RolloutLearner
 from rltraining_trainer.dataflow.moments import moments_of
 from rltraining_trainer.networks import build_actor_critic
-from rollouts import DISCRETE, T, make_network, make_unroll
+from rollouts import DISCRETE, T, make_network, make_unroll, rollout_learner
 from through_a_file import restore
 
 SGD = Optimizer(sgd=Sgd())
 UNROLLS = [make_unroll(*make_network(), seed=seed) for seed in range(3)]
 
 
-def make_learner(settings: A2c | Ppo) -> RolloutLearner:
-    return RolloutLearner(*make_network(), settings, None)
-
-
 def test_each_minibatch_of_all_samplers_steps_is_an_update() -> None:
-    learner = make_learner(Ppo(epochs=3, minibatches=4))
+    learner = rollout_learner(Ppo(epochs=3, minibatches=4))
     terms = learner.step(UNROLLS)
     assert learner.updates == 12
     assert learner.environment_steps == sum(int(unroll["valid"].sum()) for unroll in UNROLLS)
@@ -38,14 +33,14 @@ def test_each_minibatch_of_all_samplers_steps_is_an_update() -> None:
 def test_an_update_that_moves_the_policy_too_far_is_the_last_of_its_rollouts(
     target_kl: float | None, updates: int
 ) -> None:
-    learner = make_learner(Ppo(epochs=2, minibatches=2, target_kl=target_kl))
+    learner = rollout_learner(Ppo(epochs=2, minibatches=2, target_kl=target_kl))
     learner.step(UNROLLS)
     assert learner.updates == updates
 
 
 def test_a_learner_that_has_to_end_makes_no_further_update() -> None:
     """Its counters include the whole rollout, so that samplers do not repeat the steps."""
-    learner, updates = make_learner(Ppo(epochs=2, minibatches=4)), []
+    learner, updates = rollout_learner(Ppo(epochs=2, minibatches=4)), []
     terms = learner.step(UNROLLS, leaving=lambda: learner.updates == 3)
     updates.append(learner.updates)
     learner.step(UNROLLS, leaving=lambda: True)
@@ -69,7 +64,7 @@ def test_reductions_are_those_of_one_gradient_of_each_sampler(
     rate, changes = 1e-3, []
     for kind, how in (("Mean", "Mean"), (loss, reduction)):
         settings: Any = {"loss_reduction": kind, "aggregate": {"reduction": how}, "gradient_clip": None}
-        learner = make_learner(A2c(**settings, optimizer=SGD, learning_rate=rate))
+        learner = rollout_learner(A2c(**settings, optimizer=SGD, learning_rate=rate))
         before = learner.parameters.clone()
         learner.step(unrolls)
         changes.append((learner.parameters - before) / rate)
@@ -80,7 +75,7 @@ def test_rollouts_without_a_step_change_nothing() -> None:
     (unroll,) = copy.deepcopy(UNROLLS[:1])
     unroll["valid"][:] = False
     for settings in (A2c(), Ppo()):
-        learner = make_learner(settings)
+        learner = rollout_learner(settings)
         before = learner.parameters.clone()
         assert learner.step([unroll]) == {}
         assert (learner.updates, learner.environment_steps) == (0, 0)
@@ -89,10 +84,10 @@ def test_rollouts_without_a_step_change_nothing() -> None:
 
 def test_a_resumed_learner_makes_the_same_updates_to_the_bit() -> None:
     """The order of minibatches continues too, since checkpoints contain the state of its generator."""
-    learner = make_learner(Ppo(minibatches=3))
+    learner = rollout_learner(Ppo(minibatches=3))
     learner.step(UNROLLS[:1])
     random, found = torch.get_rng_state(), []
-    resumed, reordered = make_learner(Ppo(minibatches=3)), make_learner(Ppo(minibatches=3))
+    resumed, reordered = rollout_learner(Ppo(minibatches=3)), rollout_learner(Ppo(minibatches=3))
     restore(resumed, learner)
     restore(reordered, learner)
     for each in (learner, resumed, reordered):
@@ -109,7 +104,7 @@ def test_statistics_of_observations_change_after_the_updates_from_them() -> None
     spec, normalize = Network(mlp=Mlp(hidden_sizes=(5,))), Normalize(observations=True)
     box = spaces.Box(-1, 1, (3,), np.float32)
     network, distribution = build_actor_critic(spec, box, DISCRETE, normalize=normalize)
-    learner = RolloutLearner(network, distribution, Ppo(epochs=1, minibatches=1), None)
+    learner = rollout_learner(Ppo(epochs=1, minibatches=1), (network, distribution))
     unrolls = [make_unroll(network, distribution, seed, drift=0.0) for seed in range(2)]
     for unroll in unrolls:
         unroll["moments"] = moments_of(unroll["observation"][:-1].flatten(0, 1)).unsqueeze(0)

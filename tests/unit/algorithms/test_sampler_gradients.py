@@ -1,4 +1,4 @@
-"""Samplers and a parameter holder learn as one sampler with all environments, and as a learner with all rollouts."""
+"""Samplers and a parameter server learn as one sampler with all environments, and as a learner with all rollouts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ import pytest
 import torch
 from gymnasium import spaces
 from rltraining_api.algorithms import A2c, A3c, Adam, Optimizer, Ppo, Sgd
-from rltraining_trainer.algorithms.holder import ParameterHolder
-from rltraining_trainer.algorithms.rollout_learner import RolloutLearner
+from rltraining_trainer.algorithms.parameter_server import ParameterServer
 from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
-from rollouts import CONTINUOUS, DISCRETE, Made, environments_of, gradients_of, make_network, make_unroll
+from rollouts import (
+    CONTINUOUS,
+    DISCRETE,
+    Made,
+    environments_of,
+    gradients_of,
+    make_network,
+    make_unroll,
+    rollout_learner,
+)
 from torch import Tensor
 
 ADAM, SGD = Optimizer(adam=Adam()), Optimizer(sgd=Sgd())
@@ -21,13 +29,13 @@ ADAM, SGD = Optimizer(adam=Adam()), Optimizer(sgd=Sgd())
 def train(
     settings: A3c | A2c | Ppo, rounds: Sequence[Sequence[Unroll]], make: Callable[[], Made]
 ) -> tuple[Tensor, list[float]]:
-    """(parameters, the losses) after rounds with a rollout of each sampler, whose gradients a holder applies as their mean."""
-    holder = ParameterHolder(make()[0], settings, None)
+    """(parameters, the losses) after rounds with a rollout of each sampler, whose gradients a server applies as their mean."""
+    server = ParameterServer(make()[0], settings, None)
     samplers = [gradients_of(settings, make()) for _ in rounds[0]]
     losses = []
     for unrolls in rounds:
         for _, parameters in samplers:
-            load_flat(parameters, holder.parameters)
+            load_flat(parameters, server.parameters)
         totals = [rollouts.begin(unroll) for (rollouts, _), unroll in zip(samplers, unrolls, strict=True)]
         if totals[0] is not None:
             shared = torch.stack([total for total in totals if total is not None]).sum(0)
@@ -37,11 +45,11 @@ def train(
             made = [rollouts.gradient(position) for rollouts, _ in samplers]
             weight = sum(gradient.weight for gradient in made)
             mean = torch.stack([gradient.values * gradient.weight for gradient in made]).sum(0) / weight
-            holder.apply(mean, int(weight))
+            server.apply(mean, int(weight))
             losses.append(sum(gradient.terms["loss"] * gradient.weight for gradient in made) / weight)
             for _, parameters in samplers:
-                load_flat(parameters, holder.parameters)
-    return holder.parameters, losses
+                load_flat(parameters, server.parameters)
+    return server.parameters, losses
 
 
 @pytest.mark.parametrize(
@@ -70,7 +78,7 @@ def test_samplers_learn_together_as_one_with_all_their_environments(
     one, losses = train(settings, [[unroll] for unroll in unrolls], make)
     rounds = [[environments_of(unroll, share) for share in shares] for unroll in unrolls]
     several, their_losses = train(settings, rounds, make)
-    learner = RolloutLearner(*make(), settings, None)
+    learner = rollout_learner(settings, make())
     mean_losses = [learner.step(rollouts)["loss"] for rollouts in rounds]
 
     for parameters in (several, learner.parameters):

@@ -19,6 +19,7 @@ from rltraining_trainer.algorithms.rollout_learner import RolloutLearner
 from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.networks import build_actor_critic, build_deterministic, build_q_network
+from rollouts import kind_of
 from torch import Tensor, nn
 
 REFERENCES = json.loads((Path(__file__).parents[2] / "vectors" / "sb3_references.json").read_text())
@@ -141,7 +142,7 @@ def test_updates_from_rollouts(name: str, settings: A2c | Ppo) -> None:
         DISCRETE if shared else CONTINUOUS,
     )
     layers = SHARED if shared else SEPARATE
-    learner = RolloutLearner(network, distribution, settings, TOTAL_STEPS)
+    learner = RolloutLearner(network, distribution, settings, kind_of(settings), TOTAL_STEPS)
     learner.parameters.copy_(flat(network, layers, reference["parameters"]))
 
     for rollout in reference["rollouts"]:

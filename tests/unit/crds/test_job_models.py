@@ -80,9 +80,9 @@ PROBLEMS = {
     "algorithm: {impala: {learningRateSchedule: Linear}}, stop: {seconds: 9}": (
         "learningRateSchedule Linear needs stop.environmentSteps"
     ),
-    "algorithm: {ppo: {gradients: Learner}}, learner: {replicas: 2}": (
-        "gradients Learner needs learner.replicas 1: use gradients Samplers, with which each learner holds a slice of the "
-        "parameters, got 2 learners"
+    "algorithm: {a3c: {gradients: Learner}}, learner: {replicas: 2}": (
+        "gradients Learner with aggregate.mode Async needs learner.replicas 1: use gradients Samplers, with which each "
+        "learner holds a slice of the parameters, or mode Sync, got 2 learners"
     ),
     "network: {mlp: {}, gaussian: {minLogStd: 1, maxLogStd: -1}}": (
         "gaussian.minLogStd must be at most gaussian.maxLogStd (-1), got 1"

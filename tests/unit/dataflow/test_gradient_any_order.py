@@ -244,10 +244,9 @@ class InStepInAnyOrder(AnyOrder):
 
     def take(self) -> list[GradientPush]:
         assert isinstance(self.gradients, GradientsInStep)
-        place, here = self.gradients.place, self.gradients.sources()
-        wanted = here[:-1] if self.epochs % 3 == 0 else None  # what another holder has, too
-        taken = self.gradients.take(wanted)
-        assert {push.source for push in taken} == set(here if wanted is None else wanted)
+        place, queued = self.gradients.place, self.gradients.counts().queued
+        taken = self.gradients.take()
+        assert len(taken) == queued, "all gradients of this place"
         assert all(push.place == place and place.epoch for push in taken), "of other parameters"
         if len(self.applied) % 3 == 2:
             self.gradients.end_iteration()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gradient_senders import DEADLINE, NOW, Clock, InStep, Sender
-from rltraining_trainer.dataflow.gradients import GradientsInStep, Patience
+from gradient_senders import DEADLINE, InStep
 from rltraining_trainer.dataflow.gradients.accounts import Place
 
 EXCHANGES = 3
@@ -256,25 +255,6 @@ class TestAllSamplersAreGone:
         world.clock.now += DEADLINE
         assert not world.ready
         assert newcomer.joined == 1
-
-    def test_of_several_holders_none_goes_on_to_the_next_iteration_without_the_others(self) -> None:
-        patience = Patience(lambda: {"a"})
-        gradients = GradientsInStep(EXCHANGES, patience, DEADLINE, together=True, clock=Clock())
-        gradients.restart("x")
-        gradients.release()
-        Sender(gradients, "a").push()
-        assert gradients.is_ready(NOW)
-        gradients.take()
-        gradients.release()
-        newcomer = Sender(gradients, "a", "second life")
-        newcomer.join()
-
-        assert gradients.is_ready(NOW), "so that the others hear of it"
-        assert (gradients.sources(), gradients.place) == ([], Place("x", 0, 1))
-        assert gradients.take([]) == []
-        gradients.end_iteration()
-        gradients.release()
-        assert (newcomer.joined, gradients.place) == (1, Place("x", 1, 0))
 
 
 def test_another_number_of_updates_begins_with_an_iteration() -> None:

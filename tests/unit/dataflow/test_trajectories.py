@@ -40,8 +40,8 @@ class Learner:
     def push(
         self, sequence: int, version: int = 1, sender: str = "sampler-0", incarnation: str = "a"
     ) -> Answer:
-        unroll = {"reward": torch.full((2, 1), float(sequence))}
-        payload = {"incarnation": incarnation, "sequence": sequence, "version": version, "unroll": unroll}
+        item = {"reward": torch.full((2, 1), float(sequence))}
+        payload = {"incarnation": incarnation, "sequence": sequence, "version": version, "item": item}
         return Answer(self.server.push(sender, payload))
 
     def pull(self, version: int) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Learner:
         return answer
 
 
-def test_an_unroll_arrives_with_its_source_and_version() -> None:
+def test_an_item_arrives_with_its_source_and_version() -> None:
     learner = Learner()
     learner.push(sequence=5, version=1)
 
@@ -58,7 +58,7 @@ def test_an_unroll_arrives_with_its_source_and_version() -> None:
     assert trajectory is not None
     assert trajectory.source == Source("sampler-0", "a", 5)
     assert trajectory.version == 1
-    assert trajectory.unroll["reward"].tolist() == [[5.0], [5.0]]
+    assert trajectory.item["reward"].tolist() == [[5.0], [5.0]]
 
 
 def test_parameters_come_only_when_they_are_new() -> None:
@@ -103,7 +103,7 @@ def test_the_end_of_the_run_answers_everybody_at_once() -> None:
     assert learner.queue.counts() == (3, 0, 3, 0)
 
 
-GOOD = {"incarnation": "a", "sequence": 1, "version": 0, "unroll": {}}
+GOOD = {"incarnation": "a", "sequence": 1, "version": 0, "item": {}}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,6 @@ GOOD = {"incarnation": "a", "sequence": 1, "version": 0, "unroll": {}}
         ([], "version"),
         *(({name: value for name, value in GOOD.items() if name != field}, field) for field in GOOD),
         ({**GOOD, "sequence": "1"}, "sequence"),
-        ({**GOOD, "unroll": torch.ones(1)}, "unroll"),
     ],
 )
 def test_what_is_no_push_is_refused_by_field(payload: Any, field: str) -> None:

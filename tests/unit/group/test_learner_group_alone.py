@@ -60,7 +60,7 @@ def test_the_only_learner_changes_nothing() -> None:
     alone, gradient = SingleLearnerGroup(), torch.arange(3.0)
     alone.form(threading.Event())
 
-    assert alone.begin(2.5, done=False) == GroupDecision(2.5, done=False)
+    assert alone.begin(done=False) == GroupDecision(done=False)
     assert alone.sum(gradient, 7.0) == 7.0
     assert gradient.tolist() == [0, 1, 2]
     assert (alone.rank, alone.size, dict(alone.services)) == (0, 1, {})
@@ -72,8 +72,8 @@ def test_learner_0_goes_on_alone(group: LearnerGroup) -> None:
     group.form(threading.Event())
 
     assert (group.rank, group.size, group.generation) == (0, 1, 1)
-    round_ = group.begin(2.5, done=False, total_steps=10**10 + 1)
-    assert round_ == GroupDecision(2.5, done=False, total_steps=10**10 + 1)
+    round_ = group.begin(done=False, total_steps=10**10 + 1)
+    assert round_ == GroupDecision(done=False, total_steps=10**10 + 1)
     assert group.sum(gradient, 7.0) == 7.0
     assert gradient.tolist() == [0, 1, 2]
     assert threading.active_count() == threads
@@ -85,12 +85,12 @@ def test_who_wants_to_come_in_is_noticed_in_the_next_round(group: LearnerGroup) 
 
     assert group.sum(torch.ones(1), 1.0) == 1.0
     with pytest.raises(GroupChanged, match="another learner joins"):
-        group.begin(1.0, done=False)
+        group.begin(done=False)
 
 
 def test_there_are_no_rounds_without_a_group(group: LearnerGroup) -> None:
     with pytest.raises(GroupChanged, match="form one"):
-        group.begin(1.0, done=False)
+        group.begin(done=False)
     group.form(threading.Event())
     group.close()
     with pytest.raises(GroupChanged, match="form one"):
@@ -101,9 +101,9 @@ def test_the_last_round_is_the_last_for_those_who_wait_too(group: LearnerGroup) 
     group.form(threading.Event())
     waiting = join(group)
 
-    assert group.begin(1.0, done=True).done
+    assert group.begin(done=True).done
     assert waiting == join(group) == [("ok", {"done": True})]
-    assert group.begin(1.0, done=False).done
+    assert group.begin(done=False).done
 
 
 def test_who_comes_when_the_run_is_done_is_the_only_one_in_the_last_round() -> None:
@@ -115,4 +115,4 @@ def test_who_comes_when_the_run_is_done_is_the_only_one_in_the_last_round() -> N
     group.form(threading.Event())
 
     assert (group.rank, group.size) == (0, 1)
-    assert group.begin(1.0, done=False).done
+    assert group.begin(done=False).done

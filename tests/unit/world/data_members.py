@@ -1,52 +1,100 @@
-"""A learner and samplers in one process: real runs, services, reporters and shards, with calls instead of RPC."""
+"""A learner and samplers in one process: real runs, sessions, reporters and shards, with calls instead of RPC."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from rltraining_api.algorithms.replay import Replay as Settings
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.transport import Call, DeferredReply, PeerLost, Stopped
+from rltraining_trainer.transport import Call, DeferredReply, Handler, PeerLost
 from rltraining_trainer.world.replay import LearnerReplay, SamplerReplay
 from rltraining_trainer.world.reporter import Reporter
 from rltraining_trainer.world.run import Run
-from rltraining_trainer.world.services import Services
+from rltraining_trainer.world.session import Connections
+from rltraining_trainer.world.shards import LocalShard
 from rltraining_trainer.world.trajectories import LearnerTrajectories, SamplerTrajectories
 from test_own_run import Begin, make_context
 
 LEARNER = "pole-learner-0"
 
 
-class Job:
-    """Members by name. A restarted learner replaces the previous learner."""
+class Network:
+    """Live members by name. Install `discover` in place of that of ``world.session``."""
 
-    def __init__(self, folder: Path, **spec: Any) -> None:
-        self.context: Context = make_context(folder, checkpoint={"everySeconds": 3600}, **spec)
-        self.services: dict[str, Services] = {}
-        self.learner: Learner | None = None
+    def __init__(self) -> None:
+        self.live: dict[str, FakeEndpoint] = {}
+        self.lives = 0
+        self.fate: Callable[[str], str] = lambda service: "arrives"
+        """Returns what becomes of a call of a service: "arrives", "request lost" or "answer lost"."""
 
-    def ask(self, sender: str, receiver: str, service: str, payload: Any) -> Any:
-        """Returns the receiver's answer, or `DeferredReply`. Raises PeerLost if the receiver is down."""
-        services = self.services.get(receiver)
-        if services is None:
-            raise PeerLost(f"{receiver} is not there")
-        return services.answer(sender, (receiver, service, payload))
+    def discover(self, url: str, token: str, stopping: threading.Event | None = None) -> dict[str, str]:
+        """A base URL is the member's name."""
+        if url not in self.live:
+            raise PeerLost(f"{url} is not there")
+        return {"url": self.live[url].url}
+
+    def call(self, sender: str, url: str, service: str, payload: Any) -> Call:
+        call, receiver = Call(url, 60.0), self.live.get(url.split()[0])
+        fate = self.fate(service)
+        if receiver is None or receiver.url != url or fate == "request lost":
+            call.settle(("lost", "connection reset"))
+            return call
+        try:
+            answer = receiver.handlers[service](sender, payload)
+        except (TypeError, ValueError) as error:
+            answer = DeferredReply()
+            answer.settle(("error", str(error)))
+        if fate == "answer lost":
+            call.settle(("lost", "connection reset"))
+        elif isinstance(answer, DeferredReply):
+            receiver.owed.append(answer)
+            answer.attach(call.settle)
+        else:
+            call.settle(("ok", answer))
+        return call
+
+
+class FakeEndpoint:
+    """The endpoint of one incarnation of a member."""
+
+    def __init__(self, network: Network, name: str) -> None:
+        network.lives += 1
+        self.network, self.name = network, name
+        self.incarnation = self.url = f"{name} {network.lives}"
+        self.handlers: dict[str, Handler] = {}
+        self.owed: list[DeferredReply] = []
+
+    def serve(self, handlers: Mapping[str, Handler]) -> None:
+        self.handlers |= handlers
+
+    def start(self) -> None:
+        self.network.live[self.name] = self
+
+    def stop(self) -> None:
+        del self.network.live[self.name]
+        for answer in self.owed:
+            answer.settle(("lost", "connection reset"))
 
     def dial(self, url: str) -> Any:
-        """Returns the peer of a sampler. Its URL is its name and its incarnation number."""
+        def call(service: str, payload: Any, *, timeout: float | None = None) -> Call:
+            return self.network.call(self.name, url, service, payload)
 
-        def call(_: str, message: Any, timeout: float | None = None) -> Call:
-            made = Call(url, 0.0)
-            if url.split()[0] in self.services:
-                made.settle(("ok", self.ask(LEARNER, *message)))
-            else:
-                made.settle(("lost", "connection reset"))
-            return made
+        return SimpleNamespace(url=url, call=call)
 
-        return SimpleNamespace(call=call)
+
+class Job(Network):
+    """Members of one job. A restarted learner replaces the previous learner."""
+
+    def __init__(self, folder: Path, **spec: Any) -> None:
+        super().__init__()
+        context = make_context(folder, checkpoint={"everySeconds": 3600}, **spec)
+        self.context: Context = replace(context, learners=(LEARNER,))
 
 
 class Learner:
@@ -54,31 +102,31 @@ class Learner:
 
     def __init__(self, job: Job, *, capacity: int = 1, **settings: Any) -> None:
         begin = Begin(job.context)
-        self.job, self.stopping = job, job.context.stopping
-        endpoint: Any = SimpleNamespace(incarnation="a life", url="learner", dial=job.dial)
-        self.run: Run = begin.make(endpoint)
+        self.stopping = job.context.stopping
+        self.endpoint: Any = FakeEndpoint(job, LEARNER)
+        self.run: Run = begin.make(self.endpoint)
         batch = settings.pop("batch_size", 4)
         self.replay = LearnerReplay(
             Settings(**{"capacity": 1000, "minimum": 4} | settings),
             batch,
+            name=LEARNER,
             seed=0,
             item_bytes=0,
-            endpoint=lambda: endpoint,
-            reports=self.run.reports,
+            endpoint=self.endpoint,
+            reports=self.run.paths.reports,
             stopping=self.stopping,
         )
-        self.queue = LearnerTrajectories(capacity, self.stopping)
+        self.queue = LearnerTrajectories(capacity, self.run.models, self.stopping)
         self.run.add_path("replay", self.replay)
         self.run.add_path("trajectories", self.queue)
         self.run.begin(None, {}, begin.spaces)
-        for service, handler in self.queue.services.items():
-            begin.services.add(service, handler)
-        job.services[LEARNER] = begin.services
+        self.endpoint.serve({**self.queue.services, **self.run.paths.reports.services})
+        self.endpoint.start()
 
     def die(self, *, checkpoint: bool) -> None:
         if checkpoint:
             self.run.save()
-        del self.job.services[LEARNER]
+        self.endpoint.stop()
         self.run.close()
 
     def counters(self) -> dict[str, Any]:
@@ -92,48 +140,33 @@ class Learner:
 
 
 class Sampler:
-    """One life of a sampler, with its thread that reports."""
+    """One incarnation of a sampler, with its thread that reports."""
 
-    lives = 0
-
-    def __init__(self, job: Job, index: int = 0, capacity: int = 1000, **settings: Any) -> None:
-        Sampler.lives += 1
-        self.job, self.name, self.life = job, f"pole-sampler-{index}", f"life {Sampler.lives}"
-        self.stopping = threading.Event()
-        self.services = Services(self.name, lambda error: None)
-        self.reporter = Reporter(self, lambda: (self.life, f"{self.name} {self.life}"), self.stopping)  # type: ignore[arg-type]
+    def __init__(
+        self, job: Job, index: int = 0, parameters: torch.Tensor | None = None, **settings: Any
+    ) -> None:
+        self.name, self.stopping = f"pole-sampler-{index}", threading.Event()
+        context = replace(job.context, pod=self.name, index=index, stopping=self.stopping)
+        self.endpoint: Any = FakeEndpoint(job, self.name)
+        self.endpoint.start()
+        connections = Connections(context, self.endpoint)
+        self.reporter = Reporter(connections)
+        found = Settings(**{"capacity": 1000} | settings)
         self.replay = SamplerReplay(
-            Settings(**settings), capacity, seed=index, services=self.services, reporter=self.reporter
+            connections,
+            self.reporter,
+            None,
+            lambda columns: LocalShard(context, found, columns, 1, self.endpoint),
         )
-        self.queue = SamplerTrajectories(self, self.life)  # type: ignore[arg-type]
-        job.services[self.name] = self.services
+        self.queue = SamplerTrajectories(connections)
+        if parameters is not None:
+            self.replay.attach(parameters)
         self.reporter.start()
 
-    def call(self, service: str, payload: Any) -> Any:
-        """As `Member.call` to the learner: through all of its deaths."""
-        return self.start(service, payload).result()
-
-    def start(self, service: str, payload: Any) -> Any:
-        return SimpleNamespace(result=lambda: self._result(service, payload))
-
     def die(self) -> None:
-        self.job.services.pop(self.name)
+        self.endpoint.stop()
+        self.close()
+
+    def close(self) -> None:
         self.stopping.set()
         self.reporter.close()
-
-    def _result(self, service: str, payload: Any) -> Any:
-        while not self.stopping.is_set():
-            try:
-                answer = self.job.ask(self.name, LEARNER, service, payload)
-            except PeerLost:
-                self.stopping.wait(0.002)
-                continue
-            if not isinstance(answer, DeferredReply):
-                return answer
-            call = Call(LEARNER, 0.0)
-            answer.attach(call.settle)
-            while not self.stopping.is_set():
-                if call.done():
-                    return call.result()
-                self.stopping.wait(0.002)
-        raise Stopped("asked to end")

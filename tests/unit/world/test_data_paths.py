@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from data_members import LEARNER, Job, Learner, Sampler
+from data_members import Job, Learner, Sampler
 from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.dataflow.replay import ReplayBatch
-from rltraining_trainer.errors import UserCodeError
-from rltraining_trainer.transport import Stopped
-from rltraining_trainer.world import World
+from rltraining_trainer.transport import RemoteError, Stopped
+from rltraining_trainer.world import World, reporter, session
 from rltraining_trainer.world.replay import Replay
-from rltraining_trainer.world.reporter import REPORT
-from rltraining_trainer.world.trajectories import PUSH, Trajectories
+from rltraining_trainer.world.trajectories import Trajectories
 from test_own_run import make_context
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     job = Job(tmp_path)
+    monkeypatch.setattr(session, "discover", job.discover)
     members: list[Sampler] = []
     job.sampler = lambda *args, **kwargs: members.append(Sampler(job, *args, **kwargs)) or members[-1]  # type: ignore[attr-defined]
     yield job
     for member in members:
-        member.stopping.set()
-        member.reporter.close()
+        member.close()
 
 
 def numbers(*values: int) -> dict[str, Any]:
@@ -100,7 +98,7 @@ def test_a_learner_continues_its_counters_and_finds_the_shards_again(job: Any) -
     sampler.replay.extend(numbers(1, 2, 3, 4))
     learner.replay.update_priorities(sample(learner), torch.ones(4))
     sampler.queue.put({"reward": torch.ones(2)})
-    while learner.run.goes_on() and learner.run.report().progress.environment_steps < 10:
+    while learner.run.active() and learner.run.report().progress.environment_steps < 10:
         learner.run.update(loss=0.5)
     updates, before = learner.run.updates, learner.counters()
     learner.die(checkpoint=True)
@@ -111,7 +109,7 @@ def test_a_learner_continues_its_counters_and_finds_the_shards_again(job: Any) -
     sampler.replay.extend(numbers(5))
     batch = sample(learner)
     assert set(batch["number"].tolist()) <= {1, 2, 3, 4, 5}
-    while learner.run.goes_on() and learner.run.report().progress.environment_steps < 17:
+    while learner.run.active() and learner.run.report().progress.environment_steps < 17:
         learner.run.update(loss=0.5)
     report = learner.run.report()
     assert (report.progress.environment_steps, report.progress.episodes) == (17, 1)
@@ -125,13 +123,98 @@ def test_a_learner_continues_its_counters_and_finds_the_shards_again(job: Any) -
 def test_a_repeated_report_counts_once(job: Any) -> None:
     learner, sampler = Learner(job), job.sampler()
     sampler.reporter.count(10, 2, torch.tensor([1.0, 2.0]))
-    while not (experiences := learner.run._flow.experiences()):
+    while not (experiences := learner.run.paths.experiences()):
         pass
     assert [(found.steps, found.episodes) for found in experiences] == [(10, 2)]
-    message = {"incarnation": sampler.life, "sequence": 1, "version": -1, "steps": 10, "episodes": 2}
-    message |= {"returns": torch.zeros(2), "moments": NO_MOMENTS, "shard": None}
-    assert job.ask(sampler.name, LEARNER, REPORT, message)["done"] is False
-    assert learner.run._flow.experiences() == []
+    message = {"incarnation": sampler.endpoint.incarnation, "sequence": 1, "version": -1, "steps": 10}
+    message |= {"episodes": 2, "returns": torch.zeros(2), "moments": NO_MOMENTS, "shard": None}
+    answer = job.call(sampler.name, learner.endpoint.url, "report/push", message).result()
+    assert answer["done"] is False
+    assert learner.run.paths.experiences() == []
+
+
+def test_counters_returns_and_moments_arrive_exactly_once_if_requests_and_answers_are_lost(job: Any) -> None:
+    learner, sampler = Learner(job), job.sampler()
+    fates = cycle(("answer lost", "arrives", "request lost", "answer lost", "answer lost", "arrives"))
+    job.fate = lambda service: next(fates) if service == "report/push" else "arrives"
+    experiences: list[Any] = []
+    for number in range(1, 13):
+        moments = torch.full((1, 3), float(number), dtype=torch.float64)
+        sampler.reporter.count(number, 1, torch.tensor([float(number)]), [moments])
+        sampler.reporter.request()
+        while sum(one.episodes for one in experiences) < number:
+            experiences += learner.run.paths.experiences()
+    sampler.close()  # after the report in transit
+    experiences += learner.run.paths.experiences()
+
+    numbers = list(range(1, 13))
+    assert sum(one.steps for one in experiences) == sum(numbers)
+    assert sum(one.episodes for one in experiences) == len(numbers)
+    assert torch.cat([one.returns for one in experiences]).tolist() == numbers
+    assert torch.cat(learner.run.take_moments())[:, 0].tolist() == numbers
+    assert learner.run.take_moments() == []
+
+
+def until(condition: Any) -> None:
+    """Waits for a thread of another member."""
+    pause = threading.Event()
+    for _ in range(30_000):
+        if condition():
+            return
+        pause.wait(0.002)
+    raise AssertionError("not within a minute")
+
+
+def test_parameters_are_loaded_in_extend_and_never_while_the_sampler_acts(job: Any) -> None:
+    learner, parameters = Learner(job), torch.zeros(3)
+    learner.run.publish(torch.ones(3))
+    sampler = job.sampler(0, parameters)
+    assert parameters.tolist() == [1.0] * 3
+    version = sampler.replay.version
+
+    learner.run.publish(torch.full((3,), 2.0))
+    sampler.reporter.count(1, 0, torch.zeros(0))
+    sampler.replay.refresh()
+    until(lambda: sampler.reporter._session.newest)
+    assert (parameters.tolist(), sampler.replay.version) == ([1.0] * 3, version)
+    sampler.reporter.count(1, 0, torch.zeros(0))
+    sampler.replay.refresh()
+    until(lambda: learner.run.paths.reports._counted[sampler.name].steps == 2)
+    assert parameters.tolist() == [1.0] * 3
+
+    inserting = threading.Thread(target=lambda: sampler.replay.extend(numbers(1)))
+    inserting.start()
+    while inserting.is_alive():
+        learner.replay.tick()
+    assert parameters.tolist() == [2.0] * 3
+    assert sampler.replay.version == learner.run.models.version
+
+
+def test_parameters_that_arrive_during_a_load_are_loaded_by_the_next(
+    job: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version is that of the loaded parameters at all times, and no parameters are skipped."""
+    learner, parameters = Learner(job), torch.zeros(3)
+    learner.run.publish(torch.ones(3))
+    sampler = job.sampler(0, parameters)
+    sampler.close()  # this test receives in the place of the thread
+    sampler.stopping.clear()
+    link = sampler.reporter._session
+
+    def receive(version: int, value: float) -> None:
+        link._accept({"version": version, "parameters": torch.full((3,), value), "done": False})
+
+    def load(flat: torch.Tensor, values: torch.Tensor) -> None:
+        if values[0] == 2.0:
+            receive(12, 3.0)
+        flat.copy_(values)
+
+    monkeypatch.setattr(reporter, "load_flat", load)
+    receive(11, 2.0)
+    sampler.reporter.load()
+    assert (parameters[0].item(), sampler.reporter.version) == (2.0, 11)
+    sampler.reporter.load()
+    assert (parameters[0].item(), sampler.reporter.version) == (3.0, 12)
 
 
 def test_items_are_taken_in_order_and_each_once(job: Any) -> None:
@@ -140,26 +223,43 @@ def test_items_are_taken_in_order_and_each_once(job: Any) -> None:
     putting.start()
     assert [item["number"] for item in learner.queue.get(5, timeout=60.0)] == [0, 1, 2, 3, 4]
     putting.join()
-    assert learner.queue.get(1, timeout=0.0) == []  # the sixth goes out with the next put
+    assert [item["number"] for item in learner.queue.get(1, timeout=60.0)] == [5]
     for repeated in range(2):
-        payload = {"incarnation": sampler.life, "sequence": 5, "item": {"number": repeated}}
-        job.ask(sampler.name, LEARNER, PUSH, payload)
+        payload = {"incarnation": sampler.endpoint.incarnation, "sequence": 6, "version": -1}
+        payload["item"] = {"number": repeated}
+        job.call(sampler.name, learner.endpoint.url, "trajectories/push", payload)
     found = learner.counters()
-    assert (found["unrolls/pushed"], found["unrolls/used"], found["unrolls/queued"]) == (5, 5, 0)
+    assert (found["unrolls/pushed"], found["unrolls/used"], found["unrolls/queued"]) == (6, 6, 0)
+
+
+def test_items_are_taken_once_if_answers_are_lost(job: Any) -> None:
+    learner, sampler = Learner(job, capacity=100), job.sampler()
+    fates = cycle(("answer lost", "arrives", "request lost", "answer lost", "arrives"))
+    job.fate = lambda service: next(fates) if service == "trajectories/push" else "arrives"
+    for number in range(10):
+        sampler.queue.put(number)
+    sampler.queue._session.settle()
+    assert learner.queue.get(10, timeout=60.0) == list(range(10))
+    assert learner.queue.get(1, timeout=0.0) == []
+    assert learner.counters()["unrolls/pushed"] == 10
 
 
 def test_a_dead_learners_queue_is_dropped_and_an_incomplete_batch_is_kept(job: Any) -> None:
     learner, sampler = Learner(job, capacity=4), job.sampler()
-    for number in range(4):
+    for number in range(3):
         sampler.queue.put(number)
     assert learner.queue.get(2, timeout=60.0) == [0, 1]
     assert learner.queue.get(2, timeout=0.0) == []
+    sampler.queue.put(3)
+    assert learner.queue.get(2, timeout=60.0) == [2, 3]
+    sampler.queue.put(4)
     learner.die(checkpoint=True)
     learner = Learner(job, capacity=4)
     found = learner.counters()
-    assert (found["unrolls/pushed"], found["unrolls/used"], found["unrolls/dropped"]) == (3, 3, 0)
-    sampler.queue.put(4)
-    assert learner.queue.get(1, timeout=60.0) == [3]
+    assert (found["unrolls/pushed"], found["unrolls/used"], found["unrolls/dropped"]) == (5, 4, 1)
+    for number in (5, 6):
+        sampler.queue.put(number)
+    assert learner.queue.get(1, timeout=60.0) == [5]
 
 
 def test_blocked_calls_raise_stopped_when_the_process_should_end(job: Any) -> None:
@@ -170,16 +270,17 @@ def test_blocked_calls_raise_stopped_when_the_process_should_end(job: Any) -> No
     for wait in (learner.replay.sample, learner.queue.get):
         with pytest.raises(Stopped):
             wait()
-    sampler.stopping.set()
     sampler.queue.put(1)
+    sampler.stopping.set()
     with pytest.raises(Stopped):
         sampler.queue.put(2)
 
 
 def test_a_message_that_is_no_push_is_refused_by_its_field(job: Any) -> None:
-    Learner(job)
-    with pytest.raises(TypeError, match="the field sequence must be a int, not NoneType"):
-        job.ask("stranger", LEARNER, PUSH, {"incarnation": "a"})
+    push = {"incarnation": "a", "version": -1}
+    call = job.call("stranger", Learner(job).endpoint.url, "trajectories/push", push)
+    with pytest.raises(RemoteError, match="the field sequence must be a int, not NoneType"):
+        call.result()
 
 
 REPLAY = {"capacity": 100, "batch_size": 4}
@@ -209,14 +310,6 @@ def test_a_method_of_the_other_role_or_a_bad_argument_is_refused(
     world = World(make_context(tmp_path, pod), lambda failure: None)
     with pytest.raises(error, match=message):
         use(world)
-    world.close()
-
-
-def test_several_learners_have_no_replay_yet(tmp_path: Path) -> None:
-    context = replace(make_context(tmp_path), learners=("http://a", "http://b"))
-    world = World(context, lambda failure: None)
-    with pytest.raises(UserCodeError, match=r"set spec\.learner\.replicas to 1"):
-        world.replay(**REPLAY)
     world.close()
 
 

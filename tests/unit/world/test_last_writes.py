@@ -81,14 +81,14 @@ class Finishing:
 def trained(begin: Begin) -> Run:
     """A run of one update, whose checkpoint is written."""
     run = begin(begin.policy())
-    assert run.goes_on()
+    assert run.active()
     run.update(10)
-    assert run.goes_on()
+    assert run.active()
     run.save()
     assert run._record is not None
     assert run._record._checkpoints.flush(10)
     run.update(20)
-    assert run.goes_on()
+    assert run.active()
     return run
 
 
@@ -192,9 +192,9 @@ def test_a_run_that_waits_writes_no_checkpoint_twice(tmp_path: Path) -> None:
     assert kept.wants_checkpoint(later), "there is none yet"
     kept.save()
     assert not kept.wants_checkpoint(later)
-    assert run.goes_on()
+    assert run.active()
     run.update(10)
-    assert run.goes_on()
+    assert run.active()
     assert kept.wants_checkpoint(later)
     kept.save()
     assert not kept.wants_checkpoint(later)

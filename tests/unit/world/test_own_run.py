@@ -22,7 +22,8 @@ from rltraining_trainer.roles.entry_point import find_functions
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.transport import Stopped
 from rltraining_trainer.world import World
-from rltraining_trainer.world.run import REPORT, Run
+from rltraining_trainer.world.reporter import REPORT
+from rltraining_trainer.world.run import Run
 from rltraining_trainer.world.services import Services
 
 SPEC: dict[str, Any] = {
@@ -55,6 +56,7 @@ class Begin:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.services = Services(context.pod, lambda error: None)
+        """Those of the newest run that other members call."""
         spaces = make_environments(context.job.spec.environment, 1)
         self.spaces = spaces.single_observation_space, spaces.single_action_space
 
@@ -62,14 +64,16 @@ class Begin:
         return build_actor_critic(self.context.job.spec.network, *self.spaces)[0]
 
     def make(self, endpoint: Any) -> Run:
-        """A run that has not begun."""
+        """Returns a run that has not begun."""
         context = self.context
         live = LiveSpec(context.job_file, context.job.spec)
 
         def no_learner() -> Any:
             raise AssertionError("there is no other learner")
 
-        return Run(context, live, self.services, lambda: endpoint, no_learner)
+        run = Run(context, live, endpoint, no_learner, torch.device("cpu"))
+        self.services.add(REPORT, run.paths.reports.report)
+        return run
 
     def __call__(self, policy: ActorCritic | None = None, **state: Any) -> Run:
         run = self.make(SimpleNamespace(incarnation="a life"))
@@ -86,7 +90,7 @@ def test_updates_are_counted_until_a_stop_rule_is_met(begin: Begin) -> None:
     run = begin()
     assert run.report().state == "Waiting"
     seen = 0
-    while run.goes_on():
+    while run.active():
         run.update(40, [1.0, 3.0], lag=2, loss=torch.tensor(0.25))
         seen += 1
     assert (seen, run.updates, run.done) == (3, 3, True)
@@ -125,10 +129,10 @@ def test_a_run_goes_on_with_all_that_it_was_given(begin: Begin) -> None:
     policy, optimizer = begin.policy(), Moments(lr=0.5)
     run = begin(policy, optimizer=optimizer)
     for _ in range(2):
-        assert run.goes_on()
+        assert run.active()
         optimizer.step(policy)
         run.update(10, [1.0])
-    assert run.goes_on()
+    assert run.active()
     run.save()
     run.close()
 
@@ -136,7 +140,7 @@ def test_a_run_goes_on_with_all_that_it_was_given(begin: Begin) -> None:
     again = begin(other, optimizer=moments)
     assert again.updates == 2
     assert again.report().progress.environment_steps == 20
-    assert again.goes_on()
+    assert again.active()
     again.close()
     for mine, theirs in zip(policy.parameters(), other.parameters(), strict=True):
         assert torch.equal(mine, theirs)
@@ -158,7 +162,7 @@ def test_a_checkpoint_of_other_parts_is_refused(begin: Begin) -> None:
 
 def test_the_policy_is_written_in_the_end_and_the_reason_told(begin: Begin) -> None:
     run = begin(begin.policy())
-    assert run.goes_on()
+    assert run.active()
     run.finish()
     report = run.report()
     run.close()
@@ -178,7 +182,7 @@ def test_the_policy_is_written_in_the_end_and_the_reason_told(begin: Begin) -> N
 )
 def test_what_is_not_finite_ends_the_run(begin: Begin, returns: Any, terms: Any, message: str) -> None:
     run = begin()
-    assert run.goes_on()
+    assert run.active()
     with pytest.raises(Diverged, match=f"^{message}$"):
         run.update(1, returns, **terms)
     run.close()
@@ -205,10 +209,10 @@ def test_what_is_no_count_is_refused_where_it_is_counted(
 
 def test_any_kind_of_integer_is_a_count(begin: Begin) -> None:
     run = begin()
-    assert run.goes_on()
+    assert run.active()
     for steps in (np.int64(2), torch.tensor(3), True):
         run.update(steps)
-    assert run.goes_on()
+    assert run.active()
     assert run.report().progress.environment_steps == 6
     run.close()
 
@@ -216,7 +220,7 @@ def test_any_kind_of_integer_is_a_count(begin: Begin) -> None:
 def test_a_policy_that_is_not_finite_is_neither_kept_nor_exported(begin: Begin) -> None:
     policy = begin.policy()
     run = begin(policy)
-    assert run.goes_on()
+    assert run.active()
     run.save()
     with torch.no_grad():
         policy.value_head.bias.fill_(torch.nan)
@@ -235,10 +239,10 @@ def test_a_policy_that_is_not_finite_is_neither_kept_nor_exported(begin: Begin) 
 
 def test_a_learner_that_is_told_to_end_stops_at_the_head_of_its_loop(begin: Begin) -> None:
     run = begin()
-    assert run.goes_on()
+    assert run.active()
     begin.context.stopping.set()
     with pytest.raises(Stopped):
-        run.goes_on()
+        run.active()
     run.close()
 
 
@@ -255,9 +259,9 @@ def test_what_other_learners_tell_is_counted_once(begin: Begin) -> None:
     }
     for _ in range(2):  # its answer was lost
         begin.services.answer("pole-learner-1", ("pole-learner-0", REPORT, message))
-    assert run.goes_on()
+    assert run.active()
     run.update(10)
-    assert run.goes_on()
+    assert run.active()
     run.close()
     assert run.report().progress.environment_steps == 40
     assert run.report().progress.episodes == 2

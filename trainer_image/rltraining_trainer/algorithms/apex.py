@@ -1,187 +1,96 @@
-"""What both Ape-X learners share (Horgan et al. 2018, arXiv 1803.00933): an update from a batch out of the replay memory."""
+"""Ape-X, shared by DQN and DDPG (Horgan et al. 2018, arXiv 1803.00933).
+
+Samplers insert transitions with initial priorities into a distributed prioritized replay. The learner updates from its batches.
+"""
 
 from __future__ import annotations
 
-import copy
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any
 
-import torch
-from rltraining_api.algorithms.apex import Apex
-from rltraining_api.algorithms.optimizer import Optimizer as OptimizerSettings
 from torch import Tensor
 
-from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
-from rltraining_trainer.algorithms.reduce import Reduce, alone
-from rltraining_trainer.algorithms.transitions import PRIORITY_EPSILON, Transitions
-from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
-from rltraining_trainer.errors import Diverged
+from rltraining_trainer.algorithms.apex_learner import ApexLearner
+from rltraining_trainer.algorithms.reduce import Reduce
+from rltraining_trainer.algorithms.transitions import (
+    Actor,
+    TransitionCollector,
+    transition_columns,
+)
+from rltraining_trainer.dataflow import FIRST_VERSION
+from rltraining_trainer.dataflow.flat import flatten_parameters
+from rltraining_trainer.dataflow.replay import ReplayBatch
 from rltraining_trainer.networks import PolicyNetwork
+from rltraining_trainer.world import World
+
+BLOCK_STEPS = 16
+"""Largest number of steps of each environment between two insertions."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """A run of parameters that has an optimizer of its own."""
+def learn(world: World, learner: ApexLearner[Any]) -> None:
+    """The learner's function: updates from batches of the replay. Several learners average their gradients."""
+    settings = world.settings
+    columns = transition_columns(*world.spaces)
+    replay = world.replay(settings.replay, batch_size=settings.batch_size, columns=columns)
+    run = world.run(algorithm=learner)
 
-    name: str
-    """Of its gradient's norm among the terms of the loss."""
-    size: int
-    learning_rate: float
+    def update(batch: ReplayBatch | None, reduce: Reduce) -> dict[str, Tensor]:
+        """One update of all learners. None: only other learners have a batch."""
+        learner.merge_moments(run.take_moments(), reduce)
+        # The largest importance weight of all learners is 1.
+        largest = batch.largest_weight if batch is not None else 0.0
+        normalizer = run.maximum(largest)
+        if batch is None:
+            return learner.step(None, reduce=reduce)[1]
+        try:
+            items: Any = batch.items
+            priorities, terms = learner.step(items, batch.weights, normalizer / largest, reduce)
+        except BaseException:
+            replay.discard(batch)
+            raise
+        replay.update_priorities(batch, priorities)
+        return terms
+
+    run.train(replay.sample, update)
 
 
-N = TypeVar("N", bound=PolicyNetwork)
+def sample(world: World, actor: Actor, network: PolicyNetwork) -> None:
+    """The sampler's function: acts with exploration, and inserts transitions into the replay."""
+    # Get the learner's parameters.
+    settings, size = world.settings, world.spec.environment.num_envs
+    replay = world.replay(settings.replay, batch_size=settings.batch_size)
+    seed = world.start(flatten_parameters(network))
+
+    # Number this sampler's environments among those of all samplers. Each explores to a different degree.
+    samplers, numbers = len(world.members("sampler")), range(world.index * size, (world.index + 1) * size)
+    collector = TransitionCollector(
+        actor,
+        world.environments(),
+        length=min(BLOCK_STEPS, settings.parameter_refresh_steps),
+        n_step=settings.n_step,
+        discount=settings.discount,
+        reward_clip=settings.reward_clip,
+        reward_scale=settings.reward_scale,
+        seed=seed,
+        environments=numbers,
+        total=samplers * size,
+    )
+    steps = 0  # of each environment since the last request for parameters
+    while True:
+        # Act, count the steps, and insert the transitions.
+        actor.warming_up = world.version <= FIRST_VERSION
+        block = collector.collect()
+        world.count(block.steps, block.episode_return, episodes=block.episodes, moments=[block.moments])
+        replay.extend(block.transitions, block.priorities)
+
+        # Request newer parameters now and then, and follow a change of the number of samplers.
+        steps += collector.length
+        if steps >= settings.parameter_refresh_steps:
+            steps = 0
+            replay.refresh()
+        if samplers != (samplers := len(world.members("sampler"))):
+            collector.place(numbers, samplers * size)
 
 
-class ApexLearner(ABC, Generic[N]):
-    """Network, target network, optimizers and the number of updates; ``step`` learns from one batch.
-
-    Args:
-        network: goes to ``device``; its parameters become views of the flat tensor ``parameters`` there.
-        parts: the parameters' parts, in their order.
-    """
-
-    algorithm: ClassVar[str]
-    """Its key in ``spec.algorithm``."""
-    steps_sizes: ClassVar[str]
-    """The fields to lower when it diverges."""
-
-    def __init__(
-        self,
-        network: N,
-        settings: Apex,
-        optimizer: OptimizerSettings,
-        parts: Sequence[Part],
-        device: torch.device | str,
-    ) -> None:
-        self.network, self.device = network.to(device), torch.device(device)
-        self._target: N = copy.deepcopy(network).requires_grad_(False)
-        self._target_parameters = flatten_parameters(self._target).detach()
-        self.parameters = flatten_parameters(network)
-        self.updates = 0
-        self.total_steps: int | None = None  # no setting of Ape-X has a schedule
-        self._clip = settings.gradient_clip
-        self._period, self._rate = settings.target_update_period, settings.target_update_rate
-        sizes = [part.size for part in parts]
-        assert self.parameters.grad is not None
-        self._gradient = self.parameters.grad
-        self._parts = tuple(
-            zip(
-                parts,
-                self.parameters.detach().split(sizes),
-                self._gradient.split(sizes),
-                (make_optimizer(optimizer, size, self.device) for size in sizes),
-                strict=True,
-            )
-        )
-
-    def merge_moments(self, moments: Sequence[Tensor], reduce: Reduce = alone) -> None:
-        """Merges moments of observations into the network's statistics, if it has any.
-
-        All learners must call this method together.
-
-        Args:
-            moments: Each ``[U, 1 + 2·d]``.
-            reduce: Sums over all learners.
-        """
-        statistics, target = self.network.normalizer, self._target.normalizer
-        if statistics is None or target is None:
-            return
-        statistics.merge([row for part in moments for row in part], reduce)
-        target.load_state_dict(statistics.state_dict())
-
-    def step(
-        self,
-        batch: Transitions | None,
-        weights: Tensor | None = None,
-        normalizer: float = 1.0,
-        reduce: Reduce = alone,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """One update, with the mean gradient over all learners' transitions.
-
-        Args:
-            batch: B transitions; None: this learner has none, and only follows what others learn.
-            weights: ``[B]`` importance weights, which are divided by ``normalizer``; None: all are 1.
-            reduce: sums gradients over learners; each is the sum over its own transitions.
-
-        Returns:
-            New priorities ``[B]``, |δ| + ``PRIORITY_EPSILON`` by the parameters before the update, on the CPU; and the terms of
-            this learner's loss, each ``[]``, a mean over its batch.
-
-        Raises:
-            Diverged: loss or gradient is NaN or infinite; the parameters are as they were before the update.
-        """
-        self._gradient.zero_()
-        priorities, terms, count = torch.zeros(0), dict[str, Tensor](), 0
-        if batch is not None:
-            batch = {name: column.to(self.device) for name, column in batch.items()}  # type: ignore[assignment,attr-defined]
-            assert batch is not None
-            count = len(batch["reward"])
-            if weights is None:
-                weights = torch.ones(count, device=self.device)
-            else:
-                weights = (weights / normalizer).to(self.device, torch.float32)
-            errors, terms = self._backward(batch, weights)
-            priorities = errors.abs().add_(PRIORITY_EPSILON).cpu()
-        total = reduce(self._gradient, count)
-        if total == 0.0:  # nobody has anything to learn from
-            return priorities, terms
-        self._gradient.div_(total)
-        for part, _, gradient, _ in self._parts:
-            terms[part.name] = clip_by_norm(gradient, self._clip)
-        if not math.isfinite(sum(terms.values())):
-            raise Diverged(self._what_diverged(terms, batch))
-        for part, parameters, gradient, optimizer in self._parts:
-            optimizer.step(parameters, gradient, part.learning_rate)
-        self.updates += 1
-        if self.updates % self._period == 0:
-            self._target_parameters.lerp_(self.parameters.detach(), self._rate)
-        return priorities, terms
-
-    def learning_rate(self, environment_steps: int) -> float:
-        """The first optimizer's step size after so many environment steps: always the same."""
-        return self._parts[0][0].learning_rate
-
-    def get_state(self) -> dict[str, Any]:
-        """Everything that ``set_state`` needs to go on exactly here: nothing in an update is random."""
-        return {
-            "parameters": self.parameters.detach(),
-            "target": self._target_parameters,
-            "optimizers": [optimizer.get_state() for *_, optimizer in self._parts],
-            "updates": self.updates,
-        }
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Go on where ``get_state`` was. Raises ValueError, RuntimeError or KeyError for another network or optimizer."""
-        load_flat(self.parameters, state["parameters"])
-        load_flat(self._target_parameters, state["target"])
-        for (*_, optimizer), saved in zip(self._parts, state["optimizers"], strict=True):
-            optimizer.set_state(saved)
-        self.updates = state["updates"]
-
-    @abstractmethod
-    def _backward(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Add the gradient of the loss, summed over the batch, to the parameters' gradient.
-
-        Returns:
-            TD errors δ ``[B]`` and the terms of the loss, each ``[]``, means over the batch; nothing of it has a gradient.
-        """
-
-    def _what_diverged(self, terms: dict[str, Tensor], batch: Transitions | None) -> str:
-        """One sentence: what is not finite, and where to look."""
-        at = f"NaN in the loss at update {self.updates}"
-        if batch is not None:
-            for name, values in (
-                ("an observation", batch["observation"]),
-                ("an observation", batch["next_observation"]),
-                ("a reward", batch["reward"]),
-            ):
-                if values.is_floating_point() and not bool(torch.isfinite(values).all()):
-                    return f"{at}: the environment gave {name} that is NaN or infinite"
-        figures = ", ".join(f"{name} {term.item():.3g}" for name, term in terms.items())
-        return (
-            f"{at} ({figures}): lower spec.algorithm.{self.algorithm}.{self.steps_sizes} or gradientClip, "
-            "or clip rewards with rewardClip"
-        )
+def keep(world: World) -> None:
+    """The function of a replay pod: keeps a shard of the replay."""
+    world.keep_replay(world.settings.replay, transition_columns(*world.spaces))

@@ -7,11 +7,36 @@ import torch
 from rltraining_api.algorithms import DdpgApex
 from torch import Tensor
 
-from rltraining_trainer.algorithms.apex import ApexLearner, Part
+from rltraining_trainer.algorithms.apex import keep, learn, sample
+from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
 from rltraining_trainer.algorithms.exploration import GaussianNoise, OrnsteinUhlenbeckNoise, noise_scale
 from rltraining_trainer.algorithms.q_learning import squared_loss
 from rltraining_trainer.algorithms.transitions import Acted, Transitions
-from rltraining_trainer.networks import DeterministicActions, DeterministicActorCritic
+from rltraining_trainer.networks import (
+    DeterministicActions,
+    DeterministicActorCritic,
+    build_deterministic,
+)
+from rltraining_trainer.world import World
+
+replay = keep
+"""The function of replay pods."""
+
+
+def learner(world: World) -> None:
+    """Updates the network from batches of the replay."""
+    learn(world, DdpgLearner(_network(world)[0], world.settings, world.device))
+
+
+def sampler(world: World) -> None:
+    """Acts with exploration, and inserts transitions into the replay."""
+    network, actions = _network(world)
+    sample(world, DdpgActor(network, actions, world.settings), network)
+
+
+def _network(world: World) -> tuple[DeterministicActorCritic, DeterministicActions]:
+    normalize = world.spec.environment.normalize
+    return build_deterministic(world.spec.network, *world.spaces, normalize=normalize)
 
 
 class DdpgActor:

@@ -7,12 +7,35 @@ import torch
 from rltraining_api.algorithms import DqnApex
 from torch import Tensor
 
-from rltraining_trainer.algorithms.apex import ApexLearner, Part
+from rltraining_trainer.algorithms.apex import keep, learn, sample
+from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
 from rltraining_trainer.algorithms.exploration import apex_epsilon
 from rltraining_trainer.algorithms.q_learning import double_q_target, huber_loss, squared_loss
 from rltraining_trainer.algorithms.transitions import Acted, Transitions
-from rltraining_trainer.networks import GreedyActions, QNetwork
+from rltraining_trainer.networks import GreedyActions, QNetwork, build_q_network
 from rltraining_trainer.networks.unpack import MASKED
+from rltraining_trainer.world import World
+
+replay = keep
+"""The function of replay pods."""
+
+
+def learner(world: World) -> None:
+    """Updates the network from batches of the replay."""
+    learn(world, DqnLearner(_network(world)[0], world.settings, world.device))
+
+
+def sampler(world: World) -> None:
+    """Acts with exploration, and inserts transitions into the replay."""
+    network, actions = _network(world)
+    sample(world, DqnActor(network, actions, world.settings), network)
+
+
+def _network(world: World) -> tuple[QNetwork, GreedyActions]:
+    normalize = world.spec.environment.normalize
+    return build_q_network(
+        world.spec.network, *world.spaces, dueling=world.settings.dueling, normalize=normalize
+    )
 
 
 class DqnActor:

@@ -1,6 +1,6 @@
 """IMPALA: importance weighted actor-learner architecture (Espeholt et al. 2018, arXiv 1802.01561).
 
-Samplers act with parameters that may be a few versions old and send unrolls; the learner corrects for the difference with
+Samplers act with parameters that may be a few versions old, and send unrolls. The learner corrects for the older policy with
 v-trace.
 """
 
@@ -19,19 +19,50 @@ from rltraining_trainer.algorithms.optimizers import clip_runs, make_optimizer
 from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.returns import moments, normalize
 from rltraining_trainer.algorithms.schedules import scheduled
-from rltraining_trainer.algorithms.unrolls import Unroll, concatenate, move
+from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector, concatenate, move
 from rltraining_trainer.algorithms.vtrace import vtrace
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
 from rltraining_trainer.networks import ActorCritic, Distribution
+from rltraining_trainer.world import World
+
+
+def learner(world: World) -> None:
+    """Learns from the unrolls of its samplers. Several learners average their gradients."""
+    settings: Impala = world.settings
+    algorithm = ImpalaLearner(*world.actor_critic(), settings, world.total_steps, world.device)
+    queue = world.trajectories(settings.queue_capacity)
+    run = world.run(algorithm=algorithm)
+
+    def update(unrolls: list[Unroll] | None, reduce: Reduce) -> dict[str, Tensor]:
+        """One update of all learners. None: only other learners have unrolls."""
+        for unroll, lag in zip(unrolls or (), queue.lags, strict=False):
+            steps, episodes = int(unroll["valid"].sum()), int(unroll["episodes"].sum())
+            run.count(steps, unroll["episode_return"], episodes=episodes, lag=lag)
+        return algorithm.step(unrolls or (), reduce)
+
+    run.train(lambda seconds: queue.get(settings.batch_unrolls, seconds), update)
+
+
+def sampler(world: World) -> None:
+    """Acts with the newest parameters that it has, and sends unrolls."""
+    settings: Impala = world.settings
+    network, distribution = world.actor_critic()
+    queue = world.trajectories()
+    seed = world.start(flatten_parameters(network))
+    collector = UnrollCollector.of(
+        settings, settings.unroll_length, network, distribution, world.environments(), seed
+    )
+    while True:
+        queue.put(dict(collector.collect()))  # returns with newer parameters in the network
 
 
 class ImpalaLearner:
-    """Network, optimizer and the number of updates; ``step`` learns from one batch.
+    """Updates the network from batches of unrolls.
 
     Args:
         network: its parameters become views of the flat tensor ``parameters``.
         total_steps: environment steps at which a linear learning-rate schedule reaches 0.
-        device: where the network goes, and batches.
+        device: of the network, and of batches.
     """
 
     def __init__(
@@ -48,7 +79,7 @@ class ImpalaLearner:
         self._clip_sizes = network.clip_sizes
         self.updates = 0
         self.environment_steps = 0
-        """Steps that all learners together have learnt from."""
+        """Steps in the batches of all learners."""
         self.total_steps = total_steps
         """Environment steps at which linear schedules reach 0. Follows changes of ``spec.stop``."""
         self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel(), self._device)
@@ -58,14 +89,14 @@ class ImpalaLearner:
         unrolls: Sequence[Unroll],
         reduce: Reduce = alone,
     ) -> dict[str, Tensor]:
-        """``updates_per_batch`` updates from a batch of unrolls; returns the last one's terms of the loss, each ``[]``.
+        """Makes ``updates_per_batch`` updates. Returns the last one's terms of the loss, each ``[]``.
 
         Args:
-            unrolls: none: this learner only follows what others learn.
+            unrolls: none: this learner follows the updates of other learners.
             reduce: sums the gradient ``[N]`` in place over all learners, and returns the sum of their counts of steps.
 
         Raises:
-            Diverged: loss or gradient is NaN or infinite; the parameters are as they were before that update.
+            Diverged: loss or gradient is NaN or infinite. The parameters did not change in that update.
         """
         batch = move(concatenate(unrolls), self._device) if unrolls else None
         steps = float(batch["valid"].sum()) if batch is not None else 0.0
@@ -74,16 +105,19 @@ class ImpalaLearner:
         terms: dict[str, Tensor] = {}
         rate = self.learning_rate(self.environment_steps)
         for update in range(self.settings.updates_per_batch):
+            # Sum the gradients of all learners.
             gradient.zero_()
             if batch is not None:
                 terms = self._loss(batch)
                 terms["loss"].backward()
                 terms = {name: term.detach() for name, term in terms.items()}
             total = reduce(gradient, steps)
-            if total == 0.0:  # nobody has anything to learn from
+            if total == 0.0:  # no learner has a valid step
                 return terms
             if update == 0:
                 self.environment_steps += int(total)
+
+            # Average, clip and apply them.
             if self.settings.loss_reduction == "Mean":
                 gradient.div_(total)
                 terms = {name: term / max(1.0, steps) for name, term in terms.items()}
@@ -99,14 +133,14 @@ class ImpalaLearner:
         return terms
 
     def learning_rate(self, environment_steps: int) -> float:
-        """The optimizer's step size after so many environment steps."""
+        """Returns the learning rate after N environment steps."""
         settings = self.settings
         return scheduled(
             settings.learning_rate, settings.learning_rate_schedule, environment_steps, self.total_steps
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that ``set_state`` needs to go on exactly here: nothing in an update is random."""
+        """Returns the complete state. Updates are not random."""
         return {
             "parameters": self.parameters.detach(),
             "optimizer": self._optimizer.get_state(),
@@ -115,14 +149,15 @@ class ImpalaLearner:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on where ``get_state`` was. Raises ValueError, RuntimeError or KeyError for another network or optimizer."""
+        """Continues from a state. Raises ValueError, RuntimeError or KeyError for another network or optimizer."""
         load_flat(self.parameters, state["parameters"])
         self._optimizer.set_state(state["optimizer"])
         self.updates = state["updates"]
         self.environment_steps = state["environment_steps"]
 
     def _loss(self, batch: Unroll) -> dict[str, Tensor]:
-        """Policy gradient with v-trace advantages + baseline_cost · (v − V)² − entropy_cost · H(π), over valid steps."""
+        """Returns −log π · A + baseline_cost · (v − V)² − entropy_cost · H(π), summed over valid steps."""
+        # Compute v-trace targets and advantages from the current policy and values.
         settings = self.settings
         policies, values = self.network.unroll(batch["observation"], batch["state"], batch["first"])
         log_prob, entropy = self.distribution.log_prob_and_entropy(policies[:-1], batch["action"])
@@ -139,6 +174,8 @@ class ImpalaLearner:
             lambda_=settings.lambda_,
             valid=batch["valid"],
         )
+
+        # Sum the losses over valid steps.
         weight = batch["valid"].float()
         if settings.advantage_normalization:
             advantages = normalize(advantages, moments(advantages, batch["valid"]))

@@ -1,9 +1,9 @@
-"""Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347)."""
+"""PPO: proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347), also distributed (DPPO, Heess et al. 2017)."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import torch
 from rltraining_api.algorithms import Ppo
@@ -12,54 +12,32 @@ from rltraining_api.job import JobSpec
 from torch import Tensor
 
 from rltraining_trainer.algorithms.divergence import diverged
+from rltraining_trainer.algorithms.minibatches import Minibatch, Minibatches
 from rltraining_trainer.algorithms.optimizers import clip_by_norm
 from rltraining_trainer.algorithms.returns import generalized_advantages, moments, normalize
-from rltraining_trainer.algorithms.rollout_gradients import TERMS, Gradient
+from rltraining_trainer.algorithms.rollout_learner import TERMS
+from rltraining_trainer.algorithms.rollouts import learn, sample
 from rltraining_trainer.algorithms.unrolls import Unroll
-from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import ActorCritic, Distribution
+from rltraining_trainer.world import Gradient, World
 
+KL_LIMIT = 1.5
+"""The factor of ``targetKl`` above which updates from a rollout end, as in Stable-Baselines3."""
 _TERMS = (*TERMS, "kl", "clip_fraction", "explained_variance", "gradient_norm")
 
 
-def count_minibatches(spec: JobSpec, settings: Ppo, samplers: int) -> int:
-    """Returns M, the number of minibatches into which each epoch splits the rollouts of all
-    samplers.
-
-    With ``minibatchSize`` and an LSTM, M is at most the number of a sampler's environments, since
-    each minibatch needs at least one.
-    """
-    environments = spec.environment.num_envs
-    minibatches = settings.minibatches_of(settings.rollout_length * environments * samplers)
-    if settings.minibatches is None and spec.network.lstm is not None:
-        return min(minibatches, environments)
-    return minibatches
+def learner(world: World) -> None:
+    """Makes ``epochs`` passes over the rollouts of all samplers. Several learners average their gradients."""
+    learn(world, ProximalPolicyOptimization)
 
 
-class _Minibatch(NamedTuple):
-    """S steps: the current policy's outputs, which require gradients, and the rollout's data."""
-
-    policies: Tensor
-    """``[S, P]``"""
-    values: Tensor
-    """``[S]``"""
-    action: Tensor
-    """``[S, ...]``"""
-    log_prob: Tensor
-    """``[S]``, log-probabilities under the policy that acted."""
-    advantages: Tensor
-    """``[S]``"""
-    returns: Tensor
-    """``[S]``, targets of the values."""
-    old_values: Tensor
-    """``[S]``, values before the first update from the rollout."""
+def sampler(world: World) -> None:
+    """Acts for ``rolloutLength`` steps, sends the rollout, and gets the updated parameters."""
+    sample(world, ProximalPolicyOptimization)
 
 
 class ProximalPolicyOptimization:
     """Computes gradients for ``epochs`` passes over each rollout, with M minibatches each.
-
-    Minibatches are random steps, or, for a network with an LSTM, whole random environments, since
-    an LSTM needs their steps in order.
 
     Args:
         network: The policy and value network.
@@ -76,22 +54,29 @@ class ProximalPolicyOptimization:
         parameters: Tensor,
     ) -> None:
         assert parameters.grad is not None
+        self.averages = True
         self._network, self._distribution, self._settings = network, distribution, settings
         self._gradient = parameters.grad
-        self._minibatches = settings.minibatches or 1
         self._rollouts = 0
+        self._count = settings.minibatches or 1
         self._unroll: Unroll
-        self._figures: Tensor
-        """``[4, T, B]``: old log-probabilities, advantages, returns and old values."""
-        self._items: Tensor
-        """Indices to split into minibatches: of steps, as t·B + b, or of environments."""
-        self._order: Tensor
-        """The items in the order of the current epoch."""
-        self._ordered: tuple[Tensor, Tensor]
-        """Without an LSTM: actions ``[S, ...]`` and figures ``[4, S]`` of all S steps in that order."""
-        self._epoch: int | None = None
+        self._minibatches: Minibatches
         self._clip_range, self._entropy_cost = settings.clip_range, settings.entropy_cost
         self._explained_variance = torch.zeros(())
+
+    @staticmethod
+    def exchanges_per_rollout(spec: JobSpec, settings: Ppo, samplers: int) -> int:
+        """Returns ``epochs`` · M. With ``minibatchSize`` and an LSTM, M is at most the number of environments
+        of a sampler, since each minibatch needs at least one."""
+        environments = spec.environment.num_envs
+        minibatches = settings.minibatches_of(settings.rollout_length * environments * samplers)
+        if settings.minibatches is None and spec.network.lstm is not None:
+            minibatches = min(minibatches, environments)
+        return settings.epochs * minibatches
+
+    @staticmethod
+    def ends_rollout(settings: Ppo, terms: Mapping[str, float]) -> bool:
+        return settings.target_kl is not None and terms["kl"] > KL_LIMIT * settings.target_kl
 
     def begin(self, unroll: Unroll, remaining: float = 1.0, exchanges: int | None = None) -> Tensor | None:
         """Computes the advantages and returns used in all epochs, and the scheduled coefficients.
@@ -101,19 +86,9 @@ class ProximalPolicyOptimization:
         Raises:
             BadConfiguration: With an LSTM, there are fewer environments than minibatches.
         """
-        # Choose what to split into minibatches: steps, or environments for an LSTM.
         settings, valid = self._settings, unroll["valid"]
-        batch = valid.shape[1]
-        self._minibatches = exchanges // settings.epochs if exchanges else self._measured(valid)
-        if self._network.lstm is None:
-            self._items = valid.flatten().nonzero().squeeze(1)
-        elif batch >= self._minibatches:
-            self._items = torch.arange(batch, device=valid.device)
-        else:
-            raise BadConfiguration(
-                "spec.environment.numEnvs: with an LSTM each minibatch needs at least one environment: "
-                f"numEnvs ({batch}) must be >= spec.algorithm.ppo.minibatches ({self._minibatches})"
-            )
+        self._count = exchanges // settings.epochs if exchanges else self._measured(valid)
+        self._minibatches = Minibatches(self._network, unroll, self._count)
 
         # Compute values, advantages and returns before the first update.
         with torch.no_grad():
@@ -121,13 +96,13 @@ class ProximalPolicyOptimization:
         discounts = settings.discount * ~unroll["ended"]
         advantages = generalized_advantages(unroll["reward"], discounts, values, settings.gae_lambda, valid)
         returns = advantages + values[:-1]
-        self._figures = torch.stack((unroll["log_prob"], advantages, returns, values[:-1]))
+        self._minibatches.figures = torch.stack((unroll["log_prob"], advantages, returns, values[:-1]))
         self._explained_variance = _explained_variance(values[:-1][valid], returns[valid])
 
         # Apply the schedules.
         self._clip_range = settings.clip_range * _left(settings.clip_range_schedule, remaining)
         self._entropy_cost = settings.entropy_cost * _left(settings.entropy_schedule, remaining)
-        self._unroll, self._epoch = unroll, None
+        self._unroll = unroll
         self._rollouts += 1
         together = settings.advantage_normalization and settings.advantage_normalization_per == "Rollout"
         return moments(advantages, valid) if together else None
@@ -135,10 +110,11 @@ class ProximalPolicyOptimization:
     @property
     def exchanges(self) -> int:
         """Number of gradients of the current rollout."""
-        return self._settings.epochs * self._minibatches
+        return self._settings.epochs * self._count
 
     def share(self, totals: Tensor) -> None:
-        self._figures[1] = normalize(self._figures[1], totals)
+        figures = self._minibatches.figures
+        figures[1] = normalize(figures[1], totals)
 
     def gradient(self, position: int) -> Gradient:
         """Returns the gradient of the clipped objective for one minibatch (equations 7 and 9).
@@ -156,7 +132,7 @@ class ProximalPolicyOptimization:
         """
         settings, gradient = self._settings, self._gradient
         gradient.zero_()
-        part = self._minibatch(position)
+        part = self._minibatches.get(position)
         if part is None:
             return Gradient(gradient, 0.0, dict.fromkeys(_TERMS, 0.0))
 
@@ -185,7 +161,7 @@ class ProximalPolicyOptimization:
             raise diverged(f"rollout {self._rollouts} of this sampler", terms, self._unroll, settings)
         return Gradient(gradient, float(len(part.action)), terms)
 
-    def _advantages(self, part: _Minibatch) -> Tensor:
+    def _advantages(self, part: Minibatch) -> Tensor:
         """Returns ``[S]``, normalised over the minibatch if the settings require it and S > 1."""
         settings, advantages = self._settings, part.advantages
         apart = settings.advantage_normalization and settings.advantage_normalization_per == "Minibatch"
@@ -194,7 +170,7 @@ class ProximalPolicyOptimization:
         deviation, mean = torch.std_mean(advantages)
         return (advantages - mean) / (deviation + 1e-8)
 
-    def _squares(self, part: _Minibatch) -> Tensor:
+    def _squares(self, part: Minibatch) -> Tensor:
         """Returns squared errors of the values ``[S]``."""
         squares, limit = (part.returns - part.values).square(), self._settings.value_clip
         if limit is None:
@@ -208,55 +184,6 @@ class ProximalPolicyOptimization:
         if self._network.lstm is None or self._settings.minibatches is not None:
             return minibatches
         return min(minibatches, valid.shape[1])
-
-    def _minibatch(self, position: int) -> _Minibatch | None:
-        """Returns the minibatch at ``position``, or None if it has no valid step."""
-        epoch, part = divmod(position, self._minibatches)
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._shuffle()
-        start, stop = (len(self._order) * end // self._minibatches for end in (part, part + 1))
-        if self._network.lstm is None:
-            return self._of_steps(start, stop)
-        return self._of_environments(self._order[start:stop])
-
-    def _shuffle(self) -> None:
-        """Shuffles the items. The order is drawn on the CPU, so it is the same on every device."""
-        order = torch.randperm(len(self._items)).to(self._items.device)
-        self._order = self._items.index_select(0, order)
-        if self._network.lstm is None:
-            # Reorder small columns once per epoch. Observations may be large and are gathered per
-            # minibatch.
-            action = self._unroll["action"].flatten(0, 1).index_select(0, self._order)
-            self._ordered = action, self._figures.flatten(1).index_select(1, self._order)
-
-    def _of_steps(self, start: int, stop: int) -> _Minibatch | None:
-        """Returns the steps from ``start`` to ``stop`` in the current order."""
-        if start == stop:
-            return None
-        unroll, (action, figures) = self._unroll, self._ordered
-        observation = unroll["observation"].flatten(0, 1).index_select(0, self._order[start:stop])
-        first = unroll["first"][:1]  # ignored by a network without recurrent state
-        policies, values = self._network.unroll(observation.unsqueeze(0), (), first)
-        return _Minibatch(policies[0], values[0], action[start:stop], *figures[:, start:stop].unbind())
-
-    def _of_environments(self, environments: Tensor) -> _Minibatch | None:
-        unroll, length = self._unroll, len(self._unroll["action"])
-        steps = unroll["valid"].index_select(1, environments).flatten().nonzero().squeeze(1)
-        if not len(steps):
-            return None
-        observation, first = (
-            column[:length].index_select(1, environments)
-            for column in (unroll["observation"], unroll["first"])
-        )
-        state = tuple(part.index_select(0, environments) for part in unroll["state"])
-        policies, values = self._network.unroll(observation, state, first)
-        action = unroll["action"].index_select(1, environments)
-        figures = self._figures.index_select(2, environments)
-        return _Minibatch(
-            *(column.flatten(0, 1).index_select(0, steps) for column in (policies, values, action)),
-            *figures.flatten(1).index_select(1, steps),
-        )
 
 
 def _left(schedule: Schedule, remaining: float) -> float:

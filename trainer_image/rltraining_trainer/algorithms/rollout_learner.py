@@ -1,82 +1,167 @@
-"""A2C, A3C and PPO with all gradients computed at the learner from the rollouts of samplers.
-
-PPO and A2C follow openai/baselines, A3C follows GA3C (Babaeizadeh et al. 2017, arXiv 1611.06256).
-"""
+"""How A3C, A2C and PPO make gradients of rollouts, and the learner that makes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from rltraining_api.algorithms import A2c, A3c, Ppo
+from rltraining_api.job import JobSpec
 from torch import Tensor
 
-from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
-from rltraining_trainer.algorithms.holder import ParameterHolder
-from rltraining_trainer.algorithms.ppo import ProximalPolicyOptimization
-from rltraining_trainer.algorithms.rollout_gradients import RolloutGradients
+from rltraining_trainer.algorithms.parameter_server import ParameterServer
+from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.unrolls import Unroll, concatenate, move
 from rltraining_trainer.networks import ActorCritic, Distribution
+from rltraining_trainer.world import Gradient
 
-KL_LIMIT = 1.5
-"""The factor of ``targetKl`` above which updates from a rollout end, as in Stable-Baselines3."""
+Settings = A3c | A2c | Ppo
+TERMS = ("loss", "policy_loss", "baseline_loss", "entropy")
+"""The terms of the loss that all these algorithms have."""
 
 
-class RolloutLearner(ParameterHolder):
+class RolloutGradients(Protocol):
+    """Makes the gradients of one rollout after the other: ``begin``, perhaps ``share``, then ``gradient``."""
+
+    averages: bool
+    """Whether a gradient is a mean over steps. Otherwise it is a sum."""
+
+    def __init__(
+        self, network: ActorCritic, distribution: Distribution, settings: Any, parameters: Tensor
+    ) -> None:
+        """``parameters``: ``flatten_parameters(network)`` ``[N]``. Gradients are computed in its ``grad``."""
+
+    @staticmethod
+    def exchanges_per_rollout(spec: JobSpec, settings: Any, samplers: int) -> int:
+        """Returns the number of gradients of each rollout."""
+
+    @staticmethod
+    def ends_rollout(settings: Any, terms: Mapping[str, float]) -> bool:
+        """Returns whether an update with these terms is the last from its rollout."""
+
+    @property
+    def exchanges(self) -> int:
+        """Number of gradients of the current rollout."""
+
+    def begin(self, unroll: Unroll, remaining: float = 1.0, exchanges: int | None = None) -> Tensor | None:
+        """Begins the next rollout.
+
+        Args:
+            unroll: the rollout.
+            remaining: remaining fraction of the run, from 1 down to 0, for linear schedules.
+            exchanges: number of gradients that each sampler computes from its rollout. None: the
+                number in the settings.
+
+        Returns:
+            Count, sum and sum of squares of the advantages, float64 ``[3]``, if they are normalised
+            over the rollouts. ``share`` must then follow.
+
+        Raises:
+            BadConfiguration: the settings do not fit the rollout.
+        """
+
+    def share(self, totals: Tensor) -> None:
+        """Normalises by what ``begin`` returned, summed over all samplers of an update, float64 ``[3]``."""
+
+    def gradient(self, position: int) -> Gradient:
+        """Returns one of the rollout's gradients, with the current parameters.
+
+        Positions 0 .. ``exchanges`` − 1 come in ascending order. Some may be left out.
+
+        Raises:
+            Diverged: loss or gradient is NaN or infinite.
+        """
+
+
+class RolloutLearner(ParameterServer):
     """Holds the parameters and the optimizer, and makes all updates from a rollout of each sampler.
 
     torch's global generator shuffles PPO's minibatches. Its state is part of every checkpoint, so
     that a resumed run makes the same updates.
+
+    Args:
+        kind: makes the gradients.
+        exchanges: number of updates from each rollout, equal in all learners. None: there is one learner, and the rollouts
+            determine it.
     """
 
     def __init__(
         self,
         network: ActorCritic,
         distribution: Distribution,
-        settings: A3c | A2c | Ppo,
+        settings: Settings,
+        kind: type[RolloutGradients],
         total_steps: int | None,
         device: torch.device | str = "cpu",
+        exchanges: int | None = None,
     ) -> None:
         super().__init__(network, settings, total_steps, device)
         self.network: ActorCritic = network.to(device)
-        self.distribution = distribution
-        self._device = torch.device(device)
-        self._gradients: RolloutGradients
-        if isinstance(settings, Ppo):
-            self._gradients = ProximalPolicyOptimization(network, distribution, settings, self._flat)
-        else:
-            self._gradients = AdvantageActorCritic(network, distribution, settings, self._flat)
+        self._device, self._exchanges = torch.device(device), exchanges
+        self._gradients = kind(network, distribution, settings, self._flat)
 
     def step(
-        self, unrolls: Sequence[Unroll], leaving: Callable[[], bool] = lambda: False
+        self,
+        unrolls: Sequence[Unroll],
+        reduce: Reduce = alone,
+        *,
+        leaving: Callable[[], bool] = lambda: False,
     ) -> dict[str, float]:
         """Makes all updates from these unrolls of equal length. Returns the means of the loss
         terms.
 
         Args:
-            leaving: Returns whether this process is asked to end. The update in progress is then
-                the last from these unrolls, since all updates of PPO can take minutes on a CPU.
+            unrolls: none: only other learners have rollouts.
+            reduce: sums over all learners.
+            leaving: returns whether this process is asked to end. The update in progress is then
+                the last of all learners from these unrolls, since all updates of PPO can take minutes on a CPU.
 
         Raises:
-            Diverged: The loss or a gradient is not finite. That gradient was not applied.
+            Diverged: the loss or a gradient is not finite. That gradient was not applied.
+            GroupChanged: a learner was lost.
         """
         # Compute advantages and returns of all samplers' steps, and normalise them together.
-        unroll = move(concatenate(unrolls), self._device)
-        statistics = self._gradients.begin(unroll, self.remaining)
-        if statistics is not None:
-            self._gradients.share(statistics)
+        settings, gradients, together = self.settings, self._gradients, self._exchanges is not None
+        unroll = move(concatenate(unrolls), self._device) if unrolls else None
+        statistics = gradients.begin(unroll, self.remaining, self._exchanges) if unroll is not None else None
+        if together:
+            normalizes = any_learner(statistics is not None, reduce, self._device)
+            statistics = (
+                statistics
+                if statistics is not None
+                else torch.zeros(3, dtype=torch.float64, device=self._device)
+            )
+            if normalizes:
+                reduce(statistics, 0.0)
+        if statistics is not None and unroll is not None and (not together or normalizes):
+            gradients.share(statistics)
+
         # Make one update per minibatch, until the policy is too far from the behaviour policy, or
         # this process is asked to end.
-        steps = int(unroll["valid"].sum())
+        steps = int(unroll["valid"].sum()) if unroll is not None else 0
         terms: list[tuple[float, dict[str, float]]] = []
-        for position in range(self._gradients.exchanges if steps else 0):
-            gradient = self._gradients.gradient(position)
-            self.apply(self._reduced(gradient.values, len(unrolls)), steps if position == 0 else 0)
-            terms.append((gradient.weight, gradient.terms))
-            if exceeds_target_kl(self.settings, gradient.terms) or leaving():
+        updates = self._exchanges if self._exchanges is not None else gradients.exchanges if steps else 0
+        for position in range(updates):
+            found = gradients.gradient(position) if steps else None
+            gradient = found.values if found is not None else torch.zeros_like(self.parameters)
+            gradient = self._reduced(gradient, len(unrolls))
+            new_steps = steps if position == 0 else 0
+            if together:
+                weight = found.weight if found is not None else 0.0
+                weight = weight if gradients.averages else float(len(unrolls))
+                new_steps = average(gradient, weight, new_steps, reduce, settings.aggregate.reduction)
+                if position == 0 and not new_steps:  # no learner has a valid step
+                    break
+            self.apply(gradient, new_steps)
+            if found is not None:
+                terms.append((found.weight, found.terms))
+            ends = found is not None and type(gradients).ends_rollout(settings, found.terms)
+            if any_learner(ends or leaving(), reduce if together else alone, self._device):
                 break
+
         # Merge observation statistics after the updates, which use the samplers' statistics.
-        self.merge_moments([unroll["moments"]])
+        self.merge_moments([unroll["moments"]] if unroll is not None else [], reduce)
         return _means(terms)
 
     def _reduced(self, gradient: Tensor, count: int) -> Tensor:
@@ -85,20 +170,32 @@ class RolloutLearner(ParameterHolder):
         The result equals the reduction of one gradient per unroll if all unrolls have equally many
         steps.
         """
-        settings = self.settings
-        averages = isinstance(settings, Ppo) or settings.loss_reduction == "Mean"
-        if count == 1 or averages == (settings.aggregate.reduction == "Mean"):
+        averages = self._gradients.averages
+        if count <= 1 or averages == (self.settings.aggregate.reduction == "Mean"):
             return gradient
         return gradient.mul_(count) if averages else gradient.div_(count)
 
 
-def exceeds_target_kl(settings: A3c | A2c | Ppo, terms: dict[str, float]) -> bool:
-    """Returns whether an update with these terms is the last from its rollout."""
-    return (
-        isinstance(settings, Ppo)
-        and settings.target_kl is not None
-        and terms["kl"] > KL_LIMIT * settings.target_kl
-    )
+def average(gradient: Tensor, weight: float, steps: int, reduce: Reduce, reduction: str) -> int:
+    """Combines the learners' gradients ``[N]`` in place. Returns the sum of their environment steps.
+
+    Args:
+        weight: of this learner's gradient in the mean, 0 if it has none.
+        reduction: Mean or Sum.
+    """
+    counts = torch.tensor([float(steps)], dtype=torch.float64, device=gradient.device)
+    reduce(counts, 0.0)
+    if reduction == "Mean":
+        total = reduce(gradient.mul_(weight), weight)
+        gradient.div_(total or 1.0)
+    else:
+        reduce(gradient, weight)
+    return int(counts)
+
+
+def any_learner(flag: bool, reduce: Reduce, device: torch.device) -> bool:
+    """Returns whether a learner has this flag. ``device``: where learners sum."""
+    return reduce(torch.zeros(1, device=device), float(flag)) > 0.0
 
 
 def _means(terms: Sequence[tuple[float, dict[str, float]]]) -> dict[str, float]:

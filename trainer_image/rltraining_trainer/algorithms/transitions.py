@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypedDict
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from rltraining_trainer.algorithms.n_step import n_step_transitions
 from rltraining_trainer.dataflow.moments import NO_MOMENTS, moments_of
+from rltraining_trainer.dataflow.replay import Column
 from rltraining_trainer.environments import EpisodeTracker, Stepper
 from rltraining_trainer.environments.mistakes import not_finite
-from rltraining_trainer.errors import Diverged
+from rltraining_trainer.errors import BadConfiguration, Diverged
 from rltraining_trainer.networks.normalizer import Normalizer
 
 PRIORITY_EPSILON = 1e-6
@@ -304,3 +307,37 @@ def _since(rows: _Rows, start: int) -> _Rows:
 def _take(rows: np.ndarray, time: np.ndarray, environment: np.ndarray) -> np.ndarray:
     """``rows[time, environment]``; ``take`` copies long rows several times faster."""
     return rows.reshape(-1, *rows.shape[2:]).take(time * rows.shape[1] + environment, 0)
+
+
+def transition_columns(observation: spaces.Space, action: spaces.Space) -> dict[str, Column]:
+    """Returns the columns of the transitions of an environment with these spaces.
+
+    Raises:
+        BadConfiguration: observations or actions are not one array of numbers.
+    """
+    seen_shape = _array_shape(
+        "observations", observation, "environment.wrappers: [{name: FlattenObservation}]"
+    )
+    taken_shape = _array_shape("actions", action, "environment.wrappers, or use ppo, a2c, a3c or impala")
+    kind = np.float32 if np.issubdtype(observation.dtype, np.floating) else observation.dtype
+    seen = Column(seen_shape, torch.from_numpy(np.empty(0, kind)).dtype)
+    number = Column((), torch.float32)
+    discrete = isinstance(action, spaces.Discrete)
+    taken = Column((), torch.int64) if discrete else Column((math.prod(taken_shape),), torch.float32)
+    return {
+        "observation": seen,
+        "action": taken,
+        "reward": number,
+        "discount": number,
+        "next_observation": seen,
+    }
+
+
+def _array_shape(name: str, space: spaces.Space, remedy: str) -> tuple[int, ...]:
+    """Returns a space's shape. Raises BadConfiguration with ``remedy`` if it has no array."""
+    if space.shape is None or space.dtype is None or space.dtype.kind not in "biuf":
+        raise BadConfiguration(
+            f"spec.environment: {name} of {space} are not one array of numbers; "
+            f"wrap the environment with {remedy}"
+        )
+    return tuple(space.shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Protocol, TypedDict
 
 import numpy as np
 import torch
@@ -71,6 +71,17 @@ def move(unroll: Unroll, device: torch.device) -> Unroll:
     return Unroll(**columns, state=tuple(part.to(device) for part in unroll["state"]))  # type: ignore[typeddict-item]
 
 
+class RewardSettings(Protocol):
+    """The settings of all algorithms that samplers use."""
+
+    @property
+    def discount(self) -> float: ...
+    @property
+    def reward_clip(self) -> float | None: ...
+    @property
+    def reward_scale(self) -> float: ...
+
+
 @dataclass
 class UnrollCollector:
     """Acts with a network in B environments and keeps what happened, T steps at a time.
@@ -90,6 +101,20 @@ class UnrollCollector:
     reward_clip: float | None
     reward_scale: float
     seed: int
+
+    @classmethod
+    def of(
+        cls,
+        settings: RewardSettings,
+        length: int,
+        network: ActorCritic,
+        distribution: Distribution,
+        stepper: Stepper,
+        seed: int,
+    ) -> UnrollCollector:
+        """Returns a collector of ``length`` steps with the settings of an algorithm."""
+        discount, clip, scale = settings.discount, settings.reward_clip, settings.reward_scale
+        return cls(network, distribution, stepper, length, discount, clip, scale, seed)
 
     def __post_init__(self) -> None:
         self._batch = self.stepper.environments.num_envs

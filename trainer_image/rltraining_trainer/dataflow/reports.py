@@ -1,7 +1,7 @@
-"""What samplers that push no data tell the learner: how much they have done, and where their shard is.
+"""Reports of samplers, replay pods and other learners to learner 0: their counters, and the address of their shard.
 
-The answer brings newer parameters, and says how far the sampler may go on. While it may not, the answer is deferred, which
-holds the sampler back.
+The answer contains newer parameters and the insertion limit of the shard. A shard at its limit receives a delayed answer, which
+blocks the sampler.
 """
 
 from __future__ import annotations
@@ -21,39 +21,41 @@ from rltraining_trainer.dataflow.moments import NO_MOMENTS, moments_field
 from rltraining_trainer.transport import DeferredReply, Handler, Payload
 
 HOLD_SECONDS = 1.0
-"""Seconds after which a deferred answer is given in any case, so that whoever waits is known to live."""
+"""Maximum delay of an answer in seconds, so that the sender reports again and is not taken for lost."""
 REFUSALS = 2
-"""Of those who wait, in one pass: with hundreds of samplers more would take longer than an update."""
+"""Number of refused answers after which a pass ends. With hundreds of samplers more would take longer than an update."""
 
 
 class Report(NamedTuple):
-    """One report of a sampler. Counts go over its whole life: a report that is lost is made good by the next."""
+    """One report. Counters are totals of the sending process, so that the next report replaces a lost one."""
 
     incarnation: str
     sequence: int
     version: int
-    """Of the parameters that acted; WANTS_NONE of those who keep none."""
+    """Version of the sender's parameters. WANTS_NONE if it has none."""
     steps: int
     """Environment steps taken."""
     episodes: int
     """Episodes that ended."""
     returns: Tensor
-    """``[K]`` of those that count and have ended since the last report."""
+    """``[K]`` returns of episodes for the stop rules, since the last report."""
     moments: Tensor
     """``[U, 1 + 2·d]`` float64, moments of the observations since the last report. May be empty."""
+    refresh: bool
+    """Whether the answer should contain newer parameters."""
     shard: dict[str, Any] | None
     """If the sender keeps a shard: ``ReplayShard.describe`` and the ``url`` where it is served."""
 
 
-class News(NamedTuple):
-    """What a report has told that was not known."""
+class StatsDelta(NamedTuple):
+    """What a report adds to the counters."""
 
     steps: int
     returns: Tensor
     episodes: int
     lag: int | None
     late: bool
-    """It goes back to before this learner began."""
+    """Whether it includes steps from before this learner's start."""
     moments: Tensor
     """``[U, 1 + 2·d]``, see ``Report``."""
 
@@ -73,44 +75,46 @@ class _Waiting:
     until: float
 
 
-class Lived:
-    """What somebody who needs no parameters has to report: counts over a whole life, and returns once. One thread may add
-    while another takes."""
+class StepCounters:
+    """Counters of a process that reports them. One thread may add while another takes."""
 
     def __init__(self) -> None:
         self.news = False
-        """Something was added since it was last taken."""
+        """Whether something was added since the last `take`."""
         self._steps = self._episodes = 0
         self._returns: list[Tensor] = []
+        self._moments: list[Tensor] = []
         self._lock = threading.Lock()
 
-    def add(self, steps: int, episodes: int, returns: Tensor) -> None:
+    def add(self, steps: int, episodes: int, returns: Tensor, *moments: Tensor) -> None:
         with self._lock:
             self.news = True
             self._steps += steps
             self._episodes += episodes
             self._returns.append(returns)
+            self._moments += [one for one in moments if one.numel()]
 
     def take(self) -> dict[str, Any]:
-        """A report, but for its ``incarnation`` and ``sequence``."""
+        """Returns the fields of a report: totals of steps and episodes, new returns and moments."""
         with self._lock:
             self.news = False
             returns, self._returns = torch.cat([torch.zeros(0), *self._returns]), []
+            moments, self._moments = torch.cat(self._moments) if self._moments else NO_MOMENTS, []
             counts = {"steps": self._steps, "episodes": self._episodes, "returns": returns}
-        return {"version": WANTS_NONE, "shard": None, "moments": NO_MOMENTS, **counts}
+        return {"moments": moments, **counts}
 
 
 class SamplerReports:
-    """Answers the services "report" and "pull". RPC threads call them; the learner's loop calls the rest.
+    """Answers the services "report/push" and "report/pull" on RPC threads. The learner's loop calls the rest.
 
-    Both are answered with ``{"version": int, "parameters": Tensor [N] | None, "done": bool, "samplers": int,
+    Both answers are ``{"version": int, "parameters": Tensor [N] | None, "done": bool, "samplers": int,
     "limit": int | None}``.
 
     Args:
-        announce: told of a shard: (its keeper, what the report says of it, whether it has worked for another learner).
-        limit: how many insertions into this keeper's shard there may have been by now; None: no limit.
-        samplers: how many samplers the job has, of which each is told.
-        anew: without a state this learner begins anew: what was done for one before it does not count.
+        announce: receives a shard: its keeper, its description, and whether it has worked for a previous learner.
+        limit: returns the number of insertions that a keeper's shard may have by now. None: no limit.
+        samplers: returns the number of samplers of the job, for the answers.
+        anew: whether a start without a checkpoint ignores steps from before it.
         clock: seconds.
     """
 
@@ -132,13 +136,13 @@ class SamplerReports:
         self._lock = threading.Lock()
         self._heard: set[str] = set()
         self._counted: dict[str, _Counted] = {}
-        self._news: list[News] = []
+        self._news: list[StatsDelta] = []
         self._waiting: list[_Waiting] = []
         self._done = False
 
     @property
     def services(self) -> Mapping[str, Handler]:
-        return {"report": self.report, "pull": self.pull}
+        return {"report/push": self.report, "report/pull": self.pull}
 
     def report(self, sender: str, payload: Payload) -> Payload | DeferredReply:
         """Raises TypeError, naming the field, if ``payload`` is not a report."""
@@ -162,16 +166,16 @@ class SamplerReports:
         """Raises TypeError, naming the field, if ``payload`` is not a pull."""
         return self._parameters(field(payload, "version", int), self._limit(sender))
 
-    def take(self) -> list[News]:
-        """What has become known since this was last asked."""
+    def take(self) -> list[StatsDelta]:
+        """Returns the additions since the last call."""
         with self._lock:
             news, self._news = self._news, []
         return news
 
     def release(self) -> None:
-        """Answer those who wait and may go on, or have waited long enough; to be called often.
+        """Sends delayed answers to senders below their limit, and answers that were delayed for long. Call it often.
 
-        All wait for the same, the learner's draws: after a few refusals the others are left for the next time.
+        All senders wait for the learner's samples. After a few refusals the others wait for the next call.
         """
         with self._lock:
             waiting, self._waiting = self._waiting, []
@@ -189,7 +193,7 @@ class SamplerReports:
                 one.deferred.resolve(self._answer(one.sender, one.report, late=True))
 
     def finish(self) -> None:
-        """The run is over: every answer says so from now on, and the deferred ones are given at once."""
+        """Reports the end of the run with all answers from now on, and sends the delayed ones."""
         with self._lock:
             self._done = True
         self.release()
@@ -202,13 +206,13 @@ class SamplerReports:
             }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Samplers that live still tell what they have done since."""
+        """Continues from a state. Live samplers report again what they have done since."""
         self._counted = {name: _Counted(*counted) for name, counted in state["counted"].items()}
-        self._news = [News(*news) for news in state["news"]]
+        self._news = [StatsDelta(*news) for news in state["news"]]
         self._anew = False
 
     def _wait(self, one: _Waiting) -> bool:
-        """Whether it waits now: not if the run ended meanwhile."""
+        """Delays an answer. Returns False if the run has ended meanwhile."""
         with self._lock:
             if not self._done:
                 self._waiting.append(one)
@@ -218,13 +222,13 @@ class SamplerReports:
         known = self._counted.get(sender)
         if known is None or known.incarnation != report.incarnation:
             known = _Counted(report.incarnation, 0, 0, 0)
-        if report.sequence <= known.sequence:  # its answer was lost
+        if report.sequence <= known.sequence:  # a repetition, since the answer was lost
             return
         self._counted[sender] = _Counted(report.incarnation, report.sequence, report.steps, report.episodes)
         if late and self._anew:
             return
         self._news.append(
-            News(
+            StatsDelta(
                 report.steps - known.steps,
                 report.returns,
                 report.episodes - known.episodes,
@@ -235,14 +239,14 @@ class SamplerReports:
         )
 
     def _answer(self, sender: str, report: Report, *, late: bool = False) -> dict[str, Any] | None:
-        """None: it is to wait."""
+        """Returns the answer, or None if it should be delayed."""
         limit = None
         if report.shard is not None:
             limit = self._limit(sender)
             full = limit is not None and report.shard["counts"][0] >= limit
             if full and not (late or self._done):
                 return None
-        return self._parameters(report.version, limit)
+        return self._parameters(report.version if report.refresh else WANTS_NONE, limit)
 
     def _parameters(self, version: int, limit: int | None) -> dict[str, Any]:
         newest, parameters = self._models.newer_than(version)
@@ -265,5 +269,6 @@ def _read(payload: Payload) -> Report:
         field(payload, "episodes", int),
         field(payload, "returns", torch.Tensor),
         moments_field(payload),
+        not isinstance(payload, dict) or payload.get("refresh") is not False,
         None if shard is None else field(payload, "shard", dict),
     )

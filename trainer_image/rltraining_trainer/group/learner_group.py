@@ -3,7 +3,7 @@
 group.form(stopping)
 while not done:
     try:
-        decision = group.begin(own_normalizer, own_done, update=has_data)
+        decision = group.begin(own_done, update=has_data)
         gradient, count = ...
         total = group.sum(gradient, count)
     except GroupChanged:
@@ -157,7 +157,6 @@ class LearnerGroup:
 
     def begin(
         self,
-        normalizer: float,
         done: bool,
         *,
         update: bool = True,
@@ -168,7 +167,6 @@ class LearnerGroup:
         """Agrees with all other learners on what to do in this iteration.
 
         Args:
-            normalizer: The normalizer of this learner.
             done: Whether the run is done. Only learner 0 may set this.
             update: Whether this learner has data for an update. One such learner is enough.
             hold: Whether this learner holds the update of all learners back.
@@ -180,12 +178,12 @@ class LearnerGroup:
             GroupChanged: A learner was lost, or another one joins.
         """
         if self._done:
-            return GroupDecision(normalizer, done=True, update=False, total_steps=total_steps)
+            return GroupDecision(done=True, update=False, total_steps=total_steps)
         # Combine the values of all learners.
         join = self._rendezvous is not None and self._rendezvous.has_candidates
         flags = [float(flag) for flag in (done, join, update, hold, checkpoint)]
-        own = [normalizer, float(total_steps or 0), *flags]
-        largest, total, last, changing, updates, held, saves = self._run(
+        own = [float(total_steps or 0), *flags]
+        total, last, changing, updates, held, saves = self._run(
             lambda collectives: collectives.maximum(own), alone=own
         )
         # End the run, or end the round if another learner joins.
@@ -201,7 +199,7 @@ class LearnerGroup:
             self._failed_rounds = 0
         update = bool(updates) and not held
         self._begun += update
-        return GroupDecision(largest, bool(last), update, bool(saves), int(total) or None)
+        return GroupDecision(bool(last), update, bool(saves), int(total) or None)
 
     def sum(self, gradient: Tensor, count: float) -> float:
         """Sums the flat `gradient` ``[N]`` over all learners in place.

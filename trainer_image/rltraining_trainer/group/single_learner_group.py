@@ -14,8 +14,6 @@ from rltraining_trainer.transport import Handler
 class GroupDecision(NamedTuple):
     """What all learners do in one iteration of their loops."""
 
-    normalizer: float
-    """The maximum over all learners."""
     done: bool
     """Whether this is the last iteration."""
     update: bool = True
@@ -40,7 +38,6 @@ class SingleLearnerGroup:
 
     def begin(
         self,
-        normalizer: float,
         done: bool,
         *,
         update: bool = True,
@@ -48,7 +45,7 @@ class SingleLearnerGroup:
         checkpoint: bool = False,
         total_steps: int | None = None,
     ) -> GroupDecision:
-        return GroupDecision(normalizer, done, update and not hold, checkpoint, total_steps)
+        return GroupDecision(done, update and not hold, checkpoint, total_steps)
 
     def sum(self, gradient: Tensor, count: float) -> float:
         return count

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 from gymnasium import spaces
@@ -30,6 +31,9 @@ from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.q_network import QNetwork
 from rltraining_trainer.networks.torsos import ACTIVATIONS, Mlp
 from rltraining_trainer.networks.unpack import ActionMask
+
+NetworkBuilder = Callable[..., tuple[Any, Any]]
+"""Builds a network for spaces, and the conversion of its outputs to actions."""
 
 
 def build_actor_critic(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +12,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from rltraining_trainer.algorithms.registry import BUILT_IN
 from rltraining_trainer.checkpoint.storage import Storage, open_storage
 from rltraining_trainer.environments.nested_spaces import first_of
 from rltraining_trainer.environments.pack_space import pack_space
@@ -20,7 +22,6 @@ from rltraining_trainer.networks import (
     PolicyNetwork,
     State,
     build_actor_critic,
-    build_deterministic,
     build_q_network,
 )
 from rltraining_trainer.policy.description import PolicyDescription, SpaceError, make_space
@@ -187,11 +188,12 @@ class Policy:
         described = self.description
         normalize = described.environment.normalize
         made_for = described.network, self.network_space, self.action_space
-        if described.algorithm == "dqnApex":
-            return build_q_network(*made_for, dueling=described.dueling, normalize=normalize)
-        if described.algorithm == "ddpgApex":
-            return build_deterministic(*made_for, normalize=normalize)
-        return build_actor_critic(*made_for, normalize=normalize)
+        known = BUILT_IN.get(described.algorithm)
+        build = known.build_network if known is not None else build_actor_critic
+        if build is build_q_network:
+            build = partial(build_q_network, dueling=described.dueling)
+        network, actions = build(*made_for, normalize=normalize)
+        return network, actions
 
     def _choose(self, parameters: Tensor, deterministic: bool) -> Tensor:
         if deterministic:

@@ -1,18 +1,17 @@
-"""A user's own algorithm: a module with ``learner(world)`` and ``sampler(world)``, each run in the pods of its role."""
+"""Runs an algorithm: a module with ``learner(world)`` and ``sampler(world)``, built in or the user's own."""
 
 from __future__ import annotations
 
 import importlib
 import logging
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from rltraining_api.algorithms import UserAlgorithm
 from rltraining_api.contract import ExitCode, LearnerReport
 
+from rltraining_trainer.algorithms.registry import BUILT_IN
 from rltraining_trainer.checkpoint import CheckpointError
 from rltraining_trainer.errors import TrainerError, UserCodeError, user_code, user_code_error
 from rltraining_trainer.policy import PolicyError
@@ -26,20 +25,29 @@ _LOG = logging.getLogger(__name__)
 FUNCTIONS = ("learner", "sampler")
 
 
-def run_own_algorithm(context: Context, settings: UserAlgorithm) -> tuple[int, LearnerReport | None]:
-    """Run this role's function until the run is done: the exit code, and a learner's last report.
+def run_algorithm(context: Context) -> tuple[int, LearnerReport | None]:
+    """Runs this role's function until the run is done. Returns the exit code, and a learner's last report.
 
     Raises:
-        Stopped: the process was asked to end; a learner's checkpoint was written before.
-        UserCodeError: the module cannot be imported, lacks a function, or one raised.
+        Stopped: the process was asked to end. A learner's checkpoint was written before.
+        UserCodeError: a user's module cannot be imported, lacks a function, or one raised.
     """
-    # Handlers run on RPC threads: they must not wait 5 ms for this thread to let go of the interpreter.
-    sys.setswitchinterval(0.0005)
-    functions = find_functions(settings.module)
+    # Find the function.
+    spec = context.job.spec
+    user = spec.algorithm.entry_point
+    if user is not None:
+        functions = find_functions(user.module)
+    else:
+        functions = vars(importlib.import_module(BUILT_IN[spec.algorithm.name].module))
+
+    # Run it, and write the results of the run.
     world = World(context, _fail)
-    torch.manual_seed(world.seed)
+    torch.manual_seed(world.seed if user is not None else spec.seed)
     try:
-        _call(functions[world.role], world, f"{world.role}(world) of module {settings.module!r}")
+        if user is not None:
+            _call(functions[world.role], world, f"{world.role}(world) of module {user.module!r}")
+        else:
+            functions[world.role](world)
         world.finish()
         report = world.report()
     except Stopped:
@@ -53,8 +61,10 @@ def run_own_algorithm(context: Context, settings: UserAlgorithm) -> tuple[int, L
 
 
 def find_functions(name: str) -> dict[str, Callable[[World], Any]]:
-    """The functions of the user's module, by role. Raises UserCodeError: one sentence, if there is no such module or it lacks
-    one."""
+    """Returns the functions of the user's module, by role.
+
+    Raises UserCodeError, one sentence, if there is no such module or it lacks a function.
+    """
     where = f"spec.algorithm.entryPoint: module {name!r}"
     with user_code(f"spec.algorithm.entryPoint: importing {name!r}"):
         try:
@@ -76,7 +86,7 @@ def find_functions(name: str) -> dict[str, Callable[[World], Any]]:
 
 
 def _call(function: Callable[[World], Any], world: World, what: str) -> None:
-    """Whatever the function raises is an error of its own, unless it comes from the transport or from storage."""
+    """Calls a user's function. Its exceptions become UserCodeError, except those of transport and storage."""
     try:
         function(world)
     except (PeerLost, RemoteError) as error:  # a time-out that it set itself, a service that is not there
@@ -90,7 +100,7 @@ def _call(function: Callable[[World], Any], world: World, what: str) -> None:
 
 
 def _fail(error: TrainerError) -> None:
-    """A handler of the user's raised: this process ends, whatever its main thread does just now."""
+    """Ends this process after an exception in a user's handler, whatever its main thread does."""
     _LOG.error("%s", error)
     write_termination_message(error.reason, str(error))
     logging.shutdown()

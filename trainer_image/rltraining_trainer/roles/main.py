@@ -12,17 +12,13 @@ import traceback
 from collections.abc import Sequence
 
 import torch
-from rltraining_api.algorithms import UserAlgorithm
 from rltraining_api.contract import ExitCode, LearnerReport
 
 from rltraining_trainer.errors import TrainerError, one_line
 from rltraining_trainer.process import prepare_process
 from rltraining_trainer.roles.context import Context, read_context
-from rltraining_trainer.roles.entry_point import run_own_algorithm
-from rltraining_trainer.roles.learner import run_learner
+from rltraining_trainer.roles.entry_point import run_algorithm
 from rltraining_trainer.roles.resolve import resolve_defaults
-from rltraining_trainer.roles.sampler import run_sampler
-from rltraining_trainer.roles.shards import run_replay
 from rltraining_trainer.roles.termination import write_termination_message
 from rltraining_trainer.transport import Stopped, Unguarded, on_stop_signal
 
@@ -35,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one role to its end. Returns the exit code: see ``rltraining_api.contract.ExitCode``."""
+    """Runs one role to its end. Returns the exit code (see ``rltraining_api.contract.ExitCode``)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments not in (["learner"], ["sampler"], ["replay"]):
         print(
@@ -52,13 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         role = arguments[0]
         _stop_on_signal(context, force=role != "learner")
         context = resolve_defaults(context)
-        settings = context.job.spec.algorithm.parameters
-        if isinstance(settings, UserAlgorithm):
-            code, report = run_own_algorithm(context, settings)
-        elif role == "learner":
-            code, report = run_learner(context)
-        else:
-            code = run_sampler(context) if role == "sampler" else run_replay(context)
+        code, report = run_algorithm(context)
         reason, text = "Completed", (report and report.stop_reason) or ""
     except Stopped:
         code = TERMINATED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gymnasium import spaces
 from rltraining_api.contract import LearnerReport, ReportedCondition, Warning
@@ -29,11 +29,13 @@ from rltraining_trainer.policy import PolicyError, export_policy
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.discards import Discards
 from rltraining_trainer.roles.evaluations import Evaluations
-from rltraining_trainer.roles.flow import Recorded
 from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import ProgressTracker
 from rltraining_trainer.roles.start import find_start
 from rltraining_trainer.transport import Backoff, Stopped, unguarded
+
+if TYPE_CHECKING:
+    from rltraining_trainer.world.run_state import RunPaths
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class RunRecord:
     def __init__(
         self,
         context: Context,
-        flow: Recorded,
+        flow: RunPaths,
         models: ModelServer,
         live: LiveSpec,
         run_id: str,
@@ -98,6 +100,11 @@ class RunRecord:
         self._saved = self._moment() if self._checkpoints.newest else None
         self._policy_uri: str | None = None
         self._refused = ""  # why what the run leaves is not written yet
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last checkpoint is written."""
+        return self._ended
 
     @property
     def begun(self) -> bool:

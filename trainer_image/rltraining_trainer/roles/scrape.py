@@ -3,56 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rltraining_api.names import Role
 
-from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.dataflow.replay import ReplayShard
-from rltraining_trainer.environments import Stepper, StepperStats
+from rltraining_trainer.environments import StepperStats
 from rltraining_trainer.metrics import Numbers, exposition
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.link import LearnerLink, Link
-from rltraining_trainer.transport import MemberServer
+
+if TYPE_CHECKING:
+    from rltraining_trainer.world.session import MemberSession
 
 
 def scraped(context: Context, role: Role, read: Callable[[], Numbers]) -> Callable[[], bytes]:
     """Returns this member's metrics page. ``read`` must be thread-safe."""
     return exposition({"role": role, "algorithm": context.job.spec.algorithm.name}, read)
-
-
-def serve_sampler(
-    context: Context,
-    ready: Callable[[], bool],
-    stepper: Stepper,
-    links: Sequence[Link],
-    shard: ReplayShard | None = None,
-) -> None:
-    """Starts the HTTP server of probes and metrics, and the reports of discarded episodes.
-
-    Args:
-        context: The member's addresses and token.
-        ready: Whether the sampler is ready.
-        stepper: Counts steps and episodes.
-        links: Connections, the learner first. Their waiting times are measured. More may be added
-            later.
-        shard: The sampler's replay shard, if it has one.
-    """
-    for link in links:
-        if isinstance(link, LearnerLink):
-            link.stats = stepper.stats
-
-    def read() -> Numbers:
-        return {
-            **stepped([stepper.stats]),
-            **linked(tuple(links)),
-            **(kept_numbers(shard) if shard is not None else {}),
-        }
-
-    metrics = scraped(context, "sampler", read)
-    host = context.http_host
-    MemberServer(
-        context.http_port, context.token, ready=ready, documents={}, metrics=metrics, host=host
-    ).start()
 
 
 def stepped(counts: Sequence[StepperStats]) -> Numbers:
@@ -65,12 +31,12 @@ def stepped(counts: Sequence[StepperStats]) -> Numbers:
     }
 
 
-def linked(links: Sequence[Link]) -> Numbers:
+def linked(sessions: Sequence[MemberSession]) -> Numbers:
     """Returns the metrics of a sampler's connections."""
-    version = next((link.version for link in links if isinstance(link, LearnerLink)), None)
+    version = next((session.version for session in sessions if hasattr(session, "version")), None)
     return {
-        "sampler/waitSeconds": sum(link.wait_seconds for link in links),
-        "sampler/reconnects": sum(link.reconnects for link in links),
+        "sampler/waitSeconds": sum(session.wait_seconds for session in sessions),
+        "sampler/reconnects": sum(session.reconnects for session in sessions),
         "sampler/parameterVersion": version,
     }
 
@@ -83,8 +49,3 @@ def kept_numbers(shard: ReplayShard) -> Mapping[str, float]:
         "shard/inserted": counts.inserted,
         "shard/evicted": counts.evicted,
     }
-
-
-def published(models: ModelServer) -> Numbers:
-    """Returns the metrics of the parameters that a learner publishes."""
-    return {"parameters/version": models.version, "parameters/bytesSent": models.bytes_sent}

@@ -91,7 +91,7 @@ class Endpoint:
         self._services = dict(services or {})
         self._threads = threads
         self._on_url = on_url or (lambda url: None)
-        self._direct = direct
+        self.direct = direct
         self._agent: Agent | None = None
         # Held while the agent is started or stopped.
         self._gate = threading.Lock()
@@ -100,6 +100,10 @@ class Endpoint:
         self._lost = threading.Event()
         self._replies = _DeferredReplies()
         self._refused, self._refused_logged = 0, float("-inf")
+
+    def serve(self, services: Mapping[str, Handler]) -> None:
+        """Adds services. An endpoint without any must not have been started."""
+        self._services |= services
 
     @property
     def serves(self) -> bool:
@@ -146,7 +150,7 @@ class Endpoint:
 
     def _open(self) -> None:
         agent = Agent(
-            self._answer, self._token, threads=self._threads, timeout=self.timeout, direct=self._direct
+            self._answer, self._token, threads=self._threads, timeout=self.timeout, direct=self.direct
         )
         try:
             require_guarded(agent.url)

@@ -1,10 +1,16 @@
-"""The API for custom algorithms: members by name, services, shared values, a replay, a trajectory
-queue, a group of learners, and the run with its curves and checkpoints (docs/own-algorithm.md).
+"""The runtime of all algorithms: members by name, services, shared values, a replay, a trajectory queue, gradients, a group of
+learners, and the run with its curves and checkpoints (docs/own-algorithm.md).
 """
 
 from rltraining_trainer.dataflow import flatten_parameters, load_flat
 from rltraining_trainer.group import GroupChanged
 from rltraining_trainer.transport import DeferredReply, Handler, Payload, PeerLost, RemoteError, Stopped
+from rltraining_trainer.world.gradients import (
+    Gradient,
+    LearnerGradients,
+    RolloutStats,
+    SamplerGradients,
+)
 from rltraining_trainer.world.members import Member, Members, Pending
 from rltraining_trainer.world.replay import Replay
 from rltraining_trainer.world.run import Run
@@ -14,8 +20,10 @@ from rltraining_trainer.world.world import World
 
 __all__ = [
     "DeferredReply",
+    "Gradient",
     "GroupChanged",
     "Handler",
+    "LearnerGradients",
     "Member",
     "Members",
     "Payload",
@@ -23,7 +31,9 @@ __all__ = [
     "Pending",
     "RemoteError",
     "Replay",
+    "RolloutStats",
     "Run",
+    "SamplerGradients",
     "Shared",
     "Stopped",
     "Trajectories",

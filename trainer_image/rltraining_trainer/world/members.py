@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from rltraining_api.names import Role
 from rltraining_trainer.transport import (
     Backoff,
     Call,
+    Endpoint,
     Payload,
     Peer,
     PeerLost,
@@ -22,6 +24,8 @@ from rltraining_trainer.transport import (
 from rltraining_trainer.world.directory import Directory
 from rltraining_trainer.world.services import INNER
 from rltraining_trainer.world.shared import Shared
+
+_LOG = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 60.0
 """Time limit of a service. A member that does not answer within it is called again."""
@@ -214,3 +218,44 @@ class Members(Sequence[Member]):
                 break
             waiting[0].wait(min(left, _GLANCE))
         return [call.result() if call not in waiting else None for call in calls]
+
+
+class RepeatedCall:
+    """Calls a service of a member again and again, one call at a time. `tick` does not block.
+
+    Args:
+        ask: returns the fields of the next message, or None if there is nothing to send.
+        take: processes an answer.
+    """
+
+    PERIOD_SECONDS = 0.25
+
+    def __init__(
+        self,
+        member: Member,
+        service: str,
+        endpoint: Endpoint,
+        ask: Callable[[], dict[str, Any] | None],
+        take: Callable[[Any], None] = lambda answer: None,
+    ) -> None:
+        self._member, self._service, self._endpoint = member, service, endpoint
+        self._ask, self._take = ask, take
+        self._pending: Pending | None = None
+        self._sequence, self._next = 0, 0.0
+
+    def tick(self, now: float) -> None:
+        """Processes an answer that has arrived, and makes the next call if it is due."""
+        if self._pending is not None:
+            if not self._pending.done():
+                return
+            pending, self._pending = self._pending, None
+            try:
+                self._take(pending.result())
+            except RemoteError as error:
+                _LOG.warning("%s", error)
+        if now < self._next or (message := self._ask()) is None:
+            return
+        self._next = now + self.PERIOD_SECONDS
+        self._sequence += 1
+        origin = {"incarnation": self._endpoint.incarnation, "sequence": self._sequence}
+        self._pending = self._member.start(self._service, origin | message)

@@ -1,6 +1,7 @@
-"""`world.replay()`: a prioritized replay with a shard in each sampler.
+"""`world.replay()`: a prioritized replay that is distributed over shards.
 
-The learner samples all shards as one table.
+Each sampler keeps a shard, or learner 0 keeps the only one, or pods of their own keep them. The learners sample all
+shards as one table.
 """
 
 from __future__ import annotations
@@ -13,27 +14,35 @@ from typing import Any
 
 import torch
 from rltraining_api.algorithms.replay import Replay as ReplaySettings
+from rltraining_api.contract import Warning
 from rltraining_api.status import ReplayStatus
+from torch import Tensor
 
+from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.replay import (
     DistributedReplay,
+    LocalPeer,
     ReplayBatch,
-    ReplayBuffer,
-    ReplayShard,
     ReplayStats,
+    ShardPeer,
 )
 from rltraining_trainer.dataflow.replay.items import infer_columns, to_tensors
 from rltraining_trainer.dataflow.replay.storage import Column
 from rltraining_trainer.dataflow.reports import SamplerReports
-from rltraining_trainer.transport import Call, Endpoint, Payload, Peer, Stopped
-from rltraining_trainer.world.members import CALL
+from rltraining_trainer.metrics import Numbers
+from rltraining_trainer.transport import Endpoint, Handler, Payload, Stopped
+from rltraining_trainer.world.data_path import DataPath, SamplerPath
+from rltraining_trainer.world.members import Member, RepeatedCall
 from rltraining_trainer.world.reporter import Reporter
-from rltraining_trainer.world.services import INNER, Services
+from rltraining_trainer.world.services import INNER
+from rltraining_trainer.world.session import Connections, MemberSession
+from rltraining_trainer.world.shards import LocalShard
 
-SERVICE = f"{INNER}replay/"
-"""Prefix of the names of a shard's services."""
+SHARDS = f"{INNER}shards"
+"""The service of learner 0 that gives other learners the addresses of all shards."""
 RELEASE_SECONDS = 0.02
 """While the learner waits for a batch, it releases blocked samplers with this period."""
+_SAMPLE_COUNTS = ("drawn", "applied", "stale", "priorities_lost", "outstanding")
 
 
 class Replay:
@@ -46,8 +55,8 @@ class Replay:
 
         def sampler(world):                                 def learner(world):
             replay = world.replay(capacity=50_000, ...)         replay = world.replay(capacity=50_000, ...)
-            world.start()                                       run = world.run(policy, optimizer=optimizer)
-            while True:                                         while run.goes_on():
+            world.start(policy)                                 run = world.run(policy, optimizer=optimizer)
+            while True:                                         while run.active():
                 ...                                                 batch = replay.sample()
                 replay.extend(transitions)                          if batch is not None:
                 world.count(steps, returns)                             error = ...
@@ -58,7 +67,8 @@ class Replay:
     def extend(self, items: Mapping[str, Any], priorities: Any = None) -> None:
         """In a sampler: inserts K items. A full shard evicts its oldest items.
 
-        Blocks while the rate limiter holds the samplers back, and until learner 0 has seen the shard.
+        Blocks while the rate limiter holds the samplers back, and until learner 0 has seen the shard. Then loads newer
+        parameters, if there are any, into the network that `World.start` was given.
 
         Args:
             items: columns ``[K, ...]``, numpy arrays or tensors, always with the same names, shapes and types.
@@ -70,6 +80,10 @@ class Replay:
             Stopped: the run is done, or this process should end.
         """
         raise RuntimeError("replay.extend() is for samplers")
+
+    def refresh(self) -> None:
+        """In a sampler: requests newer parameters now. A later `extend` loads them. Does not block."""
+        raise RuntimeError("replay.refresh() is for samplers")
 
     def sample(self, timeout: float = 1.0) -> ReplayBatch | None:
         """In the learner: returns the next batch, with tensors ``batch["name"]`` ``[B, ...]``.
@@ -97,38 +111,64 @@ class Replay:
         """
         raise RuntimeError("replay.update_priorities() is for the learner")
 
+    def discard(self, batch: ReplayBatch) -> None:
+        """In the learner: leaves the priorities of a batch unchanged."""
+        raise RuntimeError("replay.discard() is for the learner")
+
     def stats(self) -> ReplayStats:
         """In the learner: returns the current counters."""
         raise RuntimeError("replay.stats() is for the learner")
 
 
-class LearnerReplay(Replay):
-    """The learner's side: a `DataPath`.
+class LearnerReplay(Replay, DataPath):
+    """A learner's side. Learner 0 receives the reports of shards, and sends their addresses to the other learners.
 
     Args:
+        name: of this learner.
+        first: None in learner 0, otherwise learner 0.
+        local: the shard of this process, if learner 0 keeps it.
         reports: receives the reports of shards. Delayed answers block the samplers.
         item_bytes: approximate size of an item, which limits the number of items per request.
+        large: see ``DataPath.sends_large``.
     """
+
+    leads = True
 
     def __init__(
         self,
         settings: ReplaySettings,
         batch_size: int,
         *,
+        name: str,
         seed: int,
         item_bytes: int,
-        endpoint: Callable[[], Endpoint],
+        endpoint: Endpoint,
         reports: SamplerReports,
         stopping: threading.Event,
+        first: Member | None = None,
+        local: LocalShard | None = None,
+        large: bool = False,
     ) -> None:
-        self._endpoint, self._reports, self._stopping = endpoint, reports, stopping
-        self._keepers: dict[str, str] = {}  # by URL
+        self.sends_large = large
+        self._name, self._endpoint, self._local = name, endpoint, local
+        self._reports, self._stopping = reports, stopping
+        self._failures: dict[str, str | None] = {}  # by keeper: why its shard could not be saved
         self._replay = DistributedReplay(self._dial, settings, batch_size, seed=seed, item_bytes=item_bytes)
+        self._others = SampleCounts(self._replay.shards)
+        self._call: RepeatedCall | None = None
+        if first is not None:
+            self._call = RepeatedCall(first, SHARDS, endpoint, self._sampled, self._replay.set_shards)
 
-    def announce(self, keeper: str, shard: dict[str, Any], lived: bool) -> None:
-        """Adds the shard that a sampler reports (see `SamplerReports`)."""
-        self._keepers[shard["url"]] = keeper
-        self._replay.announce(keeper, now=time.monotonic(), served_before=lived, **shard)
+    @property
+    def member_services(self) -> Mapping[str, Handler]:
+        """The services that other learners call."""
+        return {SHARDS: self._others.answer}
+
+    def announce(self, keeper: str, shard: dict[str, Any], lived: bool = False) -> None:
+        """Adds the shard that a member reports (see `SamplerReports`)."""
+        description = dict(shard)
+        self._failures[keeper] = description.pop("failure", None)
+        self._replay.announce(keeper, now=time.monotonic(), served_before=lived, **description)
 
     def insert_limit(self, keeper: str) -> int | None:
         return self._replay.insert_limit(keeper)
@@ -148,91 +188,168 @@ class LearnerReplay(Replay):
     def update_priorities(self, batch: ReplayBatch, priorities: Any) -> None:
         self._replay.update(batch, torch.as_tensor(priorities))
 
+    def discard(self, batch: ReplayBatch) -> None:
+        self._replay.discard(batch)
+
     def stats(self) -> ReplayStats:
-        return self._replay.stats()
+        return self._others.total(self._replay.stats())
 
-    def status(self) -> ReplayStatus:
-        return self._replay.stats().status()
+    def replay(self) -> ReplayStatus:
+        return self.stats().status()
 
-    def metrics(self) -> dict[str, float | None]:
-        return self._replay.stats().metrics()
+    def metrics(self) -> Numbers:
+        return self.stats().metrics()
+
+    def warnings(self) -> tuple[Warning, ...]:
+        failed = {name: failure for name, failure in self._failures.copy().items() if failure}
+        if not failed:
+            return ()
+        name, failure = min(failed.items())
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        return (Warning(reason="ShardNotSaved", message=f"the shard of {name}{more}: {failure}"),)
+
+    def on_group_formed(self, rank: int, size: int) -> None:
+        self._replay.set_share(rank, size)
 
     def tick(self) -> None:
         self._reports.release()
+        if self._local is not None:
+            self.announce(self._name, self._local.describe())
+            self._local.shard.set_limit(self._replay.insert_limit(self._name))
+            self._local.tick(time.monotonic())
+        if self._call is not None:
+            self._call.tick(time.monotonic())
 
     def finish(self) -> None:
-        self._reports.finish()
+        if self._local is not None:
+            self._local.shard.set_limit(None)
 
     def close(self) -> None:
+        if self._local is not None:
+            self._local.close()
         self._replay.close()
 
     def get_state(self) -> dict[str, Any]:
-        return self._replay.get_state()
+        return {"replay": self._replay.get_state(), "others": self._others.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self._replay.set_state(state)
+        self._replay.set_state(state["replay"])
+        self._others.set_state(state["others"])
 
-    def _dial(self, url: str) -> _ShardOfMember:
-        return _ShardOfMember(self._endpoint().dial(url), self._keepers[url])
+    def _dial(self, url: str) -> ShardPeer:
+        if self._local is not None and url == self._endpoint.url:
+            return LocalPeer(self._local.shard)
+        return self._endpoint.dial(url)
+
+    def _sampled(self) -> dict[str, int]:
+        stats = self._replay.stats()
+        return {name: getattr(stats, name) for name in _SAMPLE_COUNTS}
 
 
-class SamplerReplay(Replay):
-    """A sampler's side: its shard, made by the first insertion.
+class SampleCounts:
+    """In learner 0: what the other learners have sampled from the replay.
 
     Args:
-        capacity: of this shard.
+        shards: returns the addresses of all shards, which the other learners receive.
+    """
+
+    def __init__(self, shards: Callable[[], list[dict[str, Any]]]) -> None:
+        self._shards = shards
+        self._counts: dict[str, dict[str, dict[str, int]]] = {}  # by learner and its incarnation
+
+    def total(self, stats: ReplayStats) -> ReplayStats:
+        """Adds the counts of the other learners to those of learner 0."""
+        others = [counts for lives in self._counts.copy().values() for counts in lives.copy().values()]
+        sums = {name: getattr(stats, name) + sum(other[name] for other in others) for name in _SAMPLE_COUNTS}
+        return stats._replace(**sums)
+
+    def get_state(self) -> dict[str, Any]:
+        return {sender: lives.copy() for sender, lives in self._counts.copy().items()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues from a state. Live learners report their counts again."""
+        self._counts = {sender: dict(lives) for sender, lives in state.items()}
+
+    def answer(self, sender: str, payload: Payload) -> Payload:
+        counts = {name: field(payload, name, int) for name in _SAMPLE_COUNTS}
+        lives = self._counts.setdefault(sender, {})
+        incarnation = field(payload, "incarnation", str)
+        if incarnation not in lives:  # the outstanding priorities of an earlier incarnation are lost
+            for life in lives.values():
+                life["priorities_lost"] += life["outstanding"]
+                life["outstanding"] = 0
+        lives[incarnation] = counts
+        return self._shards()
+
+
+class SamplerReplay(Replay, SamplerPath):
+    """A sampler's side, which keeps a shard or sends its items to the keeper of one.
+
+    Args:
+        keeper: base URL of the member that keeps this sampler's items. None: this sampler.
+        make_shard: makes this sampler's shard, with the columns of the first insertion.
     """
 
     def __init__(
         self,
-        settings: ReplaySettings,
-        capacity: int,
-        *,
-        seed: int,
-        services: Services,
+        connections: Connections,
         reporter: Reporter,
+        keeper: str | None,
+        make_shard: Callable[[Mapping[str, Column]], LocalShard],
     ) -> None:
-        self._settings, self._capacity, self._seed = settings, capacity, seed
-        self._services, self._reporter = services, reporter
+        self._connections, self._reporter = connections, reporter
+        self._keeper, self._make_shard = keeper, make_shard
         self._columns: dict[str, Column] = {}
-        self._buffer: ReplayBuffer | None = None
-        self._shard: ReplayShard | None = None
+        self._local: LocalShard | None = None
+        self._inserts: MemberSession | None = None
+
+    @property
+    def version(self) -> int:
+        return self._reporter.version
+
+    @property
+    def local(self) -> LocalShard | None:
+        """This sampler's shard, if it keeps one and has inserted items."""
+        return self._local
+
+    def attach(self, parameters: Tensor | None) -> None:
+        self._reporter.attach(parameters)
+
+    def refresh(self) -> None:
+        self._reporter.request()
 
     def extend(self, items: Mapping[str, Any], priorities: Any = None) -> None:
-        if self._shard is None or self._buffer is None:
+        if not self._columns:
             self._columns = infer_columns(items)
-            self._buffer, self._shard = self._make_shard()
         tensors = to_tensors(items, self._columns)
+        if self._keeper is None:
+            self._keep(tensors, priorities)
+        else:
+            self._send(self._keeper, tensors, priorities)
+        self._reporter.load()
+
+    def _keep(self, tensors: dict[str, Tensor], priorities: Any) -> None:
+        """Inserts into this sampler's shard."""
+        if self._local is None:
+            self._local = self._make_shard(self._columns)
+            self._reporter.keep(self._local)
+        local = self._local
         if priorities is None:
             count = len(next(iter(tensors.values()), ()))
-            weights = torch.full((count,), self._buffer.largest_priority, dtype=torch.float64)
+            weights = torch.full((count,), local.buffer.largest_priority, dtype=torch.float64)
         else:
             weights = torch.as_tensor(priorities, dtype=torch.float64).detach().cpu()
-        self._shard.add(tensors, weights)
-        self._reporter.wait_for_room(self._shard)
+        local.shard.add(tensors, weights)
+        local.tick(time.monotonic())
+        self._reporter.wait_for_room(local)
 
-    def _make_shard(self) -> tuple[ReplayBuffer, ReplayShard]:
-        buffer = ReplayBuffer(
-            self._capacity,
-            self._columns,
-            kind=self._settings.kind,
-            priority_exponent=self._settings.priority_exponent,
-            frame_stack=self._settings.frame_stack,
-            seed=self._seed,
-        )
-        shard = ReplayShard(buffer)
-        shard.set_limit(0)  # until learner 0 has answered the first report
-        for service, handler in shard.services.items():
-            self._services.add(SERVICE + service, handler)
-        self._reporter.keep(shard)
-        return buffer, shard
+    def _send(self, keeper: str, tensors: dict[str, Tensor], priorities: Any) -> None:
+        """Inserts into the shard of another member, whose answer waits while the shard is at its limit."""
+        if self._inserts is None:
+            self._inserts = self._connections.member(keeper, "insert")
+            self._inserts.attach()
+        self._inserts.send(items=tensors, priorities=torch.as_tensor(priorities))
 
-
-class _ShardOfMember:
-    """A `ShardPeer` that calls a shard's services through its sampler's services."""
-
-    def __init__(self, peer: Peer, keeper: str) -> None:
-        self._peer, self._keeper = peer, keeper
-
-    def call(self, service: str, payload: Payload, *, timeout: float | None = None) -> Call:
-        return self._peer.call(CALL, (self._keeper, SERVICE + service, payload), timeout=timeout)
+    def close(self) -> None:
+        if self._local is not None:
+            self._local.close()

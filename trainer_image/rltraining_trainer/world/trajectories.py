@@ -7,15 +7,23 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rltraining_trainer.dataflow import Source, TrajectoryQueue
-from rltraining_trainer.dataflow.fields import field
-from rltraining_trainer.dataflow.trajectory_queue import QueueCounts
-from rltraining_trainer.transport import DeferredReply, Handler, Payload, Stopped
-from rltraining_trainer.world.members import Member, Pending
-from rltraining_trainer.world.services import INNER
+from torch import Tensor
 
-PUSH = f"{INNER}push"
-"""The service of each learner to which its samplers push."""
+from rltraining_trainer.dataflow import (
+    WANTS_NONE,
+    ModelServer,
+    Trajectory,
+    TrajectoryQueue,
+    TrajectoryServer,
+)
+from rltraining_trainer.dataflow.trajectory_queue import QueueCounts
+from rltraining_trainer.metrics import Numbers
+from rltraining_trainer.transport import Handler, Payload, Stopped
+from rltraining_trainer.world.data_path import DataPath, SamplerPath
+from rltraining_trainer.world.session import Connections, LearnerSession
+
+PATH = "trajectories"
+"""Prefix of the services of each learner to which its samplers push."""
 LOOK_SECONDS = 0.25
 """While the learner waits for items, it checks the signal to stop with this period."""
 
@@ -28,16 +36,22 @@ class Trajectories:
 
         def sampler(world):                                 def learner(world):
             queue = world.trajectories()                        queue = world.trajectories(capacity=4)
-            world.start()                                       run = world.run(policy, optimizer=optimizer)
-            while True:                                         while run.goes_on():
+            world.start(policy)                                 run = world.run(policy, optimizer=optimizer)
+            while True:                                         while run.active():
                 ...                                                 for unroll in queue.get(8):
                 queue.put({"reward": reward, ...})                      ...
+                                                                    run.publish(parameters)
     """
+
+    lags: list[int]
+    """In a learner: for each item of the last `get`, how many versions its parameters were older than the newest ones.
+    Empty if samplers do not receive parameters."""
 
     def put(self, item: Payload) -> None:
         """In a sampler: sends an item, and returns when the previous item has been accepted.
 
-        The sampler makes the next item while one is sent. A full queue blocks the sampler.
+        The sampler makes the next item while one is sent. A full queue blocks the sampler. The answer updates the network that
+        `World.start` was given.
 
         Args:
             item: tensors on the CPU and plain values. Tensors are not copied: do not change them until the
@@ -65,43 +79,48 @@ class Trajectories:
         raise RuntimeError("trajectories.counts() is for learners")
 
 
-class LearnerTrajectories(Trajectories):
-    """A learner's side: a `DataPath`."""
+class LearnerTrajectories(Trajectories, DataPath):
+    """A learner's side."""
 
-    def __init__(self, capacity: int, stopping: threading.Event) -> None:
-        self._queue: TrajectoryQueue[Any] = TrajectoryQueue(capacity)
-        self._items: list[Any] = []  # of an incomplete batch
-        self._stopping = stopping
+    def __init__(
+        self, capacity: int, models: ModelServer, stopping: threading.Event, *, large: bool = False
+    ) -> None:
+        """``large``: items are at least some kilobytes (see ``DataPath.sends_large``)."""
+        self.lags = []
+        self.sends_large = large
+        self._queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(capacity)
+        self._server = TrajectoryServer(self._queue, models)
+        self._models, self._stopping = models, stopping
+        self._batch: list[Trajectory] = []  # an incomplete batch
 
     @property
     def services(self) -> Mapping[str, Handler]:
-        return {PUSH: self._push}
+        return {f"{PATH}/push": self._server.push, f"{PATH}/pull": self._server.pull}
 
     def get(self, count: int = 1, timeout: float = 1.0) -> list[Any]:
         deadline = time.monotonic() + timeout
-        while len(self._items) < count:
+        while len(self._batch) < count:
             if self._stopping.is_set():
                 raise Stopped("asked to end")
             left = max(0.0, deadline - time.monotonic())
-            item = self._queue.get(min(left, LOOK_SECONDS))
-            if item is not None:
-                self._items.append(item[0])
-            elif left <= 0.0:
+            trajectory = self._queue.get(min(left, LOOK_SECONDS))
+            if trajectory is not None:
+                self._batch.append(trajectory)
+            elif left <= LOOK_SECONDS:
                 return []
-        items, self._items = self._items, []
-        return items
+        batch, self._batch = self._batch, []
+        version = self._models.version
+        self.lags = [version - one.version for one in batch if one.version != WANTS_NONE]
+        return [one.item for one in batch]
 
     def counts(self) -> QueueCounts:
         return self._queue.counts()
 
-    def metrics(self) -> dict[str, float | None]:
+    def metrics(self) -> Numbers:
         return self._queue.counts().metrics()
 
-    def tick(self) -> None:
-        """Nothing: the queue accepts an item as soon as there is room."""
-
     def finish(self) -> None:
-        self._queue.close()
+        self._server.finish()
 
     def close(self) -> None:
         self._queue.close()
@@ -112,31 +131,29 @@ class LearnerTrajectories(Trajectories):
     def set_state(self, state: dict[str, Any]) -> None:
         self._queue.set_state(state)  # type: ignore[arg-type]
 
-    def _push(self, sender: str, payload: Payload) -> DeferredReply:
-        """``{"incarnation": str, "sequence": int, "item": Any}``, answered when the item is accepted."""
-        source = Source(sender, field(payload, "incarnation", str), field(payload, "sequence", int))
-        deferred = DeferredReply()
-        item = (field(payload, "item", object),)  # in a tuple, as an item may be None
-        self._queue.push(item, source, lambda: deferred.resolve(None))
-        return deferred
 
+class SamplerTrajectories(Trajectories, SamplerPath):
+    """A sampler's side, which puts items into the queue of the sampler's learner."""
 
-class SamplerTrajectories(Trajectories):
-    """A sampler's side.
+    alone = True
 
-    Args:
-        learner: takes this sampler's items.
-        incarnation: of this process.
-    """
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._session: LearnerSession | None = None
 
-    def __init__(self, learner: Member, incarnation: str) -> None:
-        self._learner, self._incarnation = learner, incarnation
-        self._sequence = 0
-        self._pending: Pending | None = None
+    @property
+    def version(self) -> int:
+        return WANTS_NONE if self._session is None else self._session.version
+
+    def attach(self, parameters: Tensor | None) -> None:
+        context = self._connections.context
+        learner = context.index % len(context.learners)
+        self._session = self._connections.learner(learner, PATH, parameters)
+        self._session.attach()
 
     def put(self, item: Payload) -> None:
-        self._sequence += 1
-        message = {"incarnation": self._incarnation, "sequence": self._sequence, "item": item}
-        if self._pending is not None:
-            self._pending.result()
-        self._pending = self._learner.start(PUSH, message)
+        if self._session is None:
+            self.attach(None)
+        assert self._session is not None
+        self._session.send(item=item)
+        self._connections.check(self._session)

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
+from weakref import WeakSet
 
 import numpy as np
+import torch
 from gymnasium import spaces
-from rltraining_api.algorithms.replay import Replay as ReplaySettings
 from rltraining_api.contract import RENDEZVOUS_PATH, STATUS_PATH, LearnerReport
 from rltraining_api.job import JobSpec
 from rltraining_api.names import ROLES, Role, parse_pod_name, pod_name
 from torch import Tensor
 
-from rltraining_trainer.environments import Faults, Stepper, StepperStats, make_environments, make_spaces
+from rltraining_trainer.dataflow import WANTS_NONE
+from rltraining_trainer.environments import (
+    Faults,
+    Stepper,
+    StepperStats,
+    close_environments,
+    make_environments,
+    make_spaces,
+)
 from rltraining_trainer.errors import TrainerError, UserCodeError
 from rltraining_trainer.group import LearnerGroup, SingleLearnerGroup
 from rltraining_trainer.metrics import Numbers
@@ -28,25 +37,24 @@ from rltraining_trainer.networks import (
     build_actor_critic,
 )
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.link import FAREWELL
+from rltraining_trainer.roles.discards import discard_fields
 from rltraining_trainer.roles.live_spec import LiveSpec
-from rltraining_trainer.roles.scrape import scraped, stepped
+from rltraining_trainer.roles.scrape import kept_numbers, linked, scraped, stepped
+from rltraining_trainer.roles.seeds import sampler_seed
 from rltraining_trainer.transport import Endpoint, Handler, MemberServer, Payload, Stopped
+from rltraining_trainer.world.data_paths import DataPaths
 from rltraining_trainer.world.directory import Directory
+from rltraining_trainer.world.experience import experience_of
 from rltraining_trainer.world.members import CALL, SHARED, Member, Members
-from rltraining_trainer.world.replay import LearnerReplay, Replay, SamplerReplay
-from rltraining_trainer.world.reporter import Reporter
-from rltraining_trainer.world.run import Run, Stateful, experience_of
+from rltraining_trainer.world.reporter import REPORT, Reporter
+from rltraining_trainer.world.run import Run
+from rltraining_trainer.world.run_state import Algorithm, Stateful
 from rltraining_trainer.world.services import Services
+from rltraining_trainer.world.session import LINGER_SECONDS, Connections
 from rltraining_trainer.world.shared import SharedValues
-from rltraining_trainer.world.trajectories import (
-    LearnerTrajectories,
-    SamplerTrajectories,
-    Trajectories,
-)
 
 
-class World:
+class World(DataPaths):
     """This member, and its access to all other members.
 
     First call `register`, then `run` in a learner or `start` in a sampler. Then you can call any
@@ -64,12 +72,18 @@ class World:
         self.role: Role = place[0]
         self.index = context.index
         """Index within the role, from 0."""
+        self.learners = len(context.learners)
+        """Number of learners."""
         self.spec: JobSpec = job.spec
         """The job's ``spec``, with all defaults filled in."""
-        self.parameters: Mapping[str, Any] = getattr(job.spec.algorithm.parameters, "parameters", {})
+        self.settings: Any = job.spec.algorithm.parameters
+        """The settings of the algorithm, of a model in ``rltraining_api.algorithms``."""
+        self.parameters: Mapping[str, Any] = getattr(self.settings, "parameters", {})
         """``spec.algorithm.entryPoint.parameters``, unchanged."""
         self.seed = _seed(job.spec.seed, self.role, self.index)
         """This member's seed of 31 bits, derived from ``spec.seed``. torch is seeded with it."""
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        """The learner's device."""
         self.stopping: threading.Event = context.stopping
         """Set when this process should end, or the run is done."""
         self._context = context
@@ -78,29 +92,31 @@ class World:
         self._started = self._done = False
         self._members: dict[str, Member] = {}
         self._services = Services(self.name, fail)
+        self._endpoint = Endpoint(self.name, context.token)
         self._directory = Directory(context, lambda: self._endpoint, self._end)
-        self._run: Run | None = None
-        self._reporter: Reporter | None = None
+        self._connections = Connections(context, self._endpoint, self._discards, self._end)
+        self._calls_members = job.spec.algorithm.entry_point is not None or self.role == "learner"
+        self._path = None
+        self._reporter = Reporter(self._connections)
+        self._shards = []
+        self._stats: list[StepperStats] = []
+        self._steppers: WeakSet[Stepper] = WeakSet()
+        self._kept: Stepper | None = None
+        self._run = None
         if self.role == "learner":
-            first = pod_name(self._job, "learner", 0)
-            parts = (context, self._live, self._services)
-            self._run = Run(*parts, lambda: self._endpoint, lambda: self.member(first))
-        group = self._run.group.services if self._run is not None else {}
-        services = {CALL: self._services.answer, **self._directory.services, **group}
-        self._endpoint = Endpoint(self.name, context.token, services)
-        if self.role == "sampler":
-            learner = self.member(pod_name(self._job, "learner", 0))
-            self._reporter = Reporter(learner, self._origin, self.stopping)
+            device = torch.device("cpu") if job.spec.algorithm.entry_point is not None else self.device
+            self._run = Run(context, self._live, self._endpoint, self._first, device)
         self._shared = SharedValues(self._endpoint.incarnation)
         self._services.add(SHARED, self._shared.answer)
         documents = {}
+        if self.role != "sampler":
+            documents[RENDEZVOUS_PATH] = self._rendezvous
         if (run := self._run) is not None:
-            documents = {RENDEZVOUS_PATH: self._rendezvous, STATUS_PATH: lambda: run.report().to_dict()}
-        self._stepped: list[StepperStats] = []
+            documents[STATUS_PATH] = lambda: run.report().to_dict()
         self._http = MemberServer(
             context.http_port,
             context.token,
-            ready=self._directory.attached.is_set,
+            ready=self._is_ready,
             documents=documents,
             metrics=scraped(context, self.role, self._numbers),
             host=context.http_host,
@@ -163,13 +179,21 @@ class World:
         environment = self.spec.environment
         environments = make_environments(environment, count or environment.num_envs)
         stepper = Stepper(environments, environment.id, Faults.of(environment))
-        self._stepped.append(stepper.stats)
+        self._stats.append(stepper.stats)
+        self._steppers.add(stepper)
+        if self.spec.algorithm.entry_point is None:
+            self._kept = stepper  # a built-in algorithm uses it until the end, where it is closed
         return stepper
 
     @cached_property
     def spaces(self) -> tuple[spaces.Space, spaces.Space]:
         """Spaces of one observation and of one action."""
         return make_spaces(self.spec.environment)
+
+    @property
+    def total_steps(self) -> int | None:
+        """Environment steps at which schedules end."""
+        return self.spec.stop.environment_steps
 
     def actor_critic(self) -> tuple[ActorCritic, Distribution]:
         """Returns a new network of the spec, with policy and value heads, and its distribution.
@@ -178,90 +202,13 @@ class World:
         """
         return build_actor_critic(self.spec.network, *self.spaces, normalize=self.spec.environment.normalize)
 
-    def replay(
-        self,
-        *,
-        capacity: int,
-        batch_size: int,
-        minimum: int = 1,
-        samples_per_insert: float | None = None,
-        priority_exponent: float = 0.6,
-        importance_exponent: float = 0.4,
-        kind: Literal["Prioritized", "Uniform"] = "Prioritized",
-    ) -> Replay:
-        """Returns the job's distributed replay (see `Replay`).
-
-        Call this with the same arguments in ``learner(world)`` before `run`, and in
-        ``sampler(world)`` before `start`.
-
-        Args:
-            capacity: number of items in all samplers together. Each sampler has an equal part.
-            batch_size: number of items in a batch.
-            minimum: number of insertions before the first sample.
-            samples_per_insert: how often an item is sampled on average. Learner and samplers wait
-                for each other to keep this ratio. None: neither waits.
-            priority_exponent: α of the probabilities p^α / Σ p^α.
-            importance_exponent: β of the weights.
-            kind: Uniform samples all items with the same probability.
-
-        Raises:
-            ValueError: an argument is out of its range.
-            UserCodeError: the job has several learners.
-        """
-        settings = ReplaySettings(
-            capacity=capacity,
-            minimum=minimum,
-            samples_per_insert=samples_per_insert,
-            priority_exponent=priority_exponent,
-            importance_exponent=importance_exponent,
-            kind=kind,
-        )
-        if len(self._context.learners) > 1:
-            raise UserCodeError("world.replay() is for one learner: set spec.learner.replicas to 1")
-        if self._reporter is not None:
-            samplers = max(1, len(self.members("sampler")))
-            return SamplerReplay(
-                settings,
-                -(-capacity // samplers),
-                seed=self.seed,
-                services=self._services,
-                reporter=self._reporter,
-            )
-        run = self._learner_run("replay")
-        replay = LearnerReplay(
-            settings,
-            batch_size,
-            seed=self.seed,
-            item_bytes=2 * _bytes(self.spaces[0]),  # an observation and the next observation
-            endpoint=lambda: self._endpoint,
-            reports=run.reports,
-            stopping=self.stopping,
-        )
-        run.add_path("replay", replay)
-        return replay
-
-    def trajectories(self, capacity: int = 1) -> Trajectories:
-        """Returns a bounded queue from samplers to learners (see `Trajectories`).
-
-        Each learner has a queue for its share of the samplers. Call this in ``learner(world)``
-        before `run`, and in ``sampler(world)`` before `start`.
-
-        Args:
-            capacity: number of items that are accepted before they are used. A full queue blocks
-                the samplers. With 0 an item is accepted when the learner requests the next item.
-        """
-        if self._reporter is not None:
-            learners = self.members("learner")
-            return SamplerTrajectories(learners[self.index % len(learners)], self._endpoint.incarnation)
-        run = self._learner_run("trajectories")
-        trajectories = LearnerTrajectories(capacity, self.stopping)
-        run.add_path("trajectories", trajectories)
-        for service, handler in trajectories.services.items():
-            self._services.add(service, handler)
-        return trajectories
-
     def count(
-        self, steps: int, returns: Tensor | Sequence[float] = (), *, episodes: int | None = None
+        self,
+        steps: int,
+        returns: Tensor | Sequence[float] = (),
+        *,
+        episodes: int | None = None,
+        moments: Sequence[Tensor] = (),
     ) -> None:
         """In a sampler: counts environment steps and episodes of the run, each exactly once.
 
@@ -270,22 +217,23 @@ class World:
             returns: ``[K]`` undiscounted returns of the episodes that ended in these steps, for the
                 stop rules.
             episodes: number of episodes that ended, if some of them have no return here.
+            moments: moments of observations, each ``[U, 1 + 2·d]`` (see `Run.take_moments`).
 
         Raises:
             RuntimeError: this is a learner. Use `Run.update` there.
             TypeError, ValueError: ``steps`` or ``episodes`` is not a count.
         """
-        if self._reporter is None:
+        if self._run is not None:
             raise RuntimeError("world.count() is for samplers: a learner counts with run.update()")
         experience = experience_of(steps, returns, episodes)
-        self._reporter.count(experience.steps, experience.episodes, experience.returns)
+        self._reporter.count(experience.steps, experience.episodes, experience.returns, moments)
 
     @property
     def group(self) -> LearnerGroup | SingleLearnerGroup:
-        """In a learner: the group of live learners, for collectives. `Run.goes_on` forms the group.
+        """In a learner: the group of live learners, for collectives. `Run.active` forms the group.
 
         If a learner dies, collectives of the others raise GroupChanged: discard the update and call
-        `goes_on`, which forms a new group. Raises RuntimeError in a sampler.
+        `active`, which forms a new group. Raises RuntimeError in a sampler.
         """
         if self._run is None:
             raise RuntimeError("only learners are in a group")
@@ -296,23 +244,56 @@ class World:
         """Whether the run is done."""
         return self._done
 
-    def start(self) -> None:
-        """Lets other members call this member. Does not wait for a connection to any member."""
+    @property
+    def version(self) -> int:
+        """In a sampler: version of the parameters in the network that `start` was given."""
+        return self._path.version if self._path is not None else WANTS_NONE
+
+    def start(self, parameters: Tensor | None = None) -> int:
+        """Starts this member: other members can call it.
+
+        Args:
+            parameters: in a sampler with a data path, `flatten_parameters` of the network that acts. It receives the learner's
+                parameters now, and newer ones in each call of the path that sends data. None: does not wait for a connection.
+
+        Returns:
+            A seed for environments and exploration, with which torch is seeded too. It differs after each restart, so that
+            episodes are not repeated. Without ``parameters`` it is `seed`.
+        """
         if self._started:
             raise RuntimeError("this member was started before")
         self._started = True
-        self._endpoint.start()
+        # A session that is the only user of the endpoint starts it.
+        path = self._path
+        self._connections.alone = path is not None and path.alone and not self._calls_members
+        if not self._connections.alone:
+            # Handlers run on RPC threads: they must not wait 5 ms for this thread to release the interpreter.
+            sys.setswitchinterval(0.0005)
+            self._endpoint.serve({CALL: self._services.answer, **self._directory.services})
+            self._endpoint.start()
         self._http.start()
-        self._directory.start()
-        if self._reporter is not None:
+        if self._calls_members:
+            self._directory.start()
+        # Get the first parameters.
+        seed = self.seed
+        if parameters is not None and path is not None:
+            path.attach(parameters.detach())
+            seed = sampler_seed(self.spec.seed, self.index, path.version)
+            torch.manual_seed(seed)
+        if self.role == "sampler" and not self._connections.alone:
             self._reporter.start()
+        return seed
 
-    def run(self, policy: PolicyNetwork | None = None, **state: Stateful) -> Run:
+    def run(
+        self, policy: PolicyNetwork | None = None, *, algorithm: Algorithm | None = None, **state: Stateful
+    ) -> Run:
         """Starts this learner, and starts the run or continues it from the newest checkpoint.
 
         Args:
             policy: the network to train, from `actor_critic`. It is part of the state, and exported
                 at the end of the run. None: no policy is exported.
+            algorithm: instead of ``policy`` and ``state``: an object with the complete state (see `Algorithm`), whose
+                parameters `Run.train` publishes.
             state: further objects for checkpoints. Each needs ``state_dict()`` and
                 ``load_state_dict()``, as optimizers have, with tensors and plain values.
 
@@ -322,9 +303,20 @@ class World:
         """
         if self._run is None:
             raise RuntimeError("world.run() is for learners: a sampler has world.start()")
-        self._run.begin(policy, state, self.spaces)
+        run, first = self._run, self.index == 0
+        for path in run.paths.all():
+            self._endpoint.serve(run.discards.watched(path.services))
+            self._endpoint.direct |= path.sends_large
+            for service, handler in path.member_services.items() if first else ():
+                self._services.add(service, handler)
+        self._endpoint.serve(run.group.services)
+        if first:
+            self._endpoint.serve(run.discards.watched(run.paths.reports.services))
+            watched = run.discards.watched({REPORT: run.paths.reports.report})
+            self._services.add(REPORT, watched[REPORT])
+        run.begin(policy, state, self.spaces, algorithm)
         self.start()
-        return self._run
+        return run
 
     def serve(self) -> NoReturn:
         """Answers calls until the run is done or this process should end. Raises Stopped."""
@@ -345,7 +337,7 @@ class World:
             raise UserCodeError("learner(world) returned before it began the run: call world.run() in it")
         self._run.finish()
         self._directory.finish()
-        time.sleep(FAREWELL)
+        time.sleep(LINGER_SECONDS)
 
     def save(self) -> None:
         """For the trainer: writes a learner's checkpoint in the background."""
@@ -361,38 +353,45 @@ class World:
         self.stopping.set()  # ends blocked handlers
         self._services.close()
         self._directory.close()
-        if self._reporter is not None:
-            self._reporter.close()
+        self._reporter.close()
         if self._run is not None:
             self._run.close()
+        for local in self._shards:
+            local.close()
+        if self._done:
+            for stepper in self._steppers:
+                close_environments(stepper.environments, stepper.name)
         self._http.stop()
         self._endpoint.stop()
 
-    def _learner_run(self, method: str) -> Run:
-        if self._run is None:
-            raise RuntimeError(f"world.{method}() is for learners and samplers")
-        return self._run
+    def _first(self) -> Member:
+        return self.member(pod_name(self._job, "learner", 0))
 
-    def _origin(self) -> tuple[str, str]:
-        return self._endpoint.incarnation, self._endpoint.url
+    def _discards(self) -> dict[str, Any]:
+        """Returns the fields that report the discarded episodes of this sampler."""
+        fields = (discard_fields(self.name, self._endpoint.incarnation, stats) for stats in self._stats)
+        return next((found for found in fields if found), {})
 
     def _end(self) -> None:
         self._done = True
         self.stopping.set()
 
+    def _is_ready(self) -> bool:
+        attached = self._connections.attached
+        return attached and (self._directory.attached.is_set() or not self._calls_members)
+
     def _numbers(self) -> Numbers:
         """Returns the metrics for Prometheus. Called from the HTTP server's threads."""
-        return self._run.numbers() if self._run is not None else stepped(tuple(self._stepped))
+        if self._run is not None:
+            return self._run.numbers()
+        shard = kept_numbers(self._shards[0].shard) if self._shards else {}
+        if self.role == "replay":
+            return shard
+        return {**stepped(self._stats), **linked(tuple(self._connections.sessions)), **shard}
 
     def _rendezvous(self) -> dict[str, Any]:
-        return {"url": self._endpoint.url, "incarnation": self._endpoint.incarnation}
-
-
-def _bytes(space: spaces.Space) -> int:
-    """Returns the size of one element in bytes, or 0 if it is not a single array."""
-    if space.shape is None or space.dtype is None:
-        return 0
-    return math.prod(space.shape) * space.dtype.itemsize
+        document = {"url": self._endpoint.url, "incarnation": self._endpoint.incarnation}
+        return document | ({"modelVersion": self._run.models.version} if self._run is not None else {})
 
 
 def _seed(seed: int, role: Role, index: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from rltraining_trainer.dataflow.gradients.accounts import Answer, Entry, GradientSource, P, Place
 from rltraining_trainer.dataflow.gradients.patience import Patience
-from rltraining_trainer.dataflow.trajectory_queue import Source
 
 _ALL_GONE = 10
 """Deadlines after which an iteration that nobody sends anything of is given up, for those who wait for the next."""
@@ -30,8 +29,6 @@ class GradientsInStep(GradientSource[P]):
         patience: who is waited for.
         deadline: seconds for which an update waits for the others after the first gradient has come.
         count: gradients that are enough; None: those of all who are waited for.
-        together: there are other holders, which must be at the same place: an iteration that nobody goes on with is not
-            ended here, but said to be ready.
         clock: seconds.
     """
 
@@ -42,14 +39,13 @@ class GradientsInStep(GradientSource[P]):
         deadline: float,
         *,
         count: int | None = None,
-        together: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self.exchanges, self.next_exchanges = exchanges, exchanges
         """Number of updates of this iteration, and of later ones."""
         self._patience, self._deadline, self._count = patience, deadline, count
-        self._together, self._clock = together, clock
+        self._clock = clock
         self._entries: dict[str, Entry[P]] = {}  # of this place, by sender
         self._since: float | None = None  # when the first of them came
         self._awaited = patience.awaited(0)
@@ -92,10 +88,9 @@ class GradientsInStep(GradientSource[P]):
             with self._changed:
                 now = self._clock()
                 sums = self._add_up(now)
-                gone = self._all_are_gone(now)
-                if gone and not self._together:
+                if self._all_are_gone(now):
                     sums += self._begin(self._following(over=True))
-                ready = self._is_complete(now) or (gone and self._together)
+                ready = self._is_complete(now)
                 over = ready or self._closed or until <= now
                 if not (over or sums or (self._answers and self._hands_out)):
                     self._changed.wait(max(0.0, min(until, *self._deadlines(until)) - now))
@@ -105,27 +100,16 @@ class GradientsInStep(GradientSource[P]):
             if over:
                 return ready
 
-    def sources(self) -> list[Source]:
-        """Of the gradients of this place that are here, one of each sender."""
+    def take(self) -> list[P]:
+        """The gradients of this place, in the order of their senders. The next place begins with ``release``."""
         with self._changed:
-            return [entry.push.source for entry in self._entries.values()]
-
-    def take(self, sources: Collection[Source] | None = None) -> list[P]:
-        """The gradients of this place, or those of ``sources`` alone, in the order of their senders: the others are refused.
-        The next place begins with ``release``."""
-        with self._changed:
-            used = {
-                name: entry
-                for name, entry in sorted(self._entries.items())
-                if sources is None or entry.push.source in sources
-            }
+            used = dict(sorted(self._entries.items()))
             if self._count is None or len(used) < self._count:
                 self._patience.came_late(self._awaited - used.keys(), self.place.iteration)
             self._patience.came_in_time(used)
             self._applied += len(used)
             self._taken = len(used)
             self._answer_later(list(used.values()), used=True)
-            self._drop([entry for name, entry in self._entries.items() if name not in used], stale=True)
             self._entries = {}
             self._busy = True
             self._next = self._following(over=self.place.position + 1 >= self.exchanges)

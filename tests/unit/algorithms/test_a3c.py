@@ -7,12 +7,12 @@ import torch
 from gymnasium import spaces
 from rltraining_api.algorithms import A2c, A3c, Aggregate
 from rltraining_api.algorithms.gradients import A3cAggregate
-from rltraining_trainer.algorithms.actor_critic import AdvantageActorCritic
+from rltraining_trainer.algorithms.a3c import AdvantageActorCritic
 from rltraining_trainer.algorithms.returns import n_step_returns
-from rltraining_trainer.algorithms.rollout_gradients import Gradient
 from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.dataflow.flat import flatten_parameters
 from rltraining_trainer.networks import ActorCritic, Distribution
+from rltraining_trainer.world import Gradient
 from rollouts import (
     Made,
     advantages_step_by_step,

@@ -1,6 +1,6 @@
-"""A parameter holder: a slice of the parameters with its optimizer state, stepped with the gradients of samplers.
+"""A parameter server: a slice of the parameters with its optimizer state, updated with gradients.
 
-M holders (parameter servers, Dean et al. 2012, "Large scale distributed deep networks", section 4) keep a slice each.
+See Dean et al. 2012, "Large scale distributed deep networks", section 4.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from torch import Tensor
 
 from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.optimizers import make_optimizer
-from rltraining_trainer.algorithms.reduce import Reduce
+from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.schedules import scheduled
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
 from rltraining_trainer.networks import ActorCritic
 
 
-class ParameterHolder:
-    """The slice ``index`` of ``count`` of a network's N parameters: n of them, from index·N // count to (index + 1)·N // count.
+class ParameterServer:
+    """Holds slice ``index`` of ``count`` of a network's N parameters, from index·N // count to (index + 1)·N // count.
 
     Args:
-        network: goes to ``device``; its parameters become views of one flat vector there. Those of other holders are as
-            they were when they were last collected.
-        total_steps: environment steps at which a linear learning-rate schedule reaches 0.
+        network: is moved to ``device``. Its parameters become views of one flat vector there. Those of other slices have their
+            values of the last ``collect``.
+        total_steps: environment steps at which linear schedules reach 0.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ParameterHolder:
         self.network, self.settings = network.to(device), settings
         self.updates = 0
         self.environment_steps = 0
-        """Steps that the gradients came from."""
+        """Environment steps of the rollouts behind all updates."""
         self.total_steps = total_steps
         """Environment steps at which linear schedules reach 0. Follows changes of ``spec.stop``."""
         self._scheduled_steps = 0
@@ -56,57 +56,49 @@ class ParameterHolder:
         """``[n]``, a view of the flat vector."""
         self._runs = _within(self._slice, network.clip_sizes)
         self._optimizer = make_optimizer(settings.optimizer, self.parameters.numel(), torch.device(device))
-        # Asynchronous gradients are clipped where they are made.
+        # In mode Async each sampler clips its gradients.
         self._clip = settings.gradient_clip if settings.aggregate.mode == "Sync" else None
         self._collected: dict[str, Any] = {}
-        """The whole state, of several holders."""
+        """The complete state, if this is one of several slices."""
         if count > 1:
             fresh = make_optimizer(settings.optimizer, size, torch.device(device))
             self._collected = self._state(self._flat.detach().clone(), fresh.get_state())
 
-    def apply(self, gradient: Tensor, steps: int, reduce: Reduce | None = None) -> None:
-        """One update with ``gradient`` ``[n]``, which is changed in place, from ``steps`` environment steps.
-
-        Args:
-            reduce: sums over all holders; needed where there are several and they clip, as they do in mode Sync: it is the
-                whole gradient that is clipped.
+    def apply(self, gradient: Tensor, steps: int) -> None:
+        """Makes one update with ``gradient`` ``[n]``, which changes in place, from ``steps`` environment steps.
 
         Raises:
-            Diverged: the gradient is NaN or infinite; everything is as it was before.
+            Diverged: the gradient is NaN or infinite. Nothing has changed.
         """
-        # Compute the norm of each separately clipped segment, over all slices.
+        # Clip each separately clipped segment. A slice is never clipped: samplers do that in mode Async.
         runs = [gradient[run] for run in self._runs]
-        norms = torch.stack([torch.linalg.vector_norm(run) for run in runs])
-        if self._count > 1 and self._clip is not None:
-            assert reduce is not None, "several holders clip together"
-            squares = norms.double().square()
-            reduce(squares, 0.0)
-            norms = squares.sqrt().float()
-        found = norms.tolist()
+        found = torch.stack([torch.linalg.vector_norm(run) for run in runs]).tolist()
         norm = math.hypot(*found)
         if not math.isfinite(norm):
             raise diverged(f"update {self.updates}", {"gradient_norm": norm}, None, self.settings)
         for run, run_norm in zip(runs, found, strict=True):
             if self._clip is not None and run_norm > self._clip:
                 run.mul_(self._clip / (run_norm + 1e-6))
-        # Only the first gradient of a rollout carries its environment steps.
+
+        # Update. Only the first gradient of a rollout carries its environment steps.
         if steps:
             self._scheduled_steps = self.environment_steps
             self.environment_steps += steps
         self._optimizer.step(self.parameters, gradient, self.learning_rate(self._scheduled_steps))
         self.updates += 1
 
-    def merge_moments(self, moments: Sequence[Tensor]) -> None:
+    def merge_moments(self, moments: Sequence[Tensor], reduce: Reduce = alone) -> None:
         """Merges moments of observations and returns into the network's statistics, if it has any.
 
-        Every holder receives all moments, each ``[U, 1 + 2·d]``, and publishes its slice of the
-        statistics.
+        Args:
+            moments: each ``[U, 1 + 2·d]``. With slices, every learner receives all of them.
+            reduce: sums over learners that each have a part of the moments.
         """
         if self.network.normalizer is not None:
-            self.network.normalizer.merge([row for part in moments for row in part])
+            self.network.normalizer.merge([row for part in moments for row in part], reduce)
 
     def learning_rate(self, environment_steps: int) -> float:
-        """The optimizer's step size after so many environment steps."""
+        """Returns the learning rate after N environment steps."""
         settings = self.settings
         return scheduled(
             settings.learning_rate, settings.learning_rate_schedule, environment_steps, self.total_steps
@@ -118,8 +110,10 @@ class ParameterHolder:
         return scheduled(1.0, "Linear", self.environment_steps, self.total_steps)
 
     def collect(self, reduce: Reduce) -> None:
-        """Bring together what all holders have, in each of them: ``get_state`` then returns it, and ``network`` has all
-        parameters as they are now. All holders must do this at once; ``reduce`` sums over them."""
+        """Gathers all slices in each learner, for ``get_state`` and ``network``.
+
+        All learners must call this together. ``reduce`` sums over them.
+        """
 
         def whole(part: Any) -> Any:
             if not (isinstance(part, Tensor) and part.numel()):
@@ -135,14 +129,16 @@ class ParameterHolder:
         load_flat(self._flat, parameters)
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that ``set_state`` needs to go on exactly here, whatever the number of holders: nothing in an update is
-        random. Of several holders it is the state that was last collected or set."""
+        """Returns the complete state, for any number of slices. Updates are not random.
+
+        With several slices it is the state that was last collected or set.
+        """
         if self._count == 1:
             return self._state(self._flat.detach(), self._optimizer.get_state())
         return self._collected
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on where ``get_state`` was. Raises ValueError, RuntimeError or KeyError for another network or optimizer."""
+        """Continues from a state. Raises ValueError, RuntimeError or KeyError for another network or optimizer."""
         load_flat(self._flat, state["parameters"])
         size = self._flat.numel()
         self._optimizer.set_state(

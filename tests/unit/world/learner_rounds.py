@@ -1,0 +1,181 @@
+"""A learner whose group, data path and algorithm record what a run does with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from rltraining_trainer.algorithms.schedules import scheduled
+from rltraining_trainer.dataflow import NO_MOMENTS
+from rltraining_trainer.dataflow.reports import StatsDelta
+from rltraining_trainer.group import GroupChanged, GroupDecision
+from rltraining_trainer.roles.live_spec import LiveSpec
+from rltraining_trainer.world.data_path import DataPath
+from rltraining_trainer.world.run import Run
+from test_own_run import Begin, make_context
+
+SAVE, IDLE, DONE = (
+    GroupDecision(done=False, update=False, checkpoint=True),
+    GroupDecision(done=False, update=False),
+    GroupDecision(done=True),
+)
+UPDATE = GroupDecision(done=False)
+
+
+class Rounds:
+    """A group whose rounds are decided in advance."""
+
+    rank, size, warning = 1, 2, ""
+
+    def __init__(self, *rounds: GroupDecision | GroupChanged) -> None:
+        self._rounds = iter(rounds)
+        self.ready: list[bool] = []
+        self.requests: list[dict[str, bool]] = []
+
+    def form(self, stopping: Any) -> None:
+        """The group exists."""
+
+    def begin(
+        self, done: bool, *, update: bool, hold: bool, checkpoint: bool, total_steps: int | None
+    ) -> GroupDecision:
+        self.ready.append(update)
+        self.requests.append({"done": done, "hold": hold, "checkpoint": checkpoint})
+        round_ = next(self._rounds)
+        if isinstance(round_, GroupChanged):
+            raise round_
+        return round_
+
+    def sum(self, gradient: Any, count: float) -> float:
+        return count
+
+    def barrier(self) -> None:
+        """All members are here."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Algorithm:
+    """Three parameters, to which an update adds 1."""
+
+    def __init__(self, policy: Any) -> None:
+        self.network, self.updates = policy, 0
+        self.parameters = torch.zeros(3)
+        self.total_steps: int | None = None
+
+    def learning_rate(self, environment_steps: int) -> float:
+        return scheduled(0.002, "Linear", environment_steps, self.total_steps)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"parameters": self.parameters.clone(), "updates": self.updates}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.parameters.copy_(state["parameters"])
+        self.updates = state["updates"]
+
+
+class RecordedPath(DataPath):
+    """Writes down what the run does with it."""
+
+    def __init__(self, *, slices: bool, leads: bool) -> None:
+        self.shares_state, self.leads = not slices, leads
+        self.done: list[str] = []
+        self.applied = 0
+        self.delays = False
+        self.lose = False
+        """Whether a learner is lost while the next state is gathered."""
+
+    def waits_for_data(self, batch: Any) -> bool:
+        return self.delays
+
+    def gather_state(self, reduce: Any) -> None:
+        if self.lose:
+            self.lose = False
+            raise GroupChanged("one died")
+        self.done.append("gather")
+
+    def leave_group(self) -> None:
+        self.done.append("leave")
+
+    def on_group_formed(self, rank: int, size: int) -> None:
+        self.done.append("form")
+
+    def get_state(self) -> dict[str, Any]:
+        return {"applied": self.applied}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.applied = state["applied"]
+
+
+class Learner:
+    """A real run with a small algorithm and data path, and a group whose rounds are given."""
+
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        index: int,
+        *,
+        slices: bool = False,
+        leads: bool = False,
+        learners: int = 2,
+        **spec: Any,
+    ) -> None:
+        spec = {"checkpoint": {"everySeconds": 3600}, "learner": {"replicas": learners}} | spec
+        urls = ("http://a:1", "http://b:2")[:learners]
+        context = make_context(folder, f"pole-learner-{index}", **spec)
+        self.context = context = replace(context, learners=urls)
+        begin = Begin(context)
+        endpoint: Any = SimpleNamespace(incarnation="a life")
+        first: Any = SimpleNamespace(start=lambda *message: SimpleNamespace(done=lambda: False))
+        self.live = LiveSpec(context.job_file, context.job.spec)
+        self.run = Run(context, self.live, endpoint, lambda: first, torch.device("cpu"))
+        self.path = RecordedPath(slices=slices, leads=leads)
+        self.run.add_path("data", self.path)
+        self.algorithm = Algorithm(begin.policy())
+        self.run.begin(None, {}, begin.spaces, self.algorithm)
+        self.record: Any = self.run._record
+        self.done = self.path.done
+        self.batches: list[Any] = []
+        """Those of all updates."""
+        self._set = monkeypatch.setattr
+        if self.record is not None:
+            save = self.record.save
+
+            def save_too() -> None:
+                self.done.append("save")
+                save()
+
+            monkeypatch.setattr(self.record, "save", save_too)
+            monkeypatch.setattr(self.record._checkpoints, "submit", lambda step, state: None)
+
+    def train(self, *rounds: GroupDecision | GroupChanged, batches: Any = ()) -> list[str]:
+        """Returns what the run does. ``group.requests`` are its requests in each round."""
+        self.group = Rounds(*rounds)
+        self._set(self.run, "group", self.group)
+        left, start = iter(batches), len(self.done)
+        self.run.done = False
+        try:
+            self.run.train(lambda timeout: next(left, None), self._update)
+        finally:
+            assert self.done.pop(start) == "form"
+        return self.done
+
+    def receive(self, steps: int) -> None:
+        """Samplers send these steps before the next look."""
+        self.run.paths.reports._news.append(StatsDelta(steps, torch.zeros(0), 0, 0, False, NO_MOMENTS))
+
+    @property
+    def steps(self) -> int:
+        return self.run.report().progress.environment_steps  # type: ignore[union-attr]
+
+    def _update(self, batch: Any, reduce: Any) -> dict[str, float]:
+        self.batches.append(batch)
+        self.done.append("update")
+        self.algorithm.parameters.add_(1.0)
+        self.algorithm.updates += 1
+        return {}

@@ -1,0 +1,175 @@
+"""What a run trains and records: the algorithm's state, and the data paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from rltraining_api.contract import Warning
+from rltraining_api.status import ReplayStatus
+from torch import Tensor
+
+from rltraining_trainer.dataflow import ModelServer
+from rltraining_trainer.dataflow.reports import SamplerReports
+from rltraining_trainer.metrics import Numbers
+from rltraining_trainer.networks import PolicyNetwork
+from rltraining_trainer.policy import check_finite
+from rltraining_trainer.roles.progress import Experience
+from rltraining_trainer.world.data_path import DataPath
+from rltraining_trainer.world.shared import copied
+
+
+class Stateful(Protocol):
+    """An object with a state of tensors and plain values, such as a torch module or optimizer."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+
+
+class Trainable(Protocol):
+    """The state that updates change, and that checkpoints contain."""
+
+    updates: int
+    """Number of updates, including updates before a restart."""
+
+    @property
+    def network(self) -> PolicyNetwork | None:
+        """The policy for evaluations and for the export. None: there is no policy."""
+
+    def learning_rate(self, environment_steps: int) -> float: ...
+    def get_state(self) -> dict[str, Any]: ...
+    def set_state(self, state: dict[str, Any]) -> None: ...
+
+
+class Algorithm(Trainable, Protocol):
+    """An algorithm whose parameters the run publishes."""
+
+    parameters: Tensor
+    """All that samplers need of this learner, ``[N]``."""
+    total_steps: int | None
+    """Environment steps at which schedules end, the current ``spec.stop.environmentSteps``."""
+
+    @property
+    def network(self) -> PolicyNetwork: ...
+
+
+class UserState:
+    """The policy and the further objects of a user's algorithm."""
+
+    def __init__(self, policy: PolicyNetwork | None, state: Mapping[str, Stateful]) -> None:
+        self.updates = 0
+        self.network = policy
+        self._parts = {**state} if policy is None else {"policy": policy, **state}
+
+    def learning_rate(self, environment_steps: int) -> float:
+        """Returns the learning rate of the first optimizer."""
+        rates = (part.param_groups[0]["lr"] for part in self._parts.values() if hasattr(part, "param_groups"))
+        return float(next(rates, 0.0))
+
+    def get_state(self) -> dict[str, Any]:
+        """Raises Diverged if the policy has a value that is NaN or infinite."""
+        if self.network is not None:
+            check_finite(self.network, f"at update {self.updates}")
+        parts = {name: copied(part.state_dict()) for name, part in self._parts.items()}
+        return {"updates": self.updates, "parts": parts}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        parts = state["parts"]
+        if parts.keys() != self._parts.keys():
+            raise ValueError(f"it holds {sorted(parts)}, but world.run() was given {sorted(self._parts)}")
+        for name, part in self._parts.items():
+            part.load_state_dict(parts[name])
+        self.updates = state["updates"]
+
+
+class RunPaths:
+    """The algorithm and the data paths of a run, as the record and the group of learners see them."""
+
+    def __init__(self, models: ModelServer, samplers: Callable[[], int], *, alone: bool) -> None:
+        """``alone``: there is no other learner with a state that could include earlier reports."""
+        self.algorithm: Trainable = UserState(None, {})
+        self.paths: dict[str, DataPath] = {}
+        self.received: list[Experience] = []
+        """Steps that this learner has counted since the last look."""
+        self.moments: list[Tensor] = []
+        """Moments of observations that samplers have reported, and that are not merged yet."""
+        self.reports = SamplerReports(models, self._announce, self._insert_limit, samplers, anew=alone)
+        """Reports of samplers and of the other learners."""
+
+    def all(self) -> Iterable[DataPath]:
+        return self.paths.values()
+
+    @property
+    def parameters(self) -> Tensor | None:
+        """The flat parameters ``[N]`` of an `Algorithm`. None for a user's policy and state."""
+        return getattr(self.algorithm, "parameters", None)
+
+    @property
+    def shares_whole(self) -> bool:
+        """Whether each learner has the complete state. Otherwise each has a slice, and all roll back together."""
+        return all(path.shares_state for path in self.all())
+
+    @property
+    def leads(self) -> bool:
+        """Whether only learner 0 decides that there is enough data for an update."""
+        return any(path.leads for path in self.all())
+
+    def experiences(self) -> list[Experience]:
+        """Returns the steps that were counted since the last call."""
+        received, self.received = self.received, []
+        news = self.reports.take()
+        self.moments += [one.moments for one in news if one.moments.numel()]
+        return received + [Experience(*one[:5]) for one in news]
+
+    def metrics(self) -> Numbers:
+        return {name: value for path in self.all() for name, value in path.metrics().items()}
+
+    def replay(self) -> ReplayStatus | None:
+        return next((status for path in self.all() if (status := path.replay()) is not None), None)
+
+    def warnings(self) -> tuple[Warning, ...]:
+        return tuple(warning for path in self.all() for warning in path.warnings())
+
+    def get_state(self) -> dict[str, Any]:
+        return {
+            "reports": self.reports.get_state(),
+            "moments": list(self.moments),
+            "paths": {name: path.get_state() for name, path in self.paths.items()},
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        paths = state["paths"]
+        if paths.keys() != self.paths.keys():
+            raise ValueError(f"it has the data paths {sorted(paths)}, not {sorted(self.paths)}")
+        self.received = []  # of an update that is discarded
+        self.reports.set_state(state["reports"])
+        self.moments = list(state["moments"])
+        for name, path in self.paths.items():
+            path.set_state(paths[name])
+
+    def common_updates(self, index: int) -> int:
+        """Returns how new this learner's state is. The group takes the newest, or that of learner 0 if all have slices."""
+        return self.algorithm.updates if self.shares_whole or index == 0 else -1
+
+    def get_common_state(self) -> dict[str, Any]:
+        paths = {name: path.get_common_state() for name, path in self.paths.items()}
+        return {"learner": self.algorithm.get_state(), "paths": paths}
+
+    def set_common_state(self, state: dict[str, Any]) -> None:
+        self.algorithm.set_state(state["learner"])
+        for name, path in self.paths.items():
+            path.set_common_state(state["paths"][name])
+
+    def finish(self) -> None:
+        """Answers all waiting samplers at the end of the run."""
+        self.reports.finish()
+        for path in self.all():
+            path.finish()
+
+    def _announce(self, keeper: str, shard: dict[str, Any], lived: bool) -> None:
+        for path in self.all():
+            path.announce(keeper, shard, lived)
+
+    def _insert_limit(self, keeper: str) -> int | None:
+        limits = (path.insert_limit(keeper) for path in self.all())
+        return next((limit for limit in limits if limit is not None), None)
