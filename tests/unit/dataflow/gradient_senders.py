@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import torch
 from rltraining_trainer.dataflow import Source
-from rltraining_trainer.dataflow.gradients import GradientPush, GradientsInStep, GradientSource, Patience
+from rltraining_trainer.dataflow.gradients import (
+    GradientPush,
+    GradientSource,
+    StragglerPolicy,
+    SynchronousGradients,
+)
 from rltraining_trainer.dataflow.gradients.accounts import Place
 
 NOW = 0.0
@@ -76,8 +81,8 @@ class InStep:
 
     def __init__(self, samplers: str = "abc", exchanges: int = 1, count: int | None = None) -> None:
         self.clock, self.expected = Clock(), set(samplers)
-        patience = Patience(lambda: self.expected)
-        self.gradients = GradientsInStep(exchanges, patience, DEADLINE, count=count, clock=self.clock)
+        patience = StragglerPolicy(lambda: self.expected)
+        self.gradients = SynchronousGradients(exchanges, patience, DEADLINE, count=count, clock=self.clock)
         self.gradients.restart("x")
         self.gradients.release()
         self.senders = {name: self.start(name) for name in samplers}

@@ -13,9 +13,9 @@ from rltraining_trainer.dataflow import Source
 from rltraining_trainer.dataflow.gradients import (
     GradientPush,
     GradientQueue,
-    GradientsInStep,
     GradientSource,
-    Patience,
+    StragglerPolicy,
+    SynchronousGradients,
 )
 from rltraining_trainer.dataflow.gradients.accounts import GradientState, Place
 from soak import SOAK
@@ -238,12 +238,12 @@ class QueueInAnyOrder(AnyOrder):
 
 
 class InStepInAnyOrder(AnyOrder):
-    def make(self, first_few: bool) -> GradientsInStep:
-        patience = Patience(lambda: set(SAMPLERS))
-        return GradientsInStep(2, patience, DEADLINE, count=2 if first_few else None, clock=self.clock)
+    def make(self, first_few: bool) -> SynchronousGradients:
+        patience = StragglerPolicy(lambda: set(SAMPLERS))
+        return SynchronousGradients(2, patience, DEADLINE, count=2 if first_few else None, clock=self.clock)
 
     def take(self) -> list[GradientPush]:
-        assert isinstance(self.gradients, GradientsInStep)
+        assert isinstance(self.gradients, SynchronousGradients)
         place, queued = self.gradients.place, self.gradients.counts().queued
         taken = self.gradients.take()
         assert len(taken) == queued, "all gradients of this place"
@@ -257,7 +257,7 @@ class InStepInAnyOrder(AnyOrder):
 
     @rule(index=INDEX, behind=st.booleans())
     def add(self, index: int, behind: bool) -> None:
-        assert isinstance(self.gradients, GradientsInStep)
+        assert isinstance(self.gradients, SynchronousGradients)
         place = self.gradients.place
         asked: list[None] = []
         self.sums.append(asked)

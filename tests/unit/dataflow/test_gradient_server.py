@@ -15,8 +15,8 @@ from rltraining_trainer.dataflow.gradients import (
     GradientQueue,
     GradientReader,
     GradientServer,
-    GradientsInStep,
-    Patience,
+    StragglerPolicy,
+    SynchronousGradients,
     reduce_gradients,
 )
 from rltraining_trainer.transport import DeferredReply
@@ -129,7 +129,7 @@ def test_what_is_no_push_at_all_is_refused(payload: Any) -> None:
 
 def make_in_step() -> GradientServer:
     models = ModelServer()
-    gradients = GradientsInStep(1, Patience(lambda: ["s"]), 2.0)
+    gradients = SynchronousGradients(1, StragglerPolicy(lambda: ["s"]), 2.0)
     gradients.restart("x")
     gradients.release()
     return GradientServer(gradients, models, GradientReader(SIZE))
@@ -167,7 +167,7 @@ def test_the_place_of_a_pull_is_one_of_a_rollout() -> None:
 def test_no_answer_has_a_later_place_than_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gradient would be applied that was computed with older ones. The update comes while an answer is made."""
     models = ModelServer()
-    gradients = GradientsInStep(1, Patience(lambda: ["s"]), 2.0)
+    gradients = SynchronousGradients(1, StragglerPolicy(lambda: ["s"]), 2.0)
     gradients.restart("x")
     gradients.release()
     server = GradientServer(gradients, models, GradientReader(SIZE))

@@ -13,7 +13,7 @@ from rltraining_trainer.algorithms.schedules import scheduled
 from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.dataflow.reports import StatsDelta
 from rltraining_trainer.group import GroupChanged, GroupDecision
-from rltraining_trainer.roles.live_spec import LiveSpec
+from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.world.data_path import DataPath
 from rltraining_trainer.world.run import Run
 from test_own_run import Begin, make_context
@@ -132,7 +132,7 @@ class Learner:
         begin = Begin(context)
         endpoint: Any = SimpleNamespace(incarnation="a life")
         first: Any = SimpleNamespace(start=lambda *message: SimpleNamespace(done=lambda: False))
-        self.live = LiveSpec(context.job_file, context.job.spec)
+        self.live = SpecWatcher(context.job_file, context.job.spec)
         self.run = Run(context, self.live, endpoint, lambda: first, torch.device("cpu"))
         self.path = RecordedPath(slices=slices, leads=leads)
         self.run.add_path("data", self.path)

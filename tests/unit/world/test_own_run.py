@@ -19,7 +19,7 @@ from rltraining_trainer.errors import BadConfiguration, Diverged, UserCodeError
 from rltraining_trainer.networks import ActorCritic, build_actor_critic
 from rltraining_trainer.roles.context import Context, read_job
 from rltraining_trainer.roles.entry_point import find_functions
-from rltraining_trainer.roles.live_spec import LiveSpec
+from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.transport import Stopped
 from rltraining_trainer.world import World
 from rltraining_trainer.world.reporter import REPORT
@@ -66,7 +66,7 @@ class Begin:
     def make(self, endpoint: Any) -> Run:
         """Returns a run that has not begun."""
         context = self.context
-        live = LiveSpec(context.job_file, context.job.spec)
+        live = SpecWatcher(context.job_file, context.job.spec)
 
         def no_learner() -> Any:
             raise AssertionError("there is no other learner")

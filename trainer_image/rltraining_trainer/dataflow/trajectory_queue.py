@@ -1,4 +1,4 @@
-"""A bounded queue of unrolls whose producers are held back, not blocked, when it is full."""
+"""A bounded queue of unrolls. When it is full it delays the answers to producers, and blocks no thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Source(NamedTuple):
-    """Where an unroll comes from. `sequence` grows with each unroll of one incarnation of a sender."""
+    """Identifies an unroll. `sequence` increases with each unroll of one incarnation of a sender."""
 
     sender: str
     incarnation: str
@@ -21,7 +21,7 @@ class Source(NamedTuple):
 
 
 class QueueCounts(NamedTuple):
-    """What became of all unrolls that came, at one moment: pushed = used + dropped + queued."""
+    """Counts of unrolls at one moment: pushed = used + dropped + queued."""
 
     pushed: int
     used: int
@@ -34,7 +34,7 @@ class QueueCounts(NamedTuple):
 
 
 class QueueState(TypedDict):
-    """What a checkpoint keeps of a TrajectoryQueue. The queued unrolls are not kept, only that they came."""
+    """The counters in a checkpoint. Queued unrolls are not saved."""
 
     pushed: int
     used: int
@@ -46,24 +46,24 @@ class QueueState(TypedDict):
 class _Entry(Generic[T]):
     item: T
     source: Source
-    accepted: list[Callable[[], None]] = field(default_factory=list)  # whom to tell; empty once told
+    accepted: list[Callable[[], None]] = field(default_factory=list)  # callbacks that were not called yet
 
-    def tell(self) -> list[Callable[[], None]]:
-        """Whom to tell, from now on nobody."""
+    def take_callbacks(self) -> list[Callable[[], None]]:
+        """Returns the callbacks to call, once."""
         accepted, self.accepted = self.accepted, []
         return accepted
 
 
 class TrajectoryQueue(Generic[T]):
-    """First in, first out. The first `capacity` unrolls are *accepted*: their producers may go on and make
-    the next. With a capacity of 0 that is when the consumer comes for the next one, so has used this one.
+    """A first-in, first-out queue that accepts the first `capacity` unrolls at once.
 
-    What comes while it is full lies behind them, unaccepted, and its producer waits for the answer. So the
-    queue holds at most `capacity` plus one per producer that waits for its answers.
+    The producer of an accepted unroll makes the next one. Further unrolls are queued too, but accepted later, and
+    their producers wait for the answer. So the queue holds at most `capacity` unrolls and one more per producer.
+    With a capacity of 0 an unroll is accepted when the consumer requests the next one, after it has used this one.
 
-    ``pushed = used + dropped + queued`` at all times, in unrolls. An unroll is pushed as soon as it is here,
-    accepted or not, because from then on it is used or dropped by us. What a lost process had queued counts
-    as dropped. A repeated push (same source; its answer was lost) is not taken again.
+    ``pushed = used + dropped + queued`` at all times. An unroll counts as pushed on arrival, accepted or not.
+    Queued unrolls of a process that dies count as dropped. A repeated push (same source, since its answer was
+    lost) is ignored.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -75,7 +75,7 @@ class TrajectoryQueue(Generic[T]):
         self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
         self._pushed = self._used = self._dropped = 0
         self._closed = False
-        self._taken: _Entry[T] | None = None  # in use, and its producer waits for that; with a capacity of 0
+        self._taken: _Entry[T] | None = None  # in use, with a capacity of 0
 
     @property
     def pushed(self) -> int:
@@ -90,20 +90,20 @@ class TrajectoryQueue(Generic[T]):
         return self._dropped
 
     def __len__(self) -> int:
-        """Unrolls that are queued, accepted or not."""
+        """Returns the number of queued unrolls, accepted or not."""
         return len(self._entries)
 
     def push(self, item: T, source: Source, accepted: Callable[[], None]) -> None:
-        """Queue `item`; never blocks.
+        """Queues `item`. Never blocks.
 
-        `accepted` is called once, without a lock held: now if there is room, else by the thread that makes
-        room. On a closed queue the item is dropped, and accepted at once.
+        Calls `accepted` once, without a lock: now if there is room, otherwise later from the thread that makes
+        room. A closed queue drops the item and accepts it at once.
         """
         if self._take(item, source, accepted):
             accepted()
 
     def get(self, timeout: float | None = None) -> T | None:
-        """The oldest item, which counts as used from now on. None after `timeout` seconds, or when closed."""
+        """Returns the oldest item, which counts as used from now on. None after `timeout` seconds, or if closed."""
         self._release()
         with self._changed:
             self._changed.wait_for(lambda: self._entries or self._closed, timeout)
@@ -115,25 +115,25 @@ class TrajectoryQueue(Generic[T]):
                 self._taken = entry
                 return entry.item
             moved_up = next(islice(self._entries, self._capacity - 1, None), None)
-            tell = moved_up.tell() if moved_up else []
-        for accepted in tell:
+            callbacks = moved_up.take_callbacks() if moved_up else []
+        for accepted in callbacks:
             accepted()
         return entry.item
 
     def close(self) -> None:
-        """Drop what is queued, accept what waits, and take nothing any more. May be called twice."""
+        """Drops queued items, accepts delayed ones, and drops later ones. May be called twice."""
         with self._changed:
             self._closed = True
             self._dropped += len(self._entries)
-            tell = [accepted for entry in self._entries for accepted in entry.accepted]
+            callbacks = [accepted for entry in self._entries for accepted in entry.accepted]
             self._entries.clear()
             self._changed.notify_all()
         self._release()
-        for accepted in tell:
+        for accepted in callbacks:
             accepted()
 
     def counts(self) -> QueueCounts:
-        """All counts of one moment."""
+        """Returns all counts of one moment."""
         with self._changed:
             return QueueCounts(self._pushed, self._used, self._dropped, len(self._entries))
 
@@ -147,7 +147,7 @@ class TrajectoryQueue(Generic[T]):
             }
 
     def set_state(self, state: QueueState) -> None:
-        """Continue the counts of a lost process, whose queued unrolls are thereby dropped.
+        """Continues the counts of a process that died, whose queued unrolls count as dropped.
 
         Raises:
             ValueError: this queue is in use already.
@@ -155,7 +155,7 @@ class TrajectoryQueue(Generic[T]):
         with self._changed:
             if self._pushed:
                 raise ValueError(
-                    f"the trajectory queue cannot be restored: {self._pushed} unrolls came already"
+                    f"the trajectory queue cannot be restored: it has received {self._pushed} unrolls"
                 )
             self._pushed, self._used = state["pushed"], state["used"]
             self._dropped = self._pushed - self._used
@@ -164,7 +164,7 @@ class TrajectoryQueue(Generic[T]):
             }
 
     def check_valid(self) -> None:
-        """Raises AssertionError, saying which, if an invariant does not hold."""
+        """Raises AssertionError if an invariant does not hold."""
         with self._changed:
             queued = len(self._entries)
             counts = f"pushed {self._pushed}, used {self._used}, dropped {self._dropped}, queued {queued}"
@@ -178,7 +178,7 @@ class TrajectoryQueue(Generic[T]):
                 )
 
     def _take(self, item: T, source: Source, accepted: Callable[[], None]) -> bool:
-        """Whether the producer may go on at once."""
+        """Queues an item. Returns whether it is accepted at once."""
         with self._changed:
             if self._is_repeated(source):
                 waiting = self._waiting(source)
@@ -196,11 +196,11 @@ class TrajectoryQueue(Generic[T]):
             return not full
 
     def _release(self) -> None:
-        """What was taken has been used: its producer may go on."""
+        """Accepts the item in use, with a capacity of 0."""
         with self._changed:
             taken, self._taken = self._taken, None
-            tell = taken.tell() if taken else []
-        for accepted in tell:
+            callbacks = taken.take_callbacks() if taken else []
+        for accepted in callbacks:
             accepted()
 
     def _is_repeated(self, source: Source) -> bool:
@@ -208,6 +208,6 @@ class TrajectoryQueue(Generic[T]):
         return incarnation == source.incarnation and source.sequence <= last
 
     def _waiting(self, source: Source) -> _Entry[T] | None:
-        """The entry of this source, if its producer still waits for an answer."""
+        """Returns the entry of this source if it is not accepted yet."""
         behind = islice(self._entries, self._capacity, None)
         return next((entry for entry in (self._taken, *behind) if entry and entry.source == source), None)

@@ -1,4 +1,4 @@
-"""How far a run has come: counters, returns, rates and policy lag, kept across restarts of the learner."""
+"""Progress of a run: counters, returns, rates and policy lag, across restarts of the learner."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from rltraining_trainer.metrics import (
 
 
 class Experience(NamedTuple):
-    """What some steps of some environments came to."""
+    """Counts and returns of environment steps."""
 
     steps: int
     """Environment steps."""
     returns: Tensor
     """``[K]`` undiscounted returns of ended episodes for stop rules (see ``EpisodeTracker``)."""
     episodes: int
-    """All episodes that ended."""
+    """Number of episodes that ended."""
     lag: int | None
-    """Versions by which the policy that acted was older than the newest."""
+    """Number of versions by which the acting policy was older than the newest one."""
     late: bool = False
-    """It goes back to before this learner began, and tells nothing of how fast steps come now."""
+    """Whether it includes steps from before this learner's start, which do not count for the current rate."""
 
 
 class ProgressTracker:
-    """Counts what samplers have lived. Times are seconds of a monotonic clock, passed in."""
+    """Counts the experience of samplers. Times are seconds of a monotonic clock."""
 
     def __init__(self, stop: Stop) -> None:
         self.environment_steps = 0
@@ -54,7 +54,7 @@ class ProgressTracker:
         self._started: float | None = None
 
     def add(self, experiences: Iterable[Experience], now: float) -> None:
-        """These came since the last look."""
+        """Adds the experience since the last call."""
         if self._started is None:
             self._started = now
             self._rate.update(self.environment_steps - self._late_steps, now)
@@ -68,18 +68,18 @@ class ProgressTracker:
                     self._smoothed.add(experience.returns)
                 self._note_best()
             if experience.lag is not None:
-                # A sampler may hold parameters of a learner that was lost: newer than ours, and no lag.
+                # A sampler may have newer parameters, from a learner that was lost.
                 lag = float(max(0, experience.lag))
                 self._lag = lag if self._lag is None else 0.95 * self._lag + 0.05 * lag
         self._rate.update(self.environment_steps - self._late_steps, now)
         self.curve.add(self.environment_steps, self.seconds(now), self.returns.mean)
 
     def seconds(self, now: float) -> float:
-        """Seconds of training over all restarts, from the first experience on."""
+        """Returns the seconds of training since the first experience, over all restarts."""
         return self._seconds_before + (now - self._started if self._started is not None else 0.0)
 
     def set_stop(self, stop: Stop) -> None:
-        """Other rules, which may come while the job runs, for the returns that are known as well as for new ones."""
+        """Replaces the stop rules while the job runs. They apply to known returns too."""
         if stop is self._stop:
             return
         state = self._returns_state()

@@ -29,8 +29,8 @@ from rltraining_trainer.policy import PolicyError, export_policy
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.discards import Discards
 from rltraining_trainer.roles.evaluations import Evaluations
-from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.progress import ProgressTracker
+from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.roles.start import find_start
 from rltraining_trainer.transport import Backoff, Stopped, unguarded
 
@@ -63,7 +63,7 @@ class RunRecord:
         context: Context,
         flow: RunPaths,
         models: ModelServer,
-        live: LiveSpec,
+        live: SpecWatcher,
         run_id: str,
         spaces: tuple[spaces.Space, spaces.Space],
         discards: Discards,

@@ -22,9 +22,9 @@ from rltraining_trainer.dataflow import NO_MOMENTS, WANTS_NONE, ModelServer
 from rltraining_trainer.dataflow.gradients import (
     GradientQueue,
     GradientServer,
-    GradientsInStep,
-    Patience,
     Reader,
+    StragglerPolicy,
+    SynchronousGradients,
 )
 from rltraining_trainer.dataflow.gradients.accounts import P
 from rltraining_trainer.metrics import Numbers
@@ -144,7 +144,7 @@ class LearnerGradients(DataPath, Generic[P]):
 
     def end_iteration(self) -> None:
         """Makes this update the last one from the current rollouts. For mode Sync."""
-        assert isinstance(self._source, GradientsInStep)
+        assert isinstance(self._source, SynchronousGradients)
         self._source.end_iteration()
 
     def waits_for_data(self, batch: Any) -> bool:
@@ -185,7 +185,7 @@ class LearnerGradients(DataPath, Generic[P]):
 
     def tick(self) -> None:
         self._source.remaining = self._remaining()
-        if isinstance(self._source, GradientsInStep):
+        if isinstance(self._source, SynchronousGradients):
             self._source.next_exchanges = self._exchanges()
         self._source.release()
 
@@ -204,7 +204,7 @@ class LearnerGradients(DataPath, Generic[P]):
     def set_state(self, state: dict[str, Any]) -> None:
         self._source.set_state(state)  # type: ignore[arg-type]
 
-    def _make_source(self) -> GradientQueue[P] | GradientsInStep[P]:
+    def _make_source(self) -> GradientQueue[P] | SynchronousGradients[P]:
         aggregate = self._aggregate
         if aggregate.mode == "Async":
             return GradientQueue(
@@ -214,8 +214,10 @@ class LearnerGradients(DataPath, Generic[P]):
                 capacity=aggregate.queue_capacity,
                 max_staleness=aggregate.max_staleness,
             )
-        patience = Patience(lambda: set(self._samplers()))
-        return GradientsInStep(self._exchanges(), patience, aggregate.deadline_seconds, count=aggregate.count)
+        patience = StragglerPolicy(lambda: set(self._samplers()))
+        return SynchronousGradients(
+            self._exchanges(), patience, aggregate.deadline_seconds, count=aggregate.count
+        )
 
     def _most_gradients(self) -> int:
         """Returns the number of gradients per update in mode Async.

@@ -14,8 +14,8 @@ from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.group import GroupChanged, LearnerGroup, SingleLearnerGroup
 from rltraining_trainer.roles.context import Context
-from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.record import RunRecord
+from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.transport import Endpoint, Stopped
 from rltraining_trainer.world.members import RepeatedCall
 from rltraining_trainer.world.run_state import RunPaths
@@ -29,7 +29,7 @@ IDLE_SECONDS = 0.25
 class LearnerLoop:
     """The part of a `Run` that updates: `active` with `publish` for a loop in user code, or `train`."""
 
-    def __init__(self, context: Context, live: LiveSpec, endpoint: Endpoint, device: torch.device) -> None:
+    def __init__(self, context: Context, live: SpecWatcher, endpoint: Endpoint, device: torch.device) -> None:
         self.done = False
         """Whether a stop rule is met. Equal in all learners."""
         self.models = ModelServer()

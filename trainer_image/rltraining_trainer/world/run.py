@@ -20,8 +20,8 @@ from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.discards import Discards
-from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.record import RunRecord
+from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.transport import Endpoint
 from rltraining_trainer.world.data_path import DataPath
 from rltraining_trainer.world.experience import experience_of
@@ -42,7 +42,7 @@ class Run(LearnerLoop):
     def __init__(
         self,
         context: Context,
-        live: LiveSpec,
+        live: SpecWatcher,
         endpoint: Endpoint,
         first: Callable[[], Member],
         device: torch.device,

@@ -38,9 +38,9 @@ from rltraining_trainer.networks import (
 )
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.discards import discard_fields
-from rltraining_trainer.roles.live_spec import LiveSpec
 from rltraining_trainer.roles.scrape import kept_numbers, linked, scraped, stepped
 from rltraining_trainer.roles.seeds import sampler_seed
+from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.transport import Endpoint, Handler, MemberServer, Payload, Stopped
 from rltraining_trainer.world.data_paths import DataPaths
 from rltraining_trainer.world.directory import Directory
@@ -87,7 +87,7 @@ class World(DataPaths):
         self.stopping: threading.Event = context.stopping
         """Set when this process should end, or the run is done."""
         self._context = context
-        self._live = LiveSpec(context.job_file, job.spec)
+        self._live = SpecWatcher(context.job_file, job.spec)
         self._job = job.metadata.name
         self._started = self._done = False
         self._members: dict[str, Member] = {}

@@ -7,12 +7,12 @@ from rltraining_trainer.dataflow.gradients.accounts import (
     Push,
     UnrollPush,
 )
-from rltraining_trainer.dataflow.gradients.in_step import GradientsInStep
 from rltraining_trainer.dataflow.gradients.messages import GradientReader, Reader, UnrollReader
-from rltraining_trainer.dataflow.gradients.patience import Patience
 from rltraining_trainer.dataflow.gradients.queue import GradientQueue
 from rltraining_trainer.dataflow.gradients.reduction import reduce_gradients
 from rltraining_trainer.dataflow.gradients.server import GradientServer
+from rltraining_trainer.dataflow.gradients.stragglers import StragglerPolicy
+from rltraining_trainer.dataflow.gradients.synchronous import SynchronousGradients
 
 __all__ = [
     "GradientCounts",
@@ -21,10 +21,10 @@ __all__ = [
     "GradientReader",
     "GradientServer",
     "GradientSource",
-    "GradientsInStep",
-    "Patience",
     "Push",
     "Reader",
+    "StragglerPolicy",
+    "SynchronousGradients",
     "UnrollPush",
     "UnrollReader",
     "reduce_gradients",

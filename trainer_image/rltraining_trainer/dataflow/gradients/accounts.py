@@ -15,18 +15,18 @@ from rltraining_trainer.dataflow.moments import NO_MOMENTS
 from rltraining_trainer.dataflow.trajectory_queue import Source
 
 Answer = Callable[[bool], None]
-"""Answers a push; told whether its gradient was used, or may yet be."""
+"""Answers a push. The argument is whether its gradient was used, or may still be."""
 
 
 class Place(NamedTuple):
-    """Which parameters are meant. Samplers that learn in step are told it with parameters, and tell it with gradients."""
+    """Identifies parameters. Synchronous samplers receive it with parameters, and return it with gradients."""
 
     epoch: str
-    """The life of the learners that made them: what was computed with those of another one is of no use."""
+    """The incarnation of the learners. Gradients from another one are refused."""
     iteration: int = 0
-    """Counts rollouts, of which each sampler makes one."""
+    """Number of the rollout. Each sampler makes one per iteration."""
     position: int = 0
-    """Counts the updates from these rollouts."""
+    """Number of the update from these rollouts."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Push:
     source: Source
     place: Place
     version: int
-    """The parameters it was computed with, from which staleness is measured."""
+    """Version of the parameters with which it was computed."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class GradientPush(Push):
     gradient: Tensor
     """``[n]`` of this learner's slice of the parameters."""
     weight: float
-    """Of how many steps it is the mean; 1 for a sum."""
+    """Number of steps in its mean. 1 for a sum."""
     steps: int
     """Environment steps of its rollout, 0 if an earlier gradient has reported them."""
     episodes: int
@@ -78,11 +78,11 @@ class GradientCounts(NamedTuple):
     dropped: int
     queued: int
     stale: int
-    """Of those dropped: refused since the parameters they were computed with are too old."""
+    """Number of dropped pushes whose parameters were too old."""
 
 
 class GradientState(TypedDict):
-    """What a checkpoint keeps. Gradients that wait are not kept, only that they came."""
+    """The counters in a checkpoint. Queued gradients are not saved."""
 
     pushed: int
     applied: int
@@ -92,7 +92,7 @@ class GradientState(TypedDict):
 
 @dataclass
 class Entry(Generic[P]):
-    """A gradient that waits, and whom to tell what became of it."""
+    """A queued push, with its answers."""
 
     push: P
     answers: list[Answer] = field(default_factory=list)
@@ -106,19 +106,19 @@ class GradientSource(ABC, Generic[P]):
             ... apply them, publish the parameters ...
             source.release()                    now those who sent them are answered
 
-    A push that is repeated, since its answer was lost, is not taken again.
+    A repeated push, whose answer was lost, is ignored.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._pushed = self._applied = self._dropped = self._stale = 0
-        self._taken = 0  # of those applied: since the last release, so that parameters do not show it yet
+        self._taken = 0  # applied since the last release: not in the published parameters yet
         self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
-        self._refused: dict[str, Source] = {}  # per sender, its last gradient that was of no use
-        self._answers: list[Callable[[], None]] = []  # to be given with the next release
+        self._refused: dict[str, Source] = {}  # per sender, its last refused push
+        self._answers: list[Callable[[], None]] = []  # sent by the next release
         self._closed = False
         self.place = Place("")
-        """Of the parameters that are handed out; without an epoch there are none yet."""
+        """Place of the published parameters. Without an epoch there are none yet."""
         self.exchanges = 1
         """Number of pushes of each sampler for its current rollout."""
         self.remaining = 1.0
@@ -126,27 +126,29 @@ class GradientSource(ABC, Generic[P]):
 
     @abstractmethod
     def push(self, push: P, answer: Answer) -> None:
-        """Take a gradient; never blocks. ``answer`` is called once, without a lock held, now or by a later ``release``."""
+        """Queues a push. Never blocks. Calls ``answer`` once, without a lock, now or in a later ``release``."""
 
     @abstractmethod
     def join(self, sender: str, answer: Callable[[], None], rollout: Place | None = None) -> None:
-        """Somebody wants parameters to begin with, or to go on with ``rollout``, which it made at that place, after the
-        connection was lost: ``answer`` is called when it may."""
+        """Calls ``answer`` when ``sender`` may have parameters.
+
+        It is new, or reconnects with a ``rollout`` that it made at that place.
+        """
 
     @abstractmethod
     def is_ready(self, timeout: float) -> bool:
-        """Whether there is enough for an update, after at most ``timeout`` seconds."""
+        """Returns whether there is enough for an update, after at most ``timeout`` seconds."""
 
     @abstractmethod
     def restart(self, epoch: str) -> None:
-        """The parameters are others: what was computed with the old ones is dropped. Then ``release``."""
+        """Drops all pushes, since the parameters have been replaced. Call ``release`` afterwards."""
 
     @abstractmethod
     def _queued(self) -> int:
-        """Gradients that wait. Called with the lock held."""
+        """Returns the number of queued pushes. Called with the lock held."""
 
     def release(self) -> None:
-        """The parameters are published: answer those whose gradients were taken. Without an epoch everybody waits on."""
+        """Answers the pushes that were taken, after the parameters were published. Without an epoch all keep waiting."""
         with self._changed:
             if not self._hands_out:
                 return
@@ -155,19 +157,19 @@ class GradientSource(ABC, Generic[P]):
             answer()
 
     def close(self) -> None:
-        """The run is over: drop what waits, answer everybody, take nothing any more."""
+        """Drops queued pushes at the end of the run, answers all senders, and refuses later pushes."""
         with self._changed:
             self._closed = True
         self.restart(self.place.epoch)
         self.release()
 
     def counts(self) -> GradientCounts:
-        """All counts of one moment."""
+        """Returns all counts of one moment."""
         with self._changed:
             return GradientCounts(self._pushed, self._applied, self._dropped, self._queued(), self._stale)
 
     def get_state(self) -> GradientState:
-        """Before ``release`` it is that of the parameters before the update."""
+        """Returns the counters. Before ``release`` they are those before the update."""
         with self._changed:
             return {
                 "pushed": self._pushed,
@@ -177,8 +179,8 @@ class GradientSource(ABC, Generic[P]):
             }
 
     def set_state(self, state: GradientState) -> None:
-        """Go on where a checkpoint was: what was applied since then is thereby dropped, and so is all that waits, after
-        the next ``restart``."""
+        """Continues from a checkpoint. Pushes that were applied since then count as dropped, and queued ones after the
+        next ``restart``."""
         with self._changed:
             self._pushed = max(self._pushed, state["pushed"])
             self._applied = state["applied"]
@@ -203,16 +205,15 @@ class GradientSource(ABC, Generic[P]):
 
     @property
     def _hands_out(self) -> bool:
-        """Whether there are parameters to answer with."""
+        """Whether there are parameters for answers."""
         return bool(self.place.epoch) or self._closed
 
     def _knows(self, epoch: str) -> bool:
-        """Whether it is that of the parameters that are handed out. Who was just answered when they were taken back may send
-        gradients without an epoch, which are of none."""
+        """Returns whether it is the epoch of the published parameters. A push without an epoch has none."""
         return bool(epoch) and epoch == self.place.epoch
 
     def _is_news(self, source: Source) -> bool:
-        """Whether this push did not come before; it is counted. Called with the lock held, like what follows."""
+        """Counts a push. Returns False for a repetition. Called with the lock held, like the methods below."""
         incarnation, last = self._seen.get(source.sender, ("", -1))
         if incarnation == source.incarnation and source.sequence <= last:
             return False
@@ -221,18 +222,18 @@ class GradientSource(ABC, Generic[P]):
         return True
 
     def _was_used(self, source: Source) -> bool:
-        """Whether a gradient that came before was used, or may yet be."""
+        """Returns whether an earlier push was used, or may still be."""
         return self._refused.get(source.sender) != source
 
     def _refuse(self, source: Source, *, stale: bool) -> None:
-        """It is of no use."""
+        """Counts a push as dropped."""
         self._dropped += 1
         self._stale += stale
         if self._seen.get(source.sender) == (source.incarnation, source.sequence):
             self._refused[source.sender] = source
 
     def _drop(self, entries: Sequence[Entry[P]], *, stale: bool = False) -> None:
-        """They are of no use; they are answered with the next release."""
+        """Drops pushes, and answers them with the next release."""
         for entry in entries:
             self._refuse(entry.push.source, stale=stale)
         self._answer_later(entries, used=False)

@@ -1,4 +1,4 @@
-"""Gradients in the order in which they come: whoever sends one waits for nobody else."""
+"""Asynchronous gradients, in the order of their arrival. No sampler waits for another one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rltraining_trainer.dataflow.gradients.accounts import Answer, Entry, Gradie
 
 
 class GradientQueue(GradientSource[P]):
-    """First in, first out, ``count()`` gradients an update.
+    """A first-in, first-out queue with ``count()`` gradients per update.
 
-    A gradient is answered when it has been applied, with the parameters it led to. The first ``capacity`` that wait are
-    answered at once instead, so that their senders go on: there are never more than that, and one of each sender.
+    A gradient is answered after its update, with the updated parameters. The first ``capacity`` queued gradients are answered
+    at once instead. So the queue holds at most ``capacity`` gradients and one more per sender.
 
     Args:
-        count: gradients an update takes.
-        deadline: seconds after which it takes fewer, if the others do not come.
-        version: of the parameters, now.
-        max_staleness: gradients computed with parameters older by more versions are dropped; None: none.
-        clock: seconds.
+        count: returns the number of gradients per update.
+        deadline: seconds after which an update takes fewer.
+        version: returns the current version of the parameters.
+        max_staleness: largest number of versions by which the parameters of a gradient may be older. None: no limit.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class GradientQueue(GradientSource[P]):
         self._count, self._deadline, self._version = count, deadline, version
         self._capacity, self._max_staleness = capacity, max_staleness
         self._clock = clock
-        self._entries: deque[tuple[Entry[P], float]] = deque()  # and when it came
+        self._entries: deque[tuple[Entry[P], float]] = deque()  # with the times of arrival
         self._in_use: list[Entry[P]] = []  # between take and release
 
     def push(self, push: P, answer: Answer) -> None:
@@ -82,7 +82,7 @@ class GradientQueue(GradientSource[P]):
             super().release()
 
     def take(self) -> list[P]:
-        """The oldest, as many as an update takes, after ``is_ready``."""
+        """Returns the oldest gradients, for one update, after ``is_ready``."""
         with self._changed:
             self._drop_stale()
             wanted = min(self._count(), len(self._entries))

@@ -14,8 +14,8 @@ import torch
 
 from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.gradients.accounts import GradientSource, P, Push
-from rltraining_trainer.dataflow.gradients.in_step import GradientsInStep
 from rltraining_trainer.dataflow.gradients.messages import Reader, place, vector
+from rltraining_trainer.dataflow.gradients.synchronous import SynchronousGradients
 from rltraining_trainer.dataflow.model_server import ModelServer
 from rltraining_trainer.dataflow.trajectory_queue import Source
 from rltraining_trainer.transport import DeferredReply, Handler, Payload
@@ -49,7 +49,7 @@ class GradientServer(Generic[P]):
 
     @property
     def services(self) -> Mapping[str, Handler]:
-        in_step = {"sum": self.sum} if isinstance(self._gradients, GradientsInStep) else {}
+        in_step = {"sum": self.sum} if isinstance(self._gradients, SynchronousGradients) else {}
         return {"push": self.push, "pull": self.pull, **in_step}
 
     def push(self, sender: str, payload: Payload) -> DeferredReply:
@@ -71,7 +71,7 @@ class GradientServer(Generic[P]):
 
     def sum(self, sender: str, payload: Payload) -> DeferredReply:
         """Raises TypeError or ValueError, naming the field, if ``payload`` is not a part of a sum."""
-        assert isinstance(self._gradients, GradientsInStep)
+        assert isinstance(self._gradients, SynchronousGradients)
         deferred = DeferredReply()
         part = vector(payload, "part", torch.float64, _STATISTICS)
         self._gradients.add(sender, place(payload), part, deferred.resolve)

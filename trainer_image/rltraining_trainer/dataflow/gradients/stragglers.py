@@ -1,4 +1,4 @@
-"""For whom those who learn in step wait: a dead or slow sampler costs them its deadline once, then ever more seldom."""
+"""Limits the waiting of synchronous samplers for dead and slow ones."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ _MOST_DOUBLINGS = 10
 @dataclass
 class _Record:
     misses: int = 0
-    """Deadlines missed in a row."""
+    """Number of consecutive missed deadlines."""
     awaited_from: int = 0
-    """The iteration from which on it is waited for again."""
+    """The first iteration that waits for this sampler again."""
 
 
-class Patience:
-    """Who is waited for in which iteration.
+class StragglerPolicy:
+    """Determines for which samplers an iteration waits.
+
+    After n consecutive misses of a sampler, the next 2ⁿ iterations do not wait for it.
 
     Args:
-        expected: the names of those who should be there.
+        expected: returns the names of all samplers.
     """
 
     def __init__(self, expected: Callable[[], Collection[str]]) -> None:
@@ -28,7 +30,7 @@ class Patience:
         self._records: dict[str, _Record] = {}
 
     def awaited(self, iteration: int) -> set[str]:
-        """For whom to wait in ``iteration``."""
+        """Returns the samplers for which ``iteration`` waits."""
         records = self._records
         return {
             name
@@ -36,22 +38,23 @@ class Patience:
             if name not in records or records[name].awaited_from <= iteration
         }
 
-    def came_in_time(self, names: Iterable[str]) -> None:
+    def on_arrival(self, names: Iterable[str]) -> None:
+        """Records samplers that met the deadline."""
         for name in names:
             self._records.pop(name, None)
 
-    def came_late(self, names: Iterable[str], iteration: int) -> None:
-        """After n misses in a row nobody waits for it for 2ⁿ iterations."""
+    def on_miss(self, names: Iterable[str], iteration: int) -> None:
+        """Records samplers that missed the deadline."""
         for name in names:
             record = self._records.setdefault(name, _Record())
             record.misses += 1
             record.awaited_from = iteration + 2 ** min(record.misses, _MOST_DOUBLINGS)
 
-    def begin_anew(self) -> None:
-        """Iterations are counted from 0 again: everybody is waited for."""
+    def reset(self) -> None:
+        """Waits for all samplers again, since iterations start at 0 again."""
         self._records.clear()
 
-    def began_anew(self, name: str, iteration: int) -> None:
-        """It is there, and begins with the parameters of this iteration."""
+    def on_restart(self, name: str, iteration: int) -> None:
+        """Waits for a sampler that has restarted with the parameters of this iteration."""
         if name in self._records:
             self._records[name].awaited_from = iteration

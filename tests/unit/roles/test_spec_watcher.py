@@ -11,7 +11,7 @@ import pytest
 from rltraining_api.job import JobSpec
 from rltraining_api.lifecycle import Stop
 from rltraining_trainer.roles.context import read_job
-from rltraining_trainer.roles.live_spec import PERIOD, LiveSpec
+from rltraining_trainer.roles.spec_watcher import PERIOD, SpecWatcher
 
 
 class JobFile:
@@ -51,19 +51,19 @@ def spec(file: JobFile) -> JobSpec:
     return read_job(file.path).spec
 
 
-def stop_at(live: LiveSpec, now: float) -> Stop:
+def stop_at(live: SpecWatcher, now: float) -> Stop:
     live.look(now)
     return live.stop
 
 
 def test_rules_that_stay_are_the_same_object(file: JobFile, spec: JobSpec) -> None:
-    live = LiveSpec(file.path, spec)
+    live = SpecWatcher(file.path, spec)
 
     assert all(stop_at(live, now) is spec.stop for now in (10.0, 10.1, 12.0, 50.0))
 
 
 def test_a_changed_file_is_seen_within_a_period(file: JobFile, spec: JobSpec) -> None:
-    live = LiveSpec(file.path, spec)
+    live = SpecWatcher(file.path, spec)
     stop_at(live, 10.0)
     file.write_stop(environmentSteps=200, meanReturn={"atLeast": 3})
 
@@ -75,7 +75,7 @@ def test_a_changed_file_is_seen_within_a_period(file: JobFile, spec: JobSpec) ->
 
 
 def test_the_number_of_samplers_changes_too(file: JobFile, spec: JobSpec) -> None:
-    live = LiveSpec(file.path, spec)
+    live = SpecWatcher(file.path, spec)
     file.write_stop(samplers=7, environmentSteps=100)
     live.look(0.0)
 
@@ -85,7 +85,7 @@ def test_the_number_of_samplers_changes_too(file: JobFile, spec: JobSpec) -> Non
 
 def test_a_change_before_the_first_look_is_seen(file: JobFile, spec: JobSpec) -> None:
     file.write_stop(environmentSteps=200)  # after the job was read, before the rules were made
-    live = LiveSpec(file.path, spec)
+    live = SpecWatcher(file.path, spec)
 
     assert stop_at(live, 0.0).environment_steps == 200
 
@@ -94,18 +94,18 @@ def test_a_change_before_the_first_look_is_seen(file: JobFile, spec: JobSpec) ->
 def test_what_cannot_be_read_changes_nothing_and_is_told(
     file: JobFile, spec: JobSpec, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    live = LiveSpec(file.path, spec)
+    live = SpecWatcher(file.path, spec)
     stop_at(live, 0.0)
     file.write(text)
 
     assert stop_at(live, 10.0) is spec.stop
-    assert "the stop rules stay as they were" in caplog.text
+    assert "the stop rules are unchanged" in caplog.text
     file.write_stop(environmentSteps=300)
     assert stop_at(live, 20.0).environment_steps == 300
 
 
 def test_a_file_that_is_gone_for_a_moment_changes_nothing(file: JobFile, spec: JobSpec) -> None:
-    live = LiveSpec(file.path, spec)
+    live = SpecWatcher(file.path, spec)
     stop_at(live, 0.0)
     file.path.unlink()
     assert stop_at(live, 10.0) is spec.stop

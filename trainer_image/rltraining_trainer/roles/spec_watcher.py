@@ -1,4 +1,4 @@
-"""What of ``spec`` may change while the job runs: the operator then rewrites the job's file."""
+"""The fields of ``spec`` that may change while the job runs. The operator rewrites the job's file."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from rltraining_trainer.roles.context import read_job
 _LOG = logging.getLogger(__name__)
 
 PERIOD = 1.0
-"""Seconds between two looks at the file."""
+"""Seconds between two checks of the file."""
 
 
-class LiveSpec:
-    """The stop rules and the number of samplers as they are now. Time is passed in, in seconds of a monotonic clock."""
+class SpecWatcher:
+    """The current stop rules and number of samplers. Times are seconds of a monotonic clock."""
 
     def __init__(self, job_file: Path, spec: JobSpec) -> None:
         self.stop = spec.stop
         self.samplers = spec.sampler.replicas
         self._job_file = job_file
-        self._written = 0  # the file may have changed since ``spec`` was read from it
+        self._written = 0  # unknown: the file may have changed since ``spec`` was read
         self._next_look = 0.0
 
     def look(self, now: float) -> None:
-        """Read the file again, if it is time to and it has changed."""
+        """Reads the file again if a check is due and it has changed."""
         if now < self._next_look:
             return
         self._next_look = now + PERIOD
@@ -40,7 +40,7 @@ class LiveSpec:
         try:
             spec = read_job(self._job_file).spec
         except BadConfiguration as error:
-            _LOG.warning("the stop rules stay as they were: %s", error)
+            _LOG.warning("the stop rules are unchanged: %s", error)
             return
         self.samplers = spec.sampler.replicas
         if spec.stop != self.stop:
@@ -50,5 +50,5 @@ class LiveSpec:
     def _modified(self) -> int:
         try:
             return self._job_file.stat().st_mtime_ns
-        except OSError:  # between the two steps of an update; the next look sees it
+        except OSError:  # between the two steps of an update
             return 0

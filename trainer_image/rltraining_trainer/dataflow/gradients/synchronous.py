@@ -1,4 +1,4 @@
-"""Gradients of samplers that learn in step: each computes one with the same parameters, and all wait for the update."""
+"""Synchronous gradients: all samplers compute one with the same parameters, and wait for the update."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ import torch
 from torch import Tensor
 
 from rltraining_trainer.dataflow.gradients.accounts import Answer, Entry, GradientSource, P, Place
-from rltraining_trainer.dataflow.gradients.patience import Patience
+from rltraining_trainer.dataflow.gradients.stragglers import StragglerPolicy
 
 _ALL_GONE = 10
-"""Deadlines after which an iteration that nobody sends anything of is given up, for those who wait for the next."""
+"""Number of deadlines without a gradient after which an iteration ends, if samplers wait for the next one."""
 
 
-class GradientsInStep(GradientSource[P]):
-    """One gradient of each sampler for each place.
+class SynchronousGradients(GradientSource[P]):
+    """Collects one gradient of each sampler for each place.
 
-    An *iteration* is what happens between two rollouts: each sampler takes part in ``exchanges`` updates, or fewer, all with
-    parameters that they have in common. Whoever comes while it is at its first place takes part; later it waits for the
-    next iteration. A gradient of another place is refused.
+    An *iteration* is the time between two rollouts: all its samplers contribute to at most ``exchanges`` updates. A sampler
+    that arrives during the first update takes part. Later arrivals wait for the next iteration. A gradient of another
+    place is refused.
 
     Args:
-        exchanges: updates of one iteration.
-        patience: who is waited for.
-        deadline: seconds for which an update waits for the others after the first gradient has come.
-        count: gradients that are enough; None: those of all who are waited for.
-        clock: seconds.
+        exchanges: number of updates in an iteration.
+        patience: determines the samplers for which an update waits.
+        deadline: seconds for which an update waits for further gradients after the first one.
+        count: number of gradients that are enough. None: those of all samplers for which it waits.
+        clock: returns seconds.
     """
 
     def __init__(
         self,
         exchanges: int,
-        patience: Patience,
+        patience: StragglerPolicy,
         deadline: float,
         *,
         count: int | None = None,
@@ -46,11 +46,11 @@ class GradientsInStep(GradientSource[P]):
         """Number of updates of this iteration, and of later ones."""
         self._patience, self._deadline, self._count = patience, deadline, count
         self._clock = clock
-        self._entries: dict[str, Entry[P]] = {}  # of this place, by sender
-        self._since: float | None = None  # when the first of them came
+        self._entries: dict[str, Entry[P]] = {}  # for this place, by sender
+        self._since: float | None = None  # arrival of the first entry
         self._awaited = patience.awaited(0)
         self._next = self.place
-        self._busy = False  # an update is under way: who comes is looked at when it is done
+        self._busy = False  # during an update, after which arrivals are handled
         self._arrived: list[_Arrival] = []
         self._waiting: list[_Arrival] = []  # for the next iteration
         self._waiting_since: float | None = None
@@ -69,8 +69,11 @@ class GradientsInStep(GradientSource[P]):
         super().release()
 
     def add(self, sender: str, place: Place, part: Tensor, answer: Callable[[Tensor | None], None]) -> None:
-        """Add up ``part`` over all samplers of the iteration of ``place``; ``answer`` gets the sum when all are there, or
-        None if that iteration is over. Who comes late gets the sum of the others."""
+        """Adds up ``part`` over all samplers of the iteration of ``place``.
+
+        ``answer`` receives the sum when all parts have arrived, or None if that iteration is over. A late sampler receives the
+        sum of the others.
+        """
         with self._changed:
             current = place[:2] == self.place[:2] and not self._closed
             total = self._sum.total if current else None
@@ -101,12 +104,12 @@ class GradientsInStep(GradientSource[P]):
                 return ready
 
     def take(self) -> list[P]:
-        """The gradients of this place, in the order of their senders. The next place begins with ``release``."""
+        """Returns the gradients of this place, sorted by sender. The next place starts with ``release``."""
         with self._changed:
             used = dict(sorted(self._entries.items()))
             if self._count is None or len(used) < self._count:
-                self._patience.came_late(self._awaited - used.keys(), self.place.iteration)
-            self._patience.came_in_time(used)
+                self._patience.on_miss(self._awaited - used.keys(), self.place.iteration)
+            self._patience.on_arrival(used)
             self._applied += len(used)
             self._taken = len(used)
             self._answer_later(list(used.values()), used=True)
@@ -116,7 +119,7 @@ class GradientsInStep(GradientSource[P]):
             return [entry.push for entry in used.values()]
 
     def end_iteration(self) -> None:
-        """The update that was just taken is the last of its iteration."""
+        """Makes the update that was just taken the last one of its iteration."""
         with self._changed:
             self._next = self._following(over=True)
 
@@ -124,12 +127,12 @@ class GradientsInStep(GradientSource[P]):
         with self._changed:
             self._drop(list(self._entries.values()))
             self._entries, self._taken = {}, 0
-            self._patience.begin_anew()
+            self._patience.reset()
             self._busy = True
             self._next = Place(epoch)
 
     def release(self) -> None:
-        """The next place begins."""
+        """Starts the next place."""
         with self._changed:
             self._taken = 0
             sums = self._begin(self._next) if self._busy else []
@@ -146,7 +149,7 @@ class GradientsInStep(GradientSource[P]):
         return super()._hands_out and not self._busy
 
     def _begin(self, place: Place) -> list[Callable[[], None]]:
-        """From here on ``place`` is where all are; returns answers to be given to those who wait for a sum."""
+        """Starts ``place``. Returns answers to samplers that wait for a sum."""
         self.place, self._busy, self._since = place, False, None
         arrived, self._arrived = self._arrived, []
         sums: list[Callable[[], None]] = []
@@ -176,7 +179,7 @@ class GradientsInStep(GradientSource[P]):
             catches_up = push.place[:2] == self.place[:2]
             self._admit(sender, partial(answer, False), anew=False, catches_up=catches_up)
             return
-        if (old := self._entries.get(sender)) is not None:  # of an earlier life
+        if (old := self._entries.get(sender)) is not None:  # from an earlier incarnation
             self._drop([old])
         self._entries[sender] = Entry(push, [answer])
         self._since = self._since or self._clock()
@@ -197,11 +200,11 @@ class GradientsInStep(GradientSource[P]):
     def _admit(
         self, sender: str, answer: Callable[[], None], *, anew: bool = True, catches_up: bool = False
     ) -> None:
-        """Answer now, if who gets these parameters can take part: at the first place, or with a rollout of this iteration."""
+        """Answers now if the sampler can take part: at the first place, or with a rollout of this iteration."""
         if self.place.position == 0 or catches_up or self._closed:
             self._answers.append(answer)
             if anew:
-                self._patience.began_anew(sender, self.place.iteration)
+                self._patience.on_restart(sender, self.place.iteration)
                 self._awaited = self._patience.awaited(self.place.iteration)
         else:
             self._waiting.append(_Arrival(sender, partial(self._admit, sender, answer, anew=anew)))
@@ -217,27 +220,27 @@ class GradientsInStep(GradientSource[P]):
         return enough or late or self._awaited <= self._entries.keys()
 
     def _add_up(self, now: float) -> list[Callable[[], None]]:
-        """Answers to those who wait for the sum, if it is complete or late."""
+        """Returns the answers to samplers that wait for the sum, if it is complete or late."""
         parts, since = self._sum.parts, self._sum.since
         if since is None or self._sum.total is not None:
             return []
         missing = self._awaited - parts.keys()
         if missing and now < since + self._deadline:
             return []
-        self._patience.came_late(missing, self.place.iteration)
+        self._patience.on_miss(missing, self.place.iteration)
         self._awaited -= missing
         self._sum.total = total = torch.stack([parts[name] for name in sorted(parts)]).sum(0)
         answers, self._sum.answers = self._sum.answers, []
         return [partial(answer, total) for answer in answers]
 
     def _all_are_gone(self, now: float) -> bool:
-        """Somebody waits for the next iteration, and nobody is there who would bring this one to its end."""
+        """Returns whether samplers wait for the next iteration, and none is left to complete this one."""
         if self._waiting_since is None or self._entries or self._busy:
             return False
         return not self._awaited or now >= self._waiting_since + _ALL_GONE * self._deadline
 
     def _deadlines(self, until: float) -> list[float]:
-        """When to look again."""
+        """Returns the times of the next checks."""
         since = (self._since, self._sum.since if self._sum.total is None else None)
         times = [moment + self._deadline for moment in since if moment is not None]
         if self._waiting_since is not None and not self._entries:
@@ -256,17 +259,17 @@ class GradientsInStep(GradientSource[P]):
 
 @dataclass(frozen=True)
 class _Arrival:
-    """Somebody who is looked at later."""
+    """A sampler that is handled later."""
 
     sender: str
     take: Callable[[], None]
     gradients: int = 0
-    """That it brings, and that are counted as pushed already."""
+    """Number of its gradients, which are counted as pushed already."""
 
 
 @dataclass
 class _Sum:
-    """What is added up over the samplers of one iteration."""
+    """A sum over the samplers of one iteration."""
 
     parts: dict[str, Tensor] = field(default_factory=dict)
     since: float | None = None
