@@ -60,6 +60,8 @@ IMMUTABLE = (
 SCHEDULE_NEEDS_STEPS = "{} Linear needs stop.environmentSteps to fall to 0: set it, or use Constant"
 """With the key of the schedule."""
 WITH_REPLAY = ("dqnApex", "ddpgApex")
+MAY_BE_ASYNC = ("a3c", "a2c")
+"""The algorithms whose `aggregate.mode` may be Async."""
 REPLAY_NEEDS_PLACEMENT = (
     f"replay is for {any_of(WITH_REPLAY)} with replay.placement Dedicated: set that, or leave replay out"
 )
@@ -157,7 +159,7 @@ class JobSpec(ApiModel):
         return (
             *changes,
             *_schedules_have_an_end(),
-            *map(_has_one_learner, _algorithms_with("gradients")),
+            *map(_has_one_learner, MAY_BE_ASYNC),
             *cls.cel_rules,
         )
 
@@ -249,13 +251,6 @@ def _unchanged(path: str) -> Rule:
     if may_be_absent(field_at(JobSpec, path.split("."))):
         rule = f"has({new}) == has({old}) && (!has({new}) || {rule})"
     return Rule(rule, f"{path} is immutable: delete the job and create it anew to change it")
-
-
-def _algorithms_with(setting: str) -> list[str]:
-    """Keys of the algorithms that have this setting."""
-    fields = Algorithm.model_fields
-    models = {fields[name].alias or name: child_model(fields[name].annotation) for name in Algorithm.choices}
-    return [key for key, model in models.items() if model and setting in model.model_fields]
 
 
 def schedules(model: type[ApiModel]) -> list[tuple[str, str]]:
