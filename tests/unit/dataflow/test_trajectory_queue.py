@@ -50,7 +50,7 @@ def test_a_queue_in_use_cannot_be_restored() -> None:
     queue: TrajectoryQueue[Source] = TrajectoryQueue(2)
     Producer().push(queue)
 
-    with pytest.raises(ValueError, match="cannot be restored: 1 unrolls came already"):
+    with pytest.raises(ValueError, match="cannot be restored: it has received 1 unrolls"):
         queue.set_state(TrajectoryQueue(1).get_state())
 
 
