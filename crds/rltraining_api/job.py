@@ -61,7 +61,7 @@ SCHEDULE_NEEDS_STEPS = "{} Linear needs stop.environmentSteps to fall to 0: set 
 """With the key of the schedule."""
 WITH_REPLAY = ("dqnApex", "ddpgApex")
 MAY_BE_ASYNC = ("a3c", "a2c")
-"""The algorithms whose `aggregate.mode` may be Async."""
+"""The algorithms that allow mode Async in `aggregate`."""
 REPLAY_NEEDS_PLACEMENT = (
     f"replay is for {any_of(WITH_REPLAY)} with replay.placement Dedicated: set that, or leave replay out"
 )

@@ -60,7 +60,7 @@ def test_two_holders_go_back_to_the_same_checkpoint_when_one_of_them_is_killed(t
 def test_two_learners_continue_when_all_samplers_die_in_the_middle_of_an_iteration(
     train: Train, algorithm: str
 ) -> None:
-    """The learners do not roll back, and go on with the restarted samplers."""
+    """The learners continue with the restarted samplers, without a rollback."""
 
     async def scenario(run: Run) -> None:
         await run.until_learning()

@@ -90,7 +90,7 @@ def crasher(say: Say) -> None:
 
 
 def caller(say: Say, url: str, token: str = TOKEN) -> None:
-    """Has one deferred call under way, and says how it ended. SIGTERM ends it."""
+    """Makes one deferred call, and prints how it ended. SIGTERM ends it."""
     stopping = threading.Event()
     on_stop_signal(stopping.set)
     endpoint = Endpoint("caller", token)

@@ -1,4 +1,4 @@
-"""Tells a learner that misses single requests from one that does not answer. Pure."""
+"""Distinguishes a learner that misses single requests from one that does not answer. Pure."""
 
 from __future__ import annotations
 

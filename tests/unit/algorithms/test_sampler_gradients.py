@@ -29,7 +29,7 @@ ADAM, SGD = Optimizer(adam=Adam()), Optimizer(sgd=Sgd())
 def train(
     settings: A3c | A2c | Ppo, rounds: Sequence[Sequence[Unroll]], make: Callable[[], Made]
 ) -> tuple[Tensor, list[float]]:
-    """(parameters, the losses) after rounds with a rollout of each sampler, whose gradients a server applies as their mean."""
+    """(parameters, the losses) after rounds with a rollout of each sampler. A server applies the mean of their gradients."""
     server = ParameterServer(make()[0], settings, None)
     samplers = [gradients_of(settings, make()) for _ in rounds[0]]
     losses = []

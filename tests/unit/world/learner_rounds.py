@@ -1,4 +1,4 @@
-"""A learner whose group, data path and algorithm record what a run does with them."""
+"""A learner whose group, data path and algorithm record the calls of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UPDATE = GroupDecision(done=False)
 
 
 class Rounds:
-    """A group whose rounds are decided in advance."""
+    """A group with rounds that a test sets in advance."""
 
     rank, size, warning = 1, 2, ""
 
@@ -112,7 +112,7 @@ class RecordedPath(DataPath):
 
 
 class Learner:
-    """A real run with a small algorithm and data path, and a group whose rounds are given."""
+    """A real run with a small algorithm and data path, and a group with given rounds."""
 
     def __init__(
         self,
