@@ -35,7 +35,6 @@ STEPS = {"run": 3_000, "resume": 6_000}
 """Environment steps after which a run ends, and after which a resumed run ends."""
 LIMIT = 900
 """Seconds after which a command counts as hung, even on a busy machine."""
-pytestmark = pytest.mark.timeout(1800)
 
 SHIM = """#!/bin/bash
 # rltrain with shorter training. The project of `rltrain init` ends only when it has learnt something.
