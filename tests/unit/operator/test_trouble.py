@@ -100,6 +100,21 @@ def test_what_ended_a_container(
     assert world.events == [(event, told)]
 
 
+@pytest.mark.parametrize(
+    ("why", "reason", "sentence"),
+    [
+        ("Evicted", "Evicted", "Evicted"),
+        ("", "PodLost", "lost"),
+        ("It is lost", "PodLost", "It is lost"),  # a reason is one word
+    ],
+)
+def test_what_ended_a_pod_as_a_whole(why: str, reason: str, sentence: str) -> None:
+    world = make_world().up()
+    world.evict(SAMPLER_0, reason=why, message="").settle()
+    told = f"pod {SAMPLER_0}: {sentence}"
+    assert (world.condition("Ready"), world.status.message) == (("False", reason), told)
+
+
 def test_a_claim_that_is_not_bound_is_named_with_its_storage_class() -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"}
     world = make_world(checkpoint={"volume": {"claimTemplate": {"spec": spec}}})
