@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from data_members import Job, Learner, Sampler
+from data_members import FakeEndpoint, Job, Learner, Sampler
 from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.dataflow.replay import ReplayBatch
 from rltraining_trainer.transport import RemoteError, Stopped
 from rltraining_trainer.world import World, reporter, session
 from rltraining_trainer.world.replay import Replay
+from rltraining_trainer.world.reporter import Reporter
+from rltraining_trainer.world.session import Connections
 from rltraining_trainer.world.trajectories import Trajectories
 from test_own_run import make_context
 
@@ -56,6 +59,8 @@ def test_a_batch_samples_all_shards_by_priority_and_updates_priorities(job: Any)
             assert batch.weights.unique().tolist() == pytest.approx([1 / 3, 1.0])
         learner.replay.update_priorities(batch, 1.0 + 2.0 * batch["number"])
     assert counts[1] / counts.sum() == pytest.approx(0.75, abs=0.05)
+    with pytest.raises(KeyError, match="numbers: the batch has number"):
+        batch["numbers"]
     with pytest.raises(ValueError, match="not in use"):
         learner.replay.update_priorities(batch, batch["number"])
     for _ in range(20):
@@ -190,6 +195,30 @@ def test_parameters_are_loaded_in_extend_and_never_while_the_sampler_acts(job: A
     assert sampler.replay.version == learner.run.models.version
 
 
+def test_a_sampler_starts_with_the_parameters_of_the_first_publication(job: Any) -> None:
+    learner, parameters = Learner(job), torch.zeros(3)
+    starting = threading.Thread(target=lambda: job.sampler(0, parameters))
+    starting.start()
+    until(lambda: learner.run.paths.reports.unpublished)
+    with pytest.raises(RuntimeError, match=r"call run\.publish\(parameters\) before replay\.sample\(\)"):
+        learner.replay.sample()
+    assert starting.is_alive()
+    learner.run.publish(torch.ones(3))
+    starting.join(60.0)
+    assert parameters.tolist() == [1.0] * 3
+    assert learner.replay.sample(0.0) is None
+
+
+def test_a_sampler_that_waits_for_the_first_parameters_can_end(job: Any) -> None:
+    learner, stopping = Learner(job), threading.Event()
+    connections = Connections(replace(job.context, stopping=stopping), FakeEndpoint(job, "pole-sampler-0"))  # type: ignore[arg-type]
+    threading.Thread(
+        target=lambda: until(lambda: learner.run.paths.reports.unpublished) or stopping.set()
+    ).start()
+    with pytest.raises(Stopped):
+        Reporter(connections).attach(torch.zeros(3))
+
+
 def test_parameters_that_arrive_during_a_load_are_loaded_by_the_next(
     job: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +328,12 @@ REPLAY = {"capacity": 100, "batch_size": 4}
             lambda w: w.replay(**REPLAY).sample(),
             RuntimeError,
             "sample.* is for the learner",
+        ),
+        (
+            "pole-sampler-0",
+            lambda w: w.replay(**REPLAY).extend(numbers(1)),
+            RuntimeError,
+            r"^call world\.start\(\) before replay\.extend\(\)$",
         ),
         ("pole-sampler-0", lambda w: w.trajectories().get(), RuntimeError, "get.* is for learners"),
         ("pole-sampler-0", lambda w: w.count(-1), ValueError, "steps must be at least 0"),

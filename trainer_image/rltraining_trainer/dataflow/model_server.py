@@ -42,6 +42,11 @@ class ModelServer:
         return self._version
 
     @property
+    def published(self) -> bool:
+        """Whether there are parameters to send, also after a restart."""
+        return self._snapshot is not None
+
+    @property
     def pulls(self) -> int:
         """Number of requests, including those that were answered without parameters."""
         return self._pulls

@@ -133,6 +133,7 @@ class SamplerReports:
         self._samplers = samplers
         self._anew = anew
         self._clock = clock
+        self._wanted = False  # a sampler has requested parameters
         self._lock = threading.Lock()
         self._heard: set[str] = set()
         self._counted: dict[str, _Counted] = {}
@@ -143,6 +144,11 @@ class SamplerReports:
     @property
     def services(self) -> Mapping[str, Handler]:
         return {"report/push": self.report, "report/pull": self.pull}
+
+    @property
+    def unpublished(self) -> bool:
+        """Whether a sampler has requested parameters, and none are published yet."""
+        return self._wanted and not self._models.published
 
     def report(self, sender: str, payload: Payload) -> Payload | DeferredReply:
         """Raises TypeError, naming the field, if ``payload`` is not a report."""
@@ -164,7 +170,9 @@ class SamplerReports:
 
     def pull(self, sender: str, payload: Payload) -> Payload:
         """Raises TypeError, naming the field, if ``payload`` is not a pull."""
-        return self._parameters(field(payload, "version", int), self._limit(sender))
+        version = field(payload, "version", int)
+        self._wanted |= version != WANTS_NONE
+        return self._parameters(version, self._limit(sender))
 
     def take(self) -> list[StatsDelta]:
         """Returns the additions since the last call."""

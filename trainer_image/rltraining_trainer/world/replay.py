@@ -77,6 +77,7 @@ class Replay:
 
         Raises:
             ValueError: the items differ from the first insertion, or a priority is out of range.
+            RuntimeError: `World.start` was not called before.
             Stopped: the run is done, or this process should end.
         """
         raise RuntimeError("replay.extend() is for samplers")
@@ -95,6 +96,7 @@ class Replay:
             None after ``timeout`` seconds: there are fewer than ``minimum`` items, or the samplers are behind.
 
         Raises:
+            RuntimeError: samplers wait for the first `Run.publish`.
             Stopped: this process should end.
         """
         raise RuntimeError("replay.sample() is for the learner")
@@ -174,6 +176,10 @@ class LearnerReplay(Replay, DataPath):
         return self._replay.insert_limit(keeper)
 
     def sample(self, timeout: float = 1.0) -> ReplayBatch | None:
+        if self._reports.unpublished:
+            raise RuntimeError(
+                "call run.publish(parameters) before replay.sample(): world.start(parameters) waits for it in samplers"
+            )
         deadline = time.monotonic() + timeout
         while not self._stopping.is_set():
             self.tick()
@@ -319,6 +325,8 @@ class SamplerReplay(Replay, SamplerPath):
         self._reporter.request()
 
     def extend(self, items: Mapping[str, Any], priorities: Any = None) -> None:
+        if not self._reporter.started:
+            raise RuntimeError("call world.start() before replay.extend()")
         if not self._columns:
             self._columns = infer_columns(items)
         tensors = to_tensors(items, self._columns)

@@ -73,6 +73,8 @@ class ReplayBatch:
         return len(self.weights)
 
     def __getitem__(self, column: str) -> Tensor:
+        if column not in self.items:
+            raise KeyError(f"{column}: the batch has {', '.join(sorted(self.items))}")
         return self.items[column]
 
     def updates(self, priorities: Tensor) -> list[Tensor]:
@@ -83,7 +85,9 @@ class ReplayBatch:
         """
         values = priorities.detach().to("cpu", torch.float64).numpy()
         if values.shape != (len(self),):
-            raise ValueError(f"a batch of {len(self)} needs as many priorities, not {list(values.shape)}")
+            raise ValueError(
+                f"a batch of {len(self)} items needs priorities [{len(self)}], not {list(values.shape)}"
+            )
         if not (values.min() >= 0 and values.max() < np.inf):
             raise ValueError("priorities must be finite and at least 0")
         ends = list(itertools.accumulate(count for _, count in self.shards))[:-1]
