@@ -51,6 +51,8 @@ def _owner(frame: TracebackType) -> str:
     if name.startswith("<"):
         return "trainer"
     path = Path(name)
+    if not path.is_absolute() and not path.exists():  # compiled code, such as numpy's random
+        return "library"
     for library in LIBRARIES:
         file = getattr(sys.modules.get(library), "__file__", None)
         if file is not None and path.is_relative_to(Path(file).parent):

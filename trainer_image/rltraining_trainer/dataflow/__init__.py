@@ -1,6 +1,6 @@
 """The data between learners and samplers: versioned parameters, trajectories, gradients and replay."""
 
-from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
+from rltraining_trainer.dataflow.flat import check_gradient, flatten_parameters, load_flat
 from rltraining_trainer.dataflow.model_server import FIRST_VERSION, WANTS_NONE, ModelServer
 from rltraining_trainer.dataflow.moments import NO_MOMENTS
 from rltraining_trainer.dataflow.trajectories import Trajectory, TrajectoryServer
@@ -15,6 +15,7 @@ __all__ = [
     "Trajectory",
     "TrajectoryQueue",
     "TrajectoryServer",
+    "check_gradient",
     "flatten_parameters",
     "load_flat",
 ]

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+_VECTORS = WeakTensorKeyDictionary()
+"""The vectors of `flatten_parameters`, as keys."""
 
 
 def flatten_parameters(module: nn.Module) -> Tensor:
@@ -38,7 +42,21 @@ def flatten_parameters(module: nn.Module) -> Tensor:
         start = stop
     flat.requires_grad_()
     flat.grad = gradient
+    _VECTORS[flat] = True
     return flat
+
+
+def check_gradient(flat: Tensor) -> None:
+    """Checks that a vector of `flatten_parameters` still has its gradient. Other tensors pass.
+
+    Raises:
+        ValueError: ``zero_grad()`` of an optimizer has removed the gradient, so that its steps would change nothing.
+    """
+    if flat.grad is None and flat in _VECTORS:
+        raise ValueError(
+            "optimizer.zero_grad() has removed the gradient of this vector of flatten_parameters, so that no step "
+            "changes it: call parameters.grad.zero_() instead"
+        )
 
 
 def load_flat(flat: Tensor, values: Tensor) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rltraining_trainer.algorithms.reduce import Reduce
-from rltraining_trainer.dataflow import ModelServer
+from rltraining_trainer.dataflow import ModelServer, check_gradient
 from rltraining_trainer.group import GroupChanged, LearnerGroup, SingleLearnerGroup
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.record import RunRecord
@@ -121,8 +121,12 @@ class LearnerLoop:
 
         Args:
             parameters: flat ``[N]``. None: those of the ``algorithm`` of `World.run`, if an update has changed them.
+
+        Raises:
+            ValueError: ``zero_grad()`` has removed the gradient of these parameters (see `flatten_parameters`).
         """
         if parameters is not None:
+            check_gradient(parameters)
             self.models.publish(parameters)
         elif self.updates != self._published and (found := self.paths.parameters) is not None:
             self.models.publish(found)

@@ -137,11 +137,11 @@ class Run(LearnerLoop):
 
         Raises:
             Diverged: a return or a term is NaN or infinite.
-            TypeError, ValueError: ``steps`` or ``episodes`` is not a count.
+            TypeError, ValueError: ``steps`` or ``episodes`` is not a count, or a term is not one number.
         """
         self.count(steps, returns, episodes=episodes, lag=lag)
         self.paths.algorithm.updates += 1
-        self._terms = found = {name: float(term) for name, term in terms.items()}
+        self._terms = found = {name: _number(name, term) for name, term in terms.items()}
         values = torch.as_tensor(returns, dtype=torch.float32).reshape(-1)
         wrong = values[~torch.isfinite(values)][:1].tolist()
         for name, value in (*found.items(), *(("a return", value) for value in wrong)):
@@ -203,3 +203,11 @@ class Run(LearnerLoop):
         if not self._counters.news and not discards:
             return None
         return {"version": WANTS_NONE, "shard": None, **self._counters.take(), **discards}
+
+
+def _number(name: str, term: Any) -> float:
+    if isinstance(term, Tensor) and term.numel() != 1:
+        raise ValueError(
+            f"run.update({name}=...): a term is one number, not {list(term.shape)}: use its mean or sum"
+        )
+    return float(term)

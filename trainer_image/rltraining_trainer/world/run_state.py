@@ -57,9 +57,17 @@ class UserState:
     """The policy and the further objects of a user's algorithm."""
 
     def __init__(self, policy: PolicyNetwork | None, state: Mapping[str, Stateful]) -> None:
+        """Raises TypeError if an object cannot be saved."""
         self.updates = 0
         self.network = policy
         self._parts = {**state} if policy is None else {"policy": policy, **state}
+        # Fail now rather than at the first checkpoint.
+        for name, part in state.items():
+            if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+                raise TypeError(
+                    f"world.run({name}=...): a {type(part).__name__} has no state_dict() and load_state_dict(); "
+                    "wrap a tensor in a torch.nn.Module"
+                )
 
     def learning_rate(self, environment_steps: int) -> float:
         """Returns the learning rate of the first optimizer."""
