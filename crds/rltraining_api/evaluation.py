@@ -20,8 +20,7 @@ from rltraining_api.fields import (
 
 class Evaluation(ApiModel):
     """Evaluation during training: a child process of the first learner plays episodes with the most
-    likely actions (ddpgApex: the deterministic policy), and the best policy is stored. Training
-    does not wait for evaluations."""
+    likely actions, and the best policy is stored. Training does not wait for evaluations."""
 
     every_steps: Steps
     """Environment steps between evaluations. Evaluations that become due during another one are

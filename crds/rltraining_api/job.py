@@ -59,7 +59,12 @@ IMMUTABLE = (
 
 SCHEDULE_NEEDS_STEPS = "{} Linear needs stop.environmentSteps to fall to 0: set it, or use Constant"
 """With the key of the schedule."""
-WITH_REPLAY = ("dqnApex", "ddpgApex")
+WITH_REPLAY = tuple(
+    key
+    for key, field in fields_by_key(Algorithm).items()
+    if (model := child_model(field.annotation)) is not None and "replay" in model.model_fields
+)
+"""The algorithms that learn from a replay memory."""
 MAY_BE_ASYNC = ("a3c", "a2c")
 """The algorithms that allow mode Async in `aggregate`."""
 REPLAY_NEEDS_PLACEMENT = (
@@ -110,7 +115,7 @@ class JobSpec(ApiModel):
     learner: LearnerRole = Field(default_factory=LearnerRole)
     """The pods that update the parameters. Immutable."""
     replay: ReplayRole | None = None
-    """The pods that keep the replay memory of dqnApex or ddpgApex, where its placement is Dedicated; without, there is
+    """The pods that keep the algorithm's replay memory, where its placement is Dedicated; without, there is
     one. Immutable."""
     sampler: SamplerRole = Field(default_factory=SamplerRole)
     """The pods that step environments. Only `replicas` may change."""

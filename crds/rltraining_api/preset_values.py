@@ -7,32 +7,21 @@ A path is of the algorithm's own settings, or begins with `network` or `environm
 - CleanRL: github.com/vwxyzjn/cleanrl, with the file;
 - Spinning Up: github.com/openai/spinningup, with the file;
 - measured: the project's own runs of the tasks in docs/defaults.md, where published settings are for another data path.
+
+A settings model can define its values itself, as `presets`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
+from rltraining_api.algorithms import Algorithm
 from rltraining_api.fields import Preset
-
-
-class PresetValue(NamedTuple):
-    """A default in the notation of a manifest, with its source."""
-
-    value: Any
-    source: str
-
-
-Values = Mapping[str, PresetValue]
-"""By path: `learningRate`, `replay.capacity`, `environment.numEnvs`."""
-
-
-def _values(source: str, /, **values: Any) -> dict[str, PresetValue]:
-    """Values of one source; a `__` in a name is a dot in its path."""
-    return {name.replace("__", "."): PresetValue(value, source) for name, value in values.items()}
-
+from rltraining_api.introspect import child_model, fields_by_key
+from rltraining_api.preset_types import Presets, Values
+from rltraining_api.preset_types import values_of as _values
 
 _ADAM = {"adam": {"epsilon": 1e-5}}
 _TANH_64 = {"mlp": {"hiddenSizes": [64, 64], "activation": "Tanh"}}
@@ -364,15 +353,25 @@ _USER: dict[Preset, Values] = {
     "Classic": _USER_VECTORS,
 }
 
-PRESET_VALUES: Mapping[str, Mapping[Preset, Values]] = MappingProxyType(
-    {
-        "a3c": _A3C,
-        "a2c": _A2C,
-        "ppo": _PPO,
-        "dqnApex": _DQN,
-        "ddpgApex": _DDPG,
-        "impala": _IMPALA,
-        "entryPoint": _USER,
+_TABLES: dict[str, Presets] = {
+    "a3c": _A3C,
+    "a2c": _A2C,
+    "ppo": _PPO,
+    "dqnApex": _DQN,
+    "ddpgApex": _DDPG,
+    "impala": _IMPALA,
+    "entryPoint": _USER,
+}
+
+
+def _own_presets() -> dict[str, Presets]:
+    """Returns the presets that settings models define themselves, by the algorithm's key."""
+    models = {key: child_model(field.annotation) for key, field in fields_by_key(Algorithm).items()}
+    presets: dict[str, Presets | None] = {
+        key: getattr(model, "presets", None) for key, model in models.items()
     }
-)
+    return {key: own for key, own in presets.items() if own is not None}
+
+
+PRESET_VALUES: Mapping[str, Presets] = MappingProxyType(_TABLES | _own_presets())
 """By the algorithm's key in a manifest and preset."""

@@ -100,8 +100,8 @@ class LearnerRole(ApiModel):
     """The pods that update the parameters."""
 
     replicas: Annotated[int, Field(ge=1, le=LEARNERS_MAX)] = 1
-    """Number of learner pods. With a3c, a2c and ppo each holds a slice of the parameters; with impala, dqnApex and
-    ddpgApex they share the work of each update."""
+    """Number of learner pods. They share the work of each update. With a3c and a2c in mode Async each holds a
+    slice of the parameters."""
     template: PodTemplate = Field(default_factory=PodTemplate)
     """What the pods have beyond what the operator gives them: resources, node selection, sidecars."""
 
