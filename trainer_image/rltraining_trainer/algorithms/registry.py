@@ -1,11 +1,13 @@
 """The built-in algorithms, by their keys in ``spec.algorithm``.
 
 A module defines ``learner(world)`` and ``sampler(world)``, and ``replay(world)`` if pods of their own can keep its replay.
+It defines ``build_network`` if its network is its own.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import importlib
+from typing import Any, NamedTuple
 
 from rltraining_trainer.networks import build_actor_critic, build_deterministic, build_q_network
 from rltraining_trainer.networks.build import NetworkBuilder
@@ -21,6 +23,19 @@ class BuiltIn(NamedTuple):
 
 
 _ALGORITHMS = "rltraining_trainer.algorithms"
+
+
+def with_network(module: str) -> BuiltIn:
+    """Returns an algorithm whose module defines ``build_network``.
+
+    The module is imported when it runs, or when a policy is loaded.
+    """
+
+    def build_network(*args: Any, **settings: Any) -> tuple[Any, Any]:
+        return importlib.import_module(module).build_network(*args, **settings)
+
+    return BuiltIn(module, build_network)
+
 
 BUILT_IN = {
     "a3c": BuiltIn(f"{_ALGORITHMS}.a3c"),

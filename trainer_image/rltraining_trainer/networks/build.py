@@ -58,7 +58,7 @@ def build_actor_critic(
     gaussian = network.gaussian or Gaussian()
     distribution = _distribution(action_space, gaussian)
     # Build the torsos and the heads.
-    normalizer = _normalizer(normalize, observation_space)
+    normalizer = build_normalizer(normalize, observation_space)
     torso, features = build_torso(network, observation_space, normalizer)
     separate = _has_value_network(network)
     actor_critic = ActorCritic(
@@ -97,7 +97,7 @@ def build_q_network(
     _check_not_recurrent(network, "dqnApex")
     _check_rewards_are_raw(normalize, "dqnApex")
     # Build the torso and the heads.
-    normalizer = _normalizer(normalize, observation_space)
+    normalizer = build_normalizer(normalize, observation_space)
     torso, features = build_torso(network, observation_space, normalizer)
     count = int(action_space.n)
     mask = _mask(observation_space, count)
@@ -115,46 +115,70 @@ def build_deterministic(
     """Returns the actor and critic of ddpgApex, and the conversion of the actor's output to
     actions.
 
-    With ``network.mlp`` the critic's layers receive the observation and the action together. With
-    other networks they receive the torso's features and the action. Raises like
-    ``build_actor_critic``.
+    Raises like ``build_actor_critic``.
     """
-    # Check the action space and the settings.
-    _distribution(action_space)  # rejects actions that no algorithm supports
-    if not isinstance(action_space, spaces.Box):
-        raise BadConfiguration(
-            "spec.algorithm.ddpgApex: it needs actions in a Box of floats, but those of the environment are "
-            f"{shown(action_space)}; use {_instead(action_space)}"
-        )
-    if not np.isfinite(action_space.high.astype(np.float64) - action_space.low).all():
-        raise BadConfiguration(
-            f"spec.algorithm.ddpgApex: it needs actions with bounds, but those of the environment are "
-            f"{shown(action_space)}; give its action space finite bounds, or use ppo or impala"
-        )
-    _check_not_recurrent(network, "ddpgApex")
-    _check_rewards_are_raw(normalize, "ddpgApex")
-
-    # Build the torsos, then the critic's layers on its torso and the action.
-    normalizer = _normalizer(normalize, observation_space)
+    box = check_continuous("ddpgApex", network, action_space, normalize)
+    normalizer = build_normalizer(normalize, observation_space)
     actor_torso, actor_features = build_torso(network, observation_space, normalizer)
-    if network.mlp is not None:
-        hidden_sizes, activation = network.mlp.hidden_sizes, ACTIVATIONS[network.mlp.activation]
-        critic_torso, known = build_flattener(network, observation_space, normalizer)
-    else:
-        critic_torso, known = build_torso(network, observation_space, normalizer)
-        hidden_sizes, activation = (known,), nn.ReLU
-    dimensions = math.prod(action_space.shape)
-    critic_body = Mlp((known + dimensions,), hidden_sizes, activation)
+    dimensions = math.prod(box.shape)
+    critic_torso, critic_body, critic_features = build_critic(
+        network, observation_space, dimensions, normalizer
+    )
     actor_critic = DeterministicActorCritic(
         actor_torso,
         actor_features,
         dimensions,
         critic_torso,
         critic_body,
-        hidden_sizes[-1],
+        critic_features,
         normalizer=normalizer,
     )
-    return actor_critic, DeterministicActions(action_space)
+    return actor_critic, DeterministicActions(box)
+
+
+def check_continuous(
+    algorithm: str, network: Network, action_space: spaces.Space, normalize: Normalize | None
+) -> spaces.Box:
+    """Returns the action space of an algorithm that learns bounded continuous actions from a replay.
+
+    Raises BadConfiguration unless the actions are in a bounded Box of floats, the network is not recurrent and rewards are
+    not normalised.
+    """
+    _distribution(action_space)  # rejects actions that no algorithm supports
+    if not isinstance(action_space, spaces.Box):
+        raise BadConfiguration(
+            f"spec.algorithm.{algorithm}: it needs actions in a Box of floats, but those of the environment are "
+            f"{shown(action_space)}; use {_instead(action_space)}"
+        )
+    if not np.isfinite(action_space.high.astype(np.float64) - action_space.low).all():
+        raise BadConfiguration(
+            f"spec.algorithm.{algorithm}: it needs actions with bounds, but those of the environment are "
+            f"{shown(action_space)}; give its action space finite bounds, or use ppo or impala"
+        )
+    _check_not_recurrent(network, algorithm)
+    _check_rewards_are_raw(normalize, algorithm)
+    return action_space
+
+
+def build_critic(
+    network: Network, observation_space: spaces.Space, dimensions: int, normalizer: Normalizer | None
+) -> tuple[nn.Module, nn.Module, int]:
+    """Returns the layers of a critic Q(s, a).
+
+    With ``network.mlp`` its layers receive the observation and the action together. With other networks they receive the
+    torso's features and the action.
+
+    Returns:
+        The torso, which maps observations to features ``[N, F]``. The body, which maps these and the actions
+        ``[N, F + dimensions]`` to the last features. The number of the last features.
+    """
+    if network.mlp is not None:
+        hidden_sizes, activation = network.mlp.hidden_sizes, ACTIVATIONS[network.mlp.activation]
+        torso, features = build_flattener(network, observation_space, normalizer)
+    else:
+        torso, features = build_torso(network, observation_space, normalizer)
+        hidden_sizes, activation = (features,), nn.ReLU
+    return torso, Mlp((features + dimensions,), hidden_sizes, activation), hidden_sizes[-1]
 
 
 def _instead(action_space: spaces.Space) -> str:
@@ -179,7 +203,7 @@ def _check_rewards_are_raw(normalize: Normalize | None, algorithm: str) -> None:
         )
 
 
-def _normalizer(normalize: Normalize | None, space: spaces.Space) -> Normalizer | None:
+def build_normalizer(normalize: Normalize | None, space: spaces.Space) -> Normalizer | None:
     """Returns the running statistics of ``spec.environment.normalize``, or None if there are none.
 
     Images and discrete observations have no statistics, since they are scaled by their type.
