@@ -18,6 +18,7 @@ import torch
 from gymnasium import spaces
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Progress
+from rltraining_trainer.algorithms import sac
 from rltraining_trainer.environments import make_environments
 from rltraining_trainer.networks import (
     PolicyNetwork,
@@ -43,12 +44,17 @@ CASES: dict[str, tuple[str, dict, dict]] = {
     "discrete": ("CartPole-v1", MLP, {"impala": {}}),
     "continuous, recurrent": ("Pendulum-v1", LSTM, {"ppo": {}}),
     "deterministic": ("Pendulum-v1", MLP, {"ddpgApex": {}}),
+    "squashed": ("Pendulum-v1", MLP, {"sac": {}}),
     "images, recurrent": (IMAGE, {"natureCnn": {"hiddenSize": 8}, "lstm": {"hiddenSize": 8}}, {"a3c": {}}),
     "images, dueling": (IMAGE, {"impalaCnn": {"channels": [4], "hiddenSize": 8}}, {"dqnApex": {}}),
     "user code": ("CartPole-v1", {"entryPoint": f"{__name__}:attentive"}, {"impala": {}}),
 }
 """Environment, network, algorithm."""
-BUILDERS = {"dqnApex": partial(build_q_network, dueling=True), "ddpgApex": build_deterministic}
+BUILDERS = {
+    "dqnApex": partial(build_q_network, dueling=True),
+    "ddpgApex": build_deterministic,
+    "sac": sac.build_network,
+}
 
 
 class Noise(gym.Env):

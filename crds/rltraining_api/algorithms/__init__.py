@@ -11,6 +11,7 @@ from rltraining_api.algorithms.entry_point import UserAlgorithm
 from rltraining_api.algorithms.gradients import A2c, A3c, Aggregate, GradientsAt, Ppo
 from rltraining_api.algorithms.impala import Impala
 from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp, Sgd
+from rltraining_api.algorithms.sac import Sac
 from rltraining_api.base import OneOf
 
 __all__ = [
@@ -28,12 +29,13 @@ __all__ = [
     "Parameters",
     "Ppo",
     "RmsProp",
+    "Sac",
     "Sgd",
     "UserAlgorithm",
 ]
 
-AlgorithmName = Literal["a3c", "a2c", "ppo", "dqnApex", "ddpgApex", "impala", "entryPoint"]
-Parameters = A3c | A2c | Ppo | DqnApex | DdpgApex | Impala | UserAlgorithm
+AlgorithmName = Literal["a3c", "a2c", "ppo", "dqnApex", "ddpgApex", "sac", "impala", "entryPoint"]
+Parameters = A3c | A2c | Ppo | DqnApex | DdpgApex | Sac | Impala | UserAlgorithm
 
 
 class Algorithm(OneOf):
@@ -45,6 +47,7 @@ class Algorithm(OneOf):
         "ppo",
         "dqn_apex",
         "ddpg_apex",
+        "sac",
         "impala",
         "entry_point",
     )
@@ -60,6 +63,8 @@ class Algorithm(OneOf):
     """Ape-X DQN: Q-learning from distributed prioritized replay; discrete actions."""
     ddpg_apex: DdpgApex | None = None
     """Ape-X DPG: deterministic policy gradient from distributed prioritized replay; continuous actions."""
+    sac: Sac | None = None
+    """SAC: maximum entropy with twin critics from distributed replay; continuous actions."""
     impala: Impala | None = None
     """IMPALA: samplers send unrolls, the learner corrects with v-trace."""
     entry_point: UserAlgorithm | None = None

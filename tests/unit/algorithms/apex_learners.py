@@ -1,4 +1,4 @@
-"""Learners and collectors of both Ape-X algorithms, and batches for them."""
+"""Learners and collectors of the algorithms with a replay, and batches for them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
-from rltraining_api.algorithms import Adam, DdpgApex, DqnApex, Optimizer
+from rltraining_api.algorithms import Adam, DdpgApex, DqnApex, Optimizer, Sac
 from rltraining_api.environment import Normalize
 from rltraining_api.network import Mlp, Network
 from rltraining_trainer.algorithms.ddpg import DdpgActor, DdpgLearner
 from rltraining_trainer.algorithms.dqn import DqnActor, DqnLearner
+from rltraining_trainer.algorithms.sac import SacActor, SacLearner, build_network
 from rltraining_trainer.algorithms.transitions import TransitionCollector, Transitions
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import build_deterministic, build_q_network
@@ -46,16 +47,27 @@ def ddpg(**settings: Any) -> DdpgLearner:
     return DdpgLearner(network, chosen)
 
 
+def sac(**settings: Any) -> SacLearner:
+    torch.manual_seed(3)
+    box = spaces.Box(-2, 2, (DIMENSIONS,), np.float32)
+    network, actions = build_network(NETWORK, OBSERVATION, box)
+    shake(network)
+    return SacLearner(network, actions, Sac(**settings))
+
+
 def shake(network: torch.nn.Module) -> None:
     """Away from outputs near zero."""
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
 
 
-def batch_for(learner: DqnLearner | DdpgLearner, seed: int = 0, size: int = B) -> Transitions:
+AnyLearner = DqnLearner | DdpgLearner | SacLearner
+
+
+def batch_for(learner: AnyLearner, seed: int = 0, size: int = B) -> Transitions:
     random = torch.Generator().manual_seed(seed)
     action: Tensor = torch.randint(ACTIONS, (size,), generator=random)
-    if isinstance(learner, DdpgLearner):
+    if not isinstance(learner, DqnLearner):
         action = 2 * torch.rand(size, DIMENSIONS, generator=random) - 1
     return Transitions(
         observation=torch.randn(size, 3, generator=random),
@@ -66,7 +78,7 @@ def batch_for(learner: DqnLearner | DdpgLearner, seed: int = 0, size: int = B) -
     )
 
 
-def gradient_of(learner: DqnLearner | DdpgLearner, *args: Any) -> Tensor:
+def gradient_of(learner: AnyLearner, *args: Any) -> Tensor:
     """The mean gradient that ``step`` hands to the optimizer, of a learner that does not clip."""
     learner.step(*args)
     assert learner.parameters.grad is not None
@@ -81,19 +93,22 @@ def split(batch: Transitions, at: int) -> tuple[Transitions, Transitions]:
 
 
 def collector_and_learner(
-    settings: DqnApex | DdpgApex,
+    settings: DqnApex | DdpgApex | Sac,
     environments: VectorEnv,
     length: int,
     normalize: Normalize | None = None,
-) -> tuple[TransitionCollector, DqnLearner | DdpgLearner]:
+) -> tuple[TransitionCollector, AnyLearner]:
     """Returns a collector and a learner of one network. The target network is a copy."""
     torch.manual_seed(3)
     spaces_of = environments.single_observation_space, environments.single_action_space
-    actor: DqnActor | DdpgActor
-    learner: DqnLearner | DdpgLearner
+    actor: DqnActor | DdpgActor | SacActor
+    learner: AnyLearner
     if isinstance(settings, DqnApex):
         q_network, greedy = build_q_network(NETWORK, *spaces_of, dueling=True, normalize=normalize)
         actor, learner = DqnActor(q_network, greedy, settings), DqnLearner(q_network, settings)
+    elif isinstance(settings, Sac):
+        sac_network, squashed = build_network(NETWORK, *spaces_of, normalize=normalize)
+        actor, learner = SacActor(sac_network, squashed), SacLearner(sac_network, squashed, settings)
     else:
         network, actions = build_deterministic(NETWORK, *spaces_of, normalize=normalize)
         actor, learner = DdpgActor(network, actions, settings), DdpgLearner(network, settings)

@@ -1,4 +1,4 @@
-"""What both Ape-X learners do alike: update in step, move their target, end on NaN, and go on from a checkpoint."""
+"""What learners with a replay do alike: update in step, move their target, end on NaN, and go on from a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from functools import partial
 import gymnasium as gym
 import pytest
 import torch
-from apex_learners import WEIGHTS, adam, batch_for, collector_and_learner, ddpg, dqn, split
+from apex_learners import WEIGHTS, adam, batch_for, collector_and_learner, ddpg, dqn, sac, split
 from bandit import Bandit
 from gymnasium.vector import SyncVectorEnv
-from rltraining_api.algorithms import DdpgApex, DqnApex
+from rltraining_api.algorithms import DdpgApex, DqnApex, Sac
 from rltraining_api.environment import Normalize
 from rltraining_trainer.algorithms.apex_learner import ApexLearner
 from rltraining_trainer.algorithms.reduce import Reduce
@@ -21,7 +21,9 @@ from rltraining_trainer.errors import Diverged
 from through_a_file import restore
 from torch import Tensor
 
+each = pytest.mark.parametrize("make", [dqn, ddpg, sac])
 both = pytest.mark.parametrize("make", [dqn, ddpg])
+"""Learners without random updates."""
 both_algorithms = pytest.mark.parametrize(
     ("algorithm", "game"), [(DqnApex, "CartPole-v1"), (DdpgApex, "Pendulum-v1")]
 )
@@ -53,7 +55,7 @@ def test_the_state_of_another_network_is_refused(ours: Make, theirs: Make) -> No
         ours().set_state(snapshot(theirs().get_state()))
 
 
-@both
+@each
 def test_the_target_moves_by_its_rate_after_every_period(make: Make) -> None:
     learner = make(target_update_period=3, target_update_rate=0.25)
     target = learner.get_state()["target"].clone()
@@ -66,7 +68,7 @@ def test_the_target_moves_by_its_rate_after_every_period(make: Make) -> None:
         assert torch.allclose(learner.get_state()["target"], target, atol=1e-7), f"update {update}"
 
 
-@both
+@each
 def test_the_target_network_has_no_memory_for_gradients(make: Make) -> None:
     learner = make()
     learner.step(batch_for(learner))
@@ -105,7 +107,7 @@ def test_two_learners_with_half_a_batch_each_are_one_with_all_of_it(make: Make) 
     assert torch.allclose(priorities[:5], ours, atol=1e-6)
 
 
-@both
+@each
 def test_a_learner_without_data_follows_the_others(make: Make) -> None:
     leader, follower = make(), make()
     batch = batch_for(leader)
@@ -117,7 +119,7 @@ def test_a_learner_without_data_follows_the_others(make: Make) -> None:
     assert (len(priorities), follower.updates) == (0, 1)
 
 
-@both
+@each
 def test_an_update_without_any_data_changes_nothing(make: Make) -> None:
     learner = make(target_update_rate=0.5, target_update_period=1)
     learner.step(batch_for(learner))
@@ -131,7 +133,7 @@ def test_an_update_without_any_data_changes_nothing(make: Make) -> None:
     assert torch.equal(learner.get_state()["target"], before["target"])
 
 
-@both
+@each
 def test_a_gradient_is_clipped_before_it_is_used(make: Make) -> None:
     learner = make(gradient_clip=0.01)
 
@@ -142,9 +144,12 @@ def test_a_gradient_is_clipped_before_it_is_used(make: Make) -> None:
     assert learner.parameters.grad.norm().item() == pytest.approx(0.01 * len(norms) ** 0.5, rel=1e-3)
 
 
-@both_algorithms
+@pytest.mark.parametrize(
+    ("algorithm", "game"),
+    [(DqnApex, "CartPole-v1"), (DdpgApex, "Pendulum-v1"), (Sac, "Pendulum-v1")],
+)
 def test_network_and_target_have_the_statistics_of_collected_observations(
-    algorithm: type[DqnApex | DdpgApex], game: str
+    algorithm: type[DqnApex | DdpgApex | Sac], game: str
 ) -> None:
     collector, learner = collector_and_learner(
         algorithm(n_step=1), gym.make_vec(game, 3), length=5, normalize=Normalize(observations=True)
@@ -194,7 +199,7 @@ def test_a_bandit_is_learnt_by_dqn() -> None:
     assert collector.actor.to_environment(chosen.detach()).tolist() == [3, 4]
 
 
-@both
+@each
 @pytest.mark.parametrize(
     ("column", "bad", "name"),
     [
@@ -233,6 +238,7 @@ def test_nan_from_the_environment_ends_the_run_and_leaves_the_parameters(
             ddpg,
             r"lower spec\.algorithm\.ddpgApex\.actorLearningRate, criticLearningRate or gradientClip, or .*",
         ),
+        (sac, r"lower spec\.algorithm\.sac\.learningRate or gradientClip, or .*"),
     ],
 )
 def test_a_loss_that_explodes_by_itself_ends_the_run_with_a_remedy(make: Make, remedy: str) -> None:

@@ -15,6 +15,7 @@ from rltraining_api.preset_values import PRESET_VALUES
 COLUMNS = {
     "docs/impala.md": ("impala",),
     "docs/apex.md": ("dqnApex", "ddpgApex"),
+    "docs/sac.md": ("sac",),
     "docs/gradients.md": ("a3c", "a2c", "ppo"),
 }
 """Algorithms whose defaults a page's table has, from left to right."""

@@ -7,6 +7,7 @@ import torch
 from gymnasium import spaces
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Progress
+from rltraining_trainer.algorithms import sac
 from rltraining_trainer.environments import make_environments
 from rltraining_trainer.networks import (
     PolicyNetwork,
@@ -37,6 +38,7 @@ JOBS: dict[str, tuple[dict, dict] | tuple[dict, dict, dict]] = {
     ),
     "q-user-code": ({"id": "CartPole-v1"}, {"entryPoint": f"{__name__}:torso"}, {"dqnApex": {}}),
     "deterministic": ({"id": "Pendulum-v1"}, MLP, {"ddpgApex": {}}),
+    "soft": ({"id": "Pendulum-v1"}, MLP, {"sac": {}}),
 }
 """Environment, network and, unless it is IMPALA, algorithm."""
 
@@ -75,6 +77,8 @@ def build(manifest: RLTrainingJob, *found: spaces.Space) -> PolicyNetwork:
         return build_q_network(network, *found, dueling=algorithm.dqn_apex.dueling)[0]
     if algorithm.ddpg_apex is not None:
         return build_deterministic(network, *found)[0]
+    if algorithm.sac is not None:
+        return sac.build_network(network, *found)[0]
     return build_actor_critic(network, *found)[0]
 
 

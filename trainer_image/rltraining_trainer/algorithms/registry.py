@@ -44,4 +44,5 @@ BUILT_IN = {
     "impala": BuiltIn(f"{_ALGORITHMS}.impala"),
     "dqnApex": BuiltIn(f"{_ALGORITHMS}.dqn", build_q_network),
     "ddpgApex": BuiltIn(f"{_ALGORITHMS}.ddpg", build_deterministic),
+    "sac": with_network(f"{_ALGORITHMS}.sac"),
 }

@@ -1,0 +1,230 @@
+"""SAC (Haarnoja et al. 2018, arXiv 1812.05905): soft actor-critic with an automatic temperature, from distributed replay.
+
+The samplers act with the stochastic policy and insert transitions. The learner updates from batches of the replay, which
+limits the updates per environment step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from rltraining_api.algorithms import Sac
+from rltraining_api.environment import Normalize
+from rltraining_api.network import Network
+from torch import Tensor, nn
+
+from rltraining_trainer.algorithms.apex import keep, learn, sample
+from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
+from rltraining_trainer.algorithms.transitions import Acted, Transitions
+from rltraining_trainer.networks import PolicyNetwork, SquashedGaussian, State
+from rltraining_trainer.networks.build import build_critic, build_normalizer, check_continuous
+from rltraining_trainer.networks.build_torso import build_torso
+from rltraining_trainer.networks.normalizer import Normalizer
+from rltraining_trainer.networks.torsos import orthogonal
+from rltraining_trainer.world import World
+
+LOG_STD_BOUNDS = (-20.0, 2.0)
+"""Bounds of the policy's log standard deviation (the authors' softlearning)."""
+
+replay = keep
+"""The function of replay pods."""
+
+
+def learner(world: World) -> None:
+    """Updates the network from batches of the replay."""
+    learn(world, SacLearner(*_network(world), world.settings, world.device))
+
+
+def sampler(world: World) -> None:
+    """Acts with the stochastic policy, and inserts transitions into the replay."""
+    network, actions = _network(world)
+    sample(world, SacActor(network, actions), network)
+
+
+def _network(world: World) -> tuple[SacNetwork, SquashedGaussian]:
+    return build_network(world.spec.network, *world.spaces, normalize=world.spec.environment.normalize)
+
+
+class Critic(nn.Module):
+    """Computes Q(s, a) ``[N]`` from observations ``[N, ...]`` and actions ``[N, d]`` in [-1, 1]."""
+
+    def __init__(self, torso: nn.Module, body: nn.Module, features: int) -> None:
+        super().__init__()
+        self.torso, self.body, self.head = torso, body, nn.Linear(features, 1)
+
+    def forward(self, observation: Tensor, action: Tensor) -> Tensor:
+        return self.head(self.body(torch.cat((self.torso(observation), action), -1))).squeeze(-1)
+
+
+class Temperature(nn.Module):
+    """The temperature α, as its logarithm ``[]``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.zeros(()))
+
+
+class SacNetwork(PolicyNetwork):
+    """The policy's parameters of a ``SquashedGaussian`` ``[N, 2·d]``, twin critics, and the temperature.
+
+    Actions ``[N, d]`` are those before the tanh.
+    """
+
+    def __init__(
+        self, actor: nn.Module, first: Critic, second: Critic, normalizer: Normalizer | None
+    ) -> None:
+        super().__init__(normalizer)
+        # The flat vector contains the actor, the temperature and the critics in this order.
+        self.actor, self.temperature = actor, Temperature()
+        self.critics = nn.ModuleList((first, second))
+
+    def policy(self, observation: Tensor, state: State, first: Tensor | None = None) -> tuple[Tensor, State]:
+        return self.actor(observation), state
+
+    def values(self, observation: Tensor, action: Tensor) -> Tensor:
+        """Returns Q(s, tanh(action)) of both critics ``[2, N]``."""
+        squashed = action.tanh()
+        return torch.stack([critic(observation, squashed) for critic in self.critics])
+
+
+def build_network(
+    network: Network,
+    observation_space: spaces.Space,
+    action_space: spaces.Space,
+    *,
+    normalize: Normalize | None = None,
+) -> tuple[SacNetwork, SquashedGaussian]:
+    """Returns the network for these spaces and the distribution of its actions.
+
+    Raises like ``build_actor_critic``.
+    """
+    box = check_continuous("sac", network, action_space, normalize)
+    actions = SquashedGaussian(box, LOG_STD_BOUNDS)
+    normalizer = build_normalizer(normalize, observation_space)
+    torso, features = build_torso(network, observation_space, normalizer)
+    actor = nn.Sequential(torso, orthogonal(nn.Linear(features, actions.parameter_size), 0.01))
+    (dimensions,) = actions.action_shape
+    first, second = (
+        Critic(*build_critic(network, observation_space, dimensions, normalizer)) for _ in range(2)
+    )
+    return SacNetwork(actor, first, second, normalizer), actions
+
+
+class Sample(NamedTuple):
+    """Actions that the policy has sampled in N states."""
+
+    action: Tensor
+    """``[N, d]`` before the tanh."""
+    log_prob: Tensor
+    """``[N]`` log π(a|s) of the squashed action."""
+
+
+def sample_action(network: SacNetwork, actions: SquashedGaussian, observation: Tensor) -> Sample:
+    """Samples actions with the reparameterization trick: gradients pass from the action to the policy."""
+    parameters, _ = network.policy(observation, ())
+    noise = torch.randn_like(parameters[..., : parameters.shape[-1] // 2])
+    action = actions.sample(parameters, noise)
+    return Sample(action, actions.log_prob(parameters, action))
+
+
+class SacActor:
+    """Acts with the stochastic policy. Until learning begins, actions are uniformly random within their bounds."""
+
+    def __init__(self, network: SacNetwork, actions: SquashedGaussian) -> None:
+        self._network, self._actions = network, actions
+        self.warming_up = True
+        self.normalizer = network.normalizer
+
+    def place(self, environments: range, total: int) -> None:
+        """Does nothing, since all environments explore alike."""
+
+    def act(self, observation: Tensor, first: Tensor) -> Acted:
+        own = sample_action(self._network, self._actions, observation)
+        value = self._network.values(observation, own.action).amin(0)
+        action, value_of_action = own.action, value
+        if self.warming_up:
+            # atanh of a uniform number in (-1, 1).
+            action = torch.rand_like(own.action).logit_(1e-6).div_(2.0)
+            value_of_action = self._network.values(observation, action).amin(0)
+        return Acted(action, value_of_action, value - self._network.temperature.log.exp() * own.log_prob)
+
+    def value(self, observation: Tensor) -> Tensor:
+        own = sample_action(self._network, self._actions, observation)
+        values = self._network.values(observation, own.action)
+        return values.amin(0) - self._network.temperature.log.exp() * own.log_prob
+
+    def to_environment(self, action: Tensor) -> np.ndarray:
+        return self._actions.to_environment(action)
+
+
+class SacLearner(ApexLearner[SacNetwork]):
+    """Updates the critics, the actor and the temperature, each with a separate optimizer.
+
+    The noise of actions is from torch's global generator, whose state is part of every checkpoint.
+    """
+
+    algorithm = "sac"
+    steps_sizes = "learningRate"
+
+    def __init__(
+        self,
+        network: SacNetwork,
+        actions: SquashedGaussian,
+        settings: Sac,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        nn.init.constant_(network.temperature.log, math.log(settings.initial_temperature))
+        rate = settings.learning_rate
+        actor_size = sum(parameter.numel() for parameter in network.actor.parameters())
+        size = sum(parameter.numel() for parameter in network.parameters())
+        parts = (
+            Part("actor_gradient_norm", actor_size, rate),
+            Part("temperature_gradient_norm", 1, rate),
+            Part("critic_gradient_norm", size - actor_size - 1, rate),
+        )
+        super().__init__(network, settings, settings.optimizer, parts, device)
+        self._actions = actions
+        entropy = settings.target_entropy
+        self._target_entropy = -float(actions.action_shape[0]) if entropy is None else entropy
+
+    def _backward(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        network, target, actions = self.network, self._target, self._actions
+        observation, log_temperature = batch["observation"], network.temperature.log
+        temperature = log_temperature.detach().exp()
+
+        # Compute the soft value of the next state (equation 3), with the smaller one of both target critics.
+        with torch.no_grad():
+            after = sample_action(network, actions, batch["next_observation"])
+            next_values = target.values(batch["next_observation"], after.action).amin(0)
+            goal = batch["reward"] + batch["discount"] * (next_values - temperature * after.log_prob)
+
+        # Critics: minimize ½ δ² of each (equation 5), weighted by importance.
+        values = network.values(observation, batch["action"])
+        errors = goal - values.detach()
+        (values * -(errors * weights)).sum().backward()  # for why not `values.backward(...)`, see dqn.py
+
+        # Actor: minimize α log π(a|s) - Q(s, a) (equation 9). The critics' gradient stays as it is.
+        own = sample_action(network, actions, observation)
+        tried = own.action.detach().requires_grad_()
+        tried_values = network.values(observation, tried).amin(0)
+        (slope,) = torch.autograd.grad(tried_values.sum(), tried)
+        (temperature * own.log_prob - (own.action * slope).sum(-1)).sum().backward()
+
+        # Temperature: minimize α (-log π(a|s) - target entropy) (equation 18).
+        log_prob = own.log_prob.detach()
+        excess = -log_prob - self._target_entropy
+        (log_temperature.exp() * excess.sum()).backward()
+
+        terms = {
+            "critic_loss": (0.5 * errors.square() * weights).sum(0).mean(),
+            "actor_loss": (temperature * log_prob - tried_values.detach()).mean(),
+            "temperature_loss": (temperature * excess).mean(),
+            "temperature": temperature,
+            "entropy": -log_prob.mean(),
+            "value": values.detach().mean(),
+        }
+        return errors.abs().mean(0), terms
