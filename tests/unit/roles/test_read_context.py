@@ -115,7 +115,10 @@ def test_an_empty_token_would_let_everybody_in(variables: dict[str, str]) -> Non
             json.dumps(JOB | {"spec": JOB["spec"] | {"stop": {"environmentSteps": "many"}}}),
             "spec.stop.environmentSteps",
         ),
-        (json.dumps(JOB | {"spec": JOB["spec"] | {"algorithm": {"unknown": {}}}}), "spec.algorithm: exactly one"),
+        (
+            json.dumps(JOB | {"spec": JOB["spec"] | {"algorithm": {"unknown": {}}}}),
+            "spec.algorithm: exactly one",
+        ),
     ],
     ids=range(5),
 )
