@@ -8,7 +8,7 @@ import signal
 
 import pytest
 from rltraining_api.contract import METRICS_PATH
-from small_jobs import job_of, replay_job, small_job
+from small_jobs import WITH_REPLAY, job_of, replay_job, small_job
 from training import LEARNER, OTHER_LEARNER, SAMPLERS, Run, Train, eventually, step_of
 from transport_processes import GRACE_SECONDS
 
@@ -16,7 +16,7 @@ IDLE_SECONDS = 0.6
 """Time that a learner must have waited for data: more than two of its waits."""
 
 
-@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "ppoAtSamplers", "dqnApex"])
+@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "ppoAtSamplers", "dqnApex", "sac"])
 def test_a_killed_learner_continues_from_its_checkpoint_with_the_samplers_that_it_had(
     train: Train, algorithm: str
 ) -> None:
@@ -37,7 +37,7 @@ def test_a_killed_learner_continues_from_its_checkpoint_with_the_samplers_that_i
             run.check_never_falls("gradients/pushed", "gradients/applied")
         if algorithm == "a3c":
             check_one_gradient_an_update(run)
-        if algorithm == "dqnApex":
+        if algorithm in WITH_REPLAY:
             await eventually(lambda: run.point["replay/shards"] == 2)
             last = run.point
             assert last["replay/size"] >= before["replay/size"], "the shards were found again as they were"
@@ -121,7 +121,7 @@ def test_a_replay_learner_without_a_checkpoint_starts_over_with_the_shards_as_th
     train(replay_job(replay={"samplesPerInsert": 1.0}, checkpoint={"everySeconds": 600}), scenario)
 
 
-@pytest.mark.parametrize("algorithm", ["impala", "dqnApex", "a2c", "ppo", "ppoAtSamplers"])
+@pytest.mark.parametrize("algorithm", ["impala", "dqnApex", "sac", "a2c", "ppo", "ppoAtSamplers"])
 def test_two_learners_share_the_work_and_outlive_each_other(train: Train, algorithm: str) -> None:
     def groups(run: Run) -> int:
         """How often the two have formed a group."""

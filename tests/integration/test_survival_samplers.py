@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from small_jobs import gradient_job, job_of, replay_job, small_job
+from small_jobs import WITH_REPLAY, gradient_job, job_of, replay_job, small_job
 from soak import SOAK
 from training import LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually
 from transport_processes import GRACE_SECONDS
@@ -21,11 +21,11 @@ AGGREGATE = {
 }
 
 
-@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "ppoAtSamplers", "dqnApex"])
+@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "ppoAtSamplers", "dqnApex", "sac"])
 def test_killed_samplers_hold_nobody_up_and_come_back(train: Train, algorithm: str) -> None:
     async def scenario(run: Run) -> None:
         await run.until_learning()
-        if algorithm == "dqnApex":
+        if algorithm in WITH_REPLAY:
             await eventually(lambda: run.point["replay/shards"] == 2)
         learner = run.process(LEARNER)
         files = learner.num_fds()
@@ -41,10 +41,10 @@ def test_killed_samplers_hold_nobody_up_and_come_back(train: Train, algorithm: s
             run.runtime.starts.set()
             await run.until(lambda job, goal=number + 1: job.status.sampler.restarts == goal)
             await run.until(lambda job, victim=victim: run.pod(victim).ready)
-            if algorithm == "dqnApex":
+            if algorithm in WITH_REPLAY:
                 await eventually(lambda goal=number + 1: run.point["replay/restarted"] == goal)
 
-        if algorithm == "dqnApex":
+        if algorithm in WITH_REPLAY:
             await eventually(lambda: run.point["replay/shards"] == 2)
             assert run.point["replay/lost"] > 0
         await run.until_updates(10)

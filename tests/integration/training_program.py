@@ -22,13 +22,13 @@ HOLD_SECONDS = 0.005
 
 
 class Paced(gym.Wrapper):
-    """CartPole that sleeps in each step, so that the runs of several tests fit on two cores.
+    """A game that sleeps in each step, so that the runs of several tests fit on two cores.
 
     Steps of a sampler block while its file exists, which `Run.hold` makes.
     """
 
-    def __init__(self) -> None:
-        super().__init__(gym.make("CartPole-v1").unwrapped)
+    def __init__(self, game: str) -> None:
+        super().__init__(gym.make(game).unwrapped)
         self._held = Path(os.environ[ENV_OUTPUT_DIR], f"hold-{os.environ[ENV_POD_NAME]}")
 
     def step(self, action: Any) -> Any:
@@ -40,7 +40,8 @@ class Paced(gym.Wrapper):
         return self.env.step(action)
 
 
-gym.register("PacedCartPole-v1", entry_point=Paced, max_episode_steps=500)
+gym.register("PacedCartPole-v1", entry_point=Paced, max_episode_steps=500, kwargs={"game": "CartPole-v1"})
+gym.register("PacedPendulum-v1", entry_point=Paced, max_episode_steps=200, kwargs={"game": "Pendulum-v1"})
 
 
 def main(argv: list[str]) -> int:
