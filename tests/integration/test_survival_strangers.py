@@ -57,6 +57,7 @@ def test_strangers_are_refused_and_what_they_break_recovers(
         for port in (run.port(LEARNER), int(document["url"].rpartition(":")[2])):
             with pytest.raises(ConnectionRefusedError):  # a server of all interfaces would be reached here
                 await asyncio.open_connection("127.0.0.2", port)
+        before = peak_megabytes(run)
         caller, refused, outcomes = await act(run, document["url"], trace)
         assert caller == "calling"
         assert refused.startswith("Refused: ")
@@ -65,6 +66,7 @@ def test_strangers_are_refused_and_what_they_break_recovers(
             assert outcome.startswith("raised"), outcome
             assert "refused: the token is wrong" in outcome
         assert not trace.exists()
+        assert peak_megabytes(run) < before + 256, "a bomb was unpickled"
         assert "refused calls without the job's token" in run.log(LEARNER)
 
         # A connection that closes immediately breaks the RPC endpoint, which then opens another port.
@@ -77,7 +79,9 @@ def test_strangers_are_refused_and_what_they_break_recovers(
 
         # Other bytes end the learner, which then continues from its checkpoint. That is no failure of the job.
         checkpoint = await run.until_checkpoint()
-        for content in (*[b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"] * 7, random.Random(3).randbytes(4096)):
+        length = (1 << 30).to_bytes(8, "little")  # of a frame that never follows
+        contents = [*[b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"] * 7, length, random.Random(3).randbytes(4096)]
+        for content in contents:
             url, reader, writer = await connect(run)
             writer.write(content)
             with contextlib.suppress(OSError):
@@ -87,10 +91,16 @@ def test_strangers_are_refused_and_what_they_break_recovers(
         assert run.steps >= checkpoint
         status = (await run.finish()).status
         assert status.sampler.restarts == 0
-        assert 7 <= status.learner.restarts == status.disruptions <= 8
+        assert 8 <= status.learner.restarts == status.disruptions <= 9
         assert status.failures == 0
 
     train(small_job(), scenario)
+
+
+def peak_megabytes(run: Run) -> int:
+    """The most memory that the learner's process has had, resident."""
+    lines = Path(f"/proc/{run.process(LEARNER).pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) >> 10
 
 
 async def act(run: Run, url: str, trace: Path) -> list[str]:

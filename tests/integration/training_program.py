@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import at_full_priority  # noqa: F401 - before imports that take seconds
+import rltraining_trainer  # noqa: F401 - before torch, as in a pod
+
+# isort: split
 import gymnasium as gym
 import transport_members
 from rltraining_api.contract import ENV_OUTPUT_DIR, ENV_POD_NAME
