@@ -55,16 +55,17 @@ def learn(world: World, learner: ApexLearner[Any]) -> None:
 
 def sample(world: World, actor: Actor, network: PolicyNetwork) -> None:
     """The sampler's function: acts with exploration, and inserts transitions into the replay."""
-    # Get the learner's parameters.
+    # Make the environments, and get the learner's parameters.
     settings, size = world.settings, world.spec.environment.num_envs
     replay = world.replay(settings.replay, batch_size=settings.batch_size)
+    environments = world.environments()
     seed = world.start(flatten_parameters(network))
 
     # Number this sampler's environments among those of all samplers. Each explores to a different degree.
     samplers, numbers = len(world.members("sampler")), range(world.index * size, (world.index + 1) * size)
     collector = TransitionCollector(
         actor,
-        world.environments(),
+        environments,
         length=min(BLOCK_STEPS, settings.parameter_refresh_steps),
         n_step=settings.n_step,
         discount=settings.discount,

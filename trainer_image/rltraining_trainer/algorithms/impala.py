@@ -47,10 +47,10 @@ def sampler(world: World) -> None:
     """Acts with the newest parameters that it has, and sends unrolls."""
     settings: Impala = world.settings
     network, distribution = world.actor_critic()
-    queue = world.trajectories()
+    queue, environments = world.trajectories(), world.environments()
     seed = world.start(flatten_parameters(network))
     collector = UnrollCollector.of(
-        settings, settings.unroll_length, network, distribution, world.environments(), seed
+        settings, settings.unroll_length, network, distribution, environments, seed
     )
     while True:
         queue.put(dict(collector.collect()))  # returns with newer parameters in the network

@@ -40,17 +40,18 @@ def learn(world: World, kind: type[RolloutGradients]) -> None:
 
 def sample(world: World, kind: type[RolloutGradients]) -> None:
     """The sampler's function: acts for a rollout, and sends it or its gradients."""
-    # Build the network, and get the learner's parameters.
+    # Build the network and the environments, and get the learner's parameters.
     settings, at_learner = world.settings, world.spec.gradients_at == "Learner"
     network, distribution = world.actor_critic()
     parameters = flatten_parameters(network)
     size = parameters.numel()
     path = world.rollouts(settings.aggregate) if at_learner else world.gradients(settings.aggregate, size)
+    environments = world.environments()
     seed = world.start(parameters)
 
     # Send each rollout, or its gradients. Both return with the updated parameters.
     collector = UnrollCollector.of(
-        settings, settings.rollout_length, network, distribution, world.environments(), seed
+        settings, settings.rollout_length, network, distribution, environments, seed
     )
     gradients = kind(network, distribution, settings, parameters)
     send = send_in_step if settings.aggregate.mode == "Sync" else send_at_once

@@ -173,6 +173,7 @@ class World(DataPaths):
     def environments(self, count: int | None = None) -> Stepper:
         """Returns ``count`` (None: ``numEnvs``) environments of the spec, stepped together.
 
+        Call this before `start`, which begins to answer probes: creating simulators may block all threads.
         An exception in an environment ends the job as a UserCodeError with the traceback, unless
         ``spec.environment.onError`` is Reset.
         """
@@ -182,6 +183,7 @@ class World(DataPaths):
         self._stats.append(stepper.stats)
         self._steppers.add(stepper)
         if self.spec.algorithm.entry_point is None:
+            assert not self._started, "it would not answer probes meanwhile"
             self._kept = stepper  # a built-in algorithm uses it until the end, where it is closed
         return stepper
 
