@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-LIBRARIES = ("rltraining_trainer", "gymnasium", "torch", "numpy")
+LIBRARIES = ("rltraining_trainer", "gymnasium", "torch", "numpy", "pydantic")
 """Packages that call user code or are called by it."""
 
 

@@ -322,7 +322,19 @@ REPLAY = {"capacity": 100, "batch_size": 4}
         ("pole-learner-0", lambda w: w.trajectories().put(1), RuntimeError, "put.* is for samplers"),
         ("pole-learner-0", lambda w: w.count(1), RuntimeError, "a learner counts with run.update"),
         ("pole-learner-0", lambda w: [w.replay(**REPLAY) for _ in "12"], RuntimeError, "called twice"),
-        ("pole-learner-0", lambda w: w.replay(capacity=0, batch_size=4), ValueError, "capacity"),
+        (
+            "pole-learner-0",
+            lambda w: w.replay(capacity=0, batch_size=4),
+            ValueError,
+            r"^world\.replay\(\): capacity: must be at least 1, got 0$",
+        ),
+        (
+            "pole-learner-0",
+            lambda w: w.replay(capacity=100, minimum=500, batch_size=4),
+            ValueError,
+            r"^world\.replay\(\): capacity must be at least minimum \(500\), got 100$",
+        ),
+        ("pole-sampler-0", lambda w: w.replay(batch_size=0), ValueError, "batch_size: must be at least 1"),
         (
             "pole-sampler-0",
             lambda w: w.replay(**REPLAY).sample(),

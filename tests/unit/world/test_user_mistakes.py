@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rltraining_api.algorithms import Aggregate
 from rltraining_trainer.dataflow import flatten_parameters
 from rltraining_trainer.errors import user_code_error
 from rltraining_trainer.world.run import Run
@@ -46,8 +48,9 @@ def test_a_term_of_many_numbers_is_refused_with_its_name(run: Run) -> None:
         run.update(error=torch.zeros(8))
 
 
-def test_an_error_in_compiled_code_is_located_at_the_users_line() -> None:
-    with pytest.raises(ValueError, match="non-negative") as error:
-        np.random.default_rng(-1)
+@pytest.mark.parametrize("call", [lambda: np.random.default_rng(-1), lambda: Aggregate(mode="Never")])  # type: ignore[arg-type]
+def test_an_error_in_a_library_is_located_at_the_users_line(call: Callable[[], Any]) -> None:
+    with pytest.raises(ValueError, match=r"non-negative|Never") as error:
+        call()
     message = str(user_code_error("mine", error.value))
     assert re.search(r"\(test_user_mistakes\.py, line \d+\)\n", message), message

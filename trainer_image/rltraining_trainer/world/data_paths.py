@@ -9,8 +9,10 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from gymnasium import spaces
+from pydantic import ValidationError
 from rltraining_api.algorithms import Aggregate
 from rltraining_api.algorithms.replay import Replay as ReplaySettings
+from rltraining_api.explain import explain
 from rltraining_api.job import JobSpec
 from rltraining_api.names import Role
 
@@ -103,14 +105,20 @@ class DataPaths:
             ValueError: an argument is out of its range.
             BadConfiguration: there is not enough memory.
         """
-        settings = settings or ReplaySettings(
-            capacity=capacity,
-            minimum=minimum,
-            samples_per_insert=samples_per_insert,
-            priority_exponent=priority_exponent,
-            importance_exponent=importance_exponent,
-            kind=kind,
-        )
+        if batch_size < 1:
+            raise ValueError(f"world.replay(): batch_size: must be at least 1, got {batch_size}")
+        try:
+            settings = settings or ReplaySettings(
+                capacity=capacity,
+                minimum=minimum,
+                samples_per_insert=samples_per_insert,
+                priority_exponent=priority_exponent,
+                importance_exponent=importance_exponent,
+                kind=kind,
+            )
+        except ValidationError as error:
+            problems = "; ".join(explain(error, ReplaySettings)).replace("replay.", "")
+            raise ValueError(f"world.replay(): {problems}") from None
         if self._run is None:
             return self._sampler_replay(settings)
         return self._learner_replay(settings, batch_size, columns)
