@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import torch
 from data_members import FakeEndpoint, Job, Learner, Sampler
+from rltraining_api.algorithms import Aggregate
 from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.dataflow.replay import ReplayBatch
 from rltraining_trainer.transport import RemoteError, Stopped
-from rltraining_trainer.world import World, reporter, session
+from rltraining_trainer.world import Gradient, World, reporter, session
 from rltraining_trainer.world.replay import Replay
 from rltraining_trainer.world.reporter import Reporter
 from rltraining_trainer.world.session import Connections
@@ -313,6 +314,7 @@ def test_a_message_that_is_no_push_is_refused_by_its_field(job: Any) -> None:
 
 
 REPLAY = {"capacity": 100, "batch_size": 4}
+SYNC = Aggregate(mode="Sync", count=1)
 
 
 @pytest.mark.parametrize(
@@ -346,6 +348,24 @@ REPLAY = {"capacity": 100, "batch_size": 4}
             lambda w: w.replay(**REPLAY).extend(numbers(1)),
             RuntimeError,
             r"^call world\.start\(\) before replay\.extend\(\)$",
+        ),
+        (
+            "pole-sampler-0",
+            lambda w: w.trajectories().put({"number": 1}),
+            RuntimeError,
+            r"^call world\.start\(\) before trajectories\.put\(\)$",
+        ),
+        (
+            "pole-sampler-0",
+            lambda w: w.gradients(SYNC, 3).push(Gradient(torch.zeros(3), 1.0, {})),
+            RuntimeError,
+            r"^call world\.start\(\) before gradients\.push\(\)$",
+        ),
+        (
+            "pole-sampler-0",
+            lambda w: w.gradients(SYNC, 3).attach(None),
+            RuntimeError,
+            r"call world\.start\(parameters\)",
         ),
         ("pole-sampler-0", lambda w: w.trajectories().get(), RuntimeError, "get.* is for learners"),
         ("pole-sampler-0", lambda w: w.count(-1), ValueError, "steps must be at least 0"),

@@ -272,7 +272,8 @@ class SamplerGradients(SamplerPath):
 
     def attach(self, parameters: Tensor | None) -> None:
         """Connects to all learners of this sampler and gets their parameters. Raises Stopped."""
-        assert parameters is not None, "call world.start(network)"
+        if parameters is None:
+            raise RuntimeError("call world.start(parameters): gradients are answered with newer parameters")
         count, size = len(self._learners), parameters.numel()
         self._cuts = [slice(i * size // count, (i + 1) * size // count) for i in range(count)]
         self._sessions = [
@@ -287,6 +288,7 @@ class SamplerGradients(SamplerPath):
 
         Returns whether the gradient was used. Raises Stopped.
         """
+        self._connections.check_started("gradients.push()")
         place: Any = self.place
         for session, cut in zip(self._sessions, self._cuts, strict=True):
             session.send(

@@ -325,8 +325,7 @@ class SamplerReplay(Replay, SamplerPath):
         self._reporter.request()
 
     def extend(self, items: Mapping[str, Any], priorities: Any = None) -> None:
-        if not self._reporter.started:
-            raise RuntimeError("call world.start() before replay.extend()")
+        self._connections.check_started("replay.extend()")
         if not self._columns:
             self._columns = infer_columns(items)
         tensors = to_tensors(items, self._columns)

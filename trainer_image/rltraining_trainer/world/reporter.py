@@ -78,11 +78,6 @@ class Reporter:
         self._session.attach()
         self.load()
 
-    @property
-    def started(self) -> bool:
-        """Whether `start` was called."""
-        return self._thread.ident is not None
-
     def start(self) -> None:
         """Starts the thread. The endpoint must have been started."""
         self._thread.start()

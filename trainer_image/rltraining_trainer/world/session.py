@@ -252,6 +252,8 @@ class Connections:
     ) -> None:
         self.alone = False
         """Whether one session is the only user of the endpoint, and starts it (see ``MemberSession``)."""
+        self.started = True
+        """Whether this member has started, so that its sessions can connect."""
         self.sessions: list[MemberSession] = []
         self.context, self.endpoint = context, endpoint
         self._counters, self._on_done = counters, on_done
@@ -289,6 +291,11 @@ class Connections:
         session = MemberSession(self.context, url, self.endpoint, service, alone=self.alone)
         self.sessions.append(session)
         return session
+
+    def check_started(self, call: str) -> None:
+        """Raises RuntimeError if ``call`` of a user came before `World.start`."""
+        if not self.started:
+            raise RuntimeError(f"call world.start() before {call}")
 
     def check(self, *sessions: LearnerSession) -> None:
         """Raises Stopped if one of these learners has reported the end of the run, or this process should end."""

@@ -152,6 +152,7 @@ class SamplerTrajectories(Trajectories, SamplerPath):
         self._session.attach()
 
     def put(self, item: Payload) -> None:
+        self._connections.check_started("trajectories.put()")
         if self._session is None:
             self.attach(None)
         assert self._session is not None

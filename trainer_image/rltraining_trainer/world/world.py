@@ -95,6 +95,7 @@ class World(DataPaths):
         self._endpoint = Endpoint(self.name, context.token)
         self._directory = Directory(context, lambda: self._endpoint, self._end)
         self._connections = Connections(context, self._endpoint, self._discards, self._end)
+        self._connections.started = False
         self._calls_members = job.spec.algorithm.entry_point is not None or self.role == "learner"
         self._path = None
         self._reporter = Reporter(self._connections)
@@ -264,7 +265,7 @@ class World(DataPaths):
         """
         if self._started:
             raise RuntimeError("this member was started before")
-        self._started = True
+        self._started = self._connections.started = True
         # A session that is the only user of the endpoint starts it.
         path = self._path
         self._connections.alone = path is not None and path.alone and not self._calls_members
