@@ -241,6 +241,7 @@ class Connections:
     Args:
         counters: returns further fields of each message to a learner.
         on_done: called when a learner reports the end of the run.
+        started: whether this member has started, so that its sessions can connect.
     """
 
     def __init__(
@@ -249,11 +250,12 @@ class Connections:
         endpoint: Endpoint,
         counters: Callable[[], dict[str, Any]] = dict,
         on_done: Callable[[], None] = lambda: None,
+        *,
+        started: bool = True,
     ) -> None:
         self.alone = False
         """Whether one session is the only user of the endpoint, and starts it (see ``MemberSession``)."""
-        self.started = True
-        """Whether this member has started, so that its sessions can connect."""
+        self.started = started
         self.sessions: list[MemberSession] = []
         self.context, self.endpoint = context, endpoint
         self._counters, self._on_done = counters, on_done

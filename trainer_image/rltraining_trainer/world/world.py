@@ -94,8 +94,7 @@ class World(DataPaths):
         self._services = Services(self.name, fail)
         self._endpoint = Endpoint(self.name, context.token)
         self._directory = Directory(context, lambda: self._endpoint, self._end)
-        self._connections = Connections(context, self._endpoint, self._discards, self._end)
-        self._connections.started = False
+        self._connections = Connections(context, self._endpoint, self._discards, self._end, started=False)
         self._calls_members = job.spec.algorithm.entry_point is not None or self.role == "learner"
         self._path = None
         self._reporter = Reporter(self._connections)
