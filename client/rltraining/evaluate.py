@@ -88,6 +88,7 @@ def _document(policy: Policy, options: Options, result: Evaluation) -> dict[str,
         "min": float(result.returns.min()),
         "max": float(result.returns.max()),
         "steps": sum(episode.length for episode in result.episodes),
+        "discarded": result.discarded,
         "returns": result.returns.tolist(),
         "video": None if options.video is None else str(options.video),
     }
@@ -104,6 +105,9 @@ def _text(policy: Policy, options: Options, result: Evaluation) -> str:
         f"  max     {result.returns.max():.2f}",
         f"  steps   {count(steps)}",
     ]
+    if result.discarded:
+        failed = count(result.discarded)
+        lines.append(f"  resets  {failed}, because the environment failed; these episodes are discarded")
     if options.video is not None:
         lines.append(f"  video   {options.video}")
     return "\n".join(lines)

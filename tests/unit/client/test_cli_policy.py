@@ -60,11 +60,11 @@ def test_what_cannot_be_done_is_refused(
     assert sentence.format(**places) in refused(*arguments.format(**places).split(), code=code)
 
 
-def copied(policy: Path, folder: Path, module: str) -> None:
+def copied(policy: Path, folder: Path, module: str, environment: str = "Arena-v0") -> None:
     """Copies a policy, and replaces its environment by one in a user module."""
     folder.mkdir(parents=True)
     for file in policy.iterdir():
-        content = file.read_bytes().replace(b'"CartPole-v1"', f'"{module}:Arena-v0"'.encode())
+        content = file.read_bytes().replace(b'"CartPole-v1"', f'"{module}:{environment}"'.encode())
         (folder / file.name).write_bytes(content)
 
 
@@ -94,6 +94,33 @@ def test_user_code_beside_the_runs_manifest_is_found(
         returns = json.loads(succeeded("evaluate", place, *trusted, "--json"))["returns"]
         assert max(returns) <= 7
     assert succeeded("export", run, "--format", "torchscript").startswith(f"{run}/policy/policy.pt: ")
+
+
+def test_episodes_whose_environments_failed_are_discarded_and_counted(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "client_test_faulty.py").write_text(
+        "import gymnasium as gym\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class Faulty(CartPoleEnv):\n"
+        "    steps = 0\n"
+        "    def step(self, action):\n"
+        "        Faulty.steps += 1\n"
+        "        if Faulty.steps % 5 == 0: raise RuntimeError('did not converge')\n"
+        "        return super().step(action)\n"
+        "gym.register('Faulty-v0', entry_point=Faulty, max_episode_steps=3)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    copied(policy, tmp_path / "policy", "client_test_faulty", "Faulty-v0")
+    arguments = ("evaluate", tmp_path / "policy", "--trust-code", "--episodes", "3", "--envs", "1")
+    told = rltrain(*arguments).stderr
+    assert "step raised RuntimeError: did not converge (client_test_faulty.py, line 7)" in told
+    description = tmp_path / "policy" / "policy.json"
+    description.write_text(description.read_text().replace('"onError": "Fail"', '"onError": "Reset"'))
+    # Steps after the first failure: 3, 1 and the second failure, 3, 1 and the third failure, 3.
+    found = json.loads(succeeded(*arguments, "--json"))
+    assert (found["returns"], found["discarded"]) == ([3.0] * 3, 2)
+    assert "\n  resets  3, because the environment failed; these episodes are " in succeeded(*arguments)
 
 
 def test_of_user_code_that_is_not_found_the_remedy_is_told(policy: Path, tmp_path: Path) -> None:

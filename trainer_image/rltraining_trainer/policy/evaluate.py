@@ -30,6 +30,8 @@ class Evaluation:
     """Episodes in the order of their ends, and statistics of their returns."""
 
     episodes: tuple[Episode, ...]
+    discarded: int = 0
+    """Number of episodes discarded because their environments failed."""
 
     @property
     def returns(self) -> np.ndarray:
@@ -64,7 +66,8 @@ def evaluate(
         UntrustedCode: The environment is user code, and the policy was loaded without
             ``trust_code``.
         BadConfiguration: The environment does not exist, or has other spaces than in training.
-        UserCodeError: The environment raised an exception.
+        UserCodeError: The environment raised an exception, and ``spec.environment.onError`` was Fail,
+            or it raised too many.
     """
     num_envs = min(num_envs, episodes)
     to_play = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
@@ -78,7 +81,8 @@ def evaluate(
                     on_episode(episode)
             if not to_play.any():
                 break
-    return Evaluation(tuple(finished))
+        discarded = stepper.stats.discarded
+    return Evaluation(tuple(finished), discarded)
 
 
 @contextmanager
