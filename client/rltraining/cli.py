@@ -212,7 +212,8 @@ def explain(
 
     A value is set in your manifest, by the preset for the kind of task (Atari, MuJoCo or Classic),
     or by a default for all tasks. The environment's spaces choose the preset unless --preset or
-    spec.preset is given; the command makes the environment once to read them.
+    spec.preset is given; the command makes the environment once to read them,
+    and fails if the algorithm does not support them.
 
     Examples:
 

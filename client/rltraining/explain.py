@@ -20,6 +20,8 @@ from rltraining import jobfile
 from rltraining.errors import ClientError, UsageError
 from rltraining.printable import say
 
+Spaces = tuple[Any, Any]
+"""The spaces of one observation and one action. The trainer, which makes them, may not be installed."""
 SOURCE = re.compile(r"\(([^()]+)\)\.?\s*$")
 """Matches the source of a default in parentheses at the end of a field's description."""
 
@@ -27,11 +29,16 @@ SOURCE = re.compile(r"\(([^()]+)\)\.?\s*$")
 def explain(file: str, overrides: Sequence[str], preset: Preset | None) -> None:
     """Prints each value of the job's spec with its source. Raises ClientError."""
     loaded = jobfile.load(file, overrides)
-    chosen = preset or loaded.job.spec.preset or _preset_of(loaded)
+    spaces = None
+    chosen = preset or loaded.job.spec.preset
+    if chosen is None:
+        chosen, spaces = _preset_of(loaded)
     try:
         job, sources = presets.resolve(loaded.job, chosen)
     except ValidationError as error:
         raise UsageError(*sentences(error, RLTrainingJob)) from None
+    if spaces is not None:
+        _check_network(job.spec, spaces)
 
     chooser = (
         "--preset" if preset else "your manifest" if loaded.job.spec.preset else "the environment's spaces"
@@ -42,8 +49,8 @@ def explain(file: str, overrides: Sequence[str], preset: Preset | None) -> None:
         say(f"{path:{widths[0]}}  {value:{widths[1]}}  {source}")
 
 
-def _preset_of(loaded: jobfile.JobFile) -> Preset:
-    """Makes the environment and returns the preset that fits its spaces."""
+def _preset_of(loaded: jobfile.JobFile) -> tuple[Preset, Spaces]:
+    """Makes the environment. Returns the preset that fits its spaces, and the spaces."""
     environment = loaded.job.spec.environment
     try:
         from rltraining_trainer.environments import make_spaces
@@ -57,9 +64,29 @@ def _preset_of(loaded: jobfile.JobFile) -> Preset:
     if loaded.code_folder is not None:
         sys.path.append(str(loaded.code_folder))
     try:
-        return preset_of(*make_spaces(environment))
+        spaces = make_spaces(environment)
+        return preset_of(*spaces), spaces
     except TrainerError as error:
         raise ClientError(f"{error}; or name a preset with --preset") from None
+
+
+def _check_network(spec: JobSpec, spaces: Spaces) -> None:
+    """Builds the network of a built-in algorithm. Fails as in a run if the spaces are not supported."""
+    from rltraining_trainer.algorithms.registry import BUILT_IN, build_policy_network
+    from rltraining_trainer.errors import TrainerError
+
+    if spec.algorithm.name not in BUILT_IN:
+        return
+    try:
+        build_policy_network(
+            spec.algorithm.name,
+            spec.network,
+            *spaces,
+            normalize=spec.environment.normalize,
+            dueling=getattr(spec.algorithm.parameters, "dueling", False),
+        )
+    except TrainerError as error:
+        raise ClientError(str(error)) from None
 
 
 def _lines(written: JobSpec, resolved: JobSpec, sources: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import rltrain, succeeded
+from command_line import refused, rltrain, succeeded
 from rltraining import explain
 from rltraining_api.manifest import load_manifest
 from rltraining_api.presets import resolve
@@ -49,3 +49,18 @@ def test_an_environment_that_is_not_there_is_a_sentence(file: Path) -> None:
     result = rltrain("explain", file, "--set", "environment.id=NotThere-v0")
     assert result.exit_code == 1
     assert "there is no environment 'NotThere-v0'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "environment", "sentence"),
+    [
+        ("dqnApex", "Pendulum-v1", "spec.algorithm.dqnApex: it needs Discrete actions, but "),
+        ("ddpgApex", "CartPole-v1", "spec.algorithm.ddpgApex: it needs actions in a Box of floats, but "),
+    ],
+)
+def test_an_algorithm_that_does_not_support_the_spaces_is_refused_as_in_a_run(
+    file: Path, algorithm: str, environment: str, sentence: str
+) -> None:
+    changes = (f"algorithm={{{algorithm}: {{}}}}", f"environment.id={environment}")
+    told = refused("explain", file, *(part for change in changes for part in ("--set", change)), code=1)
+    assert sentence in told

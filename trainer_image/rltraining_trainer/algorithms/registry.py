@@ -7,9 +7,20 @@ It defines ``build_network`` if its network is its own.
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from typing import Any, NamedTuple
 
-from rltraining_trainer.networks import build_actor_critic, build_deterministic, build_q_network
+from gymnasium import Space
+from rltraining_api.environment import Normalize
+from rltraining_api.network import Network
+
+from rltraining_trainer.networks import (
+    Actions,
+    PolicyNetwork,
+    build_actor_critic,
+    build_deterministic,
+    build_q_network,
+)
 from rltraining_trainer.networks.build import NetworkBuilder
 
 
@@ -46,3 +57,30 @@ BUILT_IN = {
     "ddpgApex": BuiltIn(f"{_ALGORITHMS}.ddpg", build_deterministic),
     "sac": with_network(f"{_ALGORITHMS}.sac"),
 }
+
+
+def build_policy_network(
+    algorithm: str,
+    network: Network,
+    observation_space: Space,
+    action_space: Space,
+    *,
+    normalize: Normalize | None,
+    dueling: bool,
+) -> tuple[PolicyNetwork, Actions]:
+    """Builds the network of an algorithm, and the conversion of its outputs to actions.
+
+    Algorithms of one's own have that of the actor-critic algorithms.
+
+    Raises:
+        BadConfiguration: The algorithm or the network does not support the spaces.
+        UserCodeError: ``network.entryPoint`` cannot be imported, or raised.
+    """
+    known = BUILT_IN.get(algorithm)
+    build = known.build_network if known is not None else build_actor_critic
+    if build is build_q_network:
+        build = partial(build_q_network, dueling=dueling)
+    built: tuple[PolicyNetwork, Actions] = build(
+        network, observation_space, action_space, normalize=normalize
+    )
+    return built

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -12,18 +11,12 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from rltraining_trainer.algorithms.registry import BUILT_IN
+from rltraining_trainer.algorithms.registry import build_policy_network
 from rltraining_trainer.checkpoint.storage import Storage, open_storage
 from rltraining_trainer.environments.nested_spaces import first_of
 from rltraining_trainer.environments.pack_space import pack_space
 from rltraining_trainer.errors import BadConfiguration
-from rltraining_trainer.networks import (
-    Actions,
-    PolicyNetwork,
-    State,
-    build_actor_critic,
-    build_q_network,
-)
+from rltraining_trainer.networks import Actions, PolicyNetwork, State
 from rltraining_trainer.policy.description import PolicyDescription, SpaceError, make_space
 from rltraining_trainer.policy.observations import to_batch
 from rltraining_trainer.policy.trust import check_class, check_code
@@ -186,14 +179,14 @@ class Policy:
     def _build(self) -> tuple[PolicyNetwork, Actions]:
         """Builds the network of the algorithm, and the conversion of its outputs to actions."""
         described = self.description
-        normalize = described.environment.normalize
-        made_for = described.network, self.network_space, self.action_space
-        known = BUILT_IN.get(described.algorithm)
-        build = known.build_network if known is not None else build_actor_critic
-        if build is build_q_network:
-            build = partial(build_q_network, dueling=described.dueling)
-        network, actions = build(*made_for, normalize=normalize)
-        return network, actions
+        return build_policy_network(
+            described.algorithm,
+            described.network,
+            self.network_space,
+            self.action_space,
+            normalize=described.environment.normalize,
+            dueling=described.dueling,
+        )
 
     def _choose(self, parameters: Tensor, deterministic: bool) -> Tensor:
         if deterministic:
