@@ -48,7 +48,6 @@ ROWS = [
     Row("Pendulum-v1", "ppo", 100_000, -200),
     Row("Pendulum-v1", "ppo", 100_000, -200, "learningRateSchedule: Constant"),
     Row("Pendulum-v1", "ddpgApex", 40_000, -200),
-    Row("Pendulum-v1", "sac", 40_000, -200),
     Row("MountainCarContinuous-v0", "ppo", 100_000, 90),
     Row(
         *("MountainCarContinuous-v0", "ppo", 100_000, 90),

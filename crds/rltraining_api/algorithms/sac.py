@@ -44,19 +44,20 @@ class SacReplay(Replay):
     """Maximum number of transitions in all shards together. The oldest of a shard are evicted
     (paper: 1,000,000)."""
     minimum: ByTask[Count] = 10_000
-    """Transitions in all shards together before learning starts. Until then actions are uniformly random (Spinning Up:
-    10,000)."""
+    """Transitions in all shards together before learning starts. Until then actions are uniformly
+    random (Spinning Up: 10,000)."""
     samples_per_insert: ByTask[Positive | None] = 256.0
-    """How often each transition is sampled on average: learner and samplers wait for each other. With the same value as
-    batchSize there is one update per environment step (paper: one). null: neither waits."""
+    """How often each transition is sampled on average: learner and samplers wait for each other.
+    With the same value as batchSize there is one update per environment step (paper: one). null:
+    neither waits."""
     samples_per_insert_tolerance: Positive = 0.01
-    """How far samples may run ahead or lag behind, as a fraction of samplesPerInsert x minimum. The default allows 100
-    environment steps without an update (paper: 0)."""
+    """How far samples may run ahead or lag behind, as a fraction of samplesPerInsert x minimum. The
+    default allows 100 environment steps without an update (paper: 0)."""
 
 
 class Sac(Apex):
-    """SAC: a stochastic policy of maximum entropy, with twin critics and an automatic temperature, from distributed replay
-    (arXiv 1812.05905)."""
+    """SAC: a stochastic policy of maximum entropy, with twin critics and an automatic temperature,
+    from distributed replay (arXiv 1812.05905)."""
 
     n_step: ByTask[Count] = 1
     """Steps of reward before the bootstrap (paper: 1)."""
@@ -79,8 +80,8 @@ class Sac(Apex):
     initial_temperature: Positive = 1.0
     """α of the first update, the weight of the entropy (the authors' softlearning: 1)."""
     target_entropy: Return | None = None
-    """Entropy of the policy that the temperature is adjusted to, of actions in [-1, 1]. Default: minus the number of the
-    action's dimensions (paper: likewise)."""
+    """Entropy of the policy that the temperature is adjusted to, of actions in [-1, 1]. Default:
+    minus the number of the action's dimensions (paper: likewise)."""
 
     presets: ClassVar[Presets] = {
         "Atari": {**_LEARNING, **values_of("Mnih et al. 2015", network={"natureCnn": {}})},

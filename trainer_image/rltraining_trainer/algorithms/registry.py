@@ -1,7 +1,7 @@
 """The built-in algorithms, by their keys in ``spec.algorithm``.
 
-A module defines ``learner(world)`` and ``sampler(world)``, and ``replay(world)`` if pods of their own can keep its replay.
-It defines ``build_network`` if its network is its own.
+A module defines ``learner(world)`` and ``sampler(world)``, and ``replay(world)`` if pods of their own
+can keep its replay. It defines ``build_network`` if its network is its own.
 """
 
 from __future__ import annotations

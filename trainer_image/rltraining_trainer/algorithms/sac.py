@@ -1,7 +1,7 @@
-"""SAC (Haarnoja et al. 2018, arXiv 1812.05905): soft actor-critic with an automatic temperature, from distributed replay.
+"""SAC, soft actor-critic with an automatic temperature (Haarnoja et al. 2018, arXiv 1812.05905).
 
-The samplers act with the stochastic policy and insert transitions. The learner updates from batches of the replay, which
-limits the updates per environment step.
+The samplers act with the stochastic policy and insert transitions into a distributed replay. The
+learner updates from batches of the replay, which limits the updates per environment step.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Sample(NamedTuple):
 
 
 def sample_action(network: SacNetwork, actions: SquashedGaussian, observation: Tensor) -> Sample:
-    """Samples actions with the reparameterization trick: gradients pass from the action to the policy."""
+    """Samples actions with the reparameterization trick, so that they have gradients."""
     parameters, _ = network.policy(observation, ())
     noise = torch.randn_like(parameters[..., : parameters.shape[-1] // 2])
     action = actions.sample(parameters, noise)
@@ -132,7 +132,7 @@ def sample_action(network: SacNetwork, actions: SquashedGaussian, observation: T
 
 
 class SacActor:
-    """Acts with the stochastic policy. Until learning begins, actions are uniformly random within their bounds."""
+    """Acts with the stochastic policy, and uniformly at random until learning begins."""
 
     def __init__(self, network: SacNetwork, actions: SquashedGaussian) -> None:
         self._network, self._actions = network, actions
@@ -196,7 +196,8 @@ class SacLearner(ApexLearner[SacNetwork]):
         observation, log_temperature = batch["observation"], network.temperature.log
         temperature = log_temperature.detach().exp()
 
-        # Compute the soft value of the next state (equation 3), with the smaller one of both target critics.
+        # Compute the soft value of the next state by the smaller one of both target critics
+        # (equation 3).
         with torch.no_grad():
             after = sample_action(network, actions, batch["next_observation"])
             next_values = target.values(batch["next_observation"], after.action).amin(0)
@@ -205,9 +206,10 @@ class SacLearner(ApexLearner[SacNetwork]):
         # Critics: minimize ½ δ² of each (equation 5), weighted by importance.
         values = network.values(observation, batch["action"])
         errors = goal - values.detach()
-        (values * -(errors * weights)).sum().backward()  # for why not `values.backward(...)`, see dqn.py
+        # For why not `values.backward(...)`, see dqn.py.
+        (values * -(errors * weights)).sum().backward()
 
-        # Actor: minimize α log π(a|s) - Q(s, a) (equation 9). The critics' gradient stays as it is.
+        # Actor: minimize α log π(a|s) - Q(s, a) (equation 9), without a gradient of the critics.
         own = sample_action(network, actions, observation)
         tried = own.action.detach().requires_grad_()
         tried_values = network.values(observation, tried).amin(0)
