@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 HANG_SECONDS = 1800
-"""For a whole test, unless it says otherwise. Its commands have limits of their own."""
+"""Limit of a test without a mark. Each command has a shorter limit."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""What learners with a replay do alike: update in step, move their target, end on NaN, and go on from a checkpoint."""
+"""What learners with a replay have in common: in-step updates, a moving target, an end on NaN, and exact resumption."""
 
 from __future__ import annotations
 

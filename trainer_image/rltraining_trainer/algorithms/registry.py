@@ -1,7 +1,7 @@
 """The built-in algorithms, by their keys in ``spec.algorithm``.
 
 A module defines ``learner(world)`` and ``sampler(world)``, and ``replay(world)`` if pods of their own
-can keep its replay. It defines ``build_network`` if its network is its own.
+can keep its replay. It defines ``build_network`` if no other algorithm has its network.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def build_policy_network(
 ) -> tuple[PolicyNetwork, Actions]:
     """Builds the network of an algorithm, and the conversion of its outputs to actions.
 
-    Algorithms of one's own have that of the actor-critic algorithms.
+    Users' algorithms have the network of the actor-critic algorithms.
 
     Raises:
         BadConfiguration: The algorithm or the network does not support the spaces.

@@ -164,7 +164,7 @@ class SacActor:
 class SacLearner(ApexLearner[SacNetwork]):
     """Updates the critics, the actor and the temperature, each with a separate optimizer.
 
-    The noise of actions is from torch's global generator, whose state is part of every checkpoint.
+    Actions are sampled with torch's global generator. Every checkpoint contains its state.
     """
 
     algorithm = "sac"

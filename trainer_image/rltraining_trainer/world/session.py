@@ -295,7 +295,7 @@ class Connections:
         return session
 
     def check_started(self, call: str) -> None:
-        """Raises RuntimeError if ``call`` of a user came before `World.start`."""
+        """Raises RuntimeError if a user's program uses ``call`` before `World.start`."""
         if not self.started:
             raise RuntimeError(f"call world.start() before {call}")
 
