@@ -21,7 +21,7 @@ from rltraining_api.manifest import load_manifest
 from rltraining_trainer.algorithms.a3c import AdvantageActorCritic
 from rltraining_trainer.algorithms.dqn import DqnActor, DqnLearner
 from rltraining_trainer.algorithms.impala import ImpalaLearner
-from rltraining_trainer.algorithms.transitions import TransitionCollector
+from rltraining_trainer.algorithms.transition_collector import TransitionCollector
 from rltraining_trainer.algorithms.unrolls import UnrollCollector
 from rltraining_trainer.dataflow import flatten_parameters
 from rltraining_trainer.environments import Stepper, make_environments

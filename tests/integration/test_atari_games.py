@@ -11,7 +11,8 @@ import torch
 from ale_py.roms import get_rom_path
 from rltraining_api.environment import Environment
 from rltraining_api.network import Mlp, Network
-from rltraining_trainer.algorithms.transitions import Acted, TransitionCollector
+from rltraining_trainer.algorithms.transition_collector import TransitionCollector
+from rltraining_trainer.algorithms.transitions import Acted
 from rltraining_trainer.algorithms.unrolls import UnrollCollector
 from rltraining_trainer.environments import EpisodeTracker, Step, Stepper, make_environments
 from rltraining_trainer.networks import build_actor_critic

@@ -14,7 +14,8 @@ from rltraining_api.network import Mlp, Network
 from rltraining_trainer.algorithms.ddpg import DdpgActor, DdpgLearner
 from rltraining_trainer.algorithms.dqn import DqnActor, DqnLearner
 from rltraining_trainer.algorithms.sac import SacActor, SacLearner, build_network
-from rltraining_trainer.algorithms.transitions import TransitionCollector, Transitions
+from rltraining_trainer.algorithms.transition_collector import TransitionCollector
+from rltraining_trainer.algorithms.transitions import Transitions
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import build_deterministic, build_q_network
 from torch import Tensor

@@ -12,13 +12,8 @@ from counting import CountingEnv, HandWritten, length, reward, synchronous, term
 from gymnasium.vector import AutoresetMode, VectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rltraining_trainer.algorithms.transitions import (
-    PRIORITY_EPSILON,
-    Acted,
-    Block,
-    TransitionCollector,
-    Transitions,
-)
+from rltraining_trainer.algorithms.transition_collector import Block, TransitionCollector
+from rltraining_trainer.algorithms.transitions import PRIORITY_EPSILON, Acted, Transitions
 from rltraining_trainer.environments import Faults, Stepper
 from rltraining_trainer.environments.batch import EnvironmentBatch, InTurn
 from rltraining_trainer.environments.slot import Slot

@@ -11,11 +11,8 @@ from torch import Tensor
 
 from rltraining_trainer.algorithms.apex_learner import ApexLearner
 from rltraining_trainer.algorithms.reduce import Reduce
-from rltraining_trainer.algorithms.transitions import (
-    Actor,
-    TransitionCollector,
-    transition_columns,
-)
+from rltraining_trainer.algorithms.transition_collector import TransitionCollector
+from rltraining_trainer.algorithms.transitions import Actor, transition_columns
 from rltraining_trainer.dataflow import FIRST_VERSION
 from rltraining_trainer.dataflow.flat import flatten_parameters
 from rltraining_trainer.dataflow.replay import ReplayBatch
