@@ -29,9 +29,6 @@ CODE_DIR = "/etc/rltraining-code"
 OUTPUT_DIR = "/output"
 OUTPUT_VOLUME = "output"
 TERMINATION_LOG = "/dev/termination-log"
-LIVENESS_FAILURES = 3
-"""Failed liveness probes in a row, 5 s each, after which a process that hangs is replaced. Learners and samplers of
-CartPole and Breakout answered at least every 0.7 s, on two cores with a load of 8 to 23."""
 PROGRAM = "rltraining-trainer"
 PORT_RANGE = "net.ipv4.ip_local_port_range"
 """The sysctl from which the kernel takes ports that nobody asked for by number, as those of RPC listeners."""
@@ -145,11 +142,12 @@ def _trainer(
             "timeoutSeconds": 5,
             "failureThreshold": 120,
         },
+        # A process that hangs is replaced after 30 s. With 15 s, two healthy pods of a node short of CPU were restarted once.
         "livenessProbe": {
             "httpGet": {"path": contract.HEALTH_PATH, "port": contract.HTTP_PORT},
             "periodSeconds": 5,
             "timeoutSeconds": 5,
-            "failureThreshold": LIVENESS_FAILURES,
+            "failureThreshold": 6,
         },
         "volumeMounts": mounts,
         "terminationMessagePath": TERMINATION_LOG,

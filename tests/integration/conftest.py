@@ -57,8 +57,6 @@ def warm() -> Iterator[tuple[asyncio.Runner, KeptWarm]]:
     runtime = KeptWarm(TRAINER)
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
         on_python_path(patch)
-        # Tests freeze processes, on a busy machine for longer than a process may hang.
-        patch.setattr("rltraining_operator.pods.LIVENESS_FAILURES", 24)
         runner.run(runtime.warm_up())
         yield runner, runtime
         runner.run(runtime.end())

@@ -74,7 +74,7 @@ def test_probes() -> None:
         name: container[name]["periodSeconds"] * container[name]["failureThreshold"]
         for name in ("readinessProbe", "startupProbe", "livenessProbe")
     }
-    assert seconds == {"readinessProbe": 4, "startupProbe": 240, "livenessProbe": 15}, "until it counts"
+    assert seconds == {"readinessProbe": 4, "startupProbe": 240, "livenessProbe": 30}, "until it counts"
 
 
 def test_the_token_is_readable_to_the_trainer_alone() -> None:
