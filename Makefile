@@ -8,7 +8,6 @@ EXTRAS := $(ROOMS:client=client[atari,box2d,minigrid,mujoco,onnx])
 KERNEL := trainer_image/rltraining_trainer/dataflow/replay/sum_tree.c
 GATE   := trainer_image/rltraining_trainer/transport/gate
 PYTEST := $(BIN)/python -m pytest $(if $(SEED),-p randomly --randomly-seed=$(SEED))
-PREPARE = $(if $(RLTRAINING_TEST_KUBECONFIG)$(KUBECONFIG),,$(BIN)/python -m tests.local_kubernetes prepare)
 CORES  := $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 
 # Two cores or two hundred: one thread a process, the processes are the parallelism.
@@ -46,32 +45,29 @@ $(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml) tra
 demo: $(READY) ## train CartPole-v1 from a manifest, here, and show it
 	$(BIN)/rltrain run examples/cartpole-impala.yaml --workdir runs/demo --overwrite
 
-# Suites run side by side, since kills, back-offs and the start of processes are waited for. The live tests come first: they
-# take longest, and are over before the end-to-end tests begin. Pods have a larger share of the cores than local runs, which give way.
+# Suites run side by side, since kills, back-offs and the start of processes are waited for. The live tests wait for their cluster
+# meanwhile, and then run beside the end-to-end tests, which need little. Beside the integration tests pods get too little of two cores.
 test: $(READY) ## everything this machine can run; each suite is shown when it is over
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target live lint integration e2e unit api
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target live lint integration unit e2e api
 
 unit: $(READY) ## the tests that need no process but their own
 	$(PYTEST) tests/unit -n $(CORES) --dist worksteal
 
 integration: $(READY) ## real processes, real RPC, real kills
-	$(PYTEST) tests/integration -n $(shell expr $(CORES) + 1)
+	$(PYTEST) tests/integration -n $(shell expr $(CORES) + 2)
 
 e2e: $(READY) ## the command line and the examples, end to end
-	$(PYTEST) tests/e2e -n $(CORES) --dist worksteal
+	$(PYTEST) tests/e2e -n $(shell expr $(CORES) + 1) --dist worksteal
 
 cluster: live api ## against a real Kubernetes: the one of KUBECONFIG, or one that is compiled once
 
 prepare: $(READY)
-	$(PREPARE)
+	$(if $(RLTRAINING_TEST_KUBECONFIG)$(KUBECONFIG),,$(BIN)/python -m tests.local_kubernetes prepare)
 
-# Prepared in the recipe: as a prerequisite it would let the other suites of `make test` begin before the live tests.
-api: $(READY) ## the definition, the chart and the client against a real API server
-	$(PREPARE)
+api: prepare ## the definition, the chart and the client against a real API server
 	$(PYTEST) tests/cluster --ignore=tests/cluster/live
 
-live: $(READY) ## real pods, where this may be root
-	$(PREPARE)
+live: prepare ## real pods, where this may be root
 	$(PYTEST) tests/cluster/live
 
 soak: $(READY) ## hours: mutations of the source, other versions of torch, twenty times as many random cases and kills, an idle operator, each suite ten times
