@@ -217,8 +217,10 @@ def test_a_learner_that_is_much_slower_is_waited_for_longer_and_longer(learn: Le
     first = learn(0, 2, last=2, timeouts=timeouts)
     slow = learn(1, 2, first.url, pace=0.35, timeouts=timeouts)
 
-    assert "Timed out" in first.hear("trouble"), "after 0.08, 0.16 and 0.32 s"
-    assert first.hear("trouble", "done") == "done"
+    said = [first.hear("trouble")]  # after 0.08, 0.16 and 0.32 s
+    while (newest := first.hear("trouble", "done")) != "done":  # of a busy machine, also after longer times
+        said.append(newest)
+    assert all("Timed out" in trouble for trouble in said)
     assert slow.hear("done", "stopped") == "done"
     assert first.lines[-1].size == 2
 

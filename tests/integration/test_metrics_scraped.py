@@ -116,7 +116,8 @@ async def _go_through_everything(operator: Operator) -> None:
 
 
 def _in_full_swing(run: str) -> str:
-    """A query that finds something once every member was scraped thrice, and the learner twice since the run began."""
+    """A query that finds something once every member was scraped thrice, the learner twice since the run began, and the
+    operator without a failed scrape for longer than the tests look back."""
     of_it = f'{{training_job="{run}"}}'
     members = f"count(count_over_time(rltraining_member_info{of_it}[1m]) > 2) == {MEMBERS}"
     counts = [
@@ -125,7 +126,9 @@ def _in_full_swing(run: str) -> str:
     gauges = [f"rltraining_learner_{what}{of_it}" for what in ("mean_return", "loss", "policy_lag")]
     if RUNS[run].spec.evaluation is not None:
         gauges.append(f"rltraining_evaluation_return{of_it}")
-    operator = f'up{{job="{OPERATOR}"}} == 1'
+    if RUNS[run].spec.algorithm.name == "dqnApex":
+        gauges.append(f"rltraining_shard_transitions{of_it}")
+    operator = f'min_over_time(up{{job="{OPERATOR}"}}[{LATELY + 1:.0f}s]) == 1'
     return " and on () ".join(f"({part})" for part in (operator, members, *counts, *gauges))
 
 
