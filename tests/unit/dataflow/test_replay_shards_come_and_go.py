@@ -141,21 +141,53 @@ def test_next_batch_returns_in_time_and_goes_on_waiting_later() -> None:
     assert world.replay.stats().priorities_lost == 0
 
 
-def test_a_silent_shard_leaves_until_it_announces_itself() -> None:
+def test_a_shard_that_answers_requests_is_not_silent() -> None:
     world = world_of_two()
-    draw(world)
-    world.clock.now = SILENT_SECONDS * 0.9
-    world.announce("b")
-    world.clock.now = SILENT_SECONDS * 1.1
-    world.replay.discard(draw(world))  # under way already: its answer is a sign of life of either
-    world.clock.now = SILENT_SECONDS * 2.05
-    world.announce("b")
-    world.replay.next_batch(0.0)
+    while world.clock.now < 2 * SILENT_SECONDS:
+        world.clock.now += 0.5
+        world.announce("b")
+        learn(world, draw(world))
+    assert world.replay.stats().sizes == {"a": 20, "b": 20}
+
+
+def test_a_silent_shard_leaves_until_it_announces_itself() -> None:
+    world = not_sampled_yet()
+    wait(world, SILENT_SECONDS * 0.9, "b")
+    assert world.replay.stats().sizes == {"a": 20, "b": 20}
+    wait(world, SILENT_SECONDS * 0.2, "b")
     assert world.replay.stats().sizes == {"b": 20}
     assert world.replay.stats().lost == 20
     world.announce("a")
     assert world.replay.stats().sizes == {"a": 20, "b": 20}
     assert world.replay.stats().lost == 0
+
+
+def test_a_pause_of_the_learner_is_not_silence_of_the_shards() -> None:
+    world = not_sampled_yet()
+    for _ in range(3):  # updates, in which the answers to their reports are delayed
+        world.clock.now += 2 * SILENT_SECONDS
+        wait(world, 0.5)
+    assert world.replay.stats().sizes == {"a": 20, "b": 20}
+    wait(world, SILENT_SECONDS + 0.5)
+    assert world.replay.stats().sizes == {}
+
+
+def not_sampled_yet() -> World:
+    """Two shards of 20 items, fewer than the minimum: no request is sent whose answer is a sign of life."""
+    world = World(minimum=1000)
+    for name in "ab":
+        world.start(name, [1.0] * 20)
+    wait(world, 0.5, *"ab")
+    return world
+
+
+def wait(world: World, seconds: float, *announced: str) -> None:
+    """The learner waits for a batch. These shards announce themselves."""
+    for _ in range(round(seconds / 0.5)):
+        world.clock.now += 0.5
+        for name in announced:
+            world.announce(name)
+        assert world.replay.next_batch(0.0) is None
 
 
 def test_a_restarted_shard_starts_empty_and_is_counted() -> None:

@@ -94,8 +94,7 @@ class DistributedReplay:
         self._counters = SampleCounters()
         self._pending: deque[RequestGroup] = deque()
         self._ready: deque[BatchShards] = deque()
-        # Requests that are not part of a batch.
-        self._side_requests: list[Request] = []
+        self._side_requests: list[Request] = []  # not part of a batch
         self._batches = 0
         self._ages: deque[float] = deque(maxlen=_AGES_KEPT)
 
@@ -272,6 +271,7 @@ class DistributedReplay:
         """Removes silent shards, dials new ones and settles side requests."""
         now = self._clock()
         with self._changed:
+            self._map.excuse_pause(now)
             for shard in self._map.present:
                 if self._rank == 0 and now - shard.heard > SILENT_SECONDS:
                     self._leave(shard, f"no message for {SILENT_SECONDS} s")

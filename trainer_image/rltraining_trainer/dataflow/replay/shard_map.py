@@ -11,6 +11,8 @@ from rltraining_trainer.dataflow.replay.buffer import ReplayCounts
 from rltraining_trainer.dataflow.replay.shard import ShardPeer
 
 NO_COUNTS = ReplayCounts(0, 0, 0, 0, 0)
+PAUSE_SECONDS = 1.0
+"""A longer time without a call of `ShardMap.excuse_pause` is a pause of the learner."""
 
 
 class Holdings(NamedTuple):
@@ -89,6 +91,7 @@ class ShardMap:
         self._predecessors: dict[str, str] = {}
         self.restarted = 0
         """Number of replaced incarnations."""
+        self._last_call: float | None = None  # of `excuse_pause`
 
     @property
     def present(self) -> list[Shard]:
@@ -100,6 +103,17 @@ class ShardMap:
     def is_present(self, shard: Shard) -> bool:
         """Returns whether this incarnation is present."""
         return shard.present and self._shards.get(shard.name) is shard
+
+    def excuse_pause(self, now: float) -> None:
+        """Does not count the time since the last call as silence of the shards if it was long, as in a long update.
+
+        The learner may have delayed the answers to their reports meanwhile.
+        """
+        pause = 0.0 if self._last_call is None else now - self._last_call
+        self._last_call = now
+        if pause > PAUSE_SECONDS:
+            for shard in self.present:
+                shard.heard = min(now, shard.heard + pause)
 
     def announce(
         self,
