@@ -217,10 +217,11 @@ def test_a_learner_that_is_much_slower_is_waited_for_longer_and_longer(learn: Le
     first = learn(0, 2, last=2, timeouts=timeouts)
     slow = learn(1, 2, first.url, pace=0.35, timeouts=timeouts)
 
-    said = [first.hear("trouble")]  # after 0.08, 0.16 and 0.32 s
-    while (newest := first.hear("trouble", "done")) != "done":  # of a busy machine, also after longer times
+    said = [first.hear("trouble")]  # after 0.08, 0.16 and 0.32 s; on a busy machine also after longer times
+    while (newest := first.hear("trouble", "done")) != "done":
         said.append(newest)
-    assert all("Timed out" in trouble for trouble in said)
+    times = [int(trouble.partition("Timed out waiting ")[2].partition("ms")[0]) for trouble in said]
+    assert times == [320 * 2**i for i in range(len(times))]
     assert slow.hear("done", "stopped") == "done"
     assert first.lines[-1].size == 2
 
