@@ -1,7 +1,7 @@
 """The built-in algorithms, by their keys in ``spec.algorithm``.
 
-A module defines ``learner(world)`` and ``sampler(world)``, and ``replay(world)`` if pods of their own
-can keep its replay. It defines ``build_network`` if no other algorithm has its network.
+A module defines ``learner(world)`` and ``sampler(world)``, and ``replay(world)`` if separate pods
+can keep its replay. It defines ``build_network`` if no other algorithm uses its network.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ALGORITHMS = "rltraining_trainer.algorithms"
 
 
 def with_network(module: str) -> BuiltIn:
-    """Returns an algorithm whose module defines ``build_network``.
+    """Returns an algorithm with ``build_network`` in its module.
 
     The module is imported when it runs, or when a policy is loaded.
     """

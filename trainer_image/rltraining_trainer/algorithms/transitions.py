@@ -68,7 +68,7 @@ class Actor(Protocol):
         ...
 
     def to_environment(self, action: Tensor) -> np.ndarray:
-        """Converts actions to those of the environment."""
+        """Converts actions for the environment."""
         ...
 
 
