@@ -69,3 +69,23 @@ class DdpgReplay(Replay):
     unpublished gain)."""
     minimum: ByTask[Count] = 10_000
     """Transitions in all shards together before learning starts (not published)."""
+
+
+class UniformReplay(Replay):
+    """The replay memory of SAC and TD3, in shards that are sampled as if they were one."""
+
+    kind: Literal["Prioritized", "Uniform"] = "Uniform"
+    """How transitions are sampled: by their priority, or uniformly (SAC and TD3 papers: Uniform)."""
+    capacity: ByTask[Count] = 1_000_000
+    """Maximum number of transitions in all shards together. The oldest of a shard are evicted
+    (SAC paper: 1,000,000)."""
+    minimum: ByTask[Count] = 10_000
+    """Transitions in all shards together before learning starts. Until then actions are uniformly
+    random (Spinning Up's SAC and TD3: 10,000)."""
+    samples_per_insert: ByTask[Positive | None] = 256.0
+    """How often each transition is sampled on average: learner and samplers wait for each other.
+    With the same value as batchSize there is one update per environment step (papers: one). null:
+    neither waits."""
+    samples_per_insert_tolerance: Positive = 0.01
+    """How far samples may run ahead or lag behind, as a fraction of samplesPerInsert x minimum. The
+    default allows 100 environment steps without an update (papers: 0)."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
 from rltraining_api.algorithms.apex import Apex
 from rltraining_api.algorithms.optimizer import Adam, Optimizer
-from rltraining_api.algorithms.replay import Replay
+from rltraining_api.algorithms.replay import UniformReplay
 from rltraining_api.base import ByTask
 from rltraining_api.fields import Count, Fraction, LearningRate, Positive, Return
 from rltraining_api.preset_types import Presets, values_of
@@ -35,26 +35,6 @@ _VECTORS = {
 }
 
 
-class SacReplay(Replay):
-    """A memory of transitions, in shards that are sampled as if they were one."""
-
-    kind: Literal["Prioritized", "Uniform"] = "Uniform"
-    """How transitions are sampled: by their priority, or uniformly (paper: Uniform)."""
-    capacity: ByTask[Count] = 1_000_000
-    """Maximum number of transitions in all shards together. The oldest of a shard are evicted
-    (paper: 1,000,000)."""
-    minimum: ByTask[Count] = 10_000
-    """Transitions in all shards together before learning starts. Until then actions are uniformly
-    random (Spinning Up: 10,000)."""
-    samples_per_insert: ByTask[Positive | None] = 256.0
-    """How often each transition is sampled on average: learner and samplers wait for each other.
-    With the same value as batchSize there is one update per environment step (paper: one). null:
-    neither waits."""
-    samples_per_insert_tolerance: Positive = 0.01
-    """How far samples may run ahead or lag behind, as a fraction of samplesPerInsert x minimum. The
-    default allows 100 environment steps without an update (paper: 0)."""
-
-
 class Sac(Apex):
     """SAC: a stochastic policy of maximum entropy, with twin critics and an automatic temperature,
     from distributed replay (arXiv 1812.05905)."""
@@ -63,7 +43,7 @@ class Sac(Apex):
     """Steps of reward before the bootstrap (paper: 1)."""
     batch_size: ByTask[Count] = 256
     """Transitions in one update, of all learners together (paper: 256)."""
-    replay: SacReplay = Field(default_factory=SacReplay)
+    replay: UniformReplay = Field(default_factory=UniformReplay)
     """The replay memory: where it is stored, how large it is, and how it is sampled."""
     learning_rate: ByTask[LearningRate] = 3e-4
     """Step size of the optimizers of the actor, the critics and the temperature (paper: 3e-4)."""

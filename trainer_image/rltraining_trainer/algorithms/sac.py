@@ -21,8 +21,9 @@ from rltraining_trainer.algorithms.apex import keep, learn, sample
 from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
 from rltraining_trainer.algorithms.transitions import Acted, Transitions
 from rltraining_trainer.networks import PolicyNetwork, SquashedGaussian, State
-from rltraining_trainer.networks.build import build_critic, build_normalizer, check_continuous
+from rltraining_trainer.networks.build import build_normalizer, build_twin_critics, check_continuous
 from rltraining_trainer.networks.build_torso import build_torso
+from rltraining_trainer.networks.critics import TwinCritics
 from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.torsos import orthogonal
 from rltraining_trainer.world import World
@@ -49,17 +50,6 @@ def _network(world: World) -> tuple[SacNetwork, SquashedGaussian]:
     return build_network(world.spec.network, *world.spaces, normalize=world.spec.environment.normalize)
 
 
-class Critic(nn.Module):
-    """Computes Q(s, a) ``[N]`` from observations ``[N, ...]`` and actions ``[N, d]`` in [-1, 1]."""
-
-    def __init__(self, torso: nn.Module, body: nn.Module, features: int) -> None:
-        super().__init__()
-        self.torso, self.body, self.head = torso, body, nn.Linear(features, 1)
-
-    def forward(self, observation: Tensor, action: Tensor) -> Tensor:
-        return self.head(self.body(torch.cat((self.torso(observation), action), -1))).squeeze(-1)
-
-
 class Temperature(nn.Module):
     """The temperature α, as its logarithm ``[]``."""
 
@@ -74,21 +64,17 @@ class SacNetwork(PolicyNetwork):
     Actions ``[N, d]`` are those before the tanh.
     """
 
-    def __init__(
-        self, actor: nn.Module, first: Critic, second: Critic, normalizer: Normalizer | None
-    ) -> None:
+    def __init__(self, actor: nn.Module, critics: TwinCritics, normalizer: Normalizer | None) -> None:
         super().__init__(normalizer)
         # The flat vector contains the actor, the temperature and the critics in this order.
-        self.actor, self.temperature = actor, Temperature()
-        self.critics = nn.ModuleList((first, second))
+        self.actor, self.temperature, self.critics = actor, Temperature(), critics
 
     def policy(self, observation: Tensor, state: State, first: Tensor | None = None) -> tuple[Tensor, State]:
         return self.actor(observation), state
 
     def values(self, observation: Tensor, action: Tensor) -> Tensor:
         """Returns Q(s, tanh(action)) of both critics ``[2, N]``."""
-        squashed = action.tanh()
-        return torch.stack([critic(observation, squashed) for critic in self.critics])
+        return self.critics(observation, action.tanh())
 
 
 def build_network(
@@ -108,10 +94,8 @@ def build_network(
     torso, features = build_torso(network, observation_space, normalizer)
     actor = nn.Sequential(torso, orthogonal(nn.Linear(features, actions.parameter_size), 0.01))
     (dimensions,) = actions.action_shape
-    first, second = (
-        Critic(*build_critic(network, observation_space, dimensions, normalizer)) for _ in range(2)
-    )
-    return SacNetwork(actor, first, second, normalizer), actions
+    critics = build_twin_critics(network, observation_space, dimensions, normalizer)
+    return SacNetwork(actor, critics, normalizer), actions
 
 
 class Sample(NamedTuple):

@@ -19,6 +19,7 @@ from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks.actions import DeterministicActions, GreedyActions
 from rltraining_trainer.networks.actor_critic import ActorCritic
 from rltraining_trainer.networks.build_torso import build_flattener, build_torso, is_known
+from rltraining_trainer.networks.critics import Critic, TwinCritics
 from rltraining_trainer.networks.deterministic import DeterministicActorCritic
 from rltraining_trainer.networks.distributions import (
     Categorical,
@@ -179,6 +180,14 @@ def build_critic(
         torso, features = build_torso(network, observation_space, normalizer)
         hidden_sizes, activation = (features,), nn.ReLU
     return torso, Mlp((features + dimensions,), hidden_sizes, activation), hidden_sizes[-1]
+
+
+def build_twin_critics(
+    network: Network, observation_space: spaces.Space, dimensions: int, normalizer: Normalizer | None
+) -> TwinCritics:
+    """Returns two critics of actions with ``dimensions`` numbers, as `build_critic` describes them."""
+    layers = (build_critic(network, observation_space, dimensions, normalizer) for _ in range(2))
+    return TwinCritics([Critic(*parts) for parts in layers])
 
 
 def _instead(action_space: spaces.Space) -> str:
