@@ -39,6 +39,7 @@ STEPS = {
     "pendulum-impala": 20_000,
     "pendulum-ppo": 10_000,
     "pendulum-sac": 10_200,
+    "pendulum-td3": 10_200,
     "pong-a3c": 200,
     "pong-dqn-apex": 300,
     "pong-impala": 400,

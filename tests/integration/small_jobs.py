@@ -34,7 +34,7 @@ def replay_job(*, replay: dict[str, Any] | None = None, **spec: Any) -> RLTraini
     return small_job(**({"algorithm": {"dqnApex": settings}, "sampler": {"replicas": 2}} | spec))
 
 
-WITH_REPLAY = ("dqnApex", "sac")
+WITH_REPLAY = ("dqnApex", "sac", "td3")
 GRADIENTS: dict[str, dict[str, Any]] = {
     "a3c": {"rolloutLength": 16},
     "a2c": {"rolloutLength": 16},
@@ -48,10 +48,10 @@ def job_of(algorithm: str, **spec: Any) -> RLTrainingJob:
     """A small job of any algorithm with two samplers."""
     if algorithm == "impala":
         return small_job(**({"sampler": {"replicas": 2}} | spec))
-    if algorithm == "sac":
+    if algorithm in ("sac", "td3"):
         settings = {"batchSize": 64, "parameterRefreshSteps": 16, "replay": REPLAY}
         environment = {"id": "PacedPendulum-v1", "numEnvs": 8}
-        fields = {"algorithm": {"sac": settings}, "environment": environment, "sampler": {"replicas": 2}}
+        fields = {"algorithm": {algorithm: settings}, "environment": environment, "sampler": {"replicas": 2}}
         return small_job(**(fields | spec))
     return replay_job(**spec) if algorithm == "dqnApex" else gradient_job(algorithm, **spec)
 

@@ -18,7 +18,7 @@ import torch
 from gymnasium import spaces
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Progress
-from rltraining_trainer.algorithms import sac
+from rltraining_trainer.algorithms import sac, td3
 from rltraining_trainer.environments import make_environments
 from rltraining_trainer.networks import (
     PolicyNetwork,
@@ -45,6 +45,7 @@ CASES: dict[str, tuple[str, dict, dict]] = {
     "continuous, recurrent": ("Pendulum-v1", LSTM, {"ppo": {}}),
     "deterministic": ("Pendulum-v1", MLP, {"ddpgApex": {}}),
     "squashed": ("Pendulum-v1", MLP, {"sac": {}}),
+    "twin critics": ("Pendulum-v1", MLP, {"td3": {}}),
     "images, recurrent": (IMAGE, {"natureCnn": {"hiddenSize": 8}, "lstm": {"hiddenSize": 8}}, {"a3c": {}}),
     "images, dueling": (IMAGE, {"impalaCnn": {"channels": [4], "hiddenSize": 8}}, {"dqnApex": {}}),
     "user code": ("CartPole-v1", {"entryPoint": f"{__name__}:attentive"}, {"impala": {}}),
@@ -54,6 +55,7 @@ BUILDERS = {
     "dqnApex": partial(build_q_network, dueling=True),
     "ddpgApex": build_deterministic,
     "sac": sac.build_network,
+    "td3": td3.build_network,
 }
 
 

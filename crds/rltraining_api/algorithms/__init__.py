@@ -12,6 +12,7 @@ from rltraining_api.algorithms.gradients import A2c, A3c, Aggregate, GradientsAt
 from rltraining_api.algorithms.impala import Impala
 from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp, Sgd
 from rltraining_api.algorithms.sac import Sac
+from rltraining_api.algorithms.td3 import Td3
 from rltraining_api.base import OneOf
 
 __all__ = [
@@ -31,11 +32,12 @@ __all__ = [
     "RmsProp",
     "Sac",
     "Sgd",
+    "Td3",
     "UserAlgorithm",
 ]
 
-AlgorithmName = Literal["a3c", "a2c", "ppo", "dqnApex", "ddpgApex", "sac", "impala", "entryPoint"]
-Parameters = A3c | A2c | Ppo | DqnApex | DdpgApex | Sac | Impala | UserAlgorithm
+AlgorithmName = Literal["a3c", "a2c", "ppo", "dqnApex", "ddpgApex", "sac", "td3", "impala", "entryPoint"]
+Parameters = A3c | A2c | Ppo | DqnApex | DdpgApex | Sac | Td3 | Impala | UserAlgorithm
 
 
 class Algorithm(OneOf):
@@ -48,6 +50,7 @@ class Algorithm(OneOf):
         "dqn_apex",
         "ddpg_apex",
         "sac",
+        "td3",
         "impala",
         "entry_point",
     )
@@ -65,6 +68,8 @@ class Algorithm(OneOf):
     """Ape-X DPG: deterministic policy gradient from distributed prioritized replay; continuous actions."""
     sac: Sac | None = None
     """SAC: maximum entropy with twin critics from distributed replay; continuous actions."""
+    td3: Td3 | None = None
+    """TD3: a deterministic policy with twin critics from distributed replay; continuous actions."""
     impala: Impala | None = None
     """IMPALA: samplers send unrolls, the learner corrects with v-trace."""
     entry_point: UserAlgorithm | None = None

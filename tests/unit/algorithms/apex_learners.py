@@ -8,12 +8,15 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
-from rltraining_api.algorithms import Adam, DdpgApex, DqnApex, Optimizer, Sac
+from rltraining_api.algorithms import Adam, DdpgApex, DqnApex, Optimizer, Sac, Td3
 from rltraining_api.environment import Normalize
 from rltraining_api.network import Mlp, Network
 from rltraining_trainer.algorithms.ddpg import DdpgActor, DdpgLearner
 from rltraining_trainer.algorithms.dqn import DqnActor, DqnLearner
-from rltraining_trainer.algorithms.sac import SacActor, SacLearner, build_network
+from rltraining_trainer.algorithms.sac import SacActor, SacLearner
+from rltraining_trainer.algorithms.sac import build_network as build_sac
+from rltraining_trainer.algorithms.td3 import Td3Actor, Td3Learner
+from rltraining_trainer.algorithms.td3 import build_network as build_td3
 from rltraining_trainer.algorithms.transition_collector import TransitionCollector
 from rltraining_trainer.algorithms.transitions import Transitions
 from rltraining_trainer.environments import Stepper
@@ -51,9 +54,16 @@ def ddpg(**settings: Any) -> DdpgLearner:
 def sac(**settings: Any) -> SacLearner:
     torch.manual_seed(3)
     box = spaces.Box(-2, 2, (DIMENSIONS,), np.float32)
-    network, actions = build_network(NETWORK, OBSERVATION, box)
+    network, actions = build_sac(NETWORK, OBSERVATION, box)
     shake(network)
     return SacLearner(network, actions, Sac(**settings))
+
+
+def td3(**settings: Any) -> Td3Learner:
+    torch.manual_seed(3)
+    network, _ = build_td3(NETWORK, OBSERVATION, spaces.Box(-2, 2, (DIMENSIONS,), np.float32))
+    shake(network)
+    return Td3Learner(network, Td3(**settings))
 
 
 def shake(network: torch.nn.Module) -> None:
@@ -62,7 +72,7 @@ def shake(network: torch.nn.Module) -> None:
         torch.nn.init.normal_(parameter, std=0.5)
 
 
-AnyLearner = DqnLearner | DdpgLearner | SacLearner
+AnyLearner = DqnLearner | DdpgLearner | SacLearner | Td3Learner
 
 
 def batch_for(learner: AnyLearner, seed: int = 0, size: int = B) -> Transitions:
@@ -94,7 +104,7 @@ def split(batch: Transitions, at: int) -> tuple[Transitions, Transitions]:
 
 
 def collector_and_learner(
-    settings: DqnApex | DdpgApex | Sac,
+    settings: DqnApex | DdpgApex | Sac | Td3,
     environments: VectorEnv,
     length: int,
     normalize: Normalize | None = None,
@@ -102,14 +112,18 @@ def collector_and_learner(
     """Returns a collector and a learner of one network. The target network is a copy."""
     torch.manual_seed(3)
     spaces_of = environments.single_observation_space, environments.single_action_space
-    actor: DqnActor | DdpgActor | SacActor
+    actor: DqnActor | DdpgActor | SacActor | Td3Actor
     learner: AnyLearner
     if isinstance(settings, DqnApex):
         q_network, greedy = build_q_network(NETWORK, *spaces_of, dueling=True, normalize=normalize)
         actor, learner = DqnActor(q_network, greedy, settings), DqnLearner(q_network, settings)
     elif isinstance(settings, Sac):
-        sac_network, squashed = build_network(NETWORK, *spaces_of, normalize=normalize)
+        sac_network, squashed = build_sac(NETWORK, *spaces_of, normalize=normalize)
         actor, learner = SacActor(sac_network, squashed), SacLearner(sac_network, squashed, settings)
+    elif isinstance(settings, Td3):
+        td3_network, bounded = build_td3(NETWORK, *spaces_of, normalize=normalize)
+        actor = Td3Actor(td3_network, bounded, settings.exploration_noise)
+        learner = Td3Learner(td3_network, settings)
     else:
         network, actions = build_deterministic(NETWORK, *spaces_of, normalize=normalize)
         actor, learner = DdpgActor(network, actions, settings), DdpgLearner(network, settings)

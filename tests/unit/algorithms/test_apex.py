@@ -7,21 +7,22 @@ from collections.abc import Callable
 from functools import partial
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
-from apex_learners import WEIGHTS, adam, batch_for, collector_and_learner, ddpg, dqn, sac, split
+from apex_learners import WEIGHTS, adam, batch_for, collector_and_learner, ddpg, dqn, sac, split, td3
 from bandit import Bandit
 from gymnasium.vector import SyncVectorEnv
-from rltraining_api.algorithms import DdpgApex, DqnApex, Sac
+from rltraining_api.algorithms import DdpgApex, DqnApex, Sac, Td3
 from rltraining_api.environment import Normalize
 from rltraining_trainer.algorithms.apex_learner import ApexLearner
 from rltraining_trainer.algorithms.reduce import Reduce
-from rltraining_trainer.checkpoint import snapshot
+from rltraining_trainer.checkpoint import restore_rng, rng_state, snapshot
 from rltraining_trainer.errors import Diverged
 from through_a_file import restore
 from torch import Tensor
 
-each = pytest.mark.parametrize("make", [dqn, ddpg, sac])
+each = pytest.mark.parametrize("make", [dqn, ddpg, sac, td3])
 both = pytest.mark.parametrize("make", [dqn, ddpg])
 """Learners without random updates."""
 both_algorithms = pytest.mark.parametrize(
@@ -47,6 +48,33 @@ def test_a_checkpoint_resumes_bit_for_bit(make: Make) -> None:
     assert straight.updates == resumed.updates == 6
     views = torch.cat([parameter.detach().reshape(-1) for parameter in resumed.network.parameters()])
     assert torch.equal(views, resumed.parameters), "the parameters are still views of the flat tensor"
+
+
+@pytest.mark.parametrize("make", [sac, td3])
+def test_a_checkpoint_resumes_bit_for_bit_with_the_noise(make: Make) -> None:
+    straight = make()
+    batches = [batch_for(straight, seed) for seed in range(6)]
+    for batch in batches[:3]:
+        straight.step(batch, WEIGHTS, 3.0)
+    resumed = make()
+    restore(resumed, straight)
+
+    torch.manual_seed(11)
+    state = rng_state()
+    ours = [straight.step(batch, WEIGHTS, 3.0)[0] for batch in batches[3:]]
+    torch.manual_seed(12)
+    restore_rng(state)
+    theirs = [resumed.step(batch, WEIGHTS, 3.0)[0] for batch in batches[3:]]
+
+    assert torch.equal(torch.stack(ours), torch.stack(theirs))
+    left, right = straight.get_state(), resumed.get_state()
+    assert torch.equal(left["parameters"], right["parameters"])
+    assert torch.equal(left["target"], right["target"])
+    assert left["updates"] == right["updates"] == 6
+    for one, other in zip(left["optimizers"], right["optimizers"], strict=True):
+        assert one["steps"] == other["steps"]
+        assert torch.equal(one["mean"], other["mean"])
+        assert torch.equal(one["square"], other["square"])
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(dqn, ddpg), (ddpg, dqn)])
@@ -146,10 +174,10 @@ def test_a_gradient_is_clipped_before_it_is_used(make: Make) -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "game"),
-    [(DqnApex, "CartPole-v1"), (DdpgApex, "Pendulum-v1"), (Sac, "Pendulum-v1")],
+    [(DqnApex, "CartPole-v1"), (DdpgApex, "Pendulum-v1"), (Sac, "Pendulum-v1"), (Td3, "Pendulum-v1")],
 )
 def test_network_and_target_have_the_statistics_of_collected_observations(
-    algorithm: type[DqnApex | DdpgApex | Sac], game: str
+    algorithm: type[DqnApex | DdpgApex | Sac | Td3], game: str
 ) -> None:
     collector, learner = collector_and_learner(
         algorithm(n_step=1), gym.make_vec(game, 3), length=5, normalize=Normalize(observations=True)
@@ -199,6 +227,33 @@ def test_a_bandit_is_learnt_by_dqn() -> None:
     assert collector.actor.to_environment(chosen.detach()).tolist() == [3, 4]
 
 
+@pytest.mark.parametrize(
+    ("settings", "blocks"),
+    [
+        (Sac(learning_rate=1e-2, initial_temperature=0.1, target_entropy=-2.0, target_update_rate=0.05), 60),
+        (Td3(learning_rate=1e-2, exploration_noise=0.5, policy_delay=4), 120),
+    ],
+    ids=["sac", "td3"],
+)
+def test_a_bandit_is_learnt_from_the_newest_transitions(settings: Sac | Td3, blocks: int) -> None:
+    environments = SyncVectorEnv([partial(Bandit, continuous=True)] * 16)
+    collector, learner = collector_and_learner(settings, environments, length=16)
+    memory: dict[str, Tensor] = {}
+    for block in range(blocks):
+        collector.actor.warming_up = block < 10
+        for name, column in collector.collect().transitions.items():
+            assert isinstance(column, Tensor)
+            memory[name] = torch.cat([memory.get(name, column[:0]), column])[-1000:]
+        for _ in range(10):
+            rows = torch.randint(len(memory["reward"]), (128,))
+            learner.step({name: column[rows] for name, column in memory.items()})  # type: ignore[arg-type]
+
+    with torch.no_grad():
+        parameters, _ = learner.network.policy(torch.tensor([[-1.0], [1.0]]), ())
+        greedy = collector.actor.to_environment(collector.actor._actions.mode(parameters))
+    np.testing.assert_allclose(greedy, [[1.0], [3.0]], atol=0.15)
+
+
 @each
 @pytest.mark.parametrize(
     ("column", "bad", "name"),
@@ -239,6 +294,7 @@ def test_nan_from_the_environment_ends_the_run_and_leaves_the_parameters(
             r"lower spec\.algorithm\.ddpgApex\.actorLearningRate, criticLearningRate or gradientClip, or .*",
         ),
         (sac, r"lower spec\.algorithm\.sac\.learningRate or gradientClip, or .*"),
+        (td3, r"lower spec\.algorithm\.td3\.learningRate or gradientClip, or .*"),
     ],
 )
 def test_a_loss_that_explodes_by_itself_ends_the_run_with_a_remedy(make: Make, remedy: str) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from apex_learners import (
     DIMENSIONS,
     NETWORK,
@@ -16,18 +14,13 @@ from apex_learners import (
     WEIGHTS,
     B,
     batch_for,
-    collector_and_learner,
     sac,
     shake,
 )
-from bandit import Bandit
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
-from rltraining_api.algorithms import Sac
-from rltraining_trainer.algorithms.sac import SacActor, SacLearner, SacNetwork, build_network
+from plain_networks import mlp, q
+from rltraining_trainer.algorithms.sac import SacActor, SacNetwork, build_network
 from rltraining_trainer.algorithms.transitions import Transitions
-from rltraining_trainer.checkpoint import restore_rng, rng_state
-from through_a_file import restore
 from torch import Tensor
 from torch.distributions import Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
@@ -48,17 +41,6 @@ class Copies(NamedTuple):
             [parameter.detach().clone().requires_grad_() for parameter in part.parameters()] for part in parts
         )
         return cls(actor, first, second, log_temperature)
-
-
-def mlp(layers: list[Tensor], inputs: Tensor) -> Tensor:
-    hidden = inputs
-    for weight, bias in zip(layers[0:-2:2], layers[1:-2:2], strict=True):
-        hidden = torch.tanh(F.linear(hidden, weight, bias))
-    return F.linear(hidden, *layers[-2:])
-
-
-def q(layers: list[Tensor], observation: Tensor, action: Tensor) -> Tensor:
-    return mlp(layers, torch.cat([observation, action], 1))[:, 0]
 
 
 def act(layers: list[Tensor], observation: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,32 +134,6 @@ def test_the_temperature_rises_while_the_entropy_is_too_low(target: float, rises
     assert (learner.network.temperature.log.exp().item() > 0.5) == rises
 
 
-def test_a_checkpoint_resumes_bit_for_bit_with_the_noise() -> None:
-    straight = sac()
-    batches = [batch_for(straight, seed) for seed in range(6)]
-    for batch in batches[:3]:
-        straight.step(batch, WEIGHTS, 3.0)
-    resumed = sac()
-    restore(resumed, straight)
-
-    torch.manual_seed(11)
-    state = rng_state()
-    ours = [straight.step(batch, WEIGHTS, 3.0)[0] for batch in batches[3:]]
-    torch.manual_seed(12)
-    restore_rng(state)
-    theirs = [resumed.step(batch, WEIGHTS, 3.0)[0] for batch in batches[3:]]
-
-    assert torch.equal(torch.stack(ours), torch.stack(theirs))
-    left, right = straight.get_state(), resumed.get_state()
-    assert torch.equal(left["parameters"], right["parameters"])
-    assert torch.equal(left["target"], right["target"])
-    assert left["updates"] == right["updates"] == 6
-    for one, other in zip(left["optimizers"], right["optimizers"], strict=True):
-        assert one["steps"] == other["steps"]
-        assert torch.equal(one["mean"], other["mean"])
-        assert torch.equal(one["square"], other["square"])
-
-
 def actor(environments: int) -> SacActor:
     torch.manual_seed(0)
     box = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32))
@@ -227,24 +183,3 @@ def test_the_actor_estimates_soft_values() -> None:
     torch.testing.assert_close(acted.value_of_action, values, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(acted.value_of_state, soft, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(value, soft, rtol=1e-4, atol=1e-4)
-
-
-def test_a_bandit_is_learnt_from_the_newest_transitions() -> None:
-    settings = Sac(learning_rate=1e-2, initial_temperature=0.1, target_entropy=-2.0, target_update_rate=0.05)
-    environments = SyncVectorEnv([partial(Bandit, continuous=True)] * 16)
-    collector, learner = collector_and_learner(settings, environments, length=16)
-    memory: dict[str, Tensor] = {}
-    for block in range(60):
-        collector.actor.warming_up = block < 10
-        for name, column in collector.collect().transitions.items():
-            assert isinstance(column, Tensor)
-            memory[name] = torch.cat([memory.get(name, column[:0]), column])[-1000:]
-        for _ in range(10):
-            rows = torch.randint(len(memory["reward"]), (128,))
-            learner.step({name: column[rows] for name, column in memory.items()})  # type: ignore[arg-type]
-
-    assert isinstance(learner, SacLearner)
-    with torch.no_grad():
-        parameters, _ = learner.network.policy(torch.tensor([[-1.0], [1.0]]), ())
-    greedy = learner._actions.to_environment(learner._actions.mode(parameters))
-    np.testing.assert_allclose(greedy, [[1.0], [3.0]], atol=0.15)

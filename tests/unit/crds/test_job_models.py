@@ -88,9 +88,9 @@ PROBLEMS = {
         "gaussian.minLogStd must be at most gaussian.maxLogStd (-1), got 1"
     ),
     "network: {lstm: {}}": "exactly one network is needed, found none",
-    "algorithm: {dqnApex: {}}, replay: {replicas: 2}": "replay is for dqnApex, ddpgApex or sac with",
+    "algorithm: {dqnApex: {}}, replay: {replicas: 2}": "replay is for dqnApex, ddpgApex, sac or td3 with",
     "algorithm: {ddpgApex: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
-    "algorithm: {sac: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
+    "algorithm: {td3: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
     "algorithm: {ppo: {minibatches: 4, minibatchSize: 64}}": (
         "two ways to say how rollouts are split: set only one, got minibatchSize 64 and minibatches 4"
     ),
@@ -190,7 +190,7 @@ def test_a_users_algorithm_keeps_its_parameters_as_they_are() -> None:
         ({"dqnApex": {}}, None, 0),
         (dedicated("dqnApex"), None, 1),
         (dedicated("ddpgApex"), {"replicas": 3}, 3),
-        (dedicated("sac"), {"replicas": 3}, 3),
+        (dedicated("td3"), {"replicas": 3}, 3),
     ],
 )
 def test_only_a_dedicated_replay_has_pods(algorithm: dict[str, Any], replay: Any, count: int) -> None:

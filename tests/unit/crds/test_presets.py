@@ -51,6 +51,7 @@ def test_what_a_user_has_set_wins_and_goes_with_the_rest(algorithm: str, preset:
         "dqnApex": {"batchSize": 100_000, "replay": {"samplesPerInsert": None}},
         "ddpgApex": {"replay": {"capacity": 50, "samplesPerInsert": 3.0}, "gradientClip": 1.0},
         "sac": {"batchSize": 20_000, "replay": {"samplesPerInsert": None}},
+        "td3": {"targetUpdatePeriod": 1, "replay": {"minimum": 500}},
         "entryPoint": {"module": "mine"},
     }[algorithm]
     network = {"mlp": {"hiddenSizes": [7]}}

@@ -16,6 +16,7 @@ COLUMNS = {
     "docs/impala.md": ("impala",),
     "docs/apex.md": ("dqnApex", "ddpgApex"),
     "docs/sac.md": ("sac",),
+    "docs/td3.md": ("td3",),
     "docs/gradients.md": ("a3c", "a2c", "ppo"),
 }
 """Algorithms whose defaults a page's table has, from left to right."""

@@ -30,6 +30,8 @@ class Part:
     """Name of its gradient norm among the terms of the loss."""
     size: int
     learning_rate: float
+    period: int = 1
+    """Updates of the network between two updates of this part."""
 
 
 N = TypeVar("N", bound=PolicyNetwork)
@@ -64,6 +66,7 @@ class ApexLearner(ABC, Generic[N]):
         self.total_steps: int | None = None  # no setting of Ape-X has a schedule
         self._clip = settings.gradient_clip
         self._period, self._rate = settings.target_update_period, settings.target_update_rate
+        self._norms: dict[str, Tensor] = {}  # of the newest gradient of each part
         sizes = [part.size for part in parts]
         assert self.parameters.grad is not None
         self._gradient = self.parameters.grad
@@ -132,11 +135,13 @@ class ApexLearner(ABC, Generic[N]):
 
         # Average, clip and apply them, and update the target network if it is due.
         self._gradient.div_(total)
-        for part, _, gradient, _ in self._parts:
-            terms[part.name] = clip_by_norm(gradient, self._clip)
+        due = [each for each in self._parts if self._is_due(each[0].period)]
+        for part, _, gradient, _ in due:
+            self._norms[part.name] = clip_by_norm(gradient, self._clip)
+        terms |= self._norms
         if not math.isfinite(sum(terms.values())):
             raise Diverged(self._what_diverged(terms, batch))
-        for part, parameters, gradient, optimizer in self._parts:
+        for part, parameters, gradient, optimizer in due:
             optimizer.step(parameters, gradient, part.learning_rate)
         self.updates += 1
         if self.updates % self._period == 0:
@@ -163,6 +168,10 @@ class ApexLearner(ABC, Generic[N]):
         for (*_, optimizer), saved in zip(self._parts, state["optimizers"], strict=True):
             optimizer.set_state(saved)
         self.updates = state["updates"]
+
+    def _is_due(self, period: int) -> bool:
+        """Returns whether the update in progress is the last of ``period`` updates."""
+        return (self.updates + 1) % period == 0
 
     @abstractmethod
     def _backward(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -56,6 +56,7 @@ BUILT_IN = {
     "dqnApex": BuiltIn(f"{_ALGORITHMS}.dqn", build_q_network),
     "ddpgApex": BuiltIn(f"{_ALGORITHMS}.ddpg", build_deterministic),
     "sac": with_network(f"{_ALGORITHMS}.sac"),
+    "td3": with_network(f"{_ALGORITHMS}.td3"),
 }
 
 
