@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 ROOMS  := crds operator trainer_image client
 READY  := $(VENV)/.ready
-EXTRAS := $(ROOMS:client=client[atari,box2d,minigrid,mujoco,onnx])
+EXTRAS := $(ROOMS:client=client[atari,box2d,minigrid,mujoco,notebook,onnx])
 KERNEL := trainer_image/rltraining_trainer/dataflow/replay/sum_tree.c
 GATE   := trainer_image/rltraining_trainer/transport/gate
 PYTEST := $(BIN)/python -m pytest $(if $(SEED),-p randomly --randomly-seed=$(SEED))

@@ -1,4 +1,9 @@
-"""For people: the `rltrain` command, and `RLTrainingClient` for jobs in a cluster.
+"""For people: the `rltrain` command, `train` for runs on this machine, and `RLTrainingClient` for jobs in a cluster.
+
+from rltraining import train
+
+run = train("CartPole-v1", algorithm="ppo", environment_steps=100_000)
+action = run.policy.act(observation)
 
 from rltraining import RLTrainingClient
 
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
         UnreadableJobError,
         WaitTimeoutError,
     )
+    from rltraining.training import Run, train
 
 __all__ = [
     "AccessDeniedError",
@@ -42,9 +48,11 @@ __all__ = [
     "JobRejectedError",
     "NotInstalledError",
     "RLTrainingClient",
+    "Run",
     "ServerError",
     "UnreadableJobError",
     "WaitTimeoutError",
+    "train",
 ]
 
 
@@ -54,5 +62,7 @@ def __getattr__(name: str) -> Any:
 
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    where = "errors" if name.endswith("Error") else "client"
-    return getattr(import_module(f"rltraining.sdk.{where}"), name)
+    where = (
+        "training" if name in ("Run", "train") else "sdk.errors" if name.endswith("Error") else "sdk.client"
+    )
+    return getattr(import_module(f"rltraining.{where}"), name)

@@ -36,7 +36,7 @@ async def train(file: JobFile, folder: Path, display: Display) -> Snapshot:
 
 async def train_on(
     runtime: Runtime,
-    interrupt: Interrupt,
+    interrupt: StopRequest,
     file: JobFile,
     folder: Path,
     show: Callable[[Snapshot], None],
@@ -67,15 +67,28 @@ async def train_on(
         return last
 
 
-class Interrupt:
+class StopRequest:
+    """Asks a run to stop in order. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        """The signal that asked."""
+        self.asked = asyncio.Event()
+
+    def ask(self, number: int) -> None:
+        """Asks in the name of a signal. Only the first one counts."""
+        if self.number is None:
+            self.number = number
+        self.asked.set()
+
+
+class Interrupt(StopRequest):
     """What signals do: the first SIGINT, SIGTERM or SIGHUP asks all that runs to stop in order, the second ends this
     process and all of its children at once."""
 
     def __init__(self, leave: Callable[[], None]) -> None:
         """`leave` gives the terminal back."""
-        self.number: int | None = None
-        """The first signal."""
-        self.asked = asyncio.Event()
+        super().__init__()
         self._leave = leave
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
@@ -88,11 +101,10 @@ class Interrupt:
             with suppress(OSError):  # the terminal may be gone
                 sys.stdout.flush()
             os._exit(128 + number)  # the processes' template sees this process gone, and takes them with it
-        self.number = number
-        self.asked.set()
+        self.ask(number)
 
 
-async def _suspend(cluster: LocalCluster, key: Key, interrupt: Interrupt) -> None:
+async def _suspend(cluster: LocalCluster, key: Key, interrupt: StopRequest) -> None:
     """When a signal asks for it, suspend the job, as `runPolicy.suspend` does in a cluster."""
     await interrupt.asked.wait()
     await cluster.update_spec(key, {"runPolicy": {"suspend": True}})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rltraining.history import Row, read
 from rltraining.jobfile import load
-from rltraining.session import TRAINER, Interrupt, name_code_folder, train_on
+from rltraining.session import TRAINER, StopRequest, name_code_folder, train_on
 from rltraining_api.contract import ENV_MANIFEST_DIR
 from rltraining_api.job import RLTrainingJob
 from rltraining_operator.local import SharedRuntime, WarmRuntime
@@ -57,14 +57,6 @@ APEX_OF_ATARI = tuple(
 Train = Callable[[str, Path], RLTrainingJob]
 
 
-class NoSignal(Interrupt):
-    """Leaves the signals of this process to pytest."""
-
-    def __init__(self) -> None:
-        self.number = None
-        self.asked = asyncio.Event()
-
-
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
     """Trains an example in a folder. Returns the job when it is over."""
@@ -77,7 +69,7 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
 
         def train(example: str, folder: Path) -> RLTrainingJob:
             file = load(str(EXAMPLES / f"{example}.yaml"), _changes(example))
-            run = train_on(SharedRuntime(runtime), NoSignal(), file, folder, lambda _: None)
+            run = train_on(SharedRuntime(runtime), StopRequest(), file, folder, lambda _: None)
             return runner.run(run).job
 
         yield train

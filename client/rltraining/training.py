@@ -1,0 +1,311 @@
+"""`train`: a run from a script or a notebook, with the engine of `rltrain run`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from rltraining_api.evaluation import EvaluationResult
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.manifest import ManifestError, parse_job
+from rltraining_api.names import API_VERSION, KIND
+from rltraining_api.status import Progress, Status
+from rltraining_operator.local import WarmRuntime
+
+from rltraining import history, summary
+from rltraining import workdir as run_folder
+from rltraining.display import Display, choose
+from rltraining.errors import ClientError, UsageError
+from rltraining.jobfile import SOURCE_ANNOTATION, JobFile
+from rltraining.log_file import logging_to
+from rltraining.run import check_runs_here, draw
+from rltraining.sdk.errors import JobFailedError
+from rltraining.session import TRAINER, StopRequest, name_code_folder, train_on
+from rltraining.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    import pandas
+    from rltraining_trainer.policy import Policy
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is over: its folder, and what came out."""
+
+    folder: Path
+    """Contains the policy, the checkpoints, the curves and the logs, as after `rltrain run`."""
+    job: RLTrainingJob
+    """The job with its last status."""
+    interrupted: bool = False
+    """Whether Ctrl-C or the notebook's stop button ended it. `train(..., workdir=run.folder, resume=True)` continues it."""
+
+    @property
+    def status(self) -> Status:
+        """The job's last status: phase, progress, evaluations and conditions."""
+        return self.job.status
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The last policy. Runs the code that the job names, as the training has done.
+
+        Raises BadConfiguration if the run ended before it wrote a policy.
+        """
+        from rltraining_trainer.policy import Policy
+
+        return Policy.load(str(self.folder), trust_code=True)
+
+    @property
+    def points(self) -> tuple[Mapping[str, Any], ...]:
+        """The points of the curves, at most 2,000, as `progress.jsonl` has them."""
+        return history.read(self.folder)
+
+    @property
+    def curve(self) -> pandas.DataFrame:
+        """The points of the curves as a data frame, with a column for each metric.
+
+        Raises ClientError if pandas is missing.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise ClientError(
+                "run.curve needs pandas: pip install 'rltraining[notebook]', or use run.points"
+            ) from None
+        return pandas.DataFrame(self.points)
+
+
+def train(
+    environment: str | Mapping[str, Any],
+    *,
+    algorithm: str | Mapping[str, Any] = "ppo",
+    environment_steps: int | None = None,
+    samplers: int = 2,
+    seed: int = 0,
+    spec: Mapping[str, Any] | None = None,
+    workdir: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    on_update: Callable[[Progress], None] | None = None,
+    on_evaluation: Callable[[EvaluationResult], None] | None = None,
+    progress: bool = True,
+) -> Run:
+    """Trains a policy on this machine, and returns when the run is over.
+
+        from rltraining import train
+
+        run = train("CartPole-v1", algorithm="ppo", environment_steps=100_000)
+        action = run.policy.act(observation)
+        run.curve.plot("environmentSteps", "meanReturn")
+
+    The learner and the samplers are processes of their own. Environments and networks must therefore be
+    in a module that they can import: an installed one, or a file beside the script or the notebook.
+    Ctrl-C stops the run in order, and a second one at once.
+
+    Args:
+        environment: id of the environment, or `spec.environment` as in a manifest: `{"id": ..., "numEnvs": 16}`.
+        algorithm: key of the algorithm, such as `ppo` or `dqnApex`, or `spec.algorithm`:
+            `{"ppo": {"learningRate": 1e-3}}`. Defaults of settings depend on the environment.
+        environment_steps: number of steps after which the run ends. None: another rule in `spec["stop"]` ends it.
+        samplers: number of sampler processes.
+        seed: seed of all random numbers.
+        spec: further parts of `spec`, as in a manifest: `{"network": ..., "evaluation": ..., "stop": ...}`.
+        workdir: folder of the run. None: a new folder in `runs/`.
+        resume: whether to continue the run in `workdir`.
+        overwrite: whether to replace the run in `workdir`.
+        on_update: called with the progress when there were updates, at most four times a second.
+        on_evaluation: called with each evaluation, if `spec` has `evaluation`.
+        progress: whether to show the progress.
+
+    Returns:
+        The run. Its phase is `Succeeded`, or `Suspended` if it was interrupted.
+
+    Raises:
+        UsageError: an argument is wrong. Nothing was started.
+        JobFailedError: the run failed, with the traceback if the user's code raised. Whatever a callback
+            raises, after the run was stopped in order.
+    """
+    file = _job_file(environment, algorithm, environment_steps, samplers, seed, spec or {})
+    folder, mode = _folder(file.job.metadata.name, workdir, resume, overwrite)
+    with run_folder.held(folder, mode):
+        with run_folder.written(folder):
+            if mode == "overwrite":
+                run_folder.clear(folder)
+            file.save(folder / run_folder.JOB_FILE)
+        display = choose(sys.stdout, plain=False) if progress else None
+        try:
+            last = _follow(file, folder, display, _Callbacks(on_update, on_evaluation))
+        finally:
+            if display is not None:
+                display.close()
+        draw(last, folder)
+    if last.status.phase == "Failed":
+        raise JobFailedError(last.job, summary.failure(last.status))
+    return Run(folder, last.job, interrupted=last.signal is not None and not last.status.completion_time)
+
+
+def _job_file(
+    environment: str | Mapping[str, Any],
+    algorithm: str | Mapping[str, Any],
+    environment_steps: int | None,
+    samplers: int,
+    seed: int,
+    spec: Mapping[str, Any],
+) -> JobFile:
+    """Makes the manifest of the arguments. Raises UsageError with a sentence per problem."""
+    chosen: dict[str, Any] = {
+        "environment": {"id": environment} if isinstance(environment, str) else dict(environment),
+        "algorithm": {algorithm: {}} if isinstance(algorithm, str) else dict(algorithm),
+        "sampler": {**spec.get("sampler", {}), "replicas": samplers},
+        "stop": dict(spec.get("stop", {})),
+        "seed": seed,
+    }
+    if environment_steps is not None:
+        chosen["stop"]["environmentSteps"] = environment_steps
+    if twice := sorted({"environment", "algorithm", "seed"} & spec.keys()):
+        raise UsageError(f"spec has {twice[0]}, which is an argument of train(): leave one out")
+    if not chosen["stop"]:
+        raise UsageError(
+            'environment_steps is missing: when should the run end? spec={"stop": ...} has other rules'
+        )
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": _name(chosen["environment"].get("id")),
+            "annotations": {SOURCE_ANNOTATION: str(_script())},
+        },
+        "spec": {**spec, **chosen},
+    }
+    try:
+        file = JobFile(parse_job(document, "train()"))
+    except ManifestError as error:
+        raise UsageError(*error.problems) from None
+    check_runs_here(file)
+    return file
+
+
+def _name(environment: object) -> str:
+    """Returns the job's name: that of its environment, in the letters that names may have."""
+    words = re.findall("[a-z0-9]+", str(environment).rpartition(":")[2].lower())
+    return "-".join(words)[:40].strip("-") or "job"
+
+
+def _script() -> Path:
+    """Returns the file of the caller's program. Modules beside it can be imported by the run's processes."""
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    return Path(main).resolve() if main else Path.cwd() / "notebook"
+
+
+def _folder(
+    name: str, workdir: str | Path | None, resume: bool, overwrite: bool
+) -> tuple[Path, run_folder.Mode]:
+    """Returns the run's folder, and how it is used. Raises UsageError."""
+    if resume and overwrite:
+        raise UsageError("resume and overwrite exclude each other: leave one out")
+    if workdir is None and (resume or overwrite):
+        raise UsageError("workdir is missing: name the folder of the run")
+    folder = run_folder.default(name, datetime.now().astimezone()) if workdir is None else Path(workdir)
+    return folder, "resume" if resume else "overwrite" if overwrite else "new"
+
+
+class _Callbacks:
+    """Calls the user's functions when a snapshot has news for them."""
+
+    def __init__(
+        self,
+        on_update: Callable[[Progress], None] | None,
+        on_evaluation: Callable[[EvaluationResult], None] | None,
+    ) -> None:
+        self._on_update, self._on_evaluation = on_update, on_evaluation
+        self._updates = 0
+        self._evaluated: EvaluationResult | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        progress, evaluation = snapshot.status.progress, snapshot.status.evaluation
+        if self._on_update is not None and progress.updates != self._updates:
+            self._updates = progress.updates
+            self._on_update(progress)
+        last = evaluation.last if evaluation is not None else None
+        if self._on_evaluation is not None and last is not None and last != self._evaluated:
+            self._evaluated = last
+            self._on_evaluation(last)
+
+
+def _follow(file: JobFile, folder: Path, display: Display | None, callbacks: _Callbacks) -> Snapshot:
+    """Trains in a thread, and shows its snapshots here. Returns the last one."""
+    engine = _EngineThread(file, folder)
+    engine.start()
+    try:
+        while (snapshot := engine.snapshots.get()) is not None:
+            if display is not None:
+                display.show(snapshot)
+            callbacks.show(snapshot)
+    except KeyboardInterrupt:
+        engine.stop(signal.SIGINT)
+        while (snapshot := engine.snapshots.get()) is not None:
+            if display is not None:
+                display.show(snapshot)
+    except BaseException:  # of a callback
+        engine.stop(signal.SIGTERM)
+        engine.join()
+        raise
+    return engine.result()
+
+
+class _EngineThread(threading.Thread):
+    """Runs the engine in an event loop of its own, since a notebook has one that is running already."""
+
+    def __init__(self, file: JobFile, folder: Path) -> None:
+        super().__init__(name="rltraining engine", daemon=True)
+        self.snapshots: SimpleQueue[Snapshot | None] = SimpleQueue()
+        """None after the last one."""
+        self._file, self._folder = file, folder
+        self._ready = threading.Event()
+        self._last: Snapshot | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        level = logging.getLogger().level
+        try:
+            with logging_to(self._folder / "logs" / "rltrain.log"):
+                self._last = asyncio.run(self._train())
+        except BaseException as error:  # is raised by `result`
+            self._error = error
+        finally:
+            logging.getLogger().setLevel(level)
+            self._ready.set()
+            self.snapshots.put(None)
+
+    def stop(self, number: int) -> None:
+        """Asks the run to stop in order."""
+        self._ready.wait()
+        with suppress(RuntimeError):  # the loop is closed: the run is over
+            self._loop.call_soon_threadsafe(self._request.ask, number)
+
+    def result(self) -> Snapshot:
+        """Returns the last snapshot, or raises what has ended the engine."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+        assert self._last is not None
+        return self._last
+
+    async def _train(self) -> Snapshot:
+        self._loop, self._request = asyncio.get_running_loop(), StopRequest()
+        self._ready.set()
+        name_code_folder(self._file.code_folder)
+        return await train_on(
+            WarmRuntime(TRAINER), self._request, self._file, self._folder, self.snapshots.put
+        )
