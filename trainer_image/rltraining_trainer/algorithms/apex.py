@@ -5,6 +5,7 @@ Samplers insert transitions with initial priorities into a distributed prioritiz
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -15,7 +16,7 @@ from rltraining_trainer.algorithms.transition_collector import TransitionCollect
 from rltraining_trainer.algorithms.transitions import Actor, transition_columns
 from rltraining_trainer.dataflow import FIRST_VERSION
 from rltraining_trainer.dataflow.flat import flatten_parameters
-from rltraining_trainer.dataflow.replay import ReplayBatch
+from rltraining_trainer.dataflow.replay import Column, ReplayBatch
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.world import World
 
@@ -23,10 +24,13 @@ BLOCK_STEPS = 16
 """Largest number of steps of each environment between two insertions."""
 
 
-def learn(world: World, learner: ApexLearner[Any]) -> None:
-    """The learner's function: updates from batches of the replay. Several learners average their gradients."""
+def learn(world: World, learner: ApexLearner[Any], columns: Mapping[str, Column] | None = None) -> None:
+    """The learner's function: updates from batches of the replay. Several learners average their gradients.
+
+    ``columns``: those of the replay. None: transitions.
+    """
     settings = world.settings
-    columns = transition_columns(*world.spaces)
+    columns = columns or transition_columns(*world.spaces)
     replay = world.replay(settings.replay, batch_size=settings.batch_size, columns=columns)
     run = world.run(algorithm=learner)
 

@@ -21,6 +21,9 @@ from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.networks import PolicyNetwork
 
+_GIVEN = {"observation": "an observation", "next_observation": "an observation", "reward": "a reward"}
+"""Columns with values of the environment, and their names in messages."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -185,13 +188,11 @@ class ApexLearner(ABC, Generic[N]):
         """Returns a sentence about what is not finite, and the fields to change."""
         at = f"NaN in the loss at update {self.updates}"
         if batch is not None:
-            for name, values in (
-                ("an observation", batch["observation"]),
-                ("an observation", batch["next_observation"]),
-                ("a reward", batch["reward"]),
-            ):
-                if values.is_floating_point() and not bool(torch.isfinite(values).all()):
-                    return f"{at}: the environment gave {name} that is NaN or infinite"
+            for name, column in batch.items():
+                if name not in _GIVEN or not isinstance(column, Tensor) or not column.is_floating_point():
+                    continue
+                if not bool(torch.isfinite(column).all()):
+                    return f"{at}: the environment gave {_GIVEN[name]} that is NaN or infinite"
         figures = ", ".join(f"{name} {term.item():.3g}" for name, term in terms.items())
         return (
             f"{at} ({figures}): lower spec.algorithm.{self.algorithm}.{self.steps_sizes} or gradientClip, "

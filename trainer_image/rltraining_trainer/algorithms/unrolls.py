@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypedDict
 
@@ -14,8 +14,8 @@ from rltraining_trainer.dataflow.moments import NO_MOMENTS, moments_of
 from rltraining_trainer.environments import EpisodeTracker, Stepper
 from rltraining_trainer.environments.mistakes import not_finite
 from rltraining_trainer.errors import Diverged
-from rltraining_trainer.networks import ActorCritic, Distribution
-from rltraining_trainer.networks.normalizer import CLIP
+from rltraining_trainer.networks import State
+from rltraining_trainer.networks.normalizer import CLIP, Normalizer
 
 
 class Unroll(TypedDict):
@@ -82,6 +82,31 @@ class RewardSettings(Protocol):
     def reward_scale(self) -> float: ...
 
 
+class ActingNetwork(Protocol):
+    """A network of which unrolls are collected, such as an actor-critic network."""
+
+    normalizer: Normalizer | None
+
+    def initial_state(self, batch: int) -> State: ...
+
+    def acting(self) -> Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]:
+        """Returns a function like ``PolicyNetwork.policy``, which is used for one unroll."""
+        ...
+
+    def value(self, observation: Tensor, state: State) -> Tensor:
+        """Returns values ``[B]`` of observations that follow ``state``."""
+        ...
+
+
+class Exploration(Protocol):
+    """How actions are sampled, such as a distribution."""
+
+    def noise(self, *batch: int) -> Tensor: ...
+    def sample(self, parameters: Tensor, noise: Tensor) -> Tensor: ...
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor: ...
+    def to_environment(self, action: Tensor) -> np.ndarray: ...
+
+
 @dataclass
 class UnrollCollector:
     """Acts with a network in B environments and keeps what happened, T steps at a time.
@@ -93,8 +118,8 @@ class UnrollCollector:
             values, which may be added, are of that scale.
     """
 
-    network: ActorCritic
-    distribution: Distribution
+    network: ActingNetwork
+    distribution: Exploration
     stepper: Stepper
     length: int
     discount: float
@@ -107,14 +132,17 @@ class UnrollCollector:
         cls,
         settings: RewardSettings,
         length: int,
-        network: ActorCritic,
-        distribution: Distribution,
+        network: ActingNetwork,
+        distribution: Exploration,
         stepper: Stepper,
         seed: int,
     ) -> UnrollCollector:
         """Returns a collector of ``length`` steps with the settings of an algorithm."""
         discount, clip, scale = settings.discount, settings.reward_clip, settings.reward_scale
         return cls(network, distribution, stepper, length, discount, clip, scale, seed)
+
+    reported: np.ndarray | None = None
+    """``[B]`` bool, the environments whose episodes are reported. None: all."""
 
     def __post_init__(self) -> None:
         self._batch = self.stepper.environments.num_envs
@@ -167,7 +195,7 @@ class UnrollCollector:
         observations[length], firsts[length] = observation, first
         self._observation, self._first, self._state = observation, first, state
         self._check_finite(observations, rewards[valid])
-        returns, lengths = self._episodes.add(rewards, over, valid, discarded=discarded)
+        returns, lengths = self._episodes.add(rewards, over, valid, self.reported, discarded)
         if self.reward_clip is not None:
             rewards = rewards.clip(-self.reward_clip, self.reward_clip)
         rewards, moments = self._normalize(observations, rewards, terminated | truncated | discarded, valid)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rltraining_trainer.networks.half_precision import HalfPrecisionTorso, half_precision_torso
 from rltraining_trainer.networks.normalizer import Normalizer
 from rltraining_trainer.networks.plain import plain_function
-from rltraining_trainer.networks.policy_network import PolicyNetwork, State
+from rltraining_trainer.networks.policy_network import PolicyNetwork, State, forget
 from rltraining_trainer.networks.torsos import orthogonal
 from rltraining_trainer.networks.unpack import ActionMask
 
@@ -128,14 +128,14 @@ class ActorCritic(PolicyNetwork):
         if self.lstm is None:
             return features, state
         if first is not None:
-            state = _forget(state, first)
+            state = forget(state, first)
         state = self.lstm(features, state)
         return state[0], state
 
     def _unroll_lstm(self, features: Tensor, state: State, first: Tensor) -> Tensor:
         outputs = []
         for step_features, step_first in zip(features.unbind(0), first.unbind(0), strict=True):
-            state = self.lstm(step_features, _forget(state, step_first))  # type: ignore[misc]
+            state = self.lstm(step_features, forget(state, step_first))  # type: ignore[misc]
             outputs.append(state[0])
         return torch.stack(outputs)
 
@@ -148,8 +148,3 @@ class ActorCritic(PolicyNetwork):
         if self.log_std is None:
             return parameters
         return torch.cat((parameters, self.log_std.expand(*parameters.shape[:-1], -1)), -1)
-
-
-def _forget(state: State, first: Tensor) -> State:
-    keep = (~first).unsqueeze(-1)
-    return tuple(part * keep for part in state)

@@ -71,7 +71,7 @@ def build_actor_critic(
         initial_log_std=gaussian.initial_log_std,
         value_torso=build_torso(network, observation_space, normalizer)[0] if separate else None,
         normalizer=normalizer,
-        mask=_mask(observation_space, sum(discrete_choices(action_space))),
+        mask=build_mask(observation_space, sum(discrete_choices(action_space))),
     )
     return actor_critic, distribution
 
@@ -88,22 +88,15 @@ def build_q_network(
 
     Raises like ``build_actor_critic``.
     """
-    # Check the action space and the settings.
-    _distribution(action_space)  # rejects actions that no algorithm supports
-    if not isinstance(action_space, spaces.Discrete):
-        raise BadConfiguration(
-            "spec.algorithm.dqnApex: it needs Discrete actions, but those of the environment are "
-            f"{shown(action_space)}; use {_instead(action_space)}"
-        )
+    discrete = check_discrete("dqnApex", action_space, normalize)
+    count = int(discrete.n)
     _check_not_recurrent(network, "dqnApex")
-    _check_rewards_are_raw(normalize, "dqnApex")
     # Build the torso and the heads.
     normalizer = build_normalizer(normalize, observation_space)
     torso, features = build_torso(network, observation_space, normalizer)
-    count = int(action_space.n)
-    mask = _mask(observation_space, count)
+    mask = build_mask(observation_space, count)
     q_network = QNetwork(torso, features, count, dueling=dueling, normalizer=normalizer, mask=mask)
-    return q_network, GreedyActions(action_space)
+    return q_network, GreedyActions(discrete)
 
 
 def build_deterministic(
@@ -135,6 +128,23 @@ def build_deterministic(
         normalizer=normalizer,
     )
     return actor_critic, DeterministicActions(box)
+
+
+def check_discrete(
+    algorithm: str, action_space: spaces.Space, normalize: Normalize | None
+) -> spaces.Discrete:
+    """Returns the action space of an algorithm that learns values of discrete actions from a replay.
+
+    Raises BadConfiguration unless the actions are Discrete and rewards are not normalised.
+    """
+    _distribution(action_space)  # rejects actions that no algorithm supports
+    if not isinstance(action_space, spaces.Discrete):
+        raise BadConfiguration(
+            f"spec.algorithm.{algorithm}: it needs Discrete actions, but those of the environment are "
+            f"{shown(action_space)}; use {_instead(action_space)}"
+        )
+    _check_rewards_are_raw(normalize, algorithm)
+    return action_space
 
 
 def check_continuous(
@@ -281,7 +291,7 @@ def _is_box(space: spaces.Space) -> TypeGuard[spaces.Box]:
     return isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and is_known(space)
 
 
-def _mask(space: spaces.Space, logits: int) -> ActionMask | None:
+def build_mask(space: spaces.Space, logits: int) -> ActionMask | None:
     """Returns the module that masks invalid actions, or None if observations have no mask."""
     has_mask = isinstance(space, PackedSpace) and space.mask is not None
     return ActionMask(space, logits) if has_mask else None  # type: ignore[arg-type]

@@ -34,3 +34,9 @@ class PolicyNetwork(nn.Module):
             first: ``[B]`` bool, the observation begins an episode, so the state is reset first.
         """
         raise NotImplementedError
+
+
+def forget(state: State, first: Tensor) -> State:
+    """Resets a recurrent state where an episode begins: ``first`` ``[B]`` bool."""
+    keep = (~first).unsqueeze(-1)
+    return tuple(part * keep for part in state)
