@@ -65,6 +65,14 @@ WITH_REPLAY = tuple(
     if (model := child_model(field.annotation)) is not None and "replay" in model.model_fields
 )
 """The algorithms that learn from a replay memory."""
+RECURRENT = tuple(
+    key
+    for key, field in fields_by_key(Algorithm).items()
+    if getattr(child_model(field.annotation), "recurrent", False)
+)
+"""Those of them that learn from sequences, with an LSTM."""
+WITHOUT_LSTM = tuple(name for name in WITH_REPLAY if name not in RECURRENT)
+"""Those of them that learn from single transitions."""
 MAY_BE_ASYNC = ("a3c", "a2c")
 """The algorithms that allow mode Async in `aggregate`."""
 REPLAY_NEEDS_PLACEMENT = (
@@ -81,8 +89,9 @@ LEARNER_GRADIENTS_NEED_ONE = (
     "learner holds a slice of the parameters, or mode Sync"
 )
 NO_LSTM = (
-    f"network.lstm does not go with {any_of(WITH_REPLAY)}: replayed transitions carry no recurrent state"
+    f"network.lstm does not go with {any_of(WITHOUT_LSTM)}: replayed transitions carry no recurrent state"
 )
+NEEDS_LSTM = f"{any_of(RECURRENT)} needs network.lstm: add it, or leave network out"
 
 RULES_NEED_EVALUATION = "stop.evaluation and stop.noImprovement need evaluation: set it, or leave them out"
 
@@ -138,7 +147,8 @@ class JobSpec(ApiModel):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(f"!has(self.replay) || {_replay_is_dedicated()}", REPLAY_NEEDS_PLACEMENT),
-        Rule(f"!has(self.network) || !has(self.network.lstm) || !({_algorithm_is(WITH_REPLAY)})", NO_LSTM),
+        Rule(f"!has(self.network) || !has(self.network.lstm) || !({_algorithm_is(WITHOUT_LSTM)})", NO_LSTM),
+        Rule(f"!has(self.network) || has(self.network.lstm) || !({_algorithm_is(RECURRENT)})", NEEDS_LSTM),
         Rule(
             "has(self.evaluation) || !(has(self.stop.evaluation) || has(self.stop.noImprovement))",
             RULES_NEED_EVALUATION,
@@ -225,8 +235,10 @@ class JobSpec(ApiModel):
         name = self.algorithm.name
         if self.replay is not None and not self._has_replay_pods:
             raise refusal(REPLAY_NEEDS_PLACEMENT)
-        if self.network.lstm is not None and name in WITH_REPLAY:
+        if self.network.lstm is not None and name in WITHOUT_LSTM:
             raise refusal(NO_LSTM)
+        if self.has_set("network") and self.network.lstm is None and name in RECURRENT:
+            raise refusal(NEEDS_LSTM)
         return self
 
     @model_validator(mode="after")

@@ -34,7 +34,7 @@ def replay_job(*, replay: dict[str, Any] | None = None, **spec: Any) -> RLTraini
     return small_job(**({"algorithm": {"dqnApex": settings}, "sampler": {"replicas": 2}} | spec))
 
 
-WITH_REPLAY = ("dqnApex", "sac", "td3")
+WITH_REPLAY = ("dqnApex", "r2d2", "sac", "td3")
 GRADIENTS: dict[str, dict[str, Any]] = {
     "a3c": {"rolloutLength": 16},
     "a2c": {"rolloutLength": 16},
@@ -48,6 +48,17 @@ def job_of(algorithm: str, **spec: Any) -> RLTrainingJob:
     """A small job of any algorithm with two samplers."""
     if algorithm == "impala":
         return small_job(**({"sampler": {"replicas": 2}} | spec))
+    if algorithm == "r2d2":
+        settings = {
+            "batchSize": 8,
+            "sequenceLength": 8,
+            "burnIn": 4,
+            "parameterRefreshSteps": 16,
+            "replay": REPLAY,
+        }
+        network = {"mlp": {"hiddenSizes": [16]}, "lstm": {"hiddenSize": 16}}
+        fields = {"algorithm": {"r2d2": settings}, "network": network, "sampler": {"replicas": 2}}
+        return small_job(**(fields | spec))
     if algorithm in ("sac", "td3"):
         settings = {"batchSize": 64, "parameterRefreshSteps": 16, "replay": REPLAY}
         environment = {"id": "PacedPendulum-v1", "numEnvs": 8}

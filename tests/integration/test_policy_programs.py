@@ -18,7 +18,7 @@ import torch
 from gymnasium import spaces
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Progress
-from rltraining_trainer.algorithms import sac, td3
+from rltraining_trainer.algorithms import r2d2, sac, td3
 from rltraining_trainer.environments import make_environments
 from rltraining_trainer.networks import (
     PolicyNetwork,
@@ -44,6 +44,7 @@ CASES: dict[str, tuple[str, dict, dict]] = {
     "discrete": ("CartPole-v1", MLP, {"impala": {}}),
     "continuous, recurrent": ("Pendulum-v1", LSTM, {"ppo": {}}),
     "deterministic": ("Pendulum-v1", MLP, {"ddpgApex": {}}),
+    "values, recurrent": ("CartPole-v1", LSTM, {"r2d2": {}}),
     "squashed": ("Pendulum-v1", MLP, {"sac": {}}),
     "twin critics": ("Pendulum-v1", MLP, {"td3": {}}),
     "images, recurrent": (IMAGE, {"natureCnn": {"hiddenSize": 8}, "lstm": {"hiddenSize": 8}}, {"a3c": {}}),
@@ -54,6 +55,7 @@ CASES: dict[str, tuple[str, dict, dict]] = {
 BUILDERS = {
     "dqnApex": partial(build_q_network, dueling=True),
     "ddpgApex": build_deterministic,
+    "r2d2": r2d2.build_network,
     "sac": sac.build_network,
     "td3": td3.build_network,
 }

@@ -11,6 +11,7 @@ from rltraining_api.algorithms.entry_point import UserAlgorithm
 from rltraining_api.algorithms.gradients import A2c, A3c, Aggregate, GradientsAt, Ppo
 from rltraining_api.algorithms.impala import Impala
 from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp, Sgd
+from rltraining_api.algorithms.r2d2 import R2d2
 from rltraining_api.algorithms.sac import Sac
 from rltraining_api.algorithms.td3 import Td3
 from rltraining_api.base import OneOf
@@ -29,6 +30,7 @@ __all__ = [
     "Optimizer",
     "Parameters",
     "Ppo",
+    "R2d2",
     "RmsProp",
     "Sac",
     "Sgd",
@@ -36,8 +38,10 @@ __all__ = [
     "UserAlgorithm",
 ]
 
-AlgorithmName = Literal["a3c", "a2c", "ppo", "dqnApex", "ddpgApex", "sac", "td3", "impala", "entryPoint"]
-Parameters = A3c | A2c | Ppo | DqnApex | DdpgApex | Sac | Td3 | Impala | UserAlgorithm
+AlgorithmName = Literal[
+    "a3c", "a2c", "ppo", "dqnApex", "ddpgApex", "r2d2", "sac", "td3", "impala", "entryPoint"
+]
+Parameters = A3c | A2c | Ppo | DqnApex | DdpgApex | R2d2 | Sac | Td3 | Impala | UserAlgorithm
 
 
 class Algorithm(OneOf):
@@ -49,6 +53,7 @@ class Algorithm(OneOf):
         "ppo",
         "dqn_apex",
         "ddpg_apex",
+        "r2d2",
         "sac",
         "td3",
         "impala",
@@ -66,6 +71,8 @@ class Algorithm(OneOf):
     """Ape-X DQN: Q-learning from distributed prioritized replay; discrete actions."""
     ddpg_apex: DdpgApex | None = None
     """Ape-X DPG: deterministic policy gradient from distributed prioritized replay; continuous actions."""
+    r2d2: R2d2 | None = Field(default=None, alias="r2d2")
+    """R2D2: recurrent Q-learning from sequences in distributed prioritized replay; discrete actions."""
     sac: Sac | None = None
     """SAC: maximum entropy with twin critics from distributed replay; continuous actions."""
     td3: Td3 | None = None

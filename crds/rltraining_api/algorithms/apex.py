@@ -15,6 +15,9 @@ from rltraining_api.fields import Count, Fraction, LearningRate, NotNegative, Po
 class Apex(ApiModel):
     """What both Ape-X algorithms share."""
 
+    recurrent: ClassVar[bool] = False
+    """Whether the network has an LSTM, or must not have one."""
+
     discount: Fraction = 0.99
     """γ (paper: .99)."""
     n_step: ByTask[Count] = 3

@@ -88,9 +88,10 @@ PROBLEMS = {
         "gaussian.minLogStd must be at most gaussian.maxLogStd (-1), got 1"
     ),
     "network: {lstm: {}}": "exactly one network is needed, found none",
-    "algorithm: {dqnApex: {}}, replay: {replicas: 2}": "replay is for dqnApex, ddpgApex, sac or td3 with",
+    "algorithm: {dqnApex: {}}, replay: {replicas: 2}": "replay is for dqnApex, ddpgApex, r2d2, sac or td3 with",
     "algorithm: {ddpgApex: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
     "algorithm: {td3: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
+    "algorithm: {r2d2: {}}, network: {mlp: {}}": "r2d2 needs network.lstm: add it",
     "algorithm: {ppo: {minibatches: 4, minibatchSize: 64}}": (
         "two ways to say how rollouts are split: set only one, got minibatchSize 64 and minibatches 4"
     ),

@@ -30,7 +30,7 @@ PROBLEMS = {
     ("  environment: {id: CartPole-v1}\n", ""): "spec.environment: is required",
     ("impala: {}", ""): (
         "spec.algorithm: exactly one algorithm is needed, found none: "
-        "set one of a3c, a2c, ppo, dqnApex, ddpgApex, sac, td3, impala, entryPoint"
+        "set one of a3c, a2c, ppo, dqnApex, ddpgApex, r2d2, sac, td3, impala, entryPoint"
     ),
     ("impala: {}", "impala: "): (
         "spec.algorithm.impala: is empty: write {} for its defaults, or leave it out"
@@ -60,7 +60,7 @@ PROBLEMS = {
         '"mine:learner"'
     ),
     ("impala: {}", "impala: {}}\n  replay: {replicas: 2"): (
-        "spec: replay is for dqnApex, ddpgApex, sac or td3 with replay.placement Dedicated: set that, or leave replay out"
+        "spec: replay is for dqnApex, ddpgApex, r2d2, sac or td3 with replay.placement Dedicated: set that, or leave replay out"
     ),
     ("impala: {}", "dqnApex: {}}\n  network: {mlp: {}, lstm: {}"): (
         "spec: network.lstm does not go with dqnApex, ddpgApex, sac or td3: replayed transitions carry no recurrent state"

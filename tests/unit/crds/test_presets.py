@@ -50,11 +50,12 @@ def test_what_a_user_has_set_wins_and_goes_with_the_rest(algorithm: str, preset:
         "impala": {"gradientClip": None, "lambda": 0.5},
         "dqnApex": {"batchSize": 100_000, "replay": {"samplesPerInsert": None}},
         "ddpgApex": {"replay": {"capacity": 50, "samplesPerInsert": 3.0}, "gradientClip": 1.0},
+        "r2d2": {"sequenceLength": 64, "nStep": 2},
         "sac": {"batchSize": 20_000, "replay": {"samplesPerInsert": None}},
         "td3": {"targetUpdatePeriod": 1, "replay": {"minimum": 500}},
         "entryPoint": {"module": "mine"},
     }[algorithm]
-    network = {"mlp": {"hiddenSizes": [7]}}
+    network = {"mlp": {"hiddenSizes": [7]}} | ({"lstm": {}} if algorithm == "r2d2" else {})
     environment = {"id": "A-v0", "numEnvs": 3, "normalize": None}
     written = job(algorithm, settings, stop=stop, network=network, environment=environment)
 

@@ -15,6 +15,7 @@ from rltraining_api.preset_values import PRESET_VALUES
 COLUMNS = {
     "docs/impala.md": ("impala",),
     "docs/apex.md": ("dqnApex", "ddpgApex"),
+    "docs/r2d2.md": ("r2d2",),
     "docs/sac.md": ("sac",),
     "docs/td3.md": ("td3",),
     "docs/gradients.md": ("a3c", "a2c", "ppo"),

@@ -7,7 +7,7 @@ import torch
 from gymnasium import spaces
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Progress
-from rltraining_trainer.algorithms import sac, td3
+from rltraining_trainer.algorithms import r2d2, sac, td3
 from rltraining_trainer.environments import make_environments
 from rltraining_trainer.networks import (
     PolicyNetwork,
@@ -39,6 +39,7 @@ JOBS: dict[str, tuple[dict, dict] | tuple[dict, dict, dict]] = {
     "q-user-code": ({"id": "CartPole-v1"}, {"entryPoint": f"{__name__}:torso"}, {"dqnApex": {}}),
     "deterministic": ({"id": "Pendulum-v1"}, MLP, {"ddpgApex": {}}),
     "soft": ({"id": "Pendulum-v1"}, MLP, {"sac": {}}),
+    "q-lstm": ({"id": "CartPole-v1"}, LSTM, {"r2d2": {}}),
     "twin": ({"id": "Pendulum-v1"}, MLP, {"td3": {}}),
 }
 """Environment, network and, unless it is IMPALA, algorithm."""
@@ -78,6 +79,8 @@ def build(manifest: RLTrainingJob, *found: spaces.Space) -> PolicyNetwork:
         return build_q_network(network, *found, dueling=algorithm.dqn_apex.dueling)[0]
     if algorithm.ddpg_apex is not None:
         return build_deterministic(network, *found)[0]
+    if algorithm.r2d2 is not None:
+        return r2d2.build_network(network, *found)[0]
     if algorithm.sac is not None:
         return sac.build_network(network, *found)[0]
     if algorithm.td3 is not None:

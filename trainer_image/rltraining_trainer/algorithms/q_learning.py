@@ -40,3 +40,14 @@ def huber_loss(errors: Tensor) -> tuple[Tensor, Tensor]:
     """
     clipped = errors.clamp(-1.0, 1.0)
     return clipped * (errors - 0.5 * clipped), clipped
+
+
+def rescale(values: Tensor, epsilon: float) -> Tensor:
+    """h(x) = sign(x) (√(|x| + 1) − 1) + ε x (Pohlen et al. 2018, arXiv 1805.11593, proposition A.2)."""
+    return values.sign() * ((values.abs() + 1.0).sqrt() - 1.0) + epsilon * values
+
+
+def unscale(values: Tensor, epsilon: float) -> Tensor:
+    """The inverse of ``rescale``: h⁻¹(x) = sign(x) (((√(1 + 4 ε (|x| + 1 + ε)) − 1) / (2 ε))² − 1)."""
+    root = ((1.0 + 4.0 * epsilon * (values.abs() + 1.0 + epsilon)).sqrt() - 1.0) / (2.0 * epsilon)
+    return values.sign() * (root.square() - 1.0)

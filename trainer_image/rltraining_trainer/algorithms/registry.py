@@ -55,6 +55,7 @@ BUILT_IN = {
     "impala": BuiltIn(f"{_ALGORITHMS}.impala"),
     "dqnApex": BuiltIn(f"{_ALGORITHMS}.dqn", build_q_network),
     "ddpgApex": BuiltIn(f"{_ALGORITHMS}.ddpg", build_deterministic),
+    "r2d2": with_network(f"{_ALGORITHMS}.r2d2"),
     "sac": with_network(f"{_ALGORITHMS}.sac"),
     "td3": with_network(f"{_ALGORITHMS}.td3"),
 }
