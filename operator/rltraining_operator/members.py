@@ -1,4 +1,5 @@
-"""Which pods to make and which to remove. Pure: the same pods at the same moment, the same moves."""
+"""Decides which pods to create and to delete. Pure: the same pods at the same time give the same
+actions."""
 
 from __future__ import annotations
 
@@ -19,22 +20,22 @@ _PAUSE = timedelta(seconds=REMAKE_SECONDS)
 
 @dataclass(frozen=True)
 class Moves:
-    """Pods to make and to remove now, and when the next move is due."""
+    """Pods to create and to delete now, and when the next action is due."""
 
     create: tuple[tuple[Role, int], ...] = ()
     delete: tuple[Pod, ...] = ()
     force: tuple[Pod, ...] = ()
-    """Deleted long ago and still there: their node is lost."""
+    """Pods that were deleted long ago and still exist, because their node is lost."""
     due: tuple[datetime, ...] = ()
 
     def staying(self, observed: Observed, role: Role) -> tuple[Pod, ...]:
-        """The pods of a role that exist and are not on their way out."""
+        """Returns the existing pods of a role that are not being deleted."""
         leaving = {pod.uid for pod in self.delete}
         return tuple(pod for pod in observed.role(role) if not pod.deleting and pod.uid not in leaving)
 
 
 def last_words(pod: Pod) -> LearnerReport | None:
-    """The report in the termination message of a trainer that is not running now."""
+    """Returns the report in the termination message of a trainer that does not run now, or None."""
     container = pod.container(TRAINER_CONTAINER)
     if container is None or container.running:
         return None
@@ -44,23 +45,27 @@ def last_words(pod: Pod) -> LearnerReport | None:
 
 
 def known_steps(observed: Observed) -> int:
-    """Environment steps so far, as far as is known: what the first learner says goes before what is written."""
+    """Returns the number of environment steps so far. The report of the first learner takes
+    precedence over the status."""
     steps = observed.status.progress.environment_steps
     report = report_of_first_learner(observed)
     return max(steps, report.progress.environment_steps) if report and report.state != "Starting" else steps
 
 
 def report_of_first_learner(observed: Observed) -> LearnerReport | None:
-    """What it says, or said last."""
+    """Returns the current or last report of the first learner, or None."""
     pod = observed.first_learner
     return observed.report or (last_words(pod) if pod else None)
 
 
 def silent_end(pod: Pod, observed: Observed, now: datetime) -> Death | None:
-    """The end, with code 0, of a trainer that has left no word: when training is over, each says so. User code, or another
-    program in the image, has ended the process; unless training is known to be over, and a full disk took the last words.
+    """Returns the failure of a trainer that exited with code 0 and left no termination message, or
+    None. Each trainer writes a message at the end of training, so user code or another program in
+    the image has ended this process. Returns None if training is known to be over, since a full
+    disk may have lost the message.
 
-    Samplers and replay pods may end before it is known: theirs is one only when they are to be replaced.
+    Samplers and replay pods may exit before the end of training is known. Their exit is a failure
+    only when they are due to be replaced.
     """
     container = pod.container(TRAINER_CONTAINER)
     end = container.terminated if container else None
@@ -75,7 +80,8 @@ def silent_end(pod: Pod, observed: Observed, now: datetime) -> Death | None:
 
 
 def is_done(pod: Pod, observed: Observed, now: datetime) -> bool:
-    """Whether a member has ended because training is over, not because somebody asked it to end."""
+    """Returns whether a member has exited because training is over, and not because it was asked to
+    exit."""
     if not (pod.succeeded or pod.ended_well) or pod.deleting or silent_end(pod, observed, now) is not None:
         return False
     report = last_words(pod)
@@ -83,15 +89,18 @@ def is_done(pod: Pod, observed: Observed, now: datetime) -> bool:
 
 
 def bring_to_size(job: RLTrainingJob, observed: Observed, now: datetime) -> Moves:
-    """One pod per index and role: missing ones are made, ended ones removed (and made again once they are gone),
-    those beyond the wanted number removed, the highest index first."""
+    """Reconciles the pods of each role with the wanted number. Missing pods are created. Ended pods
+    are deleted, and created again once they are gone. Surplus pods are deleted, the highest index
+    first."""
     create: list[tuple[Role, int]] = []
     delete: list[Pod] = []
     due: list[datetime] = []
     for role in ROLES:
+        # Delete surplus pods.
         pods = {pod.index: pod for pod in observed.role(role)}
         count = job.spec.replicas(role)
         delete += [pods[index] for index in sorted(pods, reverse=True) if index >= count]
+        # Create missing pods, and replace ended pods when they are due.
         for index in range(count):
             pod = pods.get(index)
             if pod is None:
@@ -105,15 +114,17 @@ def bring_to_size(job: RLTrainingJob, observed: Observed, now: datetime) -> Move
 
 
 def remove(observed: Observed, pods: Iterable[Pod], now: datetime) -> Moves:
-    """Make nothing, remove these."""
+    """Returns actions that delete these pods and create none."""
     return _moves(observed, pods, now)
 
 
 def _waits_for_the_first(pod: Pod, observed: Observed, now: datetime) -> bool:
-    """Whether it is a learner for which training is over, while the first one still writes what is to be left.
+    """Returns whether this is a learner that is done while the first learner still writes its
+    results.
 
-    The first one then reports why it stops. One that runs and does not is another incarnation, which goes on from a
-    checkpoint, and needs all others. While it is not asked, it is known for another if it began after the other's end.
+    The first learner then reports a stop reason. A first learner that runs without one is a new
+    incarnation, which resumes from a checkpoint and needs all other learners. Before its report is
+    requested, a new incarnation is recognised because it started after this learner ended.
     """
     if pod.role != "learner" or not is_done(pod, observed, now):
         return False
@@ -128,8 +139,10 @@ def _waits_for_the_first(pod: Pod, observed: Observed, now: datetime) -> bool:
 
 
 def _replace_at(pod: Pod, observed: Observed, now: datetime) -> datetime | None:
-    """When a pod that has ended is to be replaced; None: it has not, or is not to be."""
-    if pod.active and silent_end(pod, observed, now) is None:  # else a sidecar would go on for ever
+    """Returns when an ended pod should be replaced, or None if it has not ended or is not
+    replaced."""
+    # A sidecar would keep a pod active whose trainer has exited silently.
+    if pod.active and silent_end(pod, observed, now) is None:
         return None
     if _waits_for_the_first(pod, observed, now):
         return None
@@ -146,6 +159,7 @@ def _moves(
     create: Iterable[tuple[Role, int]] = (),
     due: Iterable[datetime] = (),
 ) -> Moves:
+    """Builds the actions, and adds pods that should be forced out."""
     force, later = [], list(due)
     for pod in observed.pods:
         if pod.delete_by is not None:

@@ -1,4 +1,4 @@
-"""What is: a job and its children as one pass of the reconcile sees them."""
+"""Defines the observation of one pass: a job and its children."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Observed:
-    """A job and all that belongs to it, at one moment."""
+    """A job and all its children at one time."""
 
     name: str
     namespace: str
@@ -31,15 +31,15 @@ class Observed:
     generation: int
     deleting: bool
     job: RLTrainingJob | None
-    """None when the object cannot be read as a job."""
+    """None if the object is not a valid job."""
     invalid: str
-    """Then: why, in a sentence."""
+    """In that case, a sentence with the reason."""
     managed_by: str | None
-    """The controller in charge, of objects too that cannot be read as a job."""
+    """The controller in charge, also of an invalid job."""
     ttl_seconds: int | None
-    """`runPolicy.ttlSecondsAfterFinished`, of such objects too."""
+    """`runPolicy.ttlSecondsAfterFinished`, also of an invalid job."""
     status: Status
-    """The status as it is."""
+    """The stored status."""
     unreadable: str
     """One sentence about the parts of the status that could not be read; they are rebuilt."""
     pods: tuple[Pod, ...]
@@ -89,20 +89,20 @@ class Observed:
 
     @property
     def ours(self) -> bool:
-        """Whether there is anything to do about it for this operator."""
+        """Whether this operator is in charge of the job."""
         return not self.deleting and self.managed_by in (None, CONTROLLER_NAME)
 
     def child(self, kind: str, name: str) -> Json | None:
-        """A child that is no pod."""
+        """Returns a child other than a pod, or None."""
         return next((c for c in self.others if c["kind"] == kind and c["metadata"]["name"] == name), None)
 
     def role(self, role: Role) -> tuple[Pod, ...]:
-        """The pods of a role, by index."""
+        """Returns the pods of a role, sorted by index."""
         return tuple(pod for pod in self.pods if pod.role == role)
 
     @property
     def first_learner(self) -> Pod | None:
-        """The pod of the learner that speaks for the job: it reports, and writes checkpoints and policy."""
+        """The pod of the learner that reports for the job and writes checkpoints and the policy."""
         return next((pod for pod in self.role("learner") if pod.index == 0), None)
 
 
@@ -116,6 +116,6 @@ def _object(value: Any) -> Json:
 
 
 def _owner(child: Json) -> str:
-    """The uid of the controller that owns an object."""
+    """Returns the uid of the controller that owns an object, or an empty string."""
     owners = child["metadata"].get("ownerReferences") or ()
     return next((owner["uid"] for owner in owners if owner.get("controller")), "")

@@ -1,4 +1,5 @@
-"""Whether a job is over, and how: decided once, then kept in the status."""
+"""Decides whether a job is over, and how. The outcome is decided once and then stored in the
+status."""
 
 from __future__ import annotations
 
@@ -17,18 +18,18 @@ from rltraining_operator.observed import Observed
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ends. First the verdict (`SuccessCriteriaMet`, `FailureTarget`), and when no pod is active any more
-    the end itself (`Complete`, `Failed`), as in batch/v1."""
+    """The end of a job. First the outcome (`SuccessCriteriaMet`, `FailureTarget`), and when no pod
+    is active any more, the end itself (`Complete`, `Failed`), as in batch/v1."""
 
     succeeded: bool
     reason: str
     message: str
     since: datetime
-    """When the verdict fell."""
+    """When the outcome was decided."""
 
     @property
     def target(self) -> str:
-        """The condition of the verdict."""
+        """The condition of the outcome."""
         return "SuccessCriteriaMet" if self.succeeded else "FailureTarget"
 
     @property
@@ -38,7 +39,7 @@ class Outcome:
 
 
 def past_outcome(conditions: Conditions) -> Outcome | None:
-    """The verdict that has fallen already."""
+    """Returns the outcome that an earlier pass decided, or None."""
     for kind, succeeded in (("SuccessCriteriaMet", True), ("FailureTarget", False)):
         condition = conditions.get(kind)
         if condition is not None and condition.status == "True":
@@ -47,24 +48,29 @@ def past_outcome(conditions: Conditions) -> Outcome | None:
 
 
 def decide_outcome(job: RLTrainingJob, observed: Observed, tally: Tally, now: datetime) -> Outcome | None:
-    """The verdict, if it is due: success goes before failure, since what happens after the end does not matter.
+    """Decides the outcome, or returns None while the job continues. Success precedes failure, since
+    failures after the end do not matter.
 
-    It is the first learner's word that counts: it holds all that is left of the run, and a learner that died just then
-    would find nobody to go on with.
+    The first learner decides: it holds all results of the run, and another learner that fails at
+    this time could not continue training without it.
     """
+    # Succeed when the first learner is done.
     first = observed.first_learner
     if first is not None and is_done(first, observed, now):
         report = last_words(first)
         why = report.stop_reason if report else None
         return Outcome(True, "LearnersSucceeded", why or "the learner has finished", now)
+    # Fail after a permanent failure.
     policy, status = job.spec.run_policy, observed.status
     if (death := tally.latest(Verdict.PERMANENT)) is not None:
         return Outcome(False, permanent_reason(death), permanent_message(death), now)
+    # Fail after too many failures.
     failures = status.failures + tally.total(Verdict.FAILURE)
     if failures > policy.backoff_limit:
         message = f"{failures} failures are more than runPolicy.backoffLimit {policy.backoff_limit}"
         last = tally.latest(Verdict.FAILURE) or _any_death(observed)
         return Outcome(False, "BackoffLimitExceeded", f"{message}; {last.sentence}" if last else message, now)
+    # Fail after the deadline.
     deadline = deadline_of(job, status)
     if deadline is not None and deadline <= now:
         seconds = policy.active_deadline_seconds
@@ -73,7 +79,7 @@ def decide_outcome(job: RLTrainingJob, observed: Observed, tally: Tally, now: da
 
 
 def deadline_of(job: RLTrainingJob, status: Status) -> datetime | None:
-    """When the job must be over."""
+    """Returns when the job must be over, or None without a deadline or while it is suspended."""
     seconds, start = job.spec.run_policy.active_deadline_seconds, status.start_time
     if seconds is None or start is None or job.spec.run_policy.suspend:
         return None
@@ -81,6 +87,7 @@ def deadline_of(job: RLTrainingJob, status: Status) -> datetime | None:
 
 
 def _any_death(observed: Observed) -> Death | None:
-    """The last end of some pod, for a limit that was lowered below what had been counted."""
+    """Returns the last failure of some pod, for a limit that was lowered below the counted
+    failures."""
     ends = ((pod, pod.newest_death) for pod in observed.pods)
     return next((Death.of_container(pod, end) for pod, end in ends if end is not None), None)

@@ -1,6 +1,6 @@
-"""Every decision there is about a job, as one pure function: `plan(job, observed, now) -> Plan`.
+"""Decides everything about a job in one pure function: `plan(job, observed, now) -> Plan`.
 
-The same input gives the same plan, and a plan that was carried out leaves nothing to do: planned again, it is empty.
+The same input gives the same plan. After a plan has been carried out, the next plan is empty.
 """
 
 from __future__ import annotations
@@ -31,20 +31,22 @@ from rltraining_operator.trouble import slow_at
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do, in this order: the status first, for what it counts is lost with the pods that are deleted."""
+    """The actions for a job, in the order of the fields. The status is written before pods are
+    deleted, because the deleted pods are the evidence of the failures that it counts."""
 
     status: Status | None = None
-    """The status to write; None: it is as it should be."""
+    """The status to write, or None if it has not changed."""
     delete: tuple[Ref, ...] = ()
     apply: tuple[Manifest, ...] = ()
     create: tuple[Manifest, ...] = ()
-    """Children to make: those that pods need before the pods."""
+    """Children to create. The objects that pods need precede the pods."""
     cautious: bool = False
-    """The cluster has refused such children lately: one pod first, and more only if it is taken."""
+    """Whether the cluster has recently rejected such children. Then one pod is created first, and
+    the others only if that pod is accepted."""
     events: tuple[Event, ...] = ()
-    """What has turned; what is made and deleted is told once it is done."""
+    """Events about changes. Created and deleted children get their events after the action."""
     requeue_after: float | None = None
-    """Seconds until something is due though nothing changes."""
+    """Seconds until the next pass is due even if nothing changes."""
 
     @property
     def empty(self) -> bool:
@@ -56,20 +58,24 @@ NOTHING = Plan()
 
 
 def plan(job: RLTrainingJob, observed: Observed, now: datetime, settings: Settings | None = None) -> Plan:
-    """What to do about a job."""
+    """Returns the actions for a job."""
     settings = settings or Settings()
+    # Ignore jobs that are being deleted or have another controller.
     if not observed.ours:
         return NOTHING
     conditions = Conditions(observed.status.conditions, observed.generation, now)
+    # After the end, only clean up.
     if conditions.true("Complete") or conditions.true("Failed"):
         return _plan_after_end(job, observed, conditions, now, settings)
     return _plan_life(job, observed, conditions, now, settings)
 
 
 def plan_invalid(observed: Observed, now: datetime) -> Plan:
-    """What to do about an object that cannot be read as a job: say so, and if it runs already, leave it running."""
+    """Returns the actions for an object that is not a valid job: report the error, and leave
+    running pods alone."""
     if not observed.ours:
         return NOTHING
+    # After the end, delete the job when its TTL has expired.
     old = observed.status
     conditions = Conditions(old.conditions, observed.generation, now)
     if conditions.true("Complete") or conditions.true("Failed"):
@@ -77,13 +83,15 @@ def plan_invalid(observed: Observed, now: datetime) -> Plan:
         if expiry is not None and expiry <= now:
             return Plan(delete=(Ref(KIND, observed.name, observed.uid),))
         return Plan(requeue_after=_seconds_until([expiry] if expiry else [], now))
+    # Report the error in a condition. A job that never started fails, and a running job continues.
     ttl = None
-    if old.observed_generation is None and not observed.pods:  # no pass has ever seen it as a job
+    if old.observed_generation is None and not observed.pods:  # it was never a valid job
         conditions = conditions.set("Failed", True, "InvalidSpec", observed.invalid)
         update, ttl = {"phase": "Failed", "completion_time": now}, observed.ttl_seconds
     else:
         conditions = conditions.set("Progressing", False, "InvalidSpec", observed.invalid)
         update = {}
+    # Build the status.
     message = clip(observed.invalid, MESSAGE_BYTES_MAX)
     update |= {
         "message": message,
@@ -100,15 +108,19 @@ def plan_invalid(observed: Observed, now: datetime) -> Plan:
 def _plan_life(
     job: RLTrainingJob, observed: Observed, conditions: Conditions, now: datetime, settings: Settings
 ) -> Plan:
-    """From the first pass to the end."""
+    """Plans a job from its first pass to its end."""
+    # Count new failures and decide whether the job is over. An outcome is final once decided.
     outcome, counted = past_outcome(conditions), Tally((), observed.status.ledger)
     if outcome is None:
         counted = tally(observed, job.spec.run_policy.pod_failure_policy, now)
         outcome = decide_outcome(job, observed, counted, now)
+    # Decide which pods to create and to delete.
     moves = _moves(job, observed, outcome, now)
+    # Build the children that are missing or out of date.
     wants_pods = _wants_pods(job, outcome)
     create, apply = _children(job, observed, moves, settings) if wants_pods else ((), ())
     past = past_refusal(conditions) if create or apply else None
+    # Build the new status from these decisions.
     made = Decisions(
         counted, outcome, _is_over(job, observed, outcome), moves, refusal=observed.refusal or past
     )
@@ -127,10 +139,13 @@ def _plan_life(
 def _plan_after_end(
     job: RLTrainingJob, observed: Observed, conditions: Conditions, now: datetime, settings: Settings
 ) -> Plan:
-    """What is over stays as it is; only pods and, in the end, the job itself are cleaned up."""
+    """Plans a job that is over. Its status is final. Only its pods, and after the TTL the job
+    itself, are deleted."""
+    # Delete the job when its TTL has expired.
     expiry = _expiry(conditions, job.spec.run_policy.ttl_seconds_after_finished)
     if expiry is not None and expiry <= now:
         return Plan(delete=(Ref(KIND, observed.name, observed.uid),))
+    # Delete the pods that `cleanPodPolicy` does not keep.
     moves = remove(observed, _to_clean(job, observed.pods), now)
     return Plan(
         status=_if_new(recount(job, observed, moves), observed),
@@ -140,7 +155,7 @@ def _plan_after_end(
 
 
 def _expiry(conditions: Conditions, ttl_seconds: int | None) -> datetime | None:
-    """When a job that is over is to be deleted."""
+    """Returns when a finished job should be deleted, or None without a TTL."""
     if ttl_seconds is None:
         return None
     ended = max(c.last_transition_time for c in conditions.items if c.type in ("Complete", "Failed"))
@@ -148,7 +163,8 @@ def _expiry(conditions: Conditions, ttl_seconds: int | None) -> datetime | None:
 
 
 def _seconds_to_expiry(status: Status, ttl_seconds: int | None, now: datetime) -> float | None:
-    """Of a job that this pass declares over: nothing else may happen that would bring the next pass."""
+    """Returns the seconds until a job that ends in this pass is deleted. No other event triggers
+    the next pass."""
     expiry = _expiry(Conditions(status.conditions, 0, now), ttl_seconds)
     return None if expiry is None else max((expiry - now).total_seconds(), 0.0)
 
@@ -173,7 +189,7 @@ def _moves(job: RLTrainingJob, observed: Observed, outcome: Outcome | None, now:
 
 
 def _to_clean(job: RLTrainingJob, pods: Iterable[Pod]) -> list[Pod]:
-    """The pods that `cleanPodPolicy` does not leave after the end."""
+    """Returns the pods that `cleanPodPolicy` deletes after the end."""
     match job.spec.run_policy.clean_pod_policy:
         case "All":
             return list(pods)
@@ -184,7 +200,7 @@ def _to_clean(job: RLTrainingJob, pods: Iterable[Pod]) -> list[Pod]:
 
 
 def _is_over(job: RLTrainingJob, observed: Observed, outcome: Outcome | None) -> bool:
-    """Whether the end can be declared: no pod is active, or those that are may go on."""
+    """Returns whether the end can be declared: no pod is active, or active pods are kept."""
     if outcome is None:
         return False
     return job.spec.run_policy.clean_pod_policy == "None" or not any(pod.active for pod in observed.pods)
@@ -193,17 +209,19 @@ def _is_over(job: RLTrainingJob, observed: Observed, outcome: Outcome | None) ->
 def _children(
     job: RLTrainingJob, observed: Observed, moves: Moves, settings: Settings
 ) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
-    """Children to create and children to apply."""
+    """Returns the children to create and the children to apply."""
     owner = owned.owner_reference(job, observed.uid)
+    # Build the children. The Secret and the claim are never changed.
     kept = [
         children.build_network_policy(job, owner, settings),
         children.build_service(job, owner),
         children.build_config_map(job, owner, observed.uid),
-        # Not before there is a learner to protect: a thousand jobs that begin should get pods first.
+        # Only once a learner is ready, so that the pods of many new jobs take precedence.
         children.build_learner_budget(job, owner, settings) if _any_ready(observed, "learner") else None,
         gang.build_pod_group(job, owner),
     ]
     once = [children.build_secret(job, owner, observed.token), children.build_claim(job, owner)]
+    # Select the children that are missing or differ.
     apply = [
         child for child in kept if child is not None and not children.covers(_found(observed, child), child)
     ]
@@ -217,7 +235,8 @@ def _any_ready(observed: Observed, role: Role) -> bool:
 
 
 def _unwanted(observed: Observed, settings: Settings, *, ended: bool) -> Iterator[Ref]:
-    """Children that are there and are to be no more: nothing may hold up a drain once a job is over."""
+    """Yields existing children that should be deleted. Nothing may block a drain once a job is
+    over."""
     if ended or not settings.pod_disruption_budget:
         yield from _ref_of(observed, "PodDisruptionBudget", learner_budget_name(observed.name))
     if not settings.network_policy:
@@ -242,16 +261,22 @@ def _refs(moves: Moves) -> tuple[Ref, ...]:
 def _requeue(
     job: RLTrainingJob, observed: Observed, made: Decisions, status: Status, now: datetime, settings: Settings
 ) -> float | None:
+    """Returns the seconds until the next pass is due, or None if only a change triggers it."""
+    # Wait for pods that will be replaced or forced out.
     due = list(made.moves.due)
+    # At the end, wait for the remaining pods and the TTL.
     if made.outcome is not None:
         due.append(made.outcome.since + timedelta(seconds=FINISH_SECONDS))
         ttl = job.spec.run_policy.ttl_seconds_after_finished if made.over else None
         waits = (_seconds_until(due, now), _seconds_to_expiry(status, ttl, now))
         return min((wait for wait in waits if wait is not None), default=None)
+    # While the job runs, wait for its deadline and for the next attempt to create rejected
+    # children.
     if (deadline := deadline_of(job, status)) is not None:
         due.append(deadline)
     if made.refusal is not None:
         due.append(_retry_at(status, now))
+    # Wait until a job stalls, a pod counts as slow, or the next report is due.
     if status.progress_time is not None:
         due.append(stalls_at(status.progress_time))
         due += filter(None, map(slow_at, observed.pods))
@@ -263,7 +288,8 @@ def _requeue(
 
 
 def _retry_at(status: Status, now: datetime) -> datetime:
-    """When what the cluster refuses is tried again, if nothing happens before: the longer it has refused, the later."""
+    """Returns when rejected children are created again, unless another event triggers a pass
+    before. The delay grows with the time since the first rejection."""
     shortest, longest = REFUSED_SECONDS
     condition = Conditions(status.conditions, 0, now).get("ReplicaFailure")
     refused = (now - condition.last_transition_time).total_seconds() if condition else 0.0
@@ -271,6 +297,6 @@ def _retry_at(status: Status, now: datetime) -> datetime:
 
 
 def _seconds_until(due: Iterable[datetime], now: datetime) -> float | None:
-    """The first of the times that lie ahead."""
+    """Returns the seconds until the first of these times that is in the future, or None."""
     ahead = [(when - now).total_seconds() for when in due if when > now]
     return min(ahead, default=None)

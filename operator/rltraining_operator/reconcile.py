@@ -1,4 +1,4 @@
-"""One pass over one job: observe, plan, act."""
+"""Runs one pass over one job: observe, plan, act."""
 
 from __future__ import annotations
 
@@ -30,13 +30,16 @@ log = logging.getLogger(__name__)
 
 
 async def reconcile(cluster: Cluster, key: Key, clock: Clock, settings: Settings) -> float | None:
-    """Bring the job closer to what it asks for; returns after how many seconds to look again.
+    """Brings the job closer to its spec. Returns after how many seconds the next pass is due, or
+    None.
 
-    Raises `ClusterError`. Whatever was left undone then, the next pass finds and does.
+    Raises `ClusterError`. The next pass completes what was left undone.
     """
+    # Read the job and its children.
     observed = await cluster.observe(key)
     if observed is None:
         return None
+    # Request the first learner's report if it is due, and plan.
     job = observed.job
     if job is None:
         made = plan_invalid(observed, clock())
@@ -47,17 +50,19 @@ async def reconcile(cluster: Cluster, key: Key, clock: Clock, settings: Settings
     try:
         refusal = None
         if job is not None and observed.status.observed_generation is None and made.create:
-            # A new job: nothing is counted yet that could be lost, so the children come first and one status tells all.
+            # A new job: create its children before its status is written, so that one write of the
+            # status covers both. No failures can be lost, because none are counted yet.
             refusal = await _make_all(cluster, key, observed, made)
             again = await cluster.observe(key)
             if again is None or again.uid != observed.uid or again.job is None:
-                return 0.0  # deleted, or replaced by another of its name: seen anew
+                return 0.0  # deleted, or replaced by a job of the same name: observe again
             observed, job = _as_heard(again, observed), again.job
             made = plan(job, observed, clock(), settings)
+        # Write the status, then delete and create children.
         if refusal is None:
             refusal = await _act(cluster, key, observed, made)
         if refusal is not None and job is not None:
-            # Why no pod comes belongs into the status of this pass: planned again, knowing it.
+            # Plan again to report the rejection in the status of this pass.
             status = made.status or observed.status
             observed = replace(observed, status=status, unreadable="", refusal=refusal)
             made = plan(job, observed, clock(), settings)
@@ -69,7 +74,8 @@ async def reconcile(cluster: Cluster, key: Key, clock: Clock, settings: Settings
 
 
 async def _with_report(cluster: Cluster, observed: Observed) -> Observed:
-    """Ask the first learner, if it runs, how it goes."""
+    """Requests the report of the first learner if it runs. Returns the observation with the
+    answer."""
     pod = observed.first_learner
     if pod is None or not pod.running:
         return observed
@@ -82,21 +88,23 @@ async def _with_report(cluster: Cluster, observed: Observed) -> Observed:
 
 
 def _as_heard(observed: Observed, before: Observed) -> Observed:
-    """With what the first learner has answered earlier in this pass."""
+    """Returns the observation with the first learner's answer from earlier in this pass."""
     return replace(observed, report=before.report, bad_report=before.bad_report, awaited=before.awaited)
 
 
 async def _act(cluster: Cluster, key: Key, observed: Observed, made: Plan) -> Refusal | None:
-    """The status first: a failure must be in it before the pod that shows it is deleted.
+    """Writes the status, then deletes and creates children. A failure must be in the status before
+    the pod that shows it is deleted.
 
-    Returns what the cluster has refused to make.
+    Returns the first rejection by the cluster, if any.
     """
     await _write(cluster, key, observed, made)
     return await _make_all(cluster, key, observed, made)
 
 
 async def _make_all(cluster: Cluster, key: Key, observed: Observed, made: Plan) -> Refusal | None:
-    """Delete and make what the plan says, and tell of it. Returns what the cluster has refused to make."""
+    """Deletes and creates the planned children and emits events. Returns the first rejection, if
+    any."""
     await _each(made.delete, lambda ref: cluster.delete(key, ref))
     refusals, created = await _make(cluster, key, made)
     deleted = [ref.name for ref in made.delete if ref.kind == "Pod"]
@@ -105,8 +113,8 @@ async def _make_all(cluster: Cluster, key: Key, observed: Observed, made: Plan) 
 
 
 async def _write(cluster: Cluster, key: Key, observed: Observed, made: Plan) -> None:
-    """What has turned is told before it is written down: if the writing fails it turns again, and is told again, which
-    counts the event once more. The other way round it could be lost."""
+    """Emits events, then writes the status. If the write fails, the next pass emits the same events
+    again, which increases their count. In the opposite order they could be lost."""
     await _tell(cluster, key, observed, made.events)
     if made.status is not None:
         await cluster.patch_status(key, observed.uid, made.status.to_dict())
@@ -116,12 +124,14 @@ async def _tell(cluster: Cluster, key: Key, observed: Observed, events: Iterable
     for event in events:
         try:
             await cluster.emit(key, observed.uid, event)
-        except ClusterError as error:  # a story that cannot be told must not stop what it tells of
+        except ClusterError as error:  # events are informational: a failure must not stop the pass
             log.warning("%s: cannot tell %s: %s", key, event.reason, error)
 
 
 async def _make(cluster: Cluster, key: Key, made: Plan) -> tuple[list[Refusal], list[str]]:
-    """The children: what pods need before the pods. Returns what was refused, and the pods that were created."""
+    """Creates the children. The objects that pods need precede the pods. Returns the rejections and
+    the names of the created pods."""
+    # Apply and create the objects that pods need.
     others = [child for child in made.create if child["kind"] != "Pod"]
     pods = [child for child in made.create if child["kind"] == "Pod"]
     refusals = await _unless_refused(made.apply, lambda child: cluster.apply(key, child))
@@ -132,6 +142,7 @@ async def _make(cluster: Cluster, key: Key, made: Plan) -> tuple[list[Refusal], 
         await cluster.create(key, pod)
         created.append(pod["metadata"]["name"])
 
+    # Create the pods, after a rejection one pod first.
     for some in (pods[:1], pods[1:]) if made.cautious else (pods,):
         if not refusals:
             refusals += await _unless_refused(some, create)
@@ -141,7 +152,7 @@ async def _make(cluster: Cluster, key: Key, made: Plan) -> tuple[list[Refusal], 
 async def _unless_refused(
     children: Sequence[Manifest], make: Callable[[Manifest], Awaitable[None]]
 ) -> list[Refusal]:
-    """Make them all; returns what the cluster would not have, in their order."""
+    """Creates all these children. Returns the rejections, in their order."""
 
     async def try_one(child: Manifest) -> Refusal | None:
         try:
@@ -154,7 +165,8 @@ async def _unless_refused(
 
 
 async def _each(items: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
-    """In parallel, a few at a time; when one fails the others are still done, then its error is raised."""
+    """Runs `work` on all items, with at most PARALLEL_CALLS at a time. If one fails, the others
+    still run. Raises the first error afterwards."""
     slots = asyncio.Semaphore(PARALLEL_CALLS)
 
     async def one(item: T) -> R:

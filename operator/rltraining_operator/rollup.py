@@ -1,4 +1,4 @@
-"""The status, rebuilt whole at each pass from what is observed and what was decided. Pure."""
+"""Builds the complete status at each pass from the observation and the decisions. Pure."""
 
 from __future__ import annotations
 
@@ -26,25 +26,27 @@ NO_PODS = RoleStatus(summary="0/0")
 
 @dataclass(frozen=True)
 class Decisions:
-    """What this pass has decided."""
+    """The decisions of this pass."""
 
     tally: Tally
     outcome: Outcome | None
     over: bool
-    """The outcome stands and nothing is active any more."""
+    """Whether the outcome is decided and no pod is active any more."""
     moves: Moves
     refusal: Refusal | None = None
-    """What the cluster refuses to make, and is still to be made."""
+    """A child that the cluster rejects and that is still needed."""
 
 
 def roll_up(
     job: RLTrainingJob, observed: Observed, made: Decisions, now: datetime, settings: Settings
 ) -> Status:
-    """The status that goes with these decisions."""
+    """Builds the status for these decisions."""
+    # Count the pods of each role.
     old, suspended = observed.status, job.spec.run_policy.suspend and made.outcome is None
     started = old.start_time or now
     roles = _role_statuses(job, observed, made)
     tally = made.tally
+    # Add the new failures to the counters and set the times.
     status = old.model_copy(
         update={
             "algorithm": job.spec.algorithm.title,
@@ -59,13 +61,16 @@ def roll_up(
             "observed_generation": observed.generation,
         }
     )
+    # Copy the first learner's report.
     conditions = Conditions(old.conditions, observed.generation, now)
     over = made.outcome is not None
     taken = take_report(status, conditions, observed, now, settings, over=over)
+    # Determine the phase, and why the job does not run.
     phase = _phase(job, observed, made, roles, suspended, now)
     trouble = find_trouble(job, observed, tally, made.refusal, now)
     if trouble.reason in ("", WAITING) and not over:
         trouble = find_silence(observed, now, settings) or trouble
+    # Set the conditions and the message.
     conditions = _conditions(taken.conditions, job, observed, made, taken.status, phase, trouble, now)
     return taken.status.model_copy(
         update={
@@ -77,13 +82,14 @@ def roll_up(
 
 
 def recount(job: RLTrainingJob, observed: Observed, moves: Moves) -> Status:
-    """The status of a job that is over: only its pods are still counted."""
+    """Returns the status of a finished job, in which only the pods are still counted."""
     made = Decisions(Tally((), observed.status.ledger), None, True, moves)
     return observed.status.model_copy(update=_by_field(observed, _role_statuses(job, observed, made)))
 
 
 def members_in_words(status: Status) -> str:
-    """How many are ready: `1/1 learners, 2/2 replay pods and 3/4 samplers`"""
+    """Describes how many members are ready, such as `1/1 learners, 2/2 replay pods and 3/4
+    samplers`."""
     learners = f"{status.learner.summary} learners"
     replays = f", {status.replay_pods.summary} replay pods" if status.replay_pods else ""
     return f"{learners}{replays} and {status.sampler.summary} samplers"
@@ -94,7 +100,8 @@ def _role_statuses(job: RLTrainingJob, observed: Observed, made: Decisions) -> d
 
 
 def _by_field(observed: Observed, roles: dict[Role, RoleStatus]) -> dict[str, RoleStatus | None]:
-    """The fields of the status that tell of the roles; replay pods that there never were are not in it."""
+    """Returns the fields of the status that describe the roles. Omits replay pods if the job never
+    had any."""
     selector = role_selector(observed.name, "sampler")
     return {
         "learner": roles["learner"],
@@ -138,14 +145,16 @@ def _phase(
         for role, pods in staying.items()
     }
     if old == "Running" and _can_train(job, at_work) and not made.tally.counts:
-        return "Running"  # a member that is busy with its end, or has been told that the run is done, is not restarting
+        # A member that is exiting, or is done because the run is over, is not restarting.
+        return "Running"
     if old in ("Running", "Restarting") or any(pod.deaths for pod in observed.pods) or made.tally.counts:
         return "Restarting"
     return "Starting" if any(at_work.values()) else "Pending"
 
 
 def _can_train(job: RLTrainingJob, members: dict[Role, int]) -> bool:
-    """Whether so many are enough: all learners, and one of each other role that the job has."""
+    """Returns whether these members suffice: all learners, and one of each other role of the
+    job."""
     needed = {role: min(job.spec.replicas(role), 1) for role in ROLES} | {
         "learner": job.spec.replicas("learner")
     }
@@ -192,7 +201,8 @@ def _conditions(
 
 
 def past_refusal(conditions: Conditions) -> Refusal | None:
-    """What was refused in an earlier pass: it holds until what was refused is made, or wanted no more."""
+    """Returns the rejection of an earlier pass. The rejection holds until the child is created or
+    is no longer needed."""
     condition = conditions.get("ReplicaFailure")
     if condition is None or condition.status != "True":
         return None
@@ -232,12 +242,12 @@ def _progressing(
     if now < stalls_at(status.progress_time):
         return conditions.set("Progressing", True, "Training" if phase == "Running" else phase)
     if observed.awaited and conditions.get("Progressing"):
-        return conditions  # an operator that was away: the learner's answer, which is on its way, tells it
+        return conditions  # after an operator restart, until the learner answers
     since = f"no progress since {status.progress_time:%Y-%m-%dT%H:%M:%SZ}"
     message = f"{since}: {trouble.sentence}" if trouble.sentence else since
     return conditions.set("Progressing", False, "Stalled", message)
 
 
 def stalls_at(progress_time: datetime) -> datetime:
-    """When a job without progress since then is called stalled."""
+    """Returns when a job without progress since `progress_time` counts as stalled."""
     return progress_time + timedelta(seconds=STALL_SECONDS)
