@@ -1,8 +1,8 @@
-"""Disruptions in a row: what comes from outside is healed and not counted, but not without end.
+"""Counts disruptions in a row. A failure that is caused from outside does not count, up to a limit.
 
-A liveness probe that kills a trainer that hangs, or a node that runs out of memory each time, looks like any other kill
-from outside. When one member is disrupted again and again and training gains nothing meanwhile, the row counts as
-failures from some length on, and `backoffLimit` ends it. Pure.
+A liveness probe that kills a hanging trainer, or a node that runs out of memory each time, looks
+like any other kill from outside. If one member is disrupted again and again while training makes no
+progress, further disruptions count as failures, and `backoffLimit` ends the job. Pure.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from rltraining_operator.observed import Observed
 from rltraining_operator.settings import DISRUPTIONS_MAX
 
 ROWS_MAX = 200
-"""Rows that a status has room for: ten thousand samplers that lose their nodes together must not make it too large to
-be written. They are no row yet; where one is, these are enough to end the job."""
+"""Number of streaks in a status. If ten thousand samplers lose their nodes together, the status
+must stay small enough to be written. Single disruptions are no streak yet, and this many real
+streaks suffice to end the job."""
 
 
 class Rows:
-    """The rows that have not been broken by progress. `steps`: environment steps, as far as is known now."""
+    """The streaks of disruptions that progress has not ended. `steps`: environment steps so far, as
+    far as known."""
 
     def __init__(self, entries: Iterable[LedgerEntry], steps: int) -> None:
         self._steps = steps
@@ -35,7 +37,8 @@ class Rows:
         """Length, and environment steps at the last disruption, by pod."""
 
     def judge(self, death: Death, times: int) -> tuple[Verdict, Death]:
-        """What `times` ends of a pod are, all like this one; with a note, when it is their number that counts."""
+        """Classifies `times` failures of a pod, all like this one. Adds a note if their number
+        makes them count."""
         verdict = judge_by_nature(death)
         if verdict is not Verdict.DISRUPTION:
             return verdict, death
@@ -47,7 +50,8 @@ class Rows:
         return Verdict.FAILURE, replace(death, note=note)
 
     def written_into(self, counted: dict[str, LedgerEntry], observed: Observed) -> tuple[LedgerEntry, ...]:
-        """The ledger: what is counted of the pods that are there, and the longest rows of members, there or not."""
+        """Returns the ledger: the counted failures of existing pods, and the longest streaks of
+        members, which may be missing."""
         uids = {pod.name: pod.uid for pod in observed.pods}
         kept = {n: row for n, row in self._rows.items() if n in uids or _is_member(n, observed)}
         for name in sorted(kept, key=lambda name: (-kept[name][0], name))[:ROWS_MAX]:

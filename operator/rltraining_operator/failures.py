@@ -1,4 +1,5 @@
-"""Judging an end: what it was, whether it counts, whether it is final."""
+"""Classifies the failures of pods: their kind, whether they count, and whether the job can
+recover."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from rltraining_api.failure_policy import FailureRule, PodFailurePolicy
 from rltraining_operator.pod_view import Pod, Termination
 
 KILLED_FROM_OUTSIDE = (137, 143)
-"""SIGKILL and SIGTERM: nothing a program does to itself."""
+"""Exit codes of SIGKILL and SIGTERM, which a program does not send to itself."""
 SIGNALS = {
     132: "SIGILL",
     134: "SIGABRT",
@@ -34,33 +35,33 @@ REASON = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 
 
 class Verdict(Enum):
-    """What an end means for the job."""
+    """The consequence of a failure for the job."""
 
     DISRUPTION = auto()
-    """Came from outside: healed, not counted."""
+    """Caused from outside. The member is restarted and the failure does not count."""
     FAILURE = auto()
-    """Healed, and counted against `backoffLimit`."""
+    """The member is restarted, and the failure counts against `backoffLimit`."""
     PERMANENT = auto()
-    """Restarting cannot help: the job fails."""
+    """A restart cannot help, so the job fails."""
 
 
 @dataclass(frozen=True)
 class Death:
-    """A container's or a whole pod's bad end."""
+    """A failure of a container or of a pod as a whole."""
 
     pod: str
     container: str = ""
-    """Empty: the pod as a whole."""
+    """Empty for the pod as a whole."""
     exit_code: int | None = None
     reason: str = ""
     message: str = ""
-    """The raw termination message, or the pod's."""
+    """The unparsed termination message, or the message of the pod."""
     disrupted: bool = False
-    """The cluster says that it took the pod away."""
+    """Whether the cluster reports that it removed the pod."""
     conditions: Mapping[str, str] | None = None
-    """Status by type, of the pod's conditions."""
+    """The status of each of the pod's conditions, by type."""
     note: str = ""
-    """What else is to be said of it."""
+    """Further information for the message."""
 
     @classmethod
     def of_container(cls, pod: Pod, end: Termination) -> Death:
@@ -80,12 +81,13 @@ class Death:
 
     @property
     def words(self) -> TerminationMessage | None:
-        """What the trainer itself wrote."""
+        """The termination message that the trainer wrote, or None."""
         return parse_termination_message(self.message)
 
     @property
     def sentence(self) -> str:
-        """`pod p, container trainer: exit code 137 (OOMKilled): last words`."""
+        """A description such as `pod p, container trainer: exit code 137 (OOMKilled): termination
+        message`."""
         where = f"pod {self.pod}" + (f", container {self.container}" if self.container else "")
         if self.exit_code is None:
             return ": ".join(filter(None, (where, self.reason or "lost", _cut(self.message), self.note)))
@@ -93,7 +95,8 @@ class Death:
             self.reason if self.reason not in ("", "Error", "Completed") else SIGNALS.get(self.exit_code, "")
         )
         code = f"exit code {self.exit_code}" + (f" ({name})" if name else "")
-        # Who is killed has no time for last words: what a kubelet takes from the log then is only the log's last line.
+        # A killed process writes no termination message. The kubelet then substitutes the last line
+        # of the log, which does not explain the failure.
         said = (
             "" if self.exit_code in KILLED_FROM_OUTSIDE and self.words is None else last_words(self.message)
         )
@@ -101,12 +104,13 @@ class Death:
 
 
 def judge(death: Death, policy: PodFailurePolicy | None) -> Verdict:
-    """The first rule of `podFailurePolicy` that matches decides; where none does, our own judgement."""
+    """Classifies a failure by the first matching rule of `podFailurePolicy`, or by the defaults if
+    none matches."""
     return judge_by_rules(death, policy) or judge_by_nature(death)
 
 
 def judge_by_rules(death: Death, policy: PodFailurePolicy | None) -> Verdict | None:
-    """What the user's rules say; None where none matches."""
+    """Classifies a failure by the user's rules. Returns None if none matches."""
     for rule in policy.rules if policy else ():
         if _matches(rule, death):
             match rule.action:
@@ -120,7 +124,7 @@ def judge_by_rules(death: Death, policy: PodFailurePolicy | None) -> Verdict | N
 
 
 def judge_by_nature(death: Death) -> Verdict:
-    """What an end is by itself."""
+    """Classifies a failure by its exit code and reason alone."""
     if death.disrupted or death.exit_code is None:
         return Verdict.DISRUPTION
     if death.container == TRAINER_CONTAINER and death.exit_code in PERMANENT_EXIT_CODES:
@@ -133,7 +137,7 @@ def judge_by_nature(death: Death) -> Verdict:
 
 
 def permanent_reason(death: Death) -> str:
-    """The reason of the `Failed` condition after a permanent end."""
+    """Returns the reason of the `Failed` condition after a permanent failure."""
     if death.exit_code not in PERMANENT_EXIT_CODES:
         return "PodFailurePolicy"
     words = death.words
@@ -141,13 +145,15 @@ def permanent_reason(death: Death) -> str:
 
 
 def permanent_message(death: Death) -> str:
-    """Its message: what the trainer wrote, else all that is known."""
+    """Returns the message of the `Failed` condition: the trainer's message if there is one, or a
+    description of the failure."""
     words = death.words
     return f"{death.pod}: {words.message}" if words and words.message else death.sentence
 
 
 def parse_termination_message(text: str) -> TerminationMessage | None:
-    """What a trainer wrote as it ended; None when it is something else, which user code may have written."""
+    """Parses the termination message of a trainer. Returns None for any other text, which user code
+    may have written."""
     if len(text) > TERMINATION_MESSAGE_BYTES_MAX:
         return None
     try:
@@ -157,7 +163,8 @@ def parse_termination_message(text: str) -> TerminationMessage | None:
 
 
 def last_words(text: str) -> str:
-    """One line of a termination message: the trainer's sentence, or the last line of whatever it is."""
+    """Returns one line of a termination message: the trainer's sentence, or the last line of any
+    other text."""
     words = parse_termination_message(text)
     lines = (words.message if words else text).strip().splitlines()
     if not lines:
@@ -167,7 +174,7 @@ def last_words(text: str) -> str:
 
 def _matches(rule: FailureRule, death: Death) -> bool:
     if (codes := rule.on_exit_codes) is not None:
-        # Code 0 is of no failure: no rule is for it, not even NotIn.
+        # Exit code 0 is no failure, so no rule matches, not even NotIn.
         if not death.exit_code or codes.container_name not in (None, death.container):
             return False
         return (death.exit_code in codes.values) == (codes.operator == "In")

@@ -1,7 +1,8 @@
-"""Counts failures exactly: each failure of a pod or container once, none lost, across passes and operator restarts.
+"""Counts failures exactly: each failure of a pod or container once, none lost, across passes and
+operator restarts.
 
-The status records what has been counted: a `LedgerEntry` for each restarted, failed or disrupted pod, and for each role
-the `indices` of the existing pods, from which a vanished pod is detected.
+The status records the counted failures: a `LedgerEntry` for each restarted, failed or disrupted
+pod, and for each role the `indices` of the existing pods, from which a vanished pod is detected.
 """
 
 from __future__ import annotations
@@ -32,30 +33,32 @@ class Count:
 
 @dataclass(frozen=True)
 class Tally:
-    """What this pass has to add to the status."""
+    """The additions of this pass to the status."""
 
     counts: tuple[Count, ...]
     ledger: tuple[LedgerEntry, ...]
 
     def total(self, *verdicts: Verdict) -> int:
-        """Ends so judged."""
+        """Returns the number of failures of these kinds."""
         return sum(count.times for count in self.counts if count.verdict in verdicts)
 
     def restarts(self, role: Role) -> int:
-        """Ends in a role."""
+        """Returns the number of failures in a role."""
         return sum(count.times for count in self.counts if count.role == role)
 
     def latest(self, verdict: Verdict) -> Death | None:
-        """The last of the ends so judged."""
+        """Returns the newest failure of this kind, or None."""
         return next((count.death for count in reversed(self.counts) if count.verdict is verdict), None)
 
 
 def tally(observed: Observed, policy: PodFailurePolicy | None, now: datetime) -> Tally:
-    """Everything that has ended badly and is not counted yet."""
+    """Counts all failures that are not counted yet."""
+    # Read the counted failures from the status.
     entries = {entry.pod: entry for entry in observed.status.ledger}
     rows = Rows(entries.values(), known_steps(observed))
     counts: list[Count] = []
     counted: dict[str, LedgerEntry] = {}
+    # Count new failures of existing pods.
     for pod in observed.pods:
         entry = entries.get(pod.name)
         if entry is None or entry.uid != pod.uid:
@@ -67,21 +70,22 @@ def tally(observed: Observed, policy: PodFailurePolicy | None, now: datetime) ->
         ended = entry.ended or pod.failed or silent is not None
         if restarts or ended:
             counted[pod.name] = LedgerEntry(pod=pod.name, uid=pod.uid, restarts=restarts, ended=ended)
+    # Count pods that vanished without a deletion by the operator.
     for role, death in _vanished(observed, {entry.pod for entry in entries.values() if entry.ended}):
         counts.append(_count(role, death, 1, rows, policy))
     return Tally(tuple(counts), rows.written_into(counted, observed))
 
 
 def _count(role: Role, death: Death, times: int, rows: Rows, policy: PodFailurePolicy | None) -> Count:
-    """The user's own rules go first, and are not second-guessed."""
+    """Classifies new failures. The user's rules take precedence, without a limit on disruptions."""
     ruled = judge_by_rules(death, policy)
     verdict, death = (ruled, death) if ruled else rows.judge(death, times)
     return Count(role, death, times, verdict)
 
 
 def _new_ends(pod: Pod, entry: LedgerEntry, silent: Death | None) -> Iterable[tuple[Death, int]]:
-    """The ends, and how many, that are not counted yet of a pod that is there. A pod that failed because its containers
-    did has ended once, not twice."""
+    """Yields the failures of an existing pod that are not counted yet, with their number. A pod
+    that failed because its containers failed counts once, not twice."""
     times = pod.deaths - entry.restarts
     death = _death_of_containers(pod) if times > 0 else None
     if death is not None:
@@ -96,8 +100,8 @@ def _new_ends(pod: Pod, entry: LedgerEntry, silent: Death | None) -> Iterable[tu
 
 
 def _death_of_containers(pod: Pod) -> Death | None:
-    """Returns the latest known failure of a container, or one known only from a restart, as after a time without an
-    operator. Returns None if all ended containers have succeeded, as sidecars do."""
+    """Returns the newest known failure of a container, or one known only from a restart, as after
+    an operator outage. Returns None if all ended containers have succeeded, as sidecars do."""
     if (end := pod.newest_death) is not None:
         return Death.of_container(pod, end)
     container = pod.unexplained_restart
@@ -105,7 +109,8 @@ def _death_of_containers(pod: Pod) -> Death | None:
 
 
 def _vanished(observed: Observed, ended: set[str]) -> Iterable[tuple[Role, Death]]:
-    """Members that are gone, or going, without our doing; those that had failed before are counted already."""
+    """Yields members that are gone or being deleted, but not by the operator. Members that had
+    failed before are counted already."""
     for role in ROLES:
         members = parse_ranges(observed.status.of_role(role).indices)
         present = {pod.index for pod in observed.role(role) if not pod.deleting}
@@ -119,7 +124,7 @@ def _vanished(observed: Observed, ended: set[str]) -> Iterable[tuple[Role, Death
 
 
 def parse_ranges(text: str) -> list[int]:
-    """`0-2,5` is 0, 1, 2, 5."""
+    """Returns 0, 1, 2, 5 for `0-2,5`."""
     numbers: list[int] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
@@ -128,7 +133,7 @@ def parse_ranges(text: str) -> list[int]:
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
-    """0, 1, 2, 5 is `0-2,5`."""
+    """Returns `0-2,5` for 0, 1, 2, 5."""
     ranges: list[list[int]] = []
     for number in sorted(set(numbers)):
         if ranges and number == ranges[-1][1] + 1:

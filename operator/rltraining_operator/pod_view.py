@@ -1,4 +1,5 @@
-"""Typed views of raw pods: what a kubelet says, in the words that decisions are made in."""
+"""Defines typed views of raw pods: the kubelet's report as the properties on which decisions
+depend."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class Termination:
     container: str
     exit_code: int
     reason: str
-    """`OOMKilled`, `Error`, `Completed`, or whatever the runtime says."""
+    """`OOMKilled`, `Error`, `Completed`, or another reason of the runtime."""
     message: str
     """Its termination message."""
     finished_at: datetime | None
@@ -48,30 +49,31 @@ class Container:
 
     @property
     def started_at(self) -> datetime | None:
-        """When it was started, if it runs."""
+        """When it was started, or None if it does not run."""
         return parse_time((self._state.get("running") or {}).get("startedAt"))
 
     @property
     def waiting(self) -> Json:
-        """`{reason, message}` of a container that waits, else empty."""
+        """`{reason, message}` of a waiting container, otherwise empty."""
         return self._state.get("waiting") or {}
 
     @cached_property
     def terminated(self) -> Termination | None:
-        """How it ended, when it lies there ended."""
+        """How the container ended, if it has ended and was not restarted."""
         return self._termination(self._state)
 
     @cached_property
     def last_terminated(self) -> Termination | None:
-        """How the incarnation before this one ended."""
+        """How the previous container ended."""
         return self._termination(self.raw.get("lastState") or {})
 
     @property
     def deaths(self) -> int:
-        """How often it has ended other than well: its restarts, and the end that waits for one.
+        """The number of failures: the restarts, and a failure that has not been followed by a
+        restart yet.
 
-        A container of which the runtime has lost track (`ContainerStatusUnknown`) is counted in `restartCount`
-        already while it still waits.
+        A container that the runtime has lost (`ContainerStatusUnknown`) is counted in
+        `restartCount` while it still waits.
         """
         if self.terminated is not None:
             return self.restarts + (self.terminated.exit_code != 0)
@@ -81,16 +83,17 @@ class Container:
 
     @property
     def newest_death(self) -> Termination | None:
-        """The latest end that was not a good one."""
+        """The newest failure."""
         if self.terminated is not None and self.terminated.exit_code != 0:
             return self.terminated
         return self.last_terminated
 
     @property
     def unexplained_restart(self) -> bool:
-        """Whether the container was restarted without a recorded cause. A kubelet keeps only the last ended container,
-        so a success replaces the failure before it. With restarts on failure only, as here, a restart after exit code 0
-        means that the kubelet ended the container, as after a failed liveness probe."""
+        """Whether the container was restarted without a recorded cause. A kubelet keeps only the
+        last ended container, so a success replaces the failure before it. With restarts on failure
+        only, as here, a restart after exit code 0 means that the kubelet ended the container, as
+        after a failed liveness probe."""
         last = self.last_terminated
         return self.restarts > 0 and (last is None or last.exit_code == 0)
 
@@ -113,7 +116,8 @@ class Container:
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod of a job, known as its member by its name: labels can be taken away, a name cannot."""
+    """A pod of a job. Its name identifies the member, because labels can be removed and a name
+    cannot."""
 
     raw: Json
 
@@ -139,7 +143,8 @@ class Pod:
 
     @cached_property
     def delete_by(self) -> datetime | None:
-        """When a deleted pod has to be gone, grace period included; None if it was not deleted."""
+        """When a deleted pod must be gone, including its grace period, or None if it was not
+        deleted."""
         return parse_time(self.raw["metadata"].get("deletionTimestamp"))
 
     @property
@@ -160,7 +165,7 @@ class Pod:
 
     @cached_property
     def scheduled_at(self) -> datetime | None:
-        """When it was given a node."""
+        """When the pod was assigned to a node."""
         scheduled = self.conditions.get("PodScheduled", {})
         if scheduled.get("status") != "True":
             return None
@@ -168,7 +173,7 @@ class Pod:
 
     @property
     def active(self) -> bool:
-        """Whether it may still have a process."""
+        """Whether the pod may still have a process."""
         return not (self.failed or self.succeeded)
 
     @property
@@ -178,8 +183,8 @@ class Pod:
 
     @property
     def ended_well(self) -> bool:
-        """Whether its trainer has ended with code 0; the pod's phase may tell so a moment later, or, where a sidecar goes
-        on, never."""
+        """Whether its trainer has exited with code 0. The pod's phase changes a moment later, or
+        never if a sidecar continues."""
         trainer = self.container(TRAINER_CONTAINER)
         return trainer is not None and trainer.terminated is not None and trainer.terminated.exit_code == 0
 
@@ -189,12 +194,12 @@ class Pod:
 
     @property
     def ready_at(self) -> datetime | None:
-        """When it became ready, or ceased to be."""
+        """When the Ready condition last changed."""
         return parse_time(self.conditions.get("Ready", {}).get("lastTransitionTime"))
 
     @property
     def reason(self) -> str:
-        """Why the pod as a whole is as it is: `Evicted`."""
+        """The reason for the state of the pod as a whole, such as `Evicted`."""
         return self._status.get("reason") or ""
 
     @property
@@ -203,12 +208,12 @@ class Pod:
 
     @cached_property
     def conditions(self) -> Mapping[str, Json]:
-        """By type."""
+        """The conditions by type."""
         return {condition["type"]: condition for condition in self._status.get("conditions") or ()}
 
     @property
     def disrupted(self) -> bool:
-        """Whether the cluster says that it took the pod away."""
+        """Whether the cluster reports that it removed the pod."""
         target = self.conditions.get(DISRUPTION_TARGET, {}).get("status") == "True"
         return target or self.reason in (
             "Evicted",
@@ -228,20 +233,21 @@ class Pod:
         return tuple(map(Container, every))
 
     def container(self, name: str) -> Container | None:
-        """The container of this name; None before the kubelet has seen it."""
+        """Returns the container with this name, or None before the kubelet has reported it."""
         return next((container for container in self.containers if container.name == name), None)
 
     @property
     def deaths(self) -> int:
-        """How often its containers have ended badly. Grows only, for one uid; the end that follows on the pod's being
-        deleted, or of a sidecar on its trainer's good end, is not one of them."""
+        """The number of failures of its containers, which never decreases for one uid. Does not
+        include exits caused by the deletion of the pod, or of a sidecar after its trainer has
+        succeeded."""
         if self._going:
             return sum(container.restarts for container in self.containers)
         return sum(container.deaths for container in self.containers)
 
     @property
     def newest_death(self) -> Termination | None:
-        """The latest of the bad ends that `deaths` counts."""
+        """The newest of the failures that `deaths` counts."""
         ends = (c.last_terminated if self._going else c.newest_death for c in self.containers)
         deaths = [end for end in ends if end is not None and end.exit_code != 0]
         return max(
@@ -252,8 +258,8 @@ class Pod:
 
     @property
     def unexplained_restart(self) -> Container | None:
-        """A container that was restarted for a reason that is not known. Not an init container: it may run again
-        after a good end, and a sidecar among them always does."""
+        """A container that was restarted for an unknown reason. Does not include init containers,
+        which may run again after a success, as sidecars among them always do."""
         own = map(Container, self._status.get("containerStatuses") or ())
         return next((container for container in own if container.unexplained_restart), None)
 
@@ -267,7 +273,7 @@ class Pod:
 
     @property
     def _going(self) -> bool:
-        """Whether a kubelet ends what still runs in it."""
+        """Whether the kubelet is ending the containers that still run."""
         return self.deleting or self.ended_well
 
     @property
@@ -276,5 +282,5 @@ class Pod:
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A Kubernetes time, `2026-11-21T01:16:00Z`."""
+    """Parses a Kubernetes time, such as `2026-11-21T01:16:00Z`."""
     return datetime.fromisoformat(text) if text else None

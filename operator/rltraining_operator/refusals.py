@@ -1,4 +1,5 @@
-"""What a cluster refuses to make, and why, in a word for machines and a sentence for people. Pure."""
+"""Describes why a cluster rejects a child, as a reason for programs and a sentence for people.
+Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +16,20 @@ WORDS = (
     ("cannot patch resource", "OperatorForbidden"),
     (" is invalid: ", "Invalid"),
 )
-"""Parts of an API server's sentences, and the reasons they stand for."""
+"""Parts of an API server's messages, and their reasons."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A child that could not be made."""
+    """A child that could not be created."""
 
     reason: str
     sentence: str
 
 
 def read_refusal(error: RejectedError | NameTakenError, child: Mapping[str, Any]) -> Refusal:
-    """Why the cluster would not have this child; the sentence names it and keeps the cluster's own words."""
+    """Returns why the cluster rejected this child. The sentence names the child and contains the
+    cluster's message."""
     said, name = str(error), child["metadata"]["name"]
     sentence = said if name in said else f"{child['kind']} {name}: {said}"
     if isinstance(error, NameTakenError):

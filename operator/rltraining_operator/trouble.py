@@ -1,4 +1,4 @@
-"""Why a job is not running: the question that people ask of a status, answered in a word and a sentence."""
+"""Finds out why a job does not run, as a reason and a sentence for its status."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ IMAGE, CONFIG, START, SLOW = (
 )
 WAITING = "MembersNotReady"
 EVENTFUL = frozenset({UNSCHEDULABLE, CLAIM_UNBOUND, GATED, IMAGE, CONFIG, START, SLOW})
-"""Reasons that become an event when they turn up; ends of containers and refusals have events of their own."""
+"""Reasons that become an event when they occur. Failures of containers and rejections have their
+own events."""
 
 ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing", "CrashLoopBackOff")
-"""Reasons to wait that are normal, or that the last failure explains better."""
+"""Waiting reasons that are normal, or that the last failure explains better."""
 WAITS = {
     "ErrImagePull": IMAGE,
     "ImagePullBackOff": IMAGE,
@@ -47,7 +48,8 @@ WAITS = {
 
 @dataclass(frozen=True)
 class Trouble:
-    """What keeps a job from running: `reason` for machines, CamelCase; `sentence` for people. Both empty: nothing."""
+    """What keeps a job from running: `reason` in CamelCase for programs, `sentence` for people.
+    Both are empty if nothing does."""
 
     reason: str = ""
     sentence: str = ""
@@ -82,20 +84,23 @@ def bad_report(problem: str) -> Trouble:
 def find_trouble(
     job: RLTrainingJob, observed: Observed, tally: Tally, refusal: Refusal | None, now: datetime
 ) -> Trouble:
-    """Returns the cause why the first unready member is not ready. Problems precede waiting, learners precede
-    samplers."""
+    """Returns why the first unready member is not ready. Failures precede waiting, and learners
+    precede samplers."""
+    # List the members that are not ready.
     refused = Trouble(refusal.reason, refusal.sentence) if refusal else None
     pods = {pod.name: pod for pod in observed.pods}
     names = [pod_name(observed.name, role, i) for role in ROLES for i in range(job.spec.replicas(role))]
     unready = [name for name in names if name not in pods or not pods[name].ready]
+    # Report the first of them with a known cause.
     for name in unready:
         found = _trouble_of(pods[name], observed, now) if name in pods else refused
         if found is not None:
             return found
-    if refused:  # of a child that is no pod
+    if refused:  # for a child that is not a pod
         return refused
     if not unready:
         return Trouble()
+    # Without a cause, report the newest failure, or the member that is not ready.
     if tally.counts:
         return _of_death(tally.counts[-1].death)
     others = f" and {len(unready) - 1} more" if len(unready) > 1 else ""
@@ -149,7 +154,8 @@ def _unscheduled(pod: Pod, scheduled: Mapping[str, Any], observed: Observed) -> 
 
 
 def _slow(pod: Pod) -> Trouble:
-    """The kubelet's own events are not read here; its conditions tell how far it has come."""
+    """Describes a pod without containers by its conditions, since the kubelet's events are not read
+    here."""
     sandbox = pod.conditions.get("PodReadyToStartContainers", {}).get("status")
     cause = {
         "False": "its volumes or its network cannot be set up",
