@@ -1,4 +1,5 @@
-"""Conditions as KEP-1623 has them: one per type, unknown types kept, times that move only when a status does."""
+"""Implements conditions as in KEP-1623: one per type. Unknown types are kept, and a transition time
+changes only with its status."""
 
 from __future__ import annotations
 
@@ -27,30 +28,33 @@ OURS = (
     "Failed",
 )
 OTHERS_MAX = 8
-"""Conditions of a job that are not the operator's own, so that a learner can add one."""
+"""Maximum number of conditions of a job that are not managed by the operator, so that a learner can
+add one."""
 TYPE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
-"""A type that a learner may report: an object is also stored with the types of its conditions as keys."""
+"""A type that a learner may report. Managed fields of an object contain the types of its conditions
+as keys."""
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The conditions of a job, judged by one generation of its spec at one moment."""
+    """The conditions of a job, for one generation of its spec at one time."""
 
     items: tuple[Condition, ...]
     generation: int
     now: datetime
 
     def get(self, kind: str) -> Condition | None:
-        """The condition of this type."""
+        """Returns the condition of this type, or None."""
         return next((condition for condition in self.items if condition.type == kind), None)
 
     def true(self, kind: str) -> bool:
-        """Whether it holds."""
+        """Returns whether the condition is true."""
         condition = self.get(kind)
         return condition is not None and condition.status == "True"
 
     def set(self, kind: str, holds: bool | State, reason: str, message: str = "") -> Conditions:
-        """With this condition; its time moves only when its status does."""
+        """Returns the conditions with this one set. The transition time changes only with the
+        status."""
         status: State = holds if isinstance(holds, str) else "True" if holds else "False"
         old = self.get(kind)
         new = Condition(
@@ -70,8 +74,8 @@ class Conditions:
         )
 
     def lift(self, reported: Iterable[ReportedCondition]) -> Conditions:
-        """With the conditions that a learner reports, as far as there is room; the operator's own types are not its to
-        set."""
+        """Returns the conditions with those of a learner's report, as far as there is room. A
+        learner cannot set types that the operator manages."""
         lifted = self
         for condition in reported:
             kind, others = condition.type, {known.type for known in lifted.items}.difference(OURS)

@@ -1,4 +1,4 @@
-"""What the first learner says of itself, and when the status takes it over. Pure."""
+"""Decides when the report of the first learner is requested and copied into the status. Pure."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ from rltraining_operator.trouble import SILENT, UNREACHABLE, UNREACHABLE_LOCALLY
 
 
 def report_due_at(status: Status, settings: Settings) -> datetime | None:
-    """When a running learner is to be asked next; None: at once. What it says more often would be a write of the
-    status, and the write a reason for the next pass."""
+    """Returns when the report of a running learner is due, or None for immediately. Copying reports
+    more often would cause a write of the status each time, and each write triggers the next
+    pass."""
     if status.report_time is None:
         return None
     return status.report_time + timedelta(seconds=settings.progress_seconds)
 
 
 def is_report_due(status: Status, now: datetime, settings: Settings) -> bool:
-    """Whether a running learner is to be asked."""
+    """Returns whether the report of a running learner is due."""
     due = report_due_at(status, settings)
     return due is None or due <= now
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A status and conditions into which a report was taken."""
+    """A status and conditions with the content of a report."""
 
     status: Status
     conditions: Conditions
@@ -53,16 +54,23 @@ def take_report(
     *,
     over: bool,
 ) -> Taken:
-    """With what the first learner says: progress goes backwards only when a learner that has restored its state says so,
-    not while it starts. Taken are its last words, and what it says while it runs when that is due or the job is `over`."""
+    """Copies the report of the first learner into the status. Progress decreases only if a learner
+    reports that after it has restored its state, not while it starts.
+
+    Copies the report in a termination message, and the report of a running learner if it is due or
+    the job is `over`.
+    """
+    # Skip missing reports, and reports that are not due.
     report = report_of_first_learner(observed)
     lives = observed.report is not None
     if report is None or (lives and not over and not is_report_due(observed.status, now, settings)):
         return Taken(status, conditions)
+    # Copy the reported conditions and fields.
     if observed.job:
         report = _without_foreign_uris(report, observed.job)
     lifted = conditions.lift(report.conditions)
     update = {} if report.state == "Starting" else _fields(report, status, lives)
+    # Record when the report changed, and when training advanced.
     news = lifted != conditions or any(getattr(status, name) != value for name, value in update.items())
     if lives and news:
         update["report_time"] = now
@@ -73,10 +81,12 @@ def take_report(
 
 
 def find_silence(observed: Observed, now: datetime, settings: Settings) -> Trouble | None:
-    """Why nothing is known of the first learner, which is ready and was asked: it has not answered with a report, now and
-    for a while.
+    """Returns why the state of the first learner is unknown, or None: the learner is ready and was
+    asked, but has not answered with a report for a while.
 
-    An operator that comes back after such a while does not know it before it has asked: what was said stands."""
+    Keeps the previous reason while the first answer, or the first in a while, is outstanding, as
+    after an operator restart.
+    """
     status, pod = observed.status, observed.first_learner
     asked = pod is not None and pod.ready and pod.running and is_report_due(status, now, settings)
     if pod is None or not asked or observed.report is not None:
@@ -127,7 +137,7 @@ def _evaluation(reported: EvaluationStatus | None, known: EvaluationStatus | Non
 
 
 def _bearable(uri: str | None) -> str | None:
-    """The URI, if there is one and it is not too long."""
+    """Returns the URI if there is one and it is not too long."""
     return uri if uri and json_bytes(uri) <= URI_BYTES_MAX else None
 
 

@@ -1,4 +1,5 @@
-"""What the one who installs the operator, not the one who writes a job, decides."""
+"""Defines what the administrator who installs the operator configures, as opposed to the fields of
+a job."""
 
 from __future__ import annotations
 
@@ -7,62 +8,76 @@ from dataclasses import dataclass
 from typing import Any
 
 Peer = Mapping[str, Any]
-"""A NetworkPolicyPeer: `namespaceSelector` and `podSelector`, as the API has them."""
+"""A NetworkPolicyPeer with `namespaceSelector` and `podSelector`, as in the API."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """Inputs of every plan.
 
-    They bound how often a job's status is written: at most once every `progress_seconds` for what its learner says (6
-    times a minute by default), and beyond that only when something turns: a pod comes, dies, becomes ready or is in
-    trouble, a condition that the learner reports changes its status, the spec changes, the job ends.
+    They bound how often a job's status is written: at most once every `progress_seconds` for the
+    learner's report (6 times a minute by default), and otherwise only after a change: a pod is
+    created, fails, becomes ready or cannot start, a condition that the learner reports changes its
+    status, the spec changes, or the job ends.
     """
 
     image: str = "rltraining-trainer"
-    """Trainer image of jobs that name none."""
+    """Trainer image of jobs without `spec.image`."""
     image_pull_policy: str = ""
-    """`Always`, `IfNotPresent` or `Never`, where a template says nothing; empty: Kubernetes' own default."""
+    """`Always`, `IfNotPresent` or `Never`, for templates without a policy. If empty, the default of
+    Kubernetes."""
     image_pull_secrets: tuple[str, ...] = ()
-    """Secrets, in each job's namespace, to pull images with, where a template names none."""
+    """Secrets in each job's namespace with which images are pulled, for templates without
+    secrets."""
     priority_class: str = ""
-    """PriorityClass of pods whose template names none; empty: the cluster's own default."""
+    """PriorityClass of pods, for templates without one. If empty, the default of the cluster."""
     progress_seconds: float = 10.0
-    """How often a learner is asked for its progress, and at most how often that alone is written to a status."""
+    """Interval of requests for a learner's report. Progress alone is written to a status at most as
+    often."""
     rpc_ports: tuple[int, int] | None = (20_000, 29_999)
-    """First and last port of a pod's RPC listeners and of its outgoing connections (`net.ipv4.ip_local_port_range`, a
-    sysctl that Kubernetes holds safe); a template's own sysctl of that name goes before it. None: the kernel's own."""
+    """First and last port of a pod's RPC listeners and outgoing connections
+    (`net.ipv4.ip_local_port_range`, a sysctl that Kubernetes classifies as safe). The same sysctl
+    in a template takes precedence. None: the default of the kernel."""
     network_policy: bool = True
-    """Whether each job gets a NetworkPolicy: only its own pods reach its pods, but for HTTP (below)."""
+    """Whether each job gets a NetworkPolicy, which admits only the job's own pods to its pods,
+    except for HTTP (below)."""
     operator_peer: Peer | None = None
-    """The operator's pods, which ask learners for their progress over HTTP. It names their namespace, since anybody can
-    make pods with their labels elsewhere. None: the operator runs outside the cluster's pods."""
+    """The operator's pods, which request the learners' reports over HTTP. The peer must contain
+    their namespace, because users of other namespaces can create pods with the same labels. None:
+    the operator does not run in a pod."""
     metrics_peer: Peer | None = None
-    """Who may read the pods' metrics, over HTTP: Prometheus. None: nobody."""
+    """The pods that may read the metrics of a job's pods over HTTP, such as Prometheus. None: no
+    pods."""
     pod_disruption_budget: bool = True
-    """Whether voluntary evictions (a drain) of a learner that is ready are refused until its job ends."""
+    """Whether voluntary evictions (a drain) of ready learners are refused until their job ends."""
 
     one_machine: bool = False
-    """Whether pods are processes of this machine. Messages then name causes on this machine instead of a cluster's."""
+    """Whether pods are processes of this machine. Messages then describe causes on this machine
+    instead of a cluster's."""
 
 
-# Times that a plan waits for; none of them is a poll: a pass is due when one is over.
+# Delays of a plan. None of them is polled: a pass is due when one has elapsed.
 REMAKE_SECONDS = 10.0
-"""A sampler or replay pod that says it is done is made anew after this, if the learner is not done by then; and a pod
-that failed within this time of its creation is not replaced sooner."""
+"""Delay in seconds before a sampler or replay pod that exited as done is created again, if the
+learner is not done by then. A pod that failed within this time of its creation is not replaced
+sooner."""
 FINISH_SECONDS = 5.0
-"""After success pods may end by themselves for so long (the first learner tells them to), before they are deleted."""
+"""After success, pods have this many seconds to exit by themselves, as the first learner requests,
+before they are deleted."""
 STALL_SECONDS = 180.0
-"""Without progress for so long, the condition Progressing turns False."""
+"""Seconds without progress after which the condition Progressing becomes False."""
 LOST_SECONDS = 60.0
-"""A deleted pod that is still there so long after its grace is over was on a node that is lost: it is forced out."""
+"""A pod that still exists this many seconds after its grace period was on a lost node. Its deletion
+is forced."""
 START_SECONDS = 60.0
-"""A pod that has had a node for so long and no container yet is said to be slow."""
+"""Seconds after which a scheduled pod without containers counts as slow."""
 UNREACHABLE_SECONDS = 60.0
-"""After this time without a report a ready learner is unreachable."""
+"""Seconds without a report after which a ready learner is unreachable."""
 REFUSED_SECONDS = (1.0, 30.0)
-"""What the cluster refuses to make is tried again after half the time for which it has refused already, within these."""
+"""Bounds in seconds of the delay before rejected children are created again. The delay is half the
+time since the first rejection."""
 
 DISRUPTIONS_MAX = 10
-"""So many disruptions of one member in a row, without an environment step gained between them, are healed for nothing;
-those that follow count as failures: a kill that comes again and again is the job's own doing, or of no use to wait for."""
+"""Number of disruptions of one member in a row, without an environment step between them, that do
+not count as failures. Further ones count, because repeated kills are caused by the job or will not
+stop."""

@@ -1,4 +1,4 @@
-"""Reading a status that is there already, whoever wrote it: what can be read counts, the rest is passed over. Pure."""
+"""Reads a stored status of any writer. Keeps the valid parts and skips the rest. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ LOST = "the status cannot be read and is made anew"
 
 
 def read_status(raw: Mapping[str, Any] | None) -> tuple[Status, str]:
-    """The status, and a sentence on what of it could not be read (empty: nothing).
+    """Returns the status, and a sentence about its invalid parts (empty if there are none).
 
-    A field that is wrong is left out, of a list only the item: that an end was reached must not be forgotten over it.
+    Skips invalid fields, and of a list only the invalid items: an invalid field must not discard
+    the end of a job.
     """
     try:
         return Status.model_validate(raw or {}, extra="ignore"), ""
@@ -33,7 +34,7 @@ def read_status(raw: Mapping[str, Any] | None) -> tuple[Status, str]:
 
 
 def _without(raw: Mapping[str, Any], details: list[ErrorDetails]) -> dict[str, Any]:
-    """Without the fields, and the items of lists, that are wrong."""
+    """Returns the status without the invalid fields and list items."""
     kept = dict(raw)
     wrong: dict[str, set[int]] = {}
     for found in details:

@@ -1,4 +1,4 @@
-"""The events of a pass: what has turned from the old status to the new, each told once."""
+"""Derives the events of a pass from the change of the status. Each change causes one event."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ NAMED_PODS_MAX = 5
 
 
 def tell(observed: Observed, new: Status, made: Decisions) -> tuple[Event, ...]:
-    """What is worth telling of a pass, before it acts."""
+    """Returns the events of a pass before it acts."""
     old = observed.status
     lost = [Event("Warning", "StatusUnreadable", observed.unreadable)] if observed.unreadable else []
     return (*lost, *_ends(made), *_turns(old, new), *_warnings(old, new))
 
 
 def tell_made(created: Sequence[str], deleted: Sequence[str]) -> tuple[Event, ...]:
-    """What has been done: names of pods that are made now, and of those whose end was asked for."""
+    """Returns the events of the actions: the names of pods that were created, and of pods whose
+    deletion was requested."""
     events = []
     if deleted:
         events.append(Event("Normal", "PodsDeleted", f"deleted {_list(deleted)}"))
