@@ -1,5 +1,5 @@
-"""What a job needs beside its pods: an address, its configuration, its token, perhaps a claim; who may reach its pods
-and who may evict them. Pure."""
+"""Builds the children of a job other than pods: Service, ConfigMap, Secret, perhaps a claim,
+NetworkPolicy and PodDisruptionBudget. Pure."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ Manifest = dict[str, Any]
 
 
 def build_service(job: RLTrainingJob, owner: Manifest) -> Manifest:
-    """Gives learners and replay pods a DNS name, from their start on: others look for them before they are ready.
-    Samplers need none, and ten thousand addresses that come and go would keep every node's DNS and proxy busy.
+    """Builds the Service that gives learners and replay pods a DNS name from their start on,
+    because others look them up before they are ready. Samplers need no name, and the changing
+    addresses of ten thousand samplers would load the DNS and the proxy of every node.
 
-    Without replay pods the role alone tells who is meant: learners that an older operator made have no other label.
+    Without replay pods the selector uses the role alone, since learners of an older operator have
+    no other label.
     """
     dialled = {LABEL_DIALLED: "true"} if job.spec.replicas("replay") else {LABEL_ROLE: "learner"}
     spec = {
@@ -48,7 +50,7 @@ def build_service(job: RLTrainingJob, owner: Manifest) -> Manifest:
 
 
 def build_config_map(job: RLTrainingJob, owner: Manifest, uid: str) -> Manifest:
-    """The job with all defaults filled in, as the trainer reads it."""
+    """Builds the ConfigMap with the job that the trainer reads, with all defaults filled in."""
     metadata = {"name": job.metadata.name, "namespace": job.metadata.namespace or "default", "uid": uid}
     resolved = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": job.spec.to_dict()}
     child = build_owned(job, owner, "ConfigMap", config_map_name(job.metadata.name))
@@ -56,7 +58,8 @@ def build_config_map(job: RLTrainingJob, owner: Manifest, uid: str) -> Manifest:
 
 
 def build_secret(job: RLTrainingJob, owner: Manifest, token: str) -> Manifest:
-    """The job's token; made once, since running pods hold it."""
+    """Builds the Secret with the job's token. Created only once, because running pods hold the
+    token."""
     child = build_owned(job, owner, "Secret", secret_name(job.metadata.name, owner["uid"]))
     return child | {
         "type": "Opaque",
@@ -66,7 +69,7 @@ def build_secret(job: RLTrainingJob, owner: Manifest, token: str) -> Manifest:
 
 
 def build_claim(job: RLTrainingJob, owner: Manifest) -> Manifest | None:
-    """The claim for checkpoints, if the job brings a template for one."""
+    """Builds the claim for checkpoints, or returns None if the job has no template for one."""
     volume = job.spec.checkpoint.volume
     if volume is None or volume.claim_template is None:
         return None
@@ -79,9 +82,10 @@ def build_claim(job: RLTrainingJob, owner: Manifest) -> Manifest | None:
 
 
 def build_network_policy(job: RLTrainingJob, owner: Manifest, settings: Settings) -> Manifest | None:
-    """Only the job's own pods reach its pods; HTTP is open also to the operator and to who reads metrics.
+    """Builds the NetworkPolicy, or returns None if it is disabled. Only the job's pods can connect
+    to its pods. HTTP is open also to the operator and to the readers of metrics.
 
-    Where pods may connect to is not restricted: they need DNS, and whatever storage and services users name.
+    Egress is not restricted: pods need DNS, and any storage and services that users configure.
     """
     if not settings.network_policy:
         return None
@@ -97,10 +101,11 @@ def build_network_policy(job: RLTrainingJob, owner: Manifest, settings: Settings
 
 
 def build_learner_budget(job: RLTrainingJob, owner: Manifest, settings: Settings) -> Manifest | None:
-    """Refuses voluntary evictions of learners: without one the whole job stands still. One that is not ready may go.
+    """Builds the PodDisruptionBudget that refuses voluntary evictions of ready learners, because
+    the whole job blocks on a missing learner. Unready learners may be evicted.
 
-    `minAvailable` as a number: for anything else the API server asks the scale of the pods' owner, and a job's scale
-    is that of its samplers.
+    `minAvailable` is a number: for a percentage or `maxUnavailable` the API server reads the scale
+    of the pods' owner, and a job's scale is the number of its samplers.
     """
     if not settings.pod_disruption_budget:
         return None
@@ -114,7 +119,8 @@ def build_learner_budget(job: RLTrainingJob, owner: Manifest, settings: Settings
 
 
 def covers(found: Any, wanted: Any) -> bool:
-    """Whether everything wanted is so already; what else was found (defaults, other writers' fields) is left alone."""
+    """Returns whether all wanted values are present. Ignores further fields, such as defaults and
+    fields of other writers."""
     if isinstance(wanted, Mapping):
         return isinstance(found, Mapping) and all(
             k in found and covers(found[k], v) for k, v in wanted.items()

@@ -1,4 +1,4 @@
-"""The border between deciding and doing: all that the engine asks of a cluster."""
+"""Defines the interface between decisions and actions: all requests of the engine to a cluster."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rltraining_operator.answers import BadReport
 from rltraining_operator.observed import Observed, Pod
 
 Manifest = Mapping[str, Any]
-"""A Kubernetes object as JSON; never written to."""
+"""A Kubernetes object as JSON. Never modified."""
 Awaited = Literal["awaited"]
-"""The first answer, or the first in a while, is still to come."""
+"""The first answer, or the first in a while, is outstanding."""
 
 
 class Key(NamedTuple):
-    """Which job."""
+    """Identifies a job."""
 
     namespace: str
     name: str
@@ -28,52 +28,56 @@ class Key(NamedTuple):
 
 
 class Ref(NamedTuple):
-    """Which object, in the namespace of its job."""
+    """Identifies an object in the namespace of its job."""
 
     kind: str
     name: str
     uid: str = ""
-    """Delete only this incarnation of the object; empty: whichever bears the name."""
+    """Delete only this incarnation of the object. If empty, any object with the name."""
     grace_seconds: int | None = None
-    """How long its processes may take to end; None: what the pod itself asks for."""
+    """How long its processes may take to exit. None: the grace period of the pod."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One line of a job's story, as `kubectl describe` shows it."""
+    """An event of a job, as `kubectl describe` shows it."""
 
     type: Literal["Normal", "Warning"]
     reason: str
     message: str
     reported: bool = False
-    """Whether these are a learner's words, and not what the operator has seen itself."""
+    """Whether a learner reported the event, as opposed to the operator."""
 
 
 class Cluster(Protocol):
-    """Where jobs and their children live. Every method may raise `ClusterError`; none blocks the event loop."""
+    """Stores jobs and their children. Every method may raise `ClusterError`. None blocks the event
+    loop."""
 
     async def keys(self) -> list[Key]:
-        """All jobs there are, for the periodic resync."""
+        """Returns all jobs, for the periodic resync."""
 
     async def observe(self, key: Key) -> Observed | None:
-        """The job with all its children as they are now; None when there is no such job."""
+        """Returns the job with all its children in their current state, or None if the job does not
+        exist."""
 
     async def learner_report(self, pod: Pod, token: str) -> LearnerReport | BadReport | Awaited | None:
-        """What a learner says of itself (`GET /v1/status`); None when it does not answer within a second or two, and
-        `"awaited"` while that is not known of one that was not asked lately."""
+        """Returns a learner's report (`GET /v1/status`), or None if it does not answer within a
+        second or two. Returns `"awaited"` until the first answer of a learner that was not asked
+        lately."""
 
     async def create(self, key: Key, child: Manifest) -> None:
-        """Create a child of the job. One of that name being there already is fine."""
+        """Creates a child of the job. Does nothing if a child with this name exists."""
 
     async def apply(self, key: Key, child: Manifest) -> None:
-        """Create the child or bring the fields it names to the values given (server-side apply)."""
+        """Creates the child, or sets its fields to the given values (server-side apply)."""
 
     async def delete(self, key: Key, ref: Ref) -> None:
-        """Delete a child, or the job itself. Its being gone, or another incarnation in its place, is fine."""
+        """Deletes a child, or the job itself. Does nothing if it is gone or was replaced by another
+        incarnation."""
 
     async def patch_status(self, key: Key, uid: str, status: Manifest) -> None:
-        """Put a status in the place of the old one, fields that are missing from it included, if the job still has this
-        uid; `NotFoundError` when it is gone."""
+        """Replaces the whole status, if the job still has this uid. Removes fields that are missing
+        from the new status. Raises `NotFoundError` if the job is gone."""
 
     async def emit(self, key: Key, uid: str, event: Event) -> None:
-        """Add to the job's story. Equal events are counted, not repeated."""
+        """Adds an event to the job. Equal events are counted, not repeated."""

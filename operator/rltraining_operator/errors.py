@@ -1,18 +1,19 @@
-"""What can go wrong at the border to a cluster. Everything a `Cluster` raises is one of these."""
+"""Defines the exceptions of a `Cluster`. A `Cluster` raises no others."""
 
 from __future__ import annotations
 
 
 class ClusterError(Exception):
-    """The cluster did not do what was asked. The reconcile is tried again, with back-off."""
+    """The cluster did not carry out a request. The pass is retried with back-off."""
 
 
 class ConflictError(ClusterError):
-    """The object changed, or another of its name exists: read again and decide anew."""
+    """The object has changed, or another object of its name exists: observe and plan again."""
 
 
 class NameTakenError(ConflictError):
-    """A child's name is borne by an object that is not the job's; the message names it, and what to do about it."""
+    """An object that does not belong to the job has a child's name. The message names the object
+    and the remedy."""
 
 
 class NotFoundError(ClusterError):
@@ -20,8 +21,9 @@ class NotFoundError(ClusterError):
 
 
 class UnavailableError(ClusterError):
-    """The cluster does not answer, or asks for patience."""
+    """The cluster does not answer, or throttles requests."""
 
 
 class RejectedError(ClusterError):
-    """The cluster refuses the object as it is (validation, quota, permission); the message is the cluster's own."""
+    """The cluster rejects the object (validation, quota, permission). The message is the
+    cluster's."""

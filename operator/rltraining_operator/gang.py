@@ -1,10 +1,13 @@
-"""Queues, and schedulers that start pods together: what each wants on the pods, and beside them. Pure.
+"""Integrates queues and gang schedulers: what each requires in the pods, and as separate objects.
+Pure.
 
-A run can begin with all its learners, all its replay pods and one sampler, and goes on with any number of samplers: that
-many must fit at once, the others come as they find room.
+A run can start with all its learners, all its replay pods and one sampler, and continues with any
+number of samplers. The first group must be scheduled together. Further samplers are scheduled when
+there is room.
 
-With Kueue each pod queues by itself. Its pod groups hold a lost pod back until another name stands in for it, but
-members keep their names, and a group's size is fixed, but samplers come and go.
+With Kueue each pod queues by itself. A pod group of Kueue holds back a lost pod until a pod with
+another name replaces it, but members keep their names. The size of a pod group is fixed, but the
+number of samplers is not.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ COSCHEDULING_API, COSCHEDULING_GROUP = "scheduling.x-k8s.io/v1alpha1", "scheduli
 
 
 def pod_labels(job: RLTrainingJob) -> dict[str, str]:
-    """Labels by which a scheduler knows the pods."""
+    """Returns labels by which a scheduler recognises the pods."""
     policy = _policy(job)
     if policy.kueue is not None:
         return {KUEUE_QUEUE: policy.kueue.queue_name}
@@ -36,17 +39,17 @@ def pod_labels(job: RLTrainingJob) -> dict[str, str]:
 
 
 def pod_annotations(job: RLTrainingJob) -> dict[str, str]:
-    """Annotations by which a scheduler knows the pods."""
+    """Returns annotations by which a scheduler recognises the pods."""
     return {VOLCANO_GROUP: pod_group_name(job.metadata.name)} if _policy(job).volcano is not None else {}
 
 
 def pod_spec(job: RLTrainingJob) -> Manifest:
-    """What a pod's spec needs; a template may name another scheduler."""
+    """Returns the scheduler's fields of a pod spec. A template may name another scheduler."""
     return {"schedulerName": VOLCANO_SCHEDULER} if _policy(job).volcano is not None else {}
 
 
 def build_pod_group(job: RLTrainingJob, owner: Manifest) -> Manifest | None:
-    """The PodGroup, for schedulers that want one."""
+    """Builds the PodGroup, for schedulers that require one."""
     policy, name = _policy(job), pod_group_name(job.metadata.name)
     spec: Manifest
     if (volcano := policy.volcano) is not None:
@@ -63,7 +66,8 @@ def build_pod_group(job: RLTrainingJob, owner: Manifest) -> Manifest | None:
 
 
 def _at_once(job: RLTrainingJob, asked: int | None) -> int:
-    """How many pods must fit at once: never more than there are to be, or none would ever start."""
+    """Returns how many pods must be scheduled together: at most the number of pods of the job,
+    because otherwise none would start."""
     fixed, samplers = job.spec.replicas("learner") + job.spec.replicas("replay"), job.spec.replicas("sampler")
     return min(asked or fixed + 1, fixed + samplers)
 

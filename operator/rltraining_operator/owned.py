@@ -1,4 +1,4 @@
-"""What every object that belongs to a job has in common: its labels, and the job as its owner. Pure."""
+"""Builds the common part of all objects of a job: its labels, and the job as their owner. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ Manifest = dict[str, Any]
 
 
 def owner_reference(job: RLTrainingJob, uid: str) -> Manifest:
-    """Makes the job the owner: garbage collection deletes the child with it."""
+    """Returns the reference that makes the job the owner. Garbage collection deletes the child with
+    its owner."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -25,7 +26,7 @@ def owner_reference(job: RLTrainingJob, uid: str) -> Manifest:
 def build_owned(
     job: RLTrainingJob, owner: Manifest, kind: str, name: str, api_version: str = "v1"
 ) -> Manifest:
-    """An object of the job, as yet without content."""
+    """Builds an object of the job, still without content."""
     return {
         "apiVersion": api_version,
         "kind": kind,

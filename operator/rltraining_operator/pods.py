@@ -1,4 +1,4 @@
-"""The pods of a job, built from the contract, the job and the user's template. Pure."""
+"""Builds the pods of a job from the contract, the job and the user's template. Pure."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ OUTPUT_VOLUME = "output"
 TERMINATION_LOG = "/dev/termination-log"
 PROGRAM = "rltraining-trainer"
 PORT_RANGE = "net.ipv4.ip_local_port_range"
-"""The sysctl from which the kernel takes ports that nobody asked for by number, as those of RPC listeners."""
+"""The sysctl with the range from which the kernel assigns ports to RPC listeners and
+connections."""
 
 
 def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, settings: Settings) -> Manifest:
-    """The pod of one member. `owner` is the job's ownerReference."""
+    """Builds the pod of one member. `owner` is the job's ownerReference."""
+    # Merge the user's template into the operator's defaults.
     name = job.metadata.name
     template = job.spec.template(role)
     theirs = dict(template.spec)
@@ -44,17 +46,20 @@ def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
     spec = _merge(_pod_spec(job, owner, role, index, settings), theirs)
     if spec.get("hostNetwork"):
         _leave_out_sysctl(spec)
+    # Add the trainer before the user's other containers.
     spec["containers"] = [
         _trainer(job, role, index, trainer, settings),
         *(c for c in containers if c["name"] != contract.TRAINER_CONTAINER),
     ]
     spec |= {
-        # The contract's, whatever the template says: a crash heals in place, and peers find the pod by its name.
+        # The contract overrides the template: a crash restarts the container in place, and peers
+        # find the pod by its name.
         "restartPolicy": "OnFailure",
         "hostname": pod_name(name, role, index),
         "subdomain": service_name(name),
         "automountServiceAccountToken": False,
     }
+    # Add labels, annotations and the owner.
     metadata = {
         "name": pod_name(name, role, index),
         "namespace": job.metadata.namespace or "default",
@@ -71,7 +76,7 @@ def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
 
 
 def _pod_spec(job: RLTrainingJob, owner: Manifest, role: Role, index: int, settings: Settings) -> Manifest:
-    """What a template may change."""
+    """Returns the part of the spec that a template may change."""
     name = job.metadata.name
     volumes: list[Manifest] = [
         {"name": "config", "configMap": {"name": config_map_name(name)}},
@@ -83,7 +88,7 @@ def _pod_spec(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
         volumes.append({"name": "code", "configMap": {"name": job.spec.code.config_map.name}})
     security: Manifest = {
         "runAsNonRoot": True,
-        "fsGroup": 65532,  # so that the token and a claim are readable to whichever user the image has
+        "fsGroup": 65532,  # makes the token and a claim readable to any user of the image
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     if settings.rpc_ports is not None:
@@ -97,13 +102,15 @@ def _pod_spec(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
 
 
 def _leave_out_sysctl(spec: Manifest) -> None:
-    """On the host's network the range would be the host's, and a kubelet refuses it."""
+    """Removes the port range from the sysctls. On the host's network it would apply to the host,
+    and a kubelet rejects it."""
     security = spec["securityContext"] = dict(spec["securityContext"])
     security["sysctls"] = [item for item in security.get("sysctls") or () if item.get("name") != PORT_RANGE]
 
 
 def _output(job: RLTrainingJob, role: Role, index: int) -> Manifest:
-    """Only the first learner writes what has to last, and a claim can often be mounted on one node only."""
+    """Returns the source of the output volume. Only the first learner writes persistent files, and
+    a claim can often be mounted on one node only."""
     volume = job.spec.checkpoint.volume
     if volume is None or (role, index) != ("learner", 0):
         return {"emptyDir": {}}
@@ -119,7 +126,8 @@ def _trainer(
         {"name": OUTPUT_VOLUME, "mountPath": OUTPUT_DIR},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - in the container
     ]
-    defaults = {"OMP_NUM_THREADS": "1"}  # pods share a node's cores; many threads each would fight over them
+    # Pods share a node's cores, for which many threads each would compete.
+    defaults = {"OMP_NUM_THREADS": "1"}
     if job.spec.code:
         mounts.append({"name": "code", "mountPath": CODE_DIR, "readOnly": True})
         defaults[contract.ENV_CODE_DIR] = CODE_DIR
@@ -135,14 +143,15 @@ def _trainer(
             "timeoutSeconds": 5,
             "failureThreshold": 2,
         },
-        # Importing torch takes up to a minute where many pods start at once.
+        # Importing torch takes up to a minute if many pods start together.
         "startupProbe": {
             "httpGet": {"path": contract.HEALTH_PATH, "port": contract.HTTP_PORT},
             "periodSeconds": 2,
             "timeoutSeconds": 5,
             "failureThreshold": 120,
         },
-        # A process that hangs is replaced after 30 s. With 15 s, two healthy pods of a node short of CPU were restarted once.
+        # A process that hangs is replaced after 30 s. With 15 s, two healthy pods of a node short
+        # of CPU were restarted once.
         "livenessProbe": {
             "httpGet": {"path": contract.HEALTH_PATH, "port": contract.HTTP_PORT},
             "periodSeconds": 5,
@@ -161,13 +170,13 @@ def _trainer(
     if settings.image_pull_policy:
         ours["imagePullPolicy"] = settings.image_pull_policy
     merged = _merge(ours, theirs)
-    merged["terminationMessagePath"] = TERMINATION_LOG  # where the trainer is told to write
+    merged["terminationMessagePath"] = TERMINATION_LOG  # the trainer writes to this path
     merged["env"] = _merge_list(merged["env"], _env(_identity(job, role, index)), "name")
     return merged
 
 
 def _identity(job: RLTrainingJob, role: Role, index: int) -> dict[str, str]:
-    """The environment that the contract promises; a template cannot change it."""
+    """Returns the environment that the contract promises. A template cannot change it."""
     name = job.metadata.name
     return {
         contract.ENV_JOB_FILE: f"{CONFIG_DIR}/{JOB_KEY}",
@@ -193,7 +202,8 @@ def _env(values: Mapping[str, str]) -> list[Manifest]:
 
 
 def _merge(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Manifest:
-    """Theirs over ours: objects field by field, the lists of LIST_KEYS item by item, anything else replaced."""
+    """Merges `theirs` into `ours`: objects field by field, the lists of LIST_KEYS item by item. Any
+    other value is replaced."""
     merged = dict(ours)
     for key, value in theirs.items():
         mine = merged.get(key)
@@ -207,7 +217,7 @@ def _merge(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Manifest:
 
 
 def _merge_list(ours: list[Manifest], theirs: list[Manifest], key: str) -> list[Manifest]:
-    """By key; an item of theirs takes the place of ours whole."""
+    """Merges lists by key. An item of `theirs` replaces the whole item of `ours`."""
     replaced = {item.get(key): item for item in theirs}
     kept = [replaced.pop(item[key], item) for item in ours]
     return [*kept, *(item for item in theirs if item.get(key) in replaced)]
