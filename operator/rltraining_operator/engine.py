@@ -1,4 +1,5 @@
-"""The engine: a queue of jobs, a pass for each that needs one, and a look at all of them now and then."""
+"""Runs a queue of jobs, with a pass for each job that needs one, and a periodic resync of all
+jobs."""
 
 from __future__ import annotations
 
@@ -17,19 +18,19 @@ from rltraining_operator.settings import Settings
 
 RESYNC_RETRY_MAX_SECONDS = 15.0
 PASS_SECONDS_MAX = 120.0
-"""A pass that takes longer is broken off and tried again, so that it cannot hold a worker for ever."""
+"""A pass that takes longer is cancelled and retried, so that it cannot block a worker forever."""
 
 log = logging.getLogger(__name__)
 
 
 class Meter(Protocol):
-    """Hears how the work goes."""
+    """Receives measurements of the work."""
 
     def waited(self, seconds: float) -> None:
-        """A job has waited so long for its pass."""
+        """Records how long a job has waited for its pass."""
 
     def passed(self, seconds: float, error: BaseException | None) -> None:
-        """A pass is over."""
+        """Records the end of a pass."""
 
 
 class _NoMeter:
@@ -39,15 +40,15 @@ class _NoMeter:
 
 
 def utc_now() -> datetime:
-    """The time, as every plan takes it."""
+    """Returns the current time, as plans use it."""
     return datetime.now(UTC)
 
 
 class Engine:
-    """Keeps every job of a cluster as it should be.
+    """Reconciles every job of a cluster.
 
-    Whoever watches the cluster calls `mark(key)` when a job or one of its children has changed; what changed does not
-    matter. Changes nobody reports are found by the resync.
+    The watch of the cluster calls `mark(key)` when a job or one of its children has changed, for
+    any change. The resync finds changes that no watch reports.
     """
 
     def __init__(
@@ -73,20 +74,21 @@ class Engine:
         self._missed = asyncio.Event()
 
     def mark(self, key: Key) -> None:
-        """Something about this job has changed. To be called in the engine's event loop."""
+        """Enqueues a job that has changed. Must be called in the engine's event loop."""
         self._queue.add(key)
 
     def resync(self) -> None:
-        """Changes may have been missed: look at all jobs now. To be called in the engine's event loop."""
+        """Enqueues all jobs now, because changes may have been missed. Must be called in the
+        engine's event loop."""
         self._missed.set()
 
     @property
     def depth(self) -> int:
-        """Jobs that wait for a pass."""
+        """The number of jobs that wait for a pass."""
         return self._queue.depth
 
     async def run(self) -> None:
-        """Work until `stop` is called; jobs and their pods go on without the engine."""
+        """Works until `stop` is called. Jobs and their pods continue without the engine."""
         work = [asyncio.create_task(self._queue.run()), asyncio.create_task(self._resync())]
         stopped = asyncio.create_task(self._stopped.wait())
         try:
@@ -99,7 +101,7 @@ class Engine:
             await asyncio.gather(*work, stopped, return_exceptions=True)
 
     def stop(self) -> None:
-        """Let `run` return; passes under way are broken off, which does no harm."""
+        """Lets `run` return. Cancels passes in progress, which is safe."""
         self._stopped.set()
 
     async def _pass(self, key: Key) -> float | None:

@@ -1,4 +1,4 @@
-"""One HTTP GET without a dependency: probes and the learner's report need no more."""
+"""Sends one HTTP GET without a dependency, for probes and the learner's report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEAD_BYTES_MAX = 8 << 10
 
 
 class Response(NamedTuple):
-    """An answer; `complete`: there was no more of its body than `body`."""
+    """An answer. `complete`: `body` is the whole body."""
 
     status: int
     body: bytes
@@ -41,7 +41,7 @@ async def _get(host: str, port: int, path: str, headers: Mapping[str, str]) -> R
         while len(raw) <= most and (chunk := await reader.read(most + 1 - len(raw))):
             raw += chunk
     finally:
-        writer.transport.abort()  # what the peer still sends is not waited for
+        writer.transport.abort()  # discard the rest of the answer
     head, separator, body = bytes(raw).partition(b"\r\n\r\n")
     if not separator:
         raise ValueError("the answer ended within its head")

@@ -1,4 +1,5 @@
-"""A queue of keys: each key once, one worker a key at a time, many keys at a time, back-off after errors."""
+"""Queues keys: each key at most once, one worker per key at a time, many keys in parallel, back-off
+after errors."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from rltraining_operator.errors import ClusterError
 
 K = TypeVar("K", bound=Hashable)
 Work = Callable[[K], Awaitable[float | None]]
-"""Does what a key needs; returns after how many seconds to do it again, None: not before it is added."""
+"""Does the work of a key. Returns after how many seconds to repeat the work, or None to wait until
+the key is added."""
 
 ENDED_MAX = 4096
 
@@ -22,11 +24,12 @@ log = logging.getLogger(__name__)
 class KeyedQueue(Generic[K]):
     """Runs `work(key)` for every added key.
 
-    A key added while it waits is worked on once; added while it is worked on, once more afterwards. A key whose work
-    raises comes again after `backoff_seconds * 2^(errors-1)`, at most `backoff_max_seconds`, not sooner, however often
-    it is added, and without holding up others. Between two times at
-    one key lie at least `spacing_seconds`. `waited` is
-    told how many seconds a key has waited for its worker. Belongs to one event loop and is not thread-safe.
+    A key that is added while it waits is processed once. A key that is added while it is processed
+    is processed once more afterwards. If `work` raises, the key is retried after `backoff_seconds *
+    2^(errors-1)`, at most `backoff_max_seconds`. It is not retried sooner, however often it is
+    added, and does not block other keys. Runs of the same key are at least `spacing_seconds` apart.
+    `waited` receives the seconds for which a key has waited for its worker. Belongs to one event
+    loop and is not thread-safe.
     """
 
     def __init__(
@@ -44,11 +47,11 @@ class KeyedQueue(Generic[K]):
         self._waited = waited
         self._spacing = spacing_seconds
         self._ended: dict[K, float] = {}
-        """When keys were worked on last; none older than the spacing is needed."""
+        """When each key was last processed. Times older than the spacing are not needed."""
         self._backoff = (backoff_seconds, backoff_max_seconds)
         self._ready: asyncio.Queue[K] = asyncio.Queue()
         self._waiting: dict[K, float] = {}
-        """Keys in `_ready`, and since when, while there are workers."""
+        """Keys in `_ready`, and since when they wait while there are workers."""
         self._running: set[K] = set()
         self._again: set[K] = set()
         """Running keys that were added meanwhile."""
@@ -56,7 +59,7 @@ class KeyedQueue(Generic[K]):
         self._timers: dict[K, asyncio.TimerHandle] = {}
 
     def add(self, key: K) -> None:
-        """Work on the key as soon as a worker is free, or, after an error, when its back-off is over."""
+        """Processes the key as soon as a worker is free or, after an error, after its back-off."""
         if key in self._running:
             self._again.add(key)
         elif key not in self._errors or key not in self._timers:
@@ -67,7 +70,8 @@ class KeyedQueue(Generic[K]):
                 self._put(key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Work on the key after so many seconds, unless it is worked on before. The earliest time asked for counts."""
+        """Processes the key after this many seconds, unless it is processed before. The earliest of
+        several times counts."""
         loop = asyncio.get_running_loop()
         when = loop.time() + seconds
         if (timer := self._timers.get(key)) is not None and timer.when() <= when:
@@ -77,11 +81,11 @@ class KeyedQueue(Generic[K]):
 
     @property
     def depth(self) -> int:
-        """Keys that wait for a worker."""
+        """The number of keys that wait for a worker."""
         return len(self._waiting)
 
     async def run(self) -> None:
-        """Work until cancelled. What was added before waits for its worker from now on."""
+        """Works until cancelled. The waiting time of keys that were added before starts now."""
         self._waiting = dict.fromkeys(self._waiting, time.monotonic())
         try:
             async with asyncio.TaskGroup() as group:
@@ -108,7 +112,7 @@ class KeyedQueue(Generic[K]):
     async def _run_once(self, key: K) -> None:
         try:
             after = await self._work(key)
-        except Exception as error:  # whatever it is, it is this key's trouble only
+        except Exception as error:  # any error affects only this key
             count = self._errors[key] = self._errors.get(key, 0) + 1
             first, most = self._backoff
             after = min(first * 2.0 ** min(count - 1, 60), most)
@@ -127,7 +131,7 @@ class KeyedQueue(Generic[K]):
             self.add_after(key, after)
 
     def _rest(self, key: K) -> None:
-        """From now on the key is left alone for the spacing."""
+        """Starts the spacing of a key."""
         now = time.monotonic()
         if self._spacing and len(self._ended) > ENDED_MAX:
             self._ended = {key: when for key, when in self._ended.items() if when + self._spacing > now}
