@@ -1,4 +1,4 @@
-"""The operator in a cluster: kopf watches, the engine decides, `KubernetesCluster` does.
+"""The operator in a cluster: kopf watches jobs, the engine plans, and `KubernetesCluster` acts.
 
-`main.py` starts it all; read `cluster.py` next.
+`main.py` is the entry point. Read `cluster.py` next.
 """

@@ -1,7 +1,7 @@
-"""Requests to the API server: raw JSON in, raw JSON out, never faster than allowed, never waited for without end.
+"""Sends requests to the API server, as raw JSON, with a rate limit and a time-out for each request.
 
-The official client finds the cluster and its credentials; the requests go through aiohttp, since the client's own way
-goes through typed models, which refuse objects with fields they do not know.
+The official client finds the cluster and its credentials. Requests are sent with aiohttp, because
+the client's typed models reject objects with unknown fields.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ CONTENT_TYPES = {
 CONNECTIONS = 32
 RETRY_AFTER_MAX = 30.0
 HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity"}
-"""Uncompressed: packing a list of ten thousand pods takes the server longer than sending it within a cluster."""
+"""Without compression, since compressing a list of ten thousand pods takes the server longer than
+sending the list within a cluster."""
 UNCHECKED = {"fieldValidation": "Ignore"}
-"""The server otherwise reads each body twice, to warn of unknown fields; nobody hears its warnings."""
+"""Disables warnings about unknown fields, which are not used. For them the server would parse each
+body twice."""
 STREAM_LINE_MAX = 1 << 22
-"""Bytes of one event of a watch: an object has at most 1.5 MiB."""
+"""Maximum bytes of one event of a watch. An object has at most 1.5 MiB."""
 
 log = logging.getLogger(__name__)
 
@@ -48,36 +50,38 @@ class Meter(Protocol):
     """Counts requests."""
 
     def request(self, verb: str, resource: str, code: str, seconds: float) -> None:
-        """One request is over."""
+        """Records the end of a request."""
 
 
 class Gone(ClusterError):
-    """The history asked for is no longer there: list anew."""
+    """The requested history has expired, so the objects must be listed again."""
 
 
 class Bucket:
-    """Lets `qps` requests a second through, `burst` at once after a rest. First come, first served."""
+    """Limits requests to `qps` per second, and to `burst` after an idle period. First come, first
+    served."""
 
     def __init__(self, qps: float, burst: int) -> None:
         self._interval = 1.0 / qps
         self._slack = burst * self._interval
         self._next = 0.0
-        """When the next request would be due at a steady pace."""
+        """When the next request would be due at a constant rate."""
 
     async def take(self) -> None:
-        """Wait for a turn."""
+        """Waits until a request is allowed."""
         now = time.monotonic()
         self._next = max(self._next, now - self._slack) + self._interval
         if (wait := self._next - now) > 0:
             await asyncio.sleep(wait)
 
     def pause(self, seconds: float) -> None:
-        """The server asks for patience: nobody's turn comes sooner than this."""
+        """Delays all requests by at least this time, as the server has requested."""
         self._next = max(self._next, time.monotonic() + min(seconds, RETRY_AFTER_MAX))
 
 
 class Api:
-    """The API server. Every method raises `ClusterError` and its kinds, and nothing else."""
+    """A client of the API server. Every method raises `ClusterError` or one of its subclasses, and
+    nothing else."""
 
     def __init__(
         self,
@@ -94,42 +98,45 @@ class Api:
         self._config = credentials or load_credentials()
         self._session: aiohttp.ClientSession | None = None
         self._streams: aiohttp.ClientSession | None = None
-        """Watches hold their connections: they take none from the requests."""
+        """A separate session for watches, which otherwise would occupy the connections of
+        requests."""
         self.last_answer = time.monotonic()
-        """When the server last answered anything; monotonic seconds."""
+        """When the server last answered a request, in monotonic seconds."""
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Closes the connections."""
         for session in (self._session, self._streams):
             if session is not None:
                 await session.close()
         self._session = self._streams = None
 
     async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
-        """GET one object or one page of a list."""
+        """Gets one object or one page of a list."""
         return await self._request("GET", path, query=query)
 
     async def post(self, path: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None) -> Json:
-        """POST: create."""
+        """Creates an object."""
         return await self._request("POST", path, body=body, query={**UNCHECKED, **(query or {})})
 
     async def put(self, path: str, body: Mapping[str, Any]) -> Json:
-        """PUT: replace, if the body's `resourceVersion` is still the newest."""
+        """Replaces an object, if the body's `resourceVersion` is the newest. Raises `ConflictError`
+        otherwise."""
         return await self._request("PUT", path, body=body, query=UNCHECKED)
 
     async def patch(
         self, path: str, kind: str, body: Mapping[str, Any], query: Mapping[str, str] | None = None
     ) -> Json:
-        """PATCH; `kind` is `apply` or `merge`."""
+        """Patches an object. `kind` is `apply` or `merge`."""
         query = {**UNCHECKED, **(query or {})}
         return await self._request("PATCH", path, body=body, query=query, content_type=CONTENT_TYPES[kind])
 
     async def delete(self, path: str, options: Mapping[str, Any]) -> Json:
-        """DELETE with DeleteOptions."""
+        """Deletes an object, with DeleteOptions."""
         return await self._request("DELETE", path, body=options)
 
     async def pages(self, path: str, selector: str = "", limit: int = 500) -> AsyncIterator[Json]:
-        """A list, page by page: a large one is never in memory as a whole. Raises `Gone` when it takes too long."""
+        """Yields the pages of a list, so that a large list is never in memory as a whole. Raises
+        `Gone` if this takes too long."""
         query = {"limit": str(limit)} | ({"labelSelector": selector} if selector else {})
         while True:
             page = await self.get(path, query)
@@ -142,8 +149,9 @@ class Api:
     async def stream(
         self, path: str, query: Mapping[str, str], *, silence_seconds: float
     ) -> AsyncIterator[Json]:
-        """The events of a watch. Raises `UnavailableError` when nothing, not even a bookmark, comes for so long, and
-        `Gone` when the version to begin at is too old; ends when the server ends it."""
+        """Yields the events of a watch until the server ends the stream. Raises `UnavailableError`
+        after `silence_seconds` without an event, bookmarks included, and `Gone` if the first
+        version has expired."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=silence_seconds)
         async with self._send("GET", path, query=query, timeout=timeout, verb="WATCH") as response:
             try:
@@ -190,7 +198,7 @@ class Api:
         content_type: str = "application/json",
         verb: str = "",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A response with a good status."""
+        """Sends a request and yields the response. Raises an error for a bad status."""
         began, code = time.monotonic(), "none"
         headers = {**HEADERS, "Content-Type": content_type, **self._authorization()}
         try:
@@ -216,14 +224,14 @@ class Api:
             self._meter.request(verb or method, resource_of(path), code, time.monotonic() - began)
 
     def _authorization(self) -> dict[str, str]:
-        """Asked for each time: tokens are renewed while we run."""
+        """Returns the current token, because tokens are renewed while the operator runs."""
         try:
             token = self._config.get_api_key_with_prefix(
                 "BearerToken"
             ) or self._config.get_api_key_with_prefix("authorization")
         except (
             Exception
-        ) as error:  # whatever a credential plugin or a token file that is being replaced raises
+        ) as error:  # credential plugins and a token file that is being replaced raise any error
             raise UnavailableError(f"no credentials: {error}") from error
         if token:
             return {"Authorization": token}
@@ -245,7 +253,8 @@ class Api:
 
 
 def load_credentials() -> client.Configuration:
-    """The pod's service account, or else the kubeconfig. Raises `UnavailableError`."""
+    """Returns the credentials of the pod's service account, or of the kubeconfig. Raises
+    `UnavailableError`."""
     found = client.Configuration()
     try:
         config.load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
@@ -258,7 +267,7 @@ def load_credentials() -> client.Configuration:
 
 
 def resource_of(path: str) -> str:
-    """The plural in a path, for metrics: `pods`, `rltrainingjobs/status`."""
+    """Returns the plural in a path for metrics, such as `pods` or `rltrainingjobs/status`."""
     parts = path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     if len(rest) > 2 and rest[0] == "namespaces":
@@ -283,7 +292,7 @@ def _json(raw: bytes) -> Json:
 
 
 def _error(code: int, status: Json, path: str) -> ClusterError:
-    """Our own error for a `Status` of the server's."""
+    """Converts a `Status` of the server to an exception."""
     message, reason = str(status.get("message") or f"status {code}"), status.get("reason")
     match code:
         case 404:
@@ -298,7 +307,7 @@ def _error(code: int, status: Json, path: str) -> ClusterError:
             return UnavailableError(f"{path}: {reason or code}: {message}")
         case 403 if "is being terminated" in message:
             return NotFoundError(message)
-        case 403 if "cannot find RESTMapping" in message:  # the server has not taken in a new CRD yet
+        case 403 if "cannot find RESTMapping" in message:  # the server has not loaded a new CRD yet
             return UnavailableError(message)
         case _:
             return RejectedError(message)

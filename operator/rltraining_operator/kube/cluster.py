@@ -1,4 +1,5 @@
-"""`Cluster` over a real API server: passes read from the store, writes go to the server and their answers into the store."""
+"""Implements `Cluster` with an API server. Passes read from the cache. Writes go to the server, and
+their answers update the cache."""
 
 from __future__ import annotations
 
@@ -33,17 +34,18 @@ from rltraining_operator.observed import Observed, Pod
 
 FIELD_MANAGER = MANAGED_BY
 SELECTOR = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
-"""What the operator made, in lists and watches: filtered by the server."""
+"""Selects the operator's objects in lists and watches. The server filters them."""
 LISTS_SECONDS = 2.0
-"""How long a pass waits for the first lists of one namespace out of several."""
+"""Seconds for which a pass waits for the first lists of its namespace if there are several."""
 NO_SUCH_KIND = "could not find the requested resource"
-"""What an API server says of a kind it does not know; any other 404 means that the namespace is gone."""
+"""Part of an API server's message for an unknown kind. Any other 404 means that the namespace is
+gone."""
 
 log = logging.getLogger(__name__)
 
 
 class KubernetesCluster:
-    """Jobs and their children in a cluster. See `Cluster` for what each method promises."""
+    """Jobs and their children in a cluster. See `Cluster` for the contract of each method."""
 
     def __init__(
         self,
@@ -59,13 +61,14 @@ class KubernetesCluster:
         self._reports = reports
         self._namespaces = tuple(namespaces) or ("",)
         self._versions: dict[Key, tuple[str, Any]] = {}
-        """Of jobs in a pass: the resourceVersion and the status the pass decides by."""
+        """The resourceVersion and the status on which the pass of a job is based."""
         self.tokens: Tokens
         """Set before the first pass, when the operator's key is loaded."""
         self._doubted: set[Key] = set()
         """Jobs with pods that do not start, perhaps because their Secret was deleted."""
         self.pods_synced: dict[str, asyncio.Event] = {}
-        """By namespace ("" is all). Passes wait for it: a pod that is not known yet would be made again."""
+        """Set when the pods of a namespace ("" is all) are listed. Passes wait for it, since they
+        would create unlisted pods again."""
         self._listed = {namespace: asyncio.Event() for namespace in self._namespaces}
 
     async def keys(self) -> list[Key]:
@@ -76,7 +79,8 @@ class KubernetesCluster:
                 for kind in LISTED:
                     await self._resync(kind, namespace, SELECTOR)
                 self._listed[namespace].set()
-            except ClusterError as error:  # of one namespace, which may be gone: the others' jobs go on
+            # The namespace may be gone, and jobs in other namespaces continue.
+            except ClusterError as error:
                 log.warning("namespace %s: %s", namespace or "(all)", error)
                 errors.append(error)
         if len(errors) == len(self._namespaces):
@@ -96,7 +100,8 @@ class KubernetesCluster:
         if key not in self._doubted and any(
             child["kind"] == "Pod" and _is_owned(child, uid) for child in children
         ):
-            children.append(_secret_of(key, uid))  # no pod is made before it, and Secrets cannot be read
+            # Pods are created after the Secret, which cannot be read.
+            children.append(_secret_of(key, uid))
         return Observed.of(job, children, self.tokens.of(uid))
 
     async def learner_report(self, pod: Pod, token: str) -> LearnerReport | BadReport | Awaited | None:
@@ -107,6 +112,7 @@ class KubernetesCluster:
         if kind == "Secret":
             await self._create_secret(key, child)
             return
+        # Create the child, or check that an existing child of this name belongs to the job.
         path = collection(kind, key.namespace, child["apiVersion"])
         try:
             made = await self._api.post(path, child, {"fieldManager": FIELD_MANAGER})
@@ -123,15 +129,16 @@ class KubernetesCluster:
     async def apply(self, key: Key, child: Manifest) -> None:
         kind, name = child["kind"], child["metadata"]["name"]
         if kind in UNLISTED and self._store.child(key, kind, name) is None:
-            # Read first: an operator that has restarted, or doubts that it is there, writes nothing for it.
+            # Read it first, so that a restarted operator does not write unchanged children.
             with suppress(NotFoundError):
                 self._store.put(kind, self._ours(child, await self._get(key, child)))
         found = self._store.child(key, kind, name)
         if found is None:
-            await self.create(key, child)  # so that what belongs to someone else is never taken over
+            await self.create(key, child)  # so that objects of other owners are never modified
             return
         if covers(found, child):
             return
+        # Apply the child, and read it again in the next pass if that fails.
         path = item(kind, key.namespace, name, child["apiVersion"])
         try:
             made = await self._api.patch(
@@ -162,8 +169,9 @@ class KubernetesCluster:
             self._store.forget(key, ref.kind, ref.name)
 
     async def patch_status(self, key: Key, uid: str, status: Manifest) -> None:
-        """The resourceVersion goes along: a status that was decided by an older job, perhaps by another operator that
-        does not know yet that it leads no more, is refused, and nothing is counted twice."""
+        """Replaces the status. The request contains the resourceVersion, so that the server rejects
+        a status that is based on an older version of the job, perhaps by another operator that has
+        lost the lease. Failures are therefore never counted twice."""
         version, old = self._versions[key]
         patch = {
             "metadata": {"uid": uid, "resourceVersion": version},
@@ -174,7 +182,7 @@ class KubernetesCluster:
         self._versions[key] = patched["metadata"]["resourceVersion"], patched.get("status")
         algorithm = next(
             iter(patched.get("spec", {}).get("algorithm") or ()), ""
-        )  # a job of before may have none
+        )  # an older job may have none
         self._metrics.status_written(old or {}, status, algorithm)
         self._store.put(KIND, patched)
 
@@ -182,8 +190,8 @@ class KubernetesCluster:
         self._events.write(key, uid, event)
 
     async def _until_known(self, scope: str) -> None:
-        """Wait for the first lists. Where there are other namespaces not for long: one whose lists cannot be had must not
-        hold every worker."""
+        """Waits for the first lists. With several namespaces the wait is bounded, because a
+        namespace that cannot be listed must not block every worker. Raises `UnavailableError`."""
         try:
             async with asyncio.timeout(LISTS_SECONDS if len(self._namespaces) > 1 else None):
                 await self._listed[scope].wait()
@@ -193,14 +201,16 @@ class KubernetesCluster:
             raise UnavailableError("what jobs have is not listed yet") from None
 
     async def _create_secret(self, key: Key, child: Manifest) -> None:
-        """One of that name is this job's, since the job's uid is in it."""
+        """Creates the Secret. An existing one belongs to this job, since its name contains the
+        job's uid."""
         with suppress(ConflictError):
             await self._api.post(collection("Secret", key.namespace), child, {"fieldManager": FIELD_MANAGER})
             self._metrics.created(child)
         self._doubted.discard(key)
 
     async def _existing(self, key: Key, child: Manifest) -> dict[str, Any]:
-        """An object of that name is there: fine, if it is this job's."""
+        """Returns an existing object with the name of the child. Raises `NameTakenError` if this
+        job does not own the object."""
         kind, name = child["kind"], child["metadata"]["name"]
         try:
             found = self._ours(child, await self._get(key, child))
@@ -228,7 +238,7 @@ class KubernetesCluster:
         )
 
     async def _resync(self, kind: str, namespace: str, selector: str = "") -> None:
-        """What the server has, and nothing else."""
+        """Lists the objects of a kind, and makes the cache equal to the list."""
         seen: set[str] = set()
         version = ""
         async for page in self._api.pages(collection(kind, namespace), selector):
@@ -241,9 +251,9 @@ class KubernetesCluster:
             self._store.remove(kind, lost)
 
     def _doubt_unlisted(self) -> None:
-        """Drops unlisted children of jobs with unready pods from the cache, so that they are looked up, or created,
-        again. Secrets may not be listed, and few clusters have PodGroups; a missing one may keep the pods from
-        starting."""
+        """Drops unlisted children of jobs with unready pods from the cache, so that they are looked
+        up, or created, again. Secrets may not be listed, and few clusters have PodGroups. A missing
+        one may prevent the pods from starting."""
         for key in self._store.jobs():
             children = self._store.children(key)
             pods = [Pod(child) for child in children if child["kind"] == "Pod"]
@@ -267,7 +277,8 @@ def _secret_of(key: Key, uid: str) -> dict[str, Any]:
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON merge patch (RFC 7386) that makes `new` of `old`: what is missing from `new` is taken away."""
+    """Returns the JSON merge patch (RFC 7386) from `old` to `new`. Fields that are missing from
+    `new` are removed."""
     patch: dict[str, Any] = {name: None for name in old if name not in new}
     for name, value in new.items():
         before = old.get(name)

@@ -38,13 +38,13 @@ _Line = tuple[Key, str, Event]
 
 
 class Bucket:
-    """The events that a job may still have."""
+    """Counts the events that a job may still emit."""
 
     def __init__(self, now: float) -> None:
         self._tokens, self._then = float(BURST), now
 
     def take(self, now: float, reserved: int) -> bool:
-        """Whether there may be one more, leaving `reserved` for others."""
+        """Returns whether one more event is allowed that leaves `reserved` for others."""
         self._tokens = min(self._tokens + (now - self._then) / REFILL_SECONDS, float(BURST))
         self._then = now
         if self._tokens < 1 + reserved:
@@ -54,15 +54,15 @@ class Bucket:
 
 
 class EventWriter:
-    """Writes events one after the other; passes never wait for it."""
+    """Writes events one after the other. Passes do not wait for it."""
 
     def __init__(self, api: Api, clock: Callable[[], datetime], host: str) -> None:
         self._api, self._clock, self._host = api, clock, host
         self._queue: asyncio.Queue[_Line] = asyncio.Queue(QUEUE_MAX)
         self._known: OrderedDict[_Line, tuple[str, int]] = OrderedDict()
-        """Name and count of the events written lately."""
+        """Name and count of recent events."""
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
-        """Of the jobs that had events lately, by uid."""
+        """Buckets of jobs with recent events, by uid."""
 
     def write(self, key: Key, uid: str, event: Event) -> None:
         """Queues an event, if the job's limit allows it. If ten thousand events are queued, for example because the API

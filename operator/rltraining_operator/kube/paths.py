@@ -1,4 +1,4 @@
-"""Where objects lie in the API."""
+"""Maps kinds of objects to their paths in the API."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ _PLACES = {
     "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
     "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
     "Lease": ("coordination.k8s.io/v1", "leases"),
-    "PodGroup": ("", "podgroups"),  # two schedulers have one each: the object's apiVersion says whose
+    "PodGroup": ("", "podgroups"),  # two schedulers define this kind: see the object's apiVersion
 }
 
 LISTED = ("Service", "ConfigMap", "PersistentVolumeClaim", "NetworkPolicy", "PodDisruptionBudget")
-"""Children beside the pods that are listed at each resync."""
+"""Children other than pods that are listed at each resync."""
 UNLISTED = ("PodGroup",)
-"""Children in the store that are not, since few clusters have the kind. Secrets are neither listed nor read."""
+"""Cached children that are not listed, because few clusters have the kind. Secrets are neither
+listed nor read."""
 
 
 def api_version(kind: str) -> str:
-    """The apiVersion of a kind's objects. Empty for PodGroup, of which there are two."""
+    """Returns the apiVersion of a kind's objects. Empty for PodGroup, which two APIs define."""
     return _PLACES[kind][0]
 
 
 def collection(kind: str, namespace: str = "", api_version: str = "") -> str:
-    """The path of all objects of a kind, in a namespace or everywhere."""
+    """Returns the path of all objects of a kind, in one namespace or in all."""
     known, plural = _PLACES[kind]
     version = api_version or known
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -38,5 +39,5 @@ def collection(kind: str, namespace: str = "", api_version: str = "") -> str:
 
 
 def item(kind: str, namespace: str, name: str, api_version: str = "") -> str:
-    """The path of one object."""
+    """Returns the path of one object."""
     return f"{collection(kind, namespace, api_version)}/{name}"

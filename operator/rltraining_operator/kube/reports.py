@@ -1,4 +1,5 @@
-"""What learners say of themselves, asked for in the background: a learner that does not answer holds up no pass."""
+"""Requests the reports of learners in the background, so that a learner that does not answer blocks
+no pass."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from rltraining_operator.cluster import Awaited, Key
 from rltraining_operator.observed import Pod
 
 ANSWER_SECONDS = 2.0
-"""A learner that takes longer does not answer."""
+"""Time-out of a request in seconds."""
 FRESH_SECONDS = 1.0
 """Up to this age an answer is not requested again: the pass that it triggers uses it."""
 OLD_SECONDS = 30.0
@@ -34,13 +35,13 @@ log = logging.getLogger(__name__)
 class _Learner:
     report: LearnerReport | BadReport | None = None
     bad: int = 0
-    """Answers in a row that were no reports."""
+    """Number of invalid reports in a row."""
     heard: float = float("-inf")
-    """When the question was over, answered or not; monotonic seconds."""
+    """When the last request ended, with or without an answer, in monotonic seconds."""
     asking: asyncio.Task[None] | None = None
     unread: bool = False
-    """Whether it is news that no pass has seen. Asked again when that pass comes late, it would say what only the next
-    one uses, and so on: each would use what is old."""
+    """Whether a changed answer has not been used by a pass yet. If the report were requested again
+    when a pass is late, each pass would use an answer of the previous request."""
 
     @property
     def age(self) -> float:
@@ -71,12 +72,13 @@ class Reports:
 
     def __init__(self) -> None:
         self.mark: Callable[[Key], None] = lambda key: None
-        """Told which job's learner has answered."""
+        """Called with the job whose learner has answered."""
         self._learners: dict[str, _Learner] = {}
         self._slots = asyncio.Semaphore(PARALLEL)
 
     def newest(self, pod: Pod, token: str) -> LearnerReport | BadReport | Awaited | None:
-        """What it said last; None when it did not answer. Asks again, in the background, when that is a while ago."""
+        """Returns the last answer of the learner, or None if it did not answer. Starts a new
+        request in the background if the last one is old enough."""
         learner = self._learners.setdefault(pod.uid, _Learner())
         unread, learner.unread = learner.unread, False
         if learner.asking is None and not unread and learner.age > max(FRESH_SECONDS, learner.back_off):

@@ -41,34 +41,36 @@ _POD_STATUS = (
 
 
 class Store:
-    """Jobs, and children by job, kind and name."""
+    """Caches jobs, and children by job, kind and name."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._jobs: dict[Key, Json] = {}
         self._children: dict[Key, dict[tuple[str, str], Json]] = {}
         self._clock = clock
         self._gone: OrderedDict[str, tuple[float, int]] = OrderedDict()
-        """uids of what was deleted lately, when and at which version: an answer that was under way then must not bring
-        it back. What a watch calls deleted may have lost its label only: a later version of it is welcome."""
+        """Time and version of recent deletions, by uid. An answer that was in transit at the
+        deletion must not restore the object. A watch also reports a deletion if an object loses its
+        label, so a later version is accepted."""
 
     def job(self, key: Key) -> Manifest | None:
-        """The job as it was seen last."""
+        """Returns the newest known version of the job, or None."""
         return self._jobs.get(key)
 
     def jobs(self) -> Mapping[Key, Manifest]:
-        """All jobs."""
+        """Returns all jobs."""
         return self._jobs
 
     def children(self, key: Key) -> list[Json]:
-        """Everything that bears the job's label, whoever owns it."""
+        """Returns all objects with the job's label, regardless of their owner."""
         return list(self._children.get(key, {}).values())
 
     def child(self, key: Key, kind: str, name: str) -> Json | None:
-        """One of them."""
+        """Returns one child, or None."""
         return self._children.get(key, {}).get((kind, name))
 
     def put(self, kind: str, found: Json) -> Key | None:
-        """Take note of an object; the job it concerns, or None when nothing is new."""
+        """Stores an object. Returns its job, or None if the object is not newer than the cached
+        one."""
         metadata = found["metadata"]
         key = key_of(kind, metadata)
         if key is None or self._is_buried(metadata) or not self._newer(self._find(kind, key, found), found):
@@ -100,7 +102,8 @@ class Store:
     def missing(
         self, kind: str, seen: Iterable[str], version: str, namespace: str = ""
     ) -> Iterator[Manifest]:
-        """Objects known here that a list made at `version` did not show (`seen` are its uids): they are gone."""
+        """Yields cached objects that are missing from a list at `version` (`seen` contains its
+        uids). They are gone."""
         there, at = set(seen), int(version or 0)
         for known in list(self._all(kind)):
             metadata = known["metadata"]
@@ -130,7 +133,7 @@ class Store:
         if kind == KIND:
             self._jobs.pop(key, None)
             gone = [it for it in self._children.get(key, {}) if it[0] in UNLISTED]
-            for its, child in gone:  # no watch and no list tells of their end
+            for its, child in gone:  # no watch and no list reports their deletion
                 self._drop(its, key, child)
         elif children := self._children.get(key):
             children.pop((kind, name), None)
@@ -151,7 +154,8 @@ class Store:
 
 
 def key_of(kind: str, metadata: Mapping[str, Any]) -> Key | None:
-    """The job that an object is or belongs to: by its owner, since labels can be taken away, else by its label."""
+    """Returns the job that an object is or belongs to, by its owner or else by its label. Labels
+    can be removed."""
     if kind == KIND:
         return Key(metadata["namespace"], metadata["name"])
     owners = (owner["name"] for owner in metadata.get("ownerReferences") or () if owner.get("kind") == KIND)
@@ -160,7 +164,8 @@ def key_of(kind: str, metadata: Mapping[str, Any]) -> Key | None:
 
 
 def _slim(kind: str, found: Json) -> Json:
-    """What passes look at; of ten thousand pods the rest would fill the memory."""
+    """Removes the fields that passes do not use. The full objects of ten thousand pods would fill
+    the memory."""
     if kind == "Pod":
         metadata, status = found["metadata"], found.get("status") or {}
         return {

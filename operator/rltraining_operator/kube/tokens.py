@@ -30,21 +30,23 @@ class Tokens:
         self._key = key
 
     def of(self, uid: str) -> str:
-        """The token of the job with this uid: HMAC-SHA256 in hexadecimal, 64 characters."""
+        """Returns the token of the job with this uid: HMAC-SHA256 in hexadecimal, 64 characters."""
         return hmac.new(self._key, PURPOSE + uid.encode(), hashlib.sha256).hexdigest()
 
 
 async def load_key(api: Api, namespace: str, name: str) -> bytes:
-    """Reads the operator's key, and makes one if the Secret is empty, as the chart makes it, or does not exist.
+    """Reads the operator's key. Creates one if the Secret is empty, as created by the chart, or
+    does not exist.
 
-    Raises `RejectedError` for a key that cannot be used, and `ClusterError`.
+    Raises `RejectedError` if the key is too short or not base64, and `ClusterError`.
     """
     path = item("Secret", namespace, name)
     for _ in range(ATTEMPTS):
         try:
             found = await _read_or_create(api, path, namespace, name)
             if not found.get("data"):
-                # The resourceVersion goes along: of two replicas that begin together, one wins.
+                # The request contains the resourceVersion, so that one of two replicas that start
+                # together wins.
                 found = await api.put(path, found | {"data": _new_data()})
         except ConflictError:
             continue
