@@ -1,4 +1,4 @@
-"""The parts of a running operator, put together. Read top to bottom: this is all there is."""
+"""Creates and connects the components of a running operator."""
 
 from __future__ import annotations
 
@@ -31,30 +31,34 @@ from rltraining_operator.kube.tokens import Tokens, load_key
 from rltraining_operator.kube.watch import Watch
 
 SPACING_SECONDS = 1.0
-"""Between two passes of one job: what comes in a flurry, say a hundred pods, is one status write a second."""
+"""Minimum seconds between two passes of one job. A burst of changes, such as a hundred new pods,
+causes one write of the status per second."""
 DRAIN_SECONDS = 3.0
-"""How long, at the end, events that wait are still written."""
+"""Seconds for which queued events are still written at the end."""
 START_SECONDS, START_PAUSE_SECONDS = 120.0, 1.0
-"""How long an API server that is away is waited for, and how often it is asked."""
+"""Seconds to wait for an unavailable API server at the start, and the interval of attempts."""
 
 log = logging.getLogger(__name__)
 
 
 class StartError(Exception):
-    """The operator cannot begin its work; the message says why and what to do."""
+    """The operator cannot start. The message gives the reason and the remedy."""
 
 
 async def run_operator(config: Config) -> None:
-    """Work until SIGTERM or SIGINT. Raises `StartError`, and whatever ends a part that must not end."""
+    """Works until SIGTERM or SIGINT. Raises `StartError`, and the exception of any component that
+    ends unexpectedly."""
+    # Create the clients and the cache.
     namespaces = config.namespaces or ("",)
     metrics, store = Metrics(), Store()
     api = Api(qps=config.qps, burst=config.burst, request_seconds=config.request_seconds, meter=metrics)
     apart = Api(qps=10.0, burst=10, request_seconds=config.request_seconds, meter=metrics)
-    """For the lease alone: however many requests wait, renewing it does not."""
+    """A separate client for the lease, so that waiting requests do not delay its renewal."""
     host = os.environ.get("POD_NAME") or socket.gethostname()
     events = EventWriter(api, utc_now, host)
     reports = Reports()
     cluster = KubernetesCluster(api, store, events, reports, metrics, namespaces=config.namespaces)
+    # Create the engine and the watches that mark changed jobs.
     engine = Engine(
         cluster,
         settings=config.settings,
@@ -72,14 +76,17 @@ async def run_operator(config: Config) -> None:
     cluster.pods_synced = {
         namespace: watch.synced for namespace, watch in zip(namespaces, watches, strict=True)
     }
+    # Create metrics, health checks and leader election.
     metrics.registry.register(StateCollector(store, watches, lambda: engine.depth))
     health = Health(api, watches)
     lease = Lease(apart, config.leader_election, namespace=_lease_namespace(config), identity=host)
 
+    # Serve HTTP, and stop on signals.
     server = _serve(config, health, metrics)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # Watch pods, then load the key and check the CRD, then watch jobs and lead.
     parts = [_part(stop, watch.run(), "watch of pods") for watch in watches]
     parts += [_part(stop, events.run(), "events"), _part(stop, health.run(), "health")]
     try:
@@ -92,6 +99,7 @@ async def run_operator(config: Config) -> None:
             if part.done() and not part.cancelled():
                 part.result()
     finally:
+        # Stop the components in order, and write the remaining events.
         await _cancel(parts)
         await events.drain(DRAIN_SECONDS)
         await server.close()
@@ -100,7 +108,7 @@ async def run_operator(config: Config) -> None:
 
 
 async def _lead(config: Config, lease: Lease, engine: Engine, metrics: Metrics) -> None:
-    """Work whenever this replica leads."""
+    """Runs the engine whenever this replica leads."""
     if not config.leader_election.enabled:
         metrics.leader.set(1)
         await engine.run()
@@ -129,7 +137,7 @@ async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 async def _first_of(work: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any]) -> None:
-    """Until one of them is done; the other is cancelled."""
+    """Waits until one of them is done and cancels the other."""
     tasks = [asyncio.create_task(work), asyncio.create_task(other)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -140,7 +148,7 @@ async def _first_of(work: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, A
 
 
 def _part(stop: asyncio.Event, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """A part that runs as long as the operator: when it ends, so does everything."""
+    """Starts a component that runs as long as the operator. If it ends, the operator stops."""
     task = asyncio.create_task(work, name=name)
 
     def ended(_: asyncio.Task[None]) -> None:
@@ -178,8 +186,9 @@ async def _prepare(api: Api, config: Config, cluster: KubernetesCluster) -> None
 
 
 async def _check_resource(api: Api, namespaces: tuple[str, ...]) -> None:
-    """kopf would wait in silence for a resource that is not there. A server that is away is waited for: a pod that ended
-    now would be started later and later. One namespace in which jobs can be listed is enough."""
+    """Checks that jobs can be listed, since kopf would wait silently for a missing resource.
+    Retries while the server is unavailable, because a pod that exits now would be restarted with
+    increasing delays. Listing jobs in one namespace suffices. Raises `StartError`."""
     give_up = time.monotonic() + START_SECONDS
     while True:
         errors = [error for namespace in namespaces if (error := await _cannot_list(api, namespace))]

@@ -1,4 +1,4 @@
-"""kopf's part: it watches the jobs, and says which have changed. Nothing is decided here."""
+"""Configures kopf, which watches the jobs and reports changes. No decisions are made here."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from rltraining_api.names import GROUP, PLURAL, VERSION
 from rltraining_operator.kube.watch import SILENCE_SECONDS, STREAM_SECONDS
 
 Hear = Callable[[str | None, Mapping[str, Any]], None]
-"""Takes the type of an event (None: the object was found in a list) and the object."""
+"""Receives the type of an event (None: the object was found in a list) and the object."""
 
 
 def build_registry(hear: Hear) -> kopf.OperatorRegistry:
-    """The one handler that matters hands each event over to `hear`, which is called in kopf's thread."""
+    """Returns kopf's handlers. One passes each event to `hear`, which is called in kopf's
+    thread."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)
     async def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        """Reads the token anew each time. Not to be had, it ends kopf, which begins again sooner than kopf would retry."""
+        """Reads the token again at each login. A failure ends kopf, which is restarted sooner than
+        kopf would retry."""
         return kopf.login_via_client(**kwargs)
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
@@ -31,7 +33,8 @@ def build_registry(hear: Hear) -> kopf.OperatorRegistry:
 
 
 class _KeepNothing(kopf.DiffBaseStorage, kopf.ProgressStorage):
-    """kopf would copy each object at each change to tell what has changed: most of its work, and nobody asks."""
+    """Stores nothing. Otherwise kopf would copy each object at each change to compute a diff that
+    is not used, which would be most of its work."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
         return kopf.BodyEssence({})
@@ -50,7 +53,8 @@ class _KeepNothing(kopf.DiffBaseStorage, kopf.ProgressStorage):
 
 
 def build_settings() -> kopf.OperatorSettings:
-    """kopf keeps nothing in the objects, posts nothing, scans for nothing, and gives up streams that fall silent."""
+    """Returns settings with which kopf stores nothing in objects, posts no events, does not scan,
+    and abandons silent streams."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
@@ -62,7 +66,8 @@ def build_settings() -> kopf.OperatorSettings:
     settings.watching.inactivity_timeout = SILENCE_SECONDS
     settings.watching.chunk_size = 500
     settings.queueing.exit_timeout = 0.5
-    settings.process.ultimate_exiting_timeout = None  # it would kill the whole process
+    settings.process.ultimate_exiting_timeout = None  # otherwise kopf would kill the whole process
     settings.networking.request_timeout = 30
-    settings.networking.error_backoffs = (0.5, 1, 2, *[5] * 1000)  # an API server that is away is waited for
+    # Retry until the API server is back.
+    settings.networking.error_backoffs = (0.5, 1, 2, *[5] * 1000)
     return settings

@@ -1,7 +1,7 @@
-"""The jobs of the cluster, watched by kopf: each change goes into the store and marks its job.
+"""Watches the jobs of the cluster with kopf. Each change goes into the cache and marks its job.
 
-kopf ends at what it does not expect, as credentials that are refused or an error in a stream, and cancels then whatever
-it finds in its event loop. So it has a thread and a loop of its own, and begins again.
+kopf exits on unexpected errors, such as rejected credentials or an error in a stream, and then
+cancels all tasks of its event loop. It therefore runs in its own thread and loop, and is restarted.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from rltraining_operator.kube.store import Store, key_of
 
 BACKOFF_SECONDS, BACKOFF_MAX_SECONDS = 0.5, 15.0
 LASTING_SECONDS = 60.0
-"""An end of kopf after so long is a new trouble, not the last one once more."""
+"""Seconds of running after which an exit of kopf is a new problem and resets the back-off."""
 END_SECONDS = 2.0
-"""How long kopf, asked to end, is waited for; its thread does not hold up the end of the process."""
+"""Seconds to wait for kopf to stop. Its thread does not delay the end of the process."""
 
 log = logging.getLogger(__name__)
-for _loud in ("running", "orchestration"):  # a warning at each start, two tracebacks at each end
+# Silence kopf's loggers, which log a warning at each start and two tracebacks at each end.
+for _loud in ("running", "orchestration"):
     logging.getLogger(f"kopf._core.reactor.{_loud}").setLevel(logging.CRITICAL)
 
 
 class JobsWatch:
-    """Keeps the store's jobs as the server has them."""
+    """Keeps the cached jobs equal to those of the server."""
 
     def __init__(
         self,
@@ -46,13 +47,13 @@ class JobsWatch:
         *,
         namespaces: Sequence[str] = (),
     ) -> None:
-        """Without `namespaces`: of all. `missed` is called when jobs may have been deleted that nobody watched. Both
-        callables are called in the event loop that `run` runs in."""
+        """Watches `namespaces`, or all if there are none. `missed` is called when deletions of jobs
+        may have been missed. Both callables are called in the event loop of `run`."""
         self._api, self._store, self._mark, self._missed = api, store, mark, missed
         self._namespaces = tuple(namespaces)
 
     async def run(self) -> None:
-        """Watch until cancelled, whatever ends kopf."""
+        """Watches until cancelled. Restarts kopf after any error."""
         pause, again = BACKOFF_SECONDS, False
         while True:
             began = time.monotonic()
@@ -71,13 +72,14 @@ class JobsWatch:
             pause, again = min(pause * 2, BACKOFF_MAX_SECONDS), True
 
     async def _check_resource(self) -> None:
-        """kopf would wait in silence for a resource that the server does not know."""
+        """Checks that the server knows the resource, since kopf would wait for it silently. Raises
+        `NotFoundError`."""
         known = await self._api.get(f"/apis/{API_VERSION}")
         if not any(resource["name"] == PLURAL for resource in known["resources"]):
             raise NotFoundError(f"the cluster has no {CRD_NAME}")
 
     async def _live(self) -> BaseException | None:
-        """One life of kopf; what ended it."""
+        """Runs kopf once, and returns the exception that ended it."""
         ours, runner = asyncio.get_running_loop(), asyncio.Runner(loop_factory=asyncio.new_event_loop)
         its = runner.get_loop()
         its.set_exception_handler(_left_behind)
@@ -91,24 +93,25 @@ class JobsWatch:
                     its.run_until_complete(life)
             except BaseException as raised:
                 error = raised
-            with suppress(RuntimeError):  # our loop is closed: nobody waits any more
+            # The operator's loop is closed, so the result is not needed.
+            with suppress(RuntimeError):
                 ours.call_soon_threadsafe(ended.set_result, error)
 
         threading.Thread(target=live, name="kopf", daemon=True).start()
         try:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
-            with suppress(RuntimeError):  # its loop is closed: it has just ended
+            with suppress(RuntimeError):  # kopf's loop is closed, so it has already ended
                 its.call_soon_threadsafe(life.cancel)
             await asyncio.wait({ended}, timeout=END_SECONDS)
             raise
 
     async def _operate(self, ours: asyncio.AbstractEventLoop) -> None:
-        """In kopf's thread."""
+        """Runs kopf. Called in kopf's thread."""
 
         def hear(event: str | None, found: Mapping[str, Any]) -> None:
-            copied = {**found, "metadata": dict(found["metadata"])}  # kopf goes on reading its own
-            with suppress(RuntimeError):  # our loop is closed: nobody listens any more
+            copied = {**found, "metadata": dict(found["metadata"])}  # kopf still reads the original
+            with suppress(RuntimeError):  # the operator's loop is closed
                 ours.call_soon_threadsafe(self._note, event, copied)
 
         await kopf.operator(
@@ -129,12 +132,13 @@ class JobsWatch:
 
 
 def _left_behind(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Of tasks that fail together kopf hears one; what became of the others is told by whoever collects the garbage."""
+    """Logs exceptions of kopf's tasks. kopf handles the first of several failures, and the garbage
+    collector reports the others."""
     log.debug("kopf: %s", context["message"], exc_info=context.get("exception"))
 
 
 def _reason(error: BaseException | None) -> str:
-    """What began it all, in one line."""
+    """Describes the root cause in one line."""
     while error is not None and error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}" if error is not None else "it said nothing"

@@ -1,7 +1,8 @@
-"""Leader election over a Lease: one replica works, the others stand by.
+"""Implements leader election with a Lease: one replica works, and the others stand by.
 
-Times are measured on each replica's own clock (how long since it saw the lease change), so clocks need not agree. A
-leader that cannot renew stops before anyone else may begin: two never work at the same time.
+Each replica measures the time since its own observation of the last change, so clocks need not be
+synchronised. A leader that cannot renew stops before another replica may start, so two never work
+at the same time.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sighting:
-    """The lease as it was seen to change last."""
+    """The last observed change of the lease."""
 
     holder: str
     version: str
     at: float
-    """On the clock of the one who saw it; seconds."""
+    """On the clock of the observing replica, in seconds."""
 
 
 def judge(
     identity: str, seen: Sighting | None, now: float, lease_seconds: float
 ) -> Literal["renew", "take", "wait"]:
-    """What a replica may do with the lease. Pure."""
+    """Returns what a replica may do with the lease. Pure."""
     if seen is None or not seen.holder or now - seen.at > lease_seconds:
         return "take"
     return "renew" if seen.holder == identity else "wait"
 
 
 class Lease:
-    """One replica's hold on the Lease."""
+    """The lease as held or observed by one replica."""
 
     def __init__(
         self,
@@ -64,15 +65,15 @@ class Lease:
         self._lease: Json = {}
         self._leads = False
         self._renewed = clock()
-        """When the request that renewed the lease last was sent."""
+        """When the last successful renewal was sent."""
 
     async def acquire(self) -> None:
-        """Wait until this replica leads."""
+        """Waits until this replica leads."""
         self._leads, said = False, ""
         while True:
             began = self._clock()
             if await self._held() and self._clock() - began < self._config.renew_seconds:
-                break  # an answer that took longer may be about a lease that has run out again
+                break  # after a slower answer the lease may have expired already
             if self._seen and self._seen.holder != said:
                 said = self._seen.holder
                 log.info("standing by: %s leads", said or "nobody")
@@ -81,8 +82,8 @@ class Lease:
         log.info("%s leads now", self._identity)
 
     async def hold(self) -> None:
-        """Renew until that fails for `renewSeconds`, or someone else holds the lease; then return: this replica must
-        stop working at once."""
+        """Renews the lease. Returns when renewals have failed for `renewSeconds` or another replica
+        holds the lease. This replica must then stop working immediately."""
         while True:
             until = self._renewed + self._config.renew_seconds
             await asyncio.sleep(max(0.0, min(self._config.retry_seconds, until - self._clock())))
@@ -94,7 +95,8 @@ class Lease:
             except TimeoutError:
                 held = False
             if held:
-                self._renewed = began  # when the request was sent: the server may have counted from then
+                # Use the time of the request, since the server may count from then.
+                self._renewed = began
             elif self._seen and self._seen.holder != self._identity:
                 log.error("%s leads: another replica took the lease", self._seen.holder)
                 return
@@ -103,7 +105,8 @@ class Lease:
                 return
 
     async def release(self) -> None:
-        """Let a standby begin at once. Without an answer it begins when the lease has run out."""
+        """Releases the lease, so that a standby can start immediately. Without an answer a standby
+        starts when the lease has expired."""
         if self._seen is None or self._seen.holder != self._identity:
             return
         try:
@@ -128,7 +131,8 @@ class Lease:
         return True
 
     async def _held(self) -> bool:
-        """Look at the lease and take or renew it if that is allowed; whether this replica holds it now."""
+        """Reads the lease, and takes or renews it if that is allowed. Returns whether this replica
+        holds it now."""
         try:
             await self._look()
             seen = self._seen
@@ -137,7 +141,7 @@ class Lease:
                 return False
             self._note(await self._write())
         except ConflictError:
-            return False  # someone else was quicker
+            return False  # another replica was faster
         except ClusterError as error:
             log.warning("leader election: %s", error)
             return False
@@ -159,7 +163,7 @@ class Lease:
     async def _write(self) -> Json:
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
         old = self._lease.get("spec") or {}
-        changes = bool(old) and not self._leads  # from this pod's last process to this one, too
+        changes = bool(old) and not self._leads  # also from this pod's previous process to this one
         spec = {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": max(1, round(self._config.lease_seconds)),

@@ -1,4 +1,4 @@
-"""The program `rltraining-operator`."""
+"""Implements the program `rltraining-operator`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ log = logging.getLogger("rltraining_operator")
 
 
 def main() -> None:
-    """Run until told to stop. Exit code 0: told to; 1: cannot work; 2: wrong usage."""
+    """Runs until SIGTERM or SIGINT. Exit code 0: stopped by a signal. 1: cannot work. 2: wrong
+    usage."""
     try:
         config = _config(_parse())
     except ConfigError as error:

@@ -1,7 +1,8 @@
-"""The pods of all jobs, listed once and then followed: each change goes into the store and marks its job.
+"""Watches the pods of all jobs: lists them once, then applies each change to the cache and marks
+its job.
 
-Jobs are watched by kopf. Pods, many times as many, are not: for each object kopf keeps a queue, a task and its own
-memory, and after a lost history it does not tell what was deleted meanwhile.
+kopf watches jobs. Pods are far more numerous, and kopf keeps a queue, a task and memory for each
+object. After the history has expired, kopf does not report the objects that were deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -18,19 +19,23 @@ from rltraining_operator.kube.paths import collection
 from rltraining_operator.kube.store import Store
 
 STREAM_SECONDS = 300
-"""After so long the server ends a stream, and it is asked for anew: no connection lives for ever."""
+"""Seconds after which the server ends a stream and the client reconnects, so that no connection is
+permanent."""
 SILENCE_SECONDS = 80.0
-"""Bookmarks come every minute; a stream that is silent for longer is dead, whatever the connection says."""
+"""Seconds without an event after which a stream is broken, since the server sends bookmarks every
+minute."""
 BACKOFF_SECONDS, BACKOFF_MAX_SECONDS = 0.1, 5.0
 SHORT_SECONDS = 0.5
 RELIST_AFTER_ERRORS = 3
-"""A stream that cannot be taken up again so often in a row: perhaps it is the version that is wrong."""
+"""Number of failed reconnects in a row after which the objects are listed again, because the
+version may be the cause."""
 
 log = logging.getLogger(__name__)
 
 
 class Watch:
-    """Keeps the store's objects of one kind, in one namespace (or all), as the server has them."""
+    """Keeps the cached objects of one kind, in one namespace or all, equal to those of the
+    server."""
 
     def __init__(
         self,
@@ -46,14 +51,14 @@ class Watch:
         self._kind, self._namespace = kind, namespace
         self._path, self._selector = collection(kind, namespace), selector
         self._version = ""
-        """Of the last thing heard; empty: a list is due."""
+        """The version of the last received event. Empty if the objects must be listed."""
         self.synced = asyncio.Event()
         """Set when the first list is complete."""
         self.last_sign = time.monotonic()
-        """When the server last said something, or was last asked; monotonic seconds."""
+        """When the server last sent anything or received a request, in monotonic seconds."""
 
     async def run(self) -> None:
-        """Watch until cancelled, whatever happens to the server."""
+        """Watches until cancelled. Recovers from all errors of the server."""
         errors = 0
         while True:
             try:
@@ -63,7 +68,7 @@ class Watch:
                 began = time.monotonic()
                 await self._follow()
                 if time.monotonic() - began < SHORT_SECONDS:
-                    # A server that is going away ends every stream at once.
+                    # A server that shuts down ends every stream immediately.
                     await asyncio.sleep(SHORT_SECONDS)
                 errors = 0
                 continue
@@ -79,7 +84,7 @@ class Watch:
             await asyncio.sleep(min(BACKOFF_SECONDS * 2.0 ** min(errors, 16), BACKOFF_MAX_SECONDS))
 
     async def _list(self) -> None:
-        """Everything there is; what is known here and not there any more is gone."""
+        """Lists all objects. Removes cached objects that are missing from the list."""
         seen: set[str] = set()
         version = ""
         async for page in self._api.pages(self._path, self._selector):
@@ -88,13 +93,13 @@ class Watch:
             for found in page["items"]:
                 seen.add(found["metadata"]["uid"])
                 self._note(self._store.put(self._kind, found))
-            await asyncio.sleep(0)  # a large list must not hold up everyone else
+            await asyncio.sleep(0)  # a large list must not block other tasks
         for lost in self._store.missing(self._kind, seen, version, self._namespace):
             self._note(self._store.remove(self._kind, lost))
         self._version = version
 
     async def _follow(self) -> None:
-        """Follow one stream to its end."""
+        """Applies the events of one stream until it ends."""
         query = {
             "watch": "1",
             "resourceVersion": self._version,
