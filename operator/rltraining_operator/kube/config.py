@@ -1,4 +1,5 @@
-"""What the one who installs the operator decides: a YAML file, as the chart writes it, and options over it."""
+"""Reads the configuration of the operator: a YAML file, as written by the chart, overridden by
+options."""
 
 from __future__ import annotations
 
@@ -17,30 +18,32 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; the message says which field and why."""
+    """The configuration is invalid. The message names the field and the reason."""
 
 
 class LogConfig(ApiModel):
-    """What is logged, and how."""
+    """The level and the format of logs."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["text", "json"] = "text"
 
 
 class LeaderElectionConfig(ApiModel):
-    """The Lease that says which replica works. A killed leader is replaced after `leaseSeconds + retrySeconds` at most,
-    one that is asked to end at once."""
+    """The Lease that determines which replica works. A killed leader is replaced after at most
+    `leaseSeconds + retrySeconds`, and a leader that is stopped is replaced immediately."""
 
     enabled: bool = True
     lease_name: str = "rltraining-operator"
     lease_namespace: str = ""
     """If empty, the operator's own namespace (environment variable POD_NAMESPACE), or `default` without one."""
     lease_seconds: Positive = 10.0
-    """A lease that was not renewed for so long may be taken."""
+    """Seconds without a renewal after which another replica may take the lease."""
     renew_seconds: Positive = 7.0
-    """A leader that could not renew for so long stops working. Smaller than `leaseSeconds`: two leaders never overlap."""
+    """Seconds without a renewal after which a leader stops working. Smaller than `leaseSeconds`, so
+    that two leaders never overlap."""
     retry_seconds: Positive = 2.0
-    """How often a leader renews and a standby looks. Smaller than `renewSeconds`."""
+    """Interval in seconds at which a leader renews the lease and a standby checks it. Smaller than
+    `renewSeconds`."""
 
     @model_validator(mode="after")
     def _each_leaves_time_for_the_next(self) -> Self:
@@ -58,9 +61,11 @@ class NetworkPolicyConfig(ApiModel):
 
     enabled: bool = True
     operator: dict[str, Any] | None = None
-    """A NetworkPolicyPeer: the operator's pods, by their namespace and their labels. None: it runs in no pod."""
+    """A NetworkPolicyPeer that selects the operator's pods by namespace and labels. None: the
+    operator does not run in a pod."""
     prometheus: dict[str, Any] | None = None
-    """A NetworkPolicyPeer (`namespaceSelector`, `podSelector`): who may read the pods' metrics. None: nobody."""
+    """A NetworkPolicyPeer (`namespaceSelector`, `podSelector`) that selects the pods that may read
+    the metrics of a job's pods. None: no pods."""
 
 
 class KeySecretConfig(ApiModel):
@@ -72,7 +77,7 @@ class KeySecretConfig(ApiModel):
 
 
 class Config(ApiModel):
-    """All of it; the first block enters the plans, as `settings`."""
+    """The whole configuration. The fields of the first block are inputs of plans, as `settings`."""
 
     trainer_image: str = Settings.image
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
@@ -80,32 +85,33 @@ class Config(ApiModel):
     priority_class: str = ""
     progress_seconds: Positive = Settings.progress_seconds
     rpc_ports: Annotated[str, Field(pattern=r"^\d+-\d+$")] | None = "20000-29999"
-    """First and last; null: the kernel's own."""
+    """First and last port. Null: the default of the kernel."""
     network_policy: NetworkPolicyConfig = Field(default_factory=NetworkPolicyConfig)
     pod_disruption_budget: bool = True
 
     namespaces: tuple[str, ...] = ()
-    """Which namespaces' jobs are served; none: all of the cluster."""
+    """Namespaces whose jobs are served. If empty, all namespaces of the cluster."""
     workers: Annotated[int, Field(ge=1, le=1024)] = 4
-    """Jobs that are worked on at the same time. More make no pod come sooner once the API server is busy, but each pass
-    longer."""
+    """Number of jobs that are processed in parallel. Once the API server is busy, more workers only
+    make each pass longer."""
     qps: Positive = 500.0
-    """Requests a second to the API server, in the long run."""
+    """Requests to the API server per second, on average."""
     burst: Annotated[int, Field(ge=1)] = 500
-    """Requests that may be made at once after a quiet time."""
+    """Requests that may be sent together after an idle period."""
     request_seconds: Positive = 20.0
-    """A request that takes longer is given up."""
+    """Time-out of a request in seconds."""
     resync_seconds: Positive = 120.0
-    """How often everything is listed anew, in case a watch has missed something."""
+    """Interval in seconds at which all objects are listed again, in case a watch has missed a
+    change."""
     http_port: Port = 8080
-    """Where /healthz, /readyz and /metrics are served."""
+    """Port of /healthz, /readyz and /metrics."""
     log: LogConfig = Field(default_factory=LogConfig)
     leader_election: LeaderElectionConfig = Field(default_factory=LeaderElectionConfig)
     key_secret: KeySecretConfig = Field(default_factory=KeySecretConfig)
 
     @property
     def settings(self) -> Settings:
-        """What enters the plans."""
+        """The inputs of plans."""
         first, _, last = (self.rpc_ports or "").partition("-")
         return Settings(
             image=self.trainer_image,
@@ -122,7 +128,8 @@ class Config(ApiModel):
 
 
 def load_config(path: Path | None) -> Config:
-    """From a file; without one the defaults. Raises `ConfigError`."""
+    """Reads the configuration from a file, or returns the defaults without one. Raises
+    `ConfigError`."""
     if path is None:
         return Config()
     try:

@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics: what kubelets and Prometheus ask."""
+"""Serves /healthz, /readyz and /metrics for kubelets and Prometheus."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from rltraining_operator.kube.watch import Watch
 
 BEAT_SECONDS = 1.0
 SCRAPE_SECONDS = 1.0
-"""Metrics of this age are served again."""
+"""Age in seconds up to which metrics are served again."""
 STUCK_SECONDS = 30.0
-"""An event loop that has not come round for so long will not come round."""
+"""Seconds without an iteration after which the event loop is stuck."""
 DEAF_SECONDS = 240.0
-"""A watch that was not heard of for so long is broken: it should at least have complained."""
+"""Seconds without a sign after which a watch is broken, since even a failing watch gives signs."""
 SILENT_SECONDS = 60.0
-"""An operator that the API server has not answered for so long is not ready: it cannot do its work."""
+"""Seconds without an answer of the API server after which the operator is not ready."""
 
 
 class Health:
-    """Is this process of use? Readiness: the API server answers it. Liveness: its own wheels turn."""
+    """Checks this process. Readiness: the API server answers. Liveness: the event loop and the
+    watches work."""
 
     def __init__(
         self, api: Api, watches: Iterable[Watch], clock: Callable[[], float] = time.monotonic
@@ -34,13 +35,13 @@ class Health:
         self._beat = clock()
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Records a heartbeat of the event loop until cancelled."""
         while True:
             self._beat = self._clock()
             await asyncio.sleep(BEAT_SECONDS)
 
     def ill(self) -> str:
-        """Why the process should be started anew; empty: it is well."""
+        """Returns why the process should be restarted, or an empty string."""
         now = self._clock()
         if now - self._beat > STUCK_SECONDS:
             return f"the event loop has not come round for {now - self._beat:.0f} s"
@@ -48,7 +49,7 @@ class Health:
         return f"the watch of pods was not heard of for {max(deaf):.0f} s" if deaf else ""
 
     def unready(self) -> str:
-        """Why it cannot do its work now; empty: it can."""
+        """Returns why the process cannot work now, or an empty string."""
         if not any(watch.synced.is_set() for watch in self._watches):
             return "the pods are not listed yet"
         silent = self._clock() - self._api.last_answer
@@ -56,7 +57,7 @@ class Health:
 
 
 def serve(port: int, health: Health, registry: CollectorRegistry) -> HttpServer:
-    """Serve until the server is closed. Raises `OSError` when the port is taken."""
+    """Serves until the server is closed. Raises `OSError` if the port is taken."""
     metrics = _Scrapes(registry)
 
     def probe(trouble: str) -> Answer:
@@ -73,14 +74,15 @@ def serve(port: int, health: Health, registry: CollectorRegistry) -> HttpServer:
 
 
 class _Scrapes:
-    """What Prometheus reads, made at most once a second however often it is asked for: it goes through all jobs."""
+    """Renders the metrics at most once per second, for any number of scrapes, since that reads all
+    jobs."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         self._text, self._made = b"", float("-inf")
 
     def text(self) -> bytes:
-        """All metrics, in Prometheus' text format."""
+        """Returns all metrics in Prometheus' text format."""
         now = time.monotonic()
         if now - self._made >= SCRAPE_SECONDS:
             self._text, self._made = generate_latest(self._registry), now

@@ -1,4 +1,4 @@
-"""Logs as one line a record: text for people, JSON for collectors."""
+"""Configures logging with one line per record, as text for people or as JSON for collectors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pythonjsonlogger.json import JsonFormatter
 from rltraining_operator.kube.config import LogConfig
 
 NOISY = ("kopf", "aiohttp", "asyncio", "urllib3")
-"""Libraries that are heard from warnings on, unless everything is wanted."""
+"""Libraries that log only warnings and errors, except at level `debug`."""
 KOPF_ATTRIBUTES = ("settings", "k8s_skip")
-"""What kopf hangs on its records for itself; its settings are no JSON, and a record that cannot be written is lost."""
+"""Attributes that kopf adds to its records. Its settings cannot be serialised to JSON, and the
+record would be lost."""
 
 
 def set_up_logging(config: LogConfig) -> None:
-    """To standard error."""
+    """Logs to standard error."""
     handler = logging.StreamHandler()
     if config.format == "json":
         fields = "{asctime}{levelname}{name}{message}"

@@ -1,4 +1,5 @@
-"""What Prometheus sees. No metric bears a job's name: what a label may be is bounded."""
+"""Defines the metrics for Prometheus. No metric has a job's name as a label, because the number of
+label values must be bounded."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from rltraining_operator.cluster import Key, Manifest, Ref
 from rltraining_operator.kube.store import Store
 from rltraining_operator.kube.watch import Watch
 
-disable_created_metrics()  # type: ignore[no-untyped-call] # a second line for each, which nobody reads
+disable_created_metrics()  # type: ignore[no-untyped-call] # an unused second series for each metric
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -72,34 +73,35 @@ class Metrics:
         )
 
     def request(self, verb: str, resource: str, code: str, seconds: float) -> None:
-        """One request to the API server is over."""
+        """Records a request to the API server."""
         self._requests.labels(verb, resource, code).inc()
         if verb != "WATCH":
             self._request_seconds.labels(verb).observe(seconds)
 
     def waited(self, seconds: float) -> None:
-        """A job has waited so long for its pass."""
+        """Records how long a job has waited for its pass."""
         self._waits.observe(seconds)
 
     def passed(self, seconds: float, error: BaseException | None) -> None:
-        """A pass is over."""
+        """Records the end of a pass."""
         self._passes.observe(seconds)
         if error is not None:
             self._errors.labels(type(error).__name__).inc()
 
     def created(self, child: Manifest) -> None:
-        """A child was made."""
+        """Records a created child."""
         if child["kind"] == "Pod":
             self._created.labels(child["metadata"]["labels"][LABEL_ROLE]).inc()
 
     def deleted(self, ref: Ref) -> None:
-        """A child was deleted."""
+        """Records a deleted child."""
         if ref.kind == "Pod":
             self._deleted.inc()
 
     def status_written(self, old: Manifest, new: Manifest, algorithm: str) -> None:
-        """A status took the place of another: what it counts more is counted here too. `algorithm`: the field that is set, not
-        what people call it: labels are bounded, and modules of users are not."""
+        """Records a write of the status, and adds the increase of its counters to the metrics.
+        `algorithm` is the field that is set in the spec, since the names of users' modules are not
+        bounded."""
         self._status_writes.inc()
         for kind, field in (("failure", "failures"), ("disruption", "disruptions")):
             more = int(new.get(field) or 0) - int(old.get(field) or 0)
@@ -110,13 +112,13 @@ class Metrics:
 
 
 class StateCollector(Collector):
-    """Gauges that are read off when Prometheus asks."""
+    """Gauges that are read from the cache at each scrape."""
 
     def __init__(self, store: Store, watches: Iterable[Watch], depth: Any) -> None:
         self._store, self._watches, self._depth = store, tuple(watches), depth
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """One scrape."""
+        """Yields the metrics of one scrape."""
         jobs = GaugeMetricFamily("rltraining_jobs", "Jobs", labels=["namespace", "phase"])
         rate = GaugeMetricFamily(
             "rltraining_environment_steps_per_second", "Environment steps a second", labels=["namespace"]
@@ -143,7 +145,7 @@ class StateCollector(Collector):
 
 
 def _glance(key: Key, job: Manifest) -> tuple[str, float]:
-    """Phase and steps a second of a job."""
+    """Returns the phase and the steps per second of a job."""
     status = job.get("status") or {}
     phase = str(status.get("phase") or "Pending")
     speed = float((status.get("progress") or {}).get("stepsPerSecond") or 0.0) if phase == "Running" else 0.0
