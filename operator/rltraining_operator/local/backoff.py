@@ -1,4 +1,5 @@
-"""When a container is started again: at once after a kill from outside, ever later after failures of its own."""
+"""Determines when a container is restarted: immediately after a kill from outside, with back-off
+after failures."""
 
 from __future__ import annotations
 
@@ -8,9 +9,10 @@ from rltraining_operator.failures import KILLED_FROM_OUTSIDE
 
 FIRST_SECONDS, MAX_SECONDS = 0.5, 30.0
 HASTY_SECONDS = 1.0
-"""Who is killed sooner than this is not started at once: whatever kills it (the kernel, for want of memory) is there."""
+"""A container that is killed sooner than this is not restarted immediately, because the cause (such
+as a lack of memory) persists."""
 GOOD_SECONDS = 60.0
-"""Whoever has run so long starts anew at FIRST_SECONDS."""
+"""Seconds of running after which the back-off is reset."""
 
 
 @dataclass
@@ -20,7 +22,7 @@ class Backoff:
     failures: int = 0
 
     def after(self, code: int, reason: str, ran_seconds: float) -> float:
-        """Seconds to wait after an end with this exit code."""
+        """Returns the seconds to wait after an exit with this code."""
         if code in KILLED_FROM_OUTSIDE and reason != "OOMKilled":
             return 0.0 if ran_seconds >= HASTY_SECONDS else FIRST_SECONDS
         if ran_seconds >= GOOD_SECONDS:

@@ -1,4 +1,4 @@
-"""LocalCluster: the `Cluster` of one machine. Objects in memory, pods as processes."""
+"""Implements `Cluster` on one machine, with objects in memory and pods as processes."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ CHILD_KINDS = (
 )
 PODS_FOLDER = ".pods"
 ANSWER_SECONDS = 1.0
-"""A learner that takes longer does not answer."""
+"""Time-out of a request to a learner in seconds."""
 GRACE_SECONDS = 30
-"""What Kubernetes gives a pod that asks for nothing else."""
+"""Kubernetes' default grace period of a pod."""
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,8 @@ log = logging.getLogger(__name__)
 class LocalCluster:
     """Holds one job and runs its pods as processes under `workdir`. Belongs to one event loop.
 
-    Use it as a context manager: leaving it ends all processes, in order. See `rltraining_operator.local`.
+    Use it as a context manager: on exit it ends all processes in order. See
+    `rltraining_operator.local`.
     """
 
     def __init__(self, workdir: Path, runtime: Runtime) -> None:
@@ -81,7 +82,7 @@ class LocalCluster:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End every pod, with the grace it asks for, and give everything back."""
+        """Ends every pod with its grace period, and releases all resources."""
         self._closed = True
         for name in list(self._pods):
             self._start_deleting(name, None)
@@ -91,10 +92,11 @@ class LocalCluster:
         await self._status_file.close()
         shutil.rmtree(self.workdir / PODS_FOLDER, ignore_errors=True)
 
-    # What a user does with kubectl.
+    # The operations of a user, as with kubectl.
 
     async def submit(self, job: RLTrainingJob) -> Key:
-        """Create the job. Raises `RejectedError` when there is one already: a workdir belongs to one job."""
+        """Creates the job. Raises `RejectedError` if a job exists, because a workdir belongs to one
+        job."""
         if next(self._store.of_kind(KIND), None) is not None:
             raise RejectedError(f"{self.workdir} runs {self._key} already: a job needs a workdir of its own")
         namespace = job.metadata.namespace or "default"
@@ -106,22 +108,23 @@ class LocalCluster:
         return self._key
 
     def job(self, key: Key) -> RLTrainingJob:
-        """The job with its status. Raises `NotFoundError`."""
+        """Returns the job with its status. Raises `NotFoundError`."""
         return read_job(self._raw_job(key))
 
     def pods(self, key: Key) -> list[Pod]:
-        """Its pods, learners first."""
+        """Returns the job's pods, learners first."""
         self._raw_job(key)
         pods = (Pod(raw) for raw in self._store.of_kind("Pod"))
         return sorted(pods, key=lambda pod: (pod.role, pod.index))
 
     def pid(self, pod: str) -> int | None:
-        """The process of a pod; None while it has none."""
+        """Returns the process id of a pod, or None while it has no process."""
         running = self._pods.get(pod)
         return running.process.pid if running and running.process else None
 
     async def update_spec(self, key: Key, patch: Manifest) -> None:
-        """Merge a patch (RFC 7396) into the job's spec. Raises `RejectedError` when the result is no valid job."""
+        """Merges a patch (RFC 7396) into the job's spec. Raises `RejectedError` if the result is
+        not a valid job."""
         patched = merge_patch(self._raw_job(key), {"spec": patch})
         try:
             parse_job(patched)
@@ -131,22 +134,23 @@ class LocalCluster:
             self._notify()
 
     async def delete_job(self, key: Key) -> None:
-        """Delete the job and all that belongs to it; returns when its processes are gone."""
+        """Deletes the job and its children. Returns when its processes have ended."""
         await self.delete(key, Ref(KIND, key.name))
         await asyncio.gather(*self._deleting.values(), return_exceptions=True)
 
     def put(self, manifest: Manifest) -> None:
-        """Add an object that the job refers to but does not own: a ConfigMap with user code."""
+        """Adds an object that the job uses but does not own, such as a ConfigMap with user code."""
         self._store.create(manifest)
 
     def subscribe(self, listener: Callable[[Key], None]) -> None:
-        """Call `listener(key)` whenever the job, its status or one of its children has changed."""
+        """Calls `listener(key)` whenever the job, its status or one of its children has changed."""
         self._subscribers.append(listener)
         if self._key is not None:
             listener(self._key)
 
     async def until(self, key: Key, holds: Callable[[RLTrainingJob], bool]) -> RLTrainingJob:
-        """Wait until something has held of the job. Raises `NotFoundError` when it is deleted."""
+        """Waits until the condition has held for the job. Raises `NotFoundError` when the job is
+        deleted."""
         held: asyncio.Future[RLTrainingJob] = asyncio.get_running_loop().create_future()
 
         def look(_: Key) -> None:
@@ -155,7 +159,8 @@ class LocalCluster:
             try:
                 if holds(job := self.job(key)):
                     held.set_result(job)
-            except Exception as error:  # it belongs to who waits, not to who made the change
+            # Raise it in the waiting task, not in the task that made the change.
+            except Exception as error:
                 held.set_exception(error)
 
         self.subscribe(look)
@@ -165,7 +170,7 @@ class LocalCluster:
         finally:
             self._subscribers.remove(look)
 
-    # What the engine asks (`Cluster`).
+    # The operations of the engine (see `Cluster`).
 
     async def keys(self) -> list[Key]:
         return [self._key] if self._key else []
@@ -238,7 +243,7 @@ class LocalCluster:
             self._notify()
 
         volumes = Volumes(pod, self.workdir / PODS_FOLDER / name, self.workdir, self._store.get)
-        volumes.remove()  # what a cluster that was killed has left behind
+        volumes.remove()  # remove the files of a cluster that was killed
         self._pods[name] = LocalPod(
             pod,
             runtime=self._runtime,
@@ -249,7 +254,7 @@ class LocalCluster:
         )
 
     def _start_deleting(self, name: str, grace_seconds: float | None) -> None:
-        """What the API server and the kubelet do: mark it, end it, and only then forget it."""
+        """Marks a pod as deleted, ends it, and then removes it, as API server and kubelet do."""
         if name in self._deleting:
             return
         pod = self._store.get("Pod", name)
@@ -267,7 +272,7 @@ class LocalCluster:
         self._notify()
 
     def _collect(self, key: Key) -> None:
-        """Garbage collection: with the job goes what it owns."""
+        """Deletes the job and the objects that it owns, as garbage collection does."""
         self._store.remove(KIND, key.name)
         for name in list(self._pods):
             self._start_deleting(name, None)

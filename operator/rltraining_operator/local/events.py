@@ -1,4 +1,4 @@
-"""The story of a job, as a local cluster keeps it."""
+"""Stores the events of a job in a local cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class StoredEvent:
-    """An event, and how often it came."""
+    """An event, with its first and last time and the number of times it occurred."""
 
     event: Event
     first: datetime
@@ -32,7 +32,8 @@ class StoredEvent:
 
 
 class EventLog(list[StoredEvent]):
-    """Events, oldest first; equal ones are counted, not repeated. In the file each is a line, over all runs in the folder."""
+    """Events, oldest first. Equal events are counted. The file has one line per event, over all
+    runs in the directory."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -40,7 +41,7 @@ class EventLog(list[StoredEvent]):
         self._trouble = ""
 
     def tell(self, event: Event) -> None:
-        """Add an event that happens now."""
+        """Adds an event with the current time."""
         now = datetime.now(UTC)
         self._write(event, now)
         for stored in self:
@@ -50,7 +51,7 @@ class EventLog(list[StoredEvent]):
         self.append(StoredEvent(event, now, now))
 
     def _write(self, event: Event, now: datetime) -> None:
-        """For whoever looks later. A full disk must not stop the training."""
+        """Appends an event to the file. A full disk must not stop the training."""
         line = {"time": now.isoformat(), "type": event.type, "reason": event.reason, "message": event.message}
         try:
             with self._file.open("a", encoding="utf-8") as file:
@@ -62,8 +63,8 @@ class EventLog(list[StoredEvent]):
 
 
 def read_events(folder: Path) -> tuple[StoredEvent, ...]:
-    """Returns the events of a folder, oldest first; equal neighbours are counted. Raises OSError if its file cannot be
-    read; without one there are no events."""
+    """Returns the events of a directory, oldest first. Consecutive equal events are counted.
+    Returns none if there is no file. Raises OSError if the file cannot be read."""
     told: list[StoredEvent] = []
     try:
         content = read_regular(folder / EVENTS_FILE, EVENTS_BYTES_MAX)

@@ -1,4 +1,5 @@
-"""Bounds the size of a process's log: a stranger's calls can make a process log kilobytes each."""
+"""Bounds the size of a process's log, since external requests can make a process log kilobytes
+each."""
 
 from __future__ import annotations
 
@@ -36,13 +37,14 @@ def shorten(path: Path, most: int = LOG_BYTES_MAX, kept: int = KEPT_BYTES) -> in
                 return 0
             file.seek(size - kept)
             newest = file.read()
-            newest = newest[newest.find(b"\n") + 1 :]  # from the beginning of a line on, if there is one
+            # Start at the beginning of a line, if there is one.
+            newest = newest[newest.find(b"\n") + 1 :]
             while more := file.read():
                 newest += more
             cut = file.tell() - len(newest)
             file.truncate(0)
         with path.open("ab") as file:
             file.write(LEFT_OUT.format(cut, most >> 20).encode() + newest)
-    except OSError:  # there is none yet, or the disk is full: the next second is soon enough
+    except OSError:  # there is no log yet, or the disk is full: try again after a second
         return 0
     return cut

@@ -1,4 +1,5 @@
-"""Addresses without DNS: every pod gets an HTTP port of this host, and environment values are rewritten to it."""
+"""Provides addresses without DNS: every pod gets an HTTP port of this host, and environment values
+are rewritten."""
 
 from __future__ import annotations
 
@@ -16,17 +17,18 @@ LOOPBACK_INTERFACE = {"linux": "lo", "darwin": "lo0"}
 
 
 class Ports:
-    """One port per pod name, the same for every incarnation, so that addresses given to peers stay right.
+    """One port per pod name, the same for every incarnation, so that the addresses of peers remain
+    valid.
 
-    A port is held by a socket that is bound but does not listen: nobody else is given it, while a server that sets
-    SO_REUSEADDR, as HTTP servers do, can listen on it.
+    A port is reserved by a socket that is bound but does not listen. No other program can get the
+    port, while a server that sets SO_REUSEADDR, as HTTP servers do, can listen on it.
     """
 
     def __init__(self) -> None:
         self._holders: dict[str, socket.socket] = {}
 
     def of(self, pod: str) -> int:
-        """The port of a pod."""
+        """Returns the port of a pod."""
         if pod not in self._holders:
             holder = socket.socket()
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -35,15 +37,15 @@ class Ports:
         return int(self._holders[pod].getsockname()[1])
 
     def close(self) -> None:
-        """Give all ports back."""
+        """Releases all ports."""
         for holder in self._holders.values():
             holder.close()
         self._holders.clear()
 
 
 def localize(env: Mapping[str, str], pod: str, ports: Ports) -> dict[str, str]:
-    """The environment of a pod with addresses of this host. HTTP, RPC and learners among themselves stay on the loopback
-    interface."""
+    """Returns the environment of a pod with addresses of this host. HTTP, RPC and the collectives
+    of learners use the loopback interface."""
     local = {
         name: POD_URL.sub(lambda url: f"http://{HOST}:{ports.of(url[1])}", value)
         for name, value in env.items()

@@ -1,4 +1,5 @@
-"""One pod: its trainer container as a process, started, watched, restarted, ended, and told of as a kubelet does."""
+"""Runs one pod: its trainer container as a process that is started, watched, restarted, ended and
+reported as by a kubelet."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from rltraining_operator.pods import OUTPUT_VOLUME
 
 MESSAGE_BYTES_MAX = 4096
 LOG_MESSAGE_BYTES_MAX, LOG_MESSAGE_LINES_MAX = 2048, 80
-"""Kubernetes' bounds of a termination message, and of one taken from the log."""
+"""Kubernetes' bounds of a termination message, and of one that is taken from the log."""
 
 HUNG = TerminationMessage(
     reason="Hung", message="the process hung: it did not answer its liveness probe any more"
@@ -35,9 +36,9 @@ log = logging.getLogger(__name__)
 
 
 class LocalPod:
-    """Runs a pod. `publish` gets the pod's status, in Kubernetes' shape, whenever it changes.
+    """Runs a pod. `publish` receives the pod's status, in Kubernetes' format, whenever it changes.
 
-    Of its containers only the trainer runs; `left_out` tells what else is missing.
+    Runs only the trainer container. `left_out` lists the other missing parts.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class LocalPod:
         self._ports = ports
         self._log = workdir / "logs" / f"{self.name}.log"
         self._log_start = 0
-        """Where in the log the present incarnation begins."""
+        """Offset in the log at which the current incarnation starts."""
         self._publish = publish
         self._phase = "Pending"
         self._state: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
@@ -71,7 +72,8 @@ class LocalPod:
         self._task = asyncio.create_task(self._run(), name=self.name)
 
     async def stop(self, grace_seconds: float) -> None:
-        """SIGTERM, and SIGKILL when the grace is over. Returns when nothing is left of the pod."""
+        """Sends SIGTERM, and SIGKILL after the grace period. Returns when nothing of the pod is
+        left."""
         self._stopping = True
         if self.process is None:
             self._task.cancel()
@@ -88,17 +90,19 @@ class LocalPod:
         try:
             while not await self._run_once():
                 pass
-        except Exception as error:  # a bug here must not look like a pod that goes on
+        except Exception as error:  # after a bug in this class the pod must not appear to run
             log.exception("pod %s", self.name)
             self._phase = "Failed"
             self._show(reason="LocalClusterError", message=repr(error))
 
     async def _run_once(self) -> bool:
-        """One incarnation of the container, and the wait before the next; True when there is to be none."""
+        """Runs the container once, and waits before a restart. Returns True if there is none."""
+        # Run the process until it ends.
         process = await self._start()
         started = time.monotonic()
         end, oom = await self._watch(process)
         self._ready = False
+        # Publish how it ended.
         terminated = self._terminated(end, oom)
         self._state = {"terminated": terminated}
         if self._stopping or not self._restarts_after(end.code):
@@ -106,6 +110,7 @@ class LocalPod:
             self._show()
             return True
         self._show()
+        # Wait before the restart.
         wait = self._backoff.after(end.code, terminated["reason"], time.monotonic() - started)
         self._last_state = self._state
         if wait:
@@ -120,7 +125,7 @@ class LocalPod:
         return policy == "Always" or (policy == "OnFailure" and code != 0)
 
     async def _start(self) -> Process:
-        """Start the process, however often it takes; meanwhile the status says why it does not."""
+        """Starts the process, with retries. The status contains the reason while a start fails."""
         delay = Backoff()
         while True:
             try:
@@ -156,7 +161,9 @@ class LocalPod:
         )
 
     async def _watch(self, process: Process) -> tuple[Exit, bool]:
-        """Wait for the end; also whether it came for taking more memory than the limit."""
+        """Waits until the process ends. Returns its exit, and whether it exceeded its memory
+        limit."""
+        # Watch probes, memory and the log of the process.
         probe = self._container.get("readinessProbe") or {}
         readiness = asyncio.create_task(watch_readiness(probe, self._ports.of(self.name), self._set_ready))
         limits = (self._container.get("resources") or {}).get("limits") or {}
@@ -167,6 +174,7 @@ class LocalPod:
         ended = asyncio.create_task(process.wait())
         size = asyncio.create_task(watch_log(self._log, self._on_log_cut))
         try:
+            # Kill the process if it hangs or exceeds its memory.
             await asyncio.wait([ended, memory, liveness], return_when=asyncio.FIRST_COMPLETED)
             oom = memory.done() and not ended.done()
             hung = liveness.done() and not ended.done() and not self._stopping
@@ -177,13 +185,13 @@ class LocalPod:
             return await ended, oom
         finally:
             if not ended.done():
-                process.send_signal(signal.SIGKILL)  # nobody watches it any more
+                process.send_signal(signal.SIGKILL)  # it must not run unwatched
             self.process = None
             for task in (readiness, memory, liveness, ended, size):
                 task.cancel()
 
     def _on_log_cut(self) -> None:
-        self._log_start = 0  # all that is left is of the present incarnation, or near it
+        self._log_start = 0  # the rest is output of the current incarnation, or nearly
 
     def _terminated(self, end: Exit, oom: bool) -> dict[str, Any]:
         reason = "OOMKilled" if oom else "Error" if end.code else "Completed"
@@ -222,8 +230,10 @@ class LocalPod:
                 {
                     "name": TRAINER_CONTAINER,
                     "restartCount": max(
-                        self._starts - 1, 0
-                    ),  # a start that has failed is none: as a kubelet counts
+                        self._starts - 1,
+                        0,
+                        # Failed starts do not count, as for a kubelet.
+                    ),
                     "ready": self._ready,
                     "state": self._state,
                     "lastState": self._last_state,
@@ -235,7 +245,7 @@ class LocalPod:
 
 
 def left_out(pod: Json) -> Iterator[str]:
-    """What a pod asks for that it does not get here, a sentence each."""
+    """Yields a sentence for each requested feature of a pod that is not available locally."""
     spec = pod["spec"]
     for container in (*spec["containers"], *spec.get("initContainers", [])):
         if container["name"] != TRAINER_CONTAINER:

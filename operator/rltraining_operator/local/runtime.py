@@ -1,4 +1,4 @@
-"""Starting processes: what a container runtime is to a kubelet."""
+"""Starts processes, as a container runtime does for a kubelet."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from rltraining_operator.errors import ClusterError
 from rltraining_operator.pods import PROGRAM
 
 END_SECONDS = 5.0
-"""How long a template may take to end its forks and itself."""
+"""Seconds in which a template should end its forks and itself."""
 
 
 class StartError(ClusterError):
-    """The process could not be started; trying again may help."""
+    """The process could not be started. A retry may help."""
 
 
 class Exit(NamedTuple):
     """How a process ended."""
 
     code: int
-    """As Kubernetes shows it: 128 + number for a signal."""
+    """As shown by Kubernetes: 128 + number for a signal."""
     signal: int
-    """0: it ended by itself."""
+    """0 if no signal ended it."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Command:
 
     argv: Sequence[str]
     env: Mapping[str, str]
-    """On top of the environment of this process."""
+    """Added to the environment of this process."""
     cwd: Path
     log: Path
     """Standard output and error are appended to it."""
@@ -55,30 +55,33 @@ class Process(Protocol):
     def pid(self) -> int: ...
 
     async def wait(self) -> Exit:
-        """How it ended, once it has; all of its group is gone then."""
+        """Waits until the process and its whole group have ended, and returns how the process
+        ended."""
 
     def send_signal(self, number: int) -> None:
-        """To the whole group; nothing happens when it has ended."""
+        """Sends a signal to the whole group. Does nothing if the process has ended."""
 
 
 class Runtime(Protocol):
     """Starts processes."""
 
     async def open(self, log: Path) -> None:
-        """Get ready; what the runtime itself has to say goes to `log`."""
+        """Prepares the runtime, whose own output goes to `log`."""
 
     async def start(self, command: Command) -> Process:
-        """Raises `StartError`. Cancelled, it leaves no process behind."""
+        """Starts a process. Leaves no process behind if cancelled. Raises `StartError`."""
 
     async def close(self) -> None:
-        """Kill what still runs."""
+        """Kills the processes that still run."""
 
 
 class WarmRuntime:
-    """Forks processes from a template that has imported the trainer already: a start takes milliseconds, not seconds.
+    """Forks processes from a template that has imported the trainer, so that a start takes
+    milliseconds instead of seconds.
 
-    `entry` is `module:function`, `function(argv) -> exit code`; it is called for the command `rltraining-trainer`. Any
-    other command is executed as it is. A template that dies takes its children with it and is made anew.
+    `entry` is `module:function`, with `function(argv) -> exit code`. It is called for the command
+    `rltraining-trainer`. Any other command is executed. If a template dies, its children die with
+    it and a new template is started.
     """
 
     def __init__(self, entry: str) -> None:
@@ -88,17 +91,17 @@ class WarmRuntime:
         self._making = asyncio.Lock()
 
     async def open(self, log: Path) -> None:
-        """Start the template; its import goes on while pods are being planned."""
+        """Starts the template, which imports the program while pods are planned."""
         self._log = log
         await self._living_template()
 
     async def start(self, command: Command) -> Process:
-        """Fork a process."""
+        """Forks a process. Raises `StartError`."""
         template = await self._living_template()
         return await template.start(command)
 
     async def close(self) -> None:
-        """End the template, and with it whatever it still runs."""
+        """Ends the template and its processes."""
         if self._template is not None:
             await self._template.close()
 
@@ -110,20 +113,21 @@ class WarmRuntime:
 
 
 class SharedRuntime:
-    """A runtime for several clusters, one after another or at once: who made it opens and closes the one behind it."""
+    """A runtime for several clusters, in sequence or in parallel. Its creator opens and closes the
+    wrapped runtime."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
     async def open(self, log: Path) -> None:
-        """It is open."""
+        """Does nothing, because the wrapped runtime is open."""
 
     async def start(self, command: Command) -> Process:
-        """Raises `StartError`."""
+        """Starts a process. Raises `StartError`."""
         return await self._runtime.start(command)
 
     async def close(self) -> None:
-        """A cluster has ended its own processes before."""
+        """Does nothing, because a cluster ends its own processes before."""
 
 
 @dataclass
@@ -144,7 +148,7 @@ class _WarmProcess:
 
 
 class _Template:
-    """Our end of one template process (`local/warm.py` is the other)."""
+    """The client of one template process (`local/warm.py` is the server)."""
 
     def __init__(self, process: asyncio.subprocess.Process, writer: asyncio.StreamWriter, log: Path) -> None:
         self.alive = True
@@ -155,26 +159,27 @@ class _Template:
         self._starting: dict[int, asyncio.Future[_WarmProcess]] = {}
         self._children: dict[int, _WarmProcess] = {}
         self._error = ""
-        """Why it could not import the program."""
+        """Why the template could not import the program."""
         self._listening: asyncio.Task[None] | None = None
 
     @classmethod
     async def make(cls, entry: str, log: Path) -> _Template:
-        """Start a template process."""
+        """Starts a template process."""
         ours, theirs = socket.socketpair()
         with theirs, log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                "-P",  # modules of the folder that somebody happens to be in are none of ours
+                "-P",  # do not import modules from the current directory
                 "-u",
                 *("-m", "rltraining_operator.local.warm", str(theirs.fileno()), entry),
-                env={"OMP_NUM_THREADS": "1"}
-                | os.environ,  # libraries that start threads at import must not: it forks
+                # Libraries must not start threads at import, since the template forks.
+                env={"OMP_NUM_THREADS": "1"} | os.environ,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C in the terminal reaches only who can end things in order
+                # Ctrl-C must reach only the parent, which ends processes in order.
+                start_new_session=True,
             )
         reader, writer = await asyncio.open_connection(sock=ours)
         template = cls(process, writer, log)
@@ -189,7 +194,7 @@ class _Template:
             {
                 "id": number,
                 "argv": list(command.argv),
-                "call": command.argv[0] == PROGRAM,  # which the template has imported already
+                "call": command.argv[0] == PROGRAM,  # the template has imported this program
                 "env": dict(command.env),
                 "cwd": str(command.cwd),
                 "log": str(command.log),
@@ -202,7 +207,8 @@ class _Template:
             self._starting.pop(number, None)
 
     async def close(self) -> None:
-        """It ends when its socket does; should it not, it is killed."""
+        """Closes the socket, which ends the template. Kills the template if it does not exit in
+        time."""
         self._writer.close()
         if self._listening is not None:
             done, _ = await asyncio.wait([self._listening], timeout=END_SECONDS)
@@ -211,11 +217,12 @@ class _Template:
             await self._listening
 
     def send(self, message: dict[str, Any]) -> None:
-        """One line; should the template be dead, `_listen` finds out."""
+        """Sends one line. If the template is dead, `_listen` detects it."""
         self._writer.write(json.dumps(message).encode() + b"\n")
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        """Everything the template says, until it is gone; then settle what it left open."""
+        """Handles messages of the template until it has ended. Then fails pending starts and ends
+        its children."""
         with contextlib.suppress(ConnectionError):
             while line := await reader.readline():
                 self._hear(json.loads(line))
@@ -240,7 +247,7 @@ class _Template:
         elif "exit" in message:
             self._end(number, Exit(message["exit"], message["signal"]))
         elif (started := self._starting.get(number)) is None or started.done():
-            self.send({"id": number, "signal": int(signal.SIGKILL)})  # nobody waits for it any more
+            self.send({"id": number, "signal": int(signal.SIGKILL)})  # the start was cancelled
         elif "error" in message:
             started.set_exception(StartError(message["error"]))
         else:

@@ -1,4 +1,4 @@
-"""status.json: a job with its status, for whoever looks from outside."""
+"""Writes status.json, a job with its status, for other programs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ log = logging.getLogger(__name__)
 
 
 class StatusFile:
-    """A file that holds the newest job, whole at any time. Belongs to one event loop.
+    """A file with the newest job, which readers always see complete. Belongs to one event loop.
 
-    A thread writes it: a disk can take seconds, and who watches pods cannot wait for it. States that come meanwhile are
-    passed over for the newest. A full disk must not stop the training: it is told of once.
+    A thread writes the file, because a disk can take seconds and the event loop must not block. If
+    several states are written meanwhile, only the newest is used. A full disk must not stop the
+    training, so it is logged once.
     """
 
     def __init__(self, path: Path) -> None:
@@ -26,13 +27,13 @@ class StatusFile:
         self._refused: dict[str, Any] | None = None
 
     def write(self, job: dict[str, Any]) -> None:
-        """Have a job written that nobody changes any more."""
+        """Schedules the write of a job that is not modified any more."""
         self._newest = job
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_newest())
 
     async def close(self) -> None:
-        """Return when the last one is written, or was refused once more."""
+        """Returns when the last job is written, or has failed again."""
         if self._writing is not None:
             await self._writing
         if self._refused is not None:

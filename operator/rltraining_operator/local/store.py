@@ -1,4 +1,4 @@
-"""The objects of a local cluster, in memory, with what an API server adds to them."""
+"""Stores the objects of a local cluster in memory, with the fields that an API server adds."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ Object = dict[str, Any]
 
 
 class Store:
-    """Objects by kind and name. What goes in and out is copied: nobody shares an object with the store."""
+    """Objects by kind and name. Objects are copied on each access, so that none is shared with a
+    caller."""
 
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], Object] = {}
 
     def get(self, kind: str, name: str) -> Object | None:
-        """A copy of an object."""
+        """Returns a copy of an object, or None."""
         return copy.deepcopy(self._objects.get((kind, name)))
 
     def of_kind(self, *kinds: str) -> Iterator[Object]:
-        """Copies of all objects of these kinds; of all kinds when none is named."""
+        """Returns copies of all objects of these kinds, or of all kinds if none is given."""
         found = [known for (kind, _), known in self._objects.items() if not kinds or kind in kinds]
         return map(copy.deepcopy, found)
 
     def create(self, manifest: Json) -> bool:
-        """Add an object; False when there is one of that name."""
+        """Adds an object. Returns False if an object of that name exists."""
         key = (manifest["kind"], manifest["metadata"]["name"])
         if key in self._objects:
             return False
@@ -42,7 +43,8 @@ class Store:
         return True
 
     def merge(self, kind: str, name: str, patch: Json) -> bool:
-        """Merge fields into an object (RFC 7396), counting generations of its spec; whether anything changed."""
+        """Merges fields into an object (RFC 7396) and increments its generation if the spec
+        changes. Returns whether anything changed."""
         old = self._objects[kind, name]
         new: Object = merge_patch(old, patch)
         if new == old:
@@ -53,16 +55,17 @@ class Store:
         return True
 
     def replace_status(self, kind: str, name: str, status: Json) -> None:
-        """Put a status in the place of the old one."""
+        """Replaces the status of an object."""
         self._objects[kind, name] = self._objects[kind, name] | {"status": copy.deepcopy(dict(status))}
 
     def remove(self, kind: str, name: str) -> None:
-        """Forget an object; one that is gone is fine."""
+        """Removes an object, if it exists."""
         self._objects.pop((kind, name), None)
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396: objects are merged, null deletes, anything else replaces."""
+    """Applies a merge patch (RFC 7396): objects are merged, null deletes, any other value
+    replaces."""
     if not isinstance(patch, Mapping):
         return copy.deepcopy(patch)
     merged = dict(target) if isinstance(target, Mapping) else {}

@@ -1,4 +1,5 @@
-"""Volumes without mounts: a folder per volume, and environment values that name a mount path rewritten to it."""
+"""Provides volumes without mounts: a directory per volume, and environment values in which mount
+paths are replaced."""
 
 from __future__ import annotations
 
@@ -14,18 +15,19 @@ from rltraining_operator.pods import OUTPUT_VOLUME, TERMINATION_LOG
 
 Json = Mapping[str, Any]
 Find = Callable[[str, str], Json | None]
-"""An object by kind and name."""
+"""Returns an object by kind and name."""
 
 FILLED = ("configMap", "secret", "emptyDir")
-"""Kinds of volumes that hold here what they hold in a cluster."""
+"""Kinds of volumes with the same content as in a cluster."""
 
 
 class MountError(ClusterError):
-    """A volume cannot be made yet; the message is the one a kubelet gives."""
+    """A volume cannot be created yet. The message is that of a kubelet."""
 
 
 class Volumes:
-    """The volumes of one pod, under a folder of its own; the volume `output` is the workdir, whatever backs it."""
+    """The volumes of one pod, under its own directory. The volume `output` is the workdir, whatever
+    its source."""
 
     def __init__(self, pod: Json, folder: Path, workdir: Path, find: Find) -> None:
         self._specs: list[Json] = pod["spec"].get("volumes", [])
@@ -34,7 +36,7 @@ class Volumes:
         self._find = find
 
     def refresh(self) -> None:
-        """Make the files, or bring them up to date, each replaced in one step. Raises `MountError`."""
+        """Creates or updates the files, each of them atomically. Raises `MountError`."""
         for volume in self._specs:
             folder = self.path(volume["name"])
             folder.mkdir(parents=True, exist_ok=True)
@@ -42,15 +44,15 @@ class Volumes:
                 _replace(folder / name, data, mode)
 
     def remove(self) -> None:
-        """Delete the pod's folder."""
+        """Deletes the pod's directory."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def path(self, volume: str) -> Path:
-        """Where a volume lies."""
+        """Returns the directory of a volume."""
         return self._workdir if volume == OUTPUT_VOLUME else self._folder / volume
 
     def localize(self, env: Mapping[str, str], container: Json) -> dict[str, str]:
-        """An environment in which paths below a mount path are paths of this host."""
+        """Returns the environment with paths below a mount path replaced by paths of this host."""
         paths = {
             mount["mountPath"].rstrip("/"): self.path(mount["name"])
             for mount in container.get("volumeMounts", [])

@@ -1,15 +1,19 @@
 """The warm template process: imports a program once, then forks a copy for every request.
 
-`python -m rltraining_operator.local.warm <fd> <module>:<function>` speaks JSON lines over the socket `fd`.
-In:  {"id", "argv", "call", "env", "cwd", "log", "title"}: fork; the child calls `function(argv[1:]) -> exit code`
-     when `call` is true, else executes `argv`.
+`python -m rltraining_operator.local.warm <fd> <module>:<function>` exchanges JSON lines over the
+socket `fd`.
+In:  {"id", "argv", "call", "env", "cwd", "log", "title"}: fork. The child calls
+     `function(argv[1:]) -> exit code` if `call` is true, and executes `argv` otherwise.
      {"id", "signal"}: send it to the child's process group.
-Out: {"ready": true} once imported, or {"error"}; {"id", "pid"}; {"id", "error"}; {"id", "exit", "signal"}.
+Out: {"ready": true} once imported, or {"error"}; {"id", "pid"}; {"id", "error"};
+     {"id", "exit", "signal"}.
 
-It and all that it forks give way to whoever watches over them, and to everything else on this machine.
+The template and its forks have a low priority, below the process that monitors them and other
+programs of the machine.
 
-It stays single-threaded, so that forking is safe. When its parent goes, its socket ends, and it takes all children with
-it; when it is killed itself, the kernel does (PR_SET_PDEATHSIG).
+The template is single-threaded, so that forking is safe. If its parent exits, the socket closes and
+the template kills all children. If the template itself is killed, the kernel kills them
+(PR_SET_PDEATHSIG).
 """
 
 from __future__ import annotations
@@ -32,9 +36,10 @@ from typing import Any
 
 Program = Callable[[list[str]], int]
 NICE = 10
-"""What the command `nice` adds."""
+"""The default increment of the command `nice`."""
 GIVE_WAY_PERIOD, GIVE_WAY_TRIES = 0.1, 30
-"""Seconds, and how often: who is not root may change the priority of a session once in this time, all users together."""
+"""Seconds between attempts, and their number. Users other than root may change the priority of a
+session once in this time, all users together."""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 ARGUMENTS_START, ARGUMENTS_END = (
     45,
@@ -44,30 +49,30 @@ ARGUMENTS_START, ARGUMENTS_END = (
 
 @dataclass(frozen=True)
 class Child:
-    """What a forked child is to become."""
+    """The task of a forked child."""
 
     request: dict[str, Any]
     parent: int
 
 
 class Template:
-    """Forks on request and tells what became of the children."""
+    """Forks on request and reports the exit of children."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._input = b""
         self._ids: dict[int, int] = {}
-        """Request by process id, of all living children."""
+        """Request by process id, of all running children."""
         self._wake, wake = socket.socketpair()
         self._wake.setblocking(False)
         wake.setblocking(False)
         self._wake_writer = wake
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started us
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
         signal.set_wakeup_fd(wake.fileno())
 
     def serve(self) -> Child | None:
-        """Serve until the parent is gone; in a forked child, return at once what it is to do."""
+        """Serves until the parent is gone. In a forked child, returns immediately with its task."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._channel, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
@@ -86,7 +91,7 @@ class Template:
                             return child
 
     def send(self, message: dict[str, Any]) -> None:
-        """One line to the parent; if it is gone, `serve` finds out."""
+        """Sends one line to the parent. If the parent is gone, `serve` detects it."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._channel.sendall(json.dumps(message).encode() + b"\n")
 
@@ -117,7 +122,8 @@ class Template:
                 if pid == 0:
                     return
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal.SIGKILL)  # what it left behind goes with it, as in a container
+                    # Also kill the processes that it left, as in a container.
+                    os.killpg(pid, signal.SIGKILL)
                 code = os.waitstatus_to_exitcode(status)
                 self.send(
                     {
@@ -140,31 +146,35 @@ class Template:
 
 
 def _signal_group(pid: int, number: int) -> None:
-    for send in (os.killpg, os.kill):  # the group first; the process alone when it has not made its group yet
+    # Signal the group, or only the process if it has not created its group yet.
+    for send in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             send(pid, number)
             return
 
 
 def become(child: Child, program: Program) -> int:
-    """In the forked child: leave everything of the template behind, then run. Returns the exit code."""
+    """Resets the state of the template in a forked child, then runs the program. Returns the exit
+    code."""
     request = child.request
-    os.setpgid(0, 0)  # killed as one; the session stays the template's, which gives way as a whole
+    # Create a group that is killed as a whole, and reset signals. The session, and its low
+    # priority, remain those of the template.
+    os.setpgid(0, 0)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _die_with(child.parent)
+    # Set the environment, the log and the working directory.
     os.environ.update(request["env"])
     log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
     os.chdir(request["cwd"])
+    # Execute another program, or call the imported one.
     argv: list[str] = request["argv"]
     if not request["call"]:
-        signal.signal(
-            signal.SIGPIPE, signal.SIG_DFL
-        )  # Python and its libraries ignore it; other programs need not
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, but other programs rely on it
         try:
             os.execvp(argv[0], argv)  # noqa: S606 - a list, never a shell
         except OSError as error:
@@ -173,27 +183,29 @@ def become(child: Child, program: Program) -> int:
     _set_title(request["title"])
     sys.argv = argv
     paths = filter(None, request["env"].get("PYTHONPATH", "").split(os.pathsep))
-    sys.path[:0] = [path for path in paths if path not in sys.path]  # as an interpreter does when it starts
+    # Add PYTHONPATH, as an interpreter does at its start.
+    sys.path[:0] = [path for path in paths if path not in sys.path]
     return program(argv[1:])
 
 
 def give_way() -> None:
-    """Lower the priority of this session. Training takes all cores there are, and keeps whoever watches it waiting for up to a
-    second, unless it is told to give way."""
+    """Lowers the priority of this session. Training uses all cores, and would delay the monitoring
+    process by up to a second."""
     os.nice(NICE)
     for _ in range(GIVE_WAY_TRIES):
-        try:  # Linux may share the cores out by session first: sched(7), autogroup
+        try:  # Linux may divide the cores between sessions: sched(7), autogroup
             Path("/proc/self/autogroup").write_text(str(NICE))
         except BlockingIOError:
             time.sleep(GIVE_WAY_PERIOD)
         except OSError:
-            return  # there, sessions have no priority
+            return  # on this platform sessions have no priority
         else:
             return
 
 
 def _die_with(parent: int) -> None:
-    """Be killed by the kernel when the parent dies. Elsewhere than on Linux the parent's last act must do."""
+    """Lets the kernel kill this process when the parent dies. On other platforms than Linux only
+    the parent can end it."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -202,7 +214,8 @@ def _die_with(parent: int) -> None:
 
 
 def _set_title(title: str) -> None:
-    """What `ps` shows and `pgrep -f` finds: without it every pod looks like the template. Linux only."""
+    """Sets the title that `ps` shows and `pgrep -f` matches. Otherwise every pod looks like the
+    template. Linux only."""
     with contextlib.suppress(OSError):
         with open("/proc/self/stat", "rb") as stat:  # noqa: PTH123
             fields = stat.read().rpartition(b")")[2].split()
@@ -214,7 +227,7 @@ def _set_title(title: str) -> None:
 
 
 def main() -> int:
-    """The template's life, and, from `serve` returning a child on, that of a forked copy."""
+    """Runs the template and, after `serve` has returned a child, its forked copy."""
     template = Template(socket.socket(fileno=int(sys.argv[1])))
     give_way()
     module, _, name = sys.argv[2].partition(":")
@@ -228,7 +241,7 @@ def main() -> int:
     template.send({"ready": True})
     child = template.serve()
     if child is None:
-        os._exit(0)  # nothing is left to be done, and libraries that take their leave could hang
+        os._exit(0)  # skips exit handlers of libraries, which could hang
     return become(child, program)
 
 

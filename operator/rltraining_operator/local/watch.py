@@ -14,7 +14,7 @@ from rltraining_operator import http
 from rltraining_operator.local.network import HOST
 
 PROBE_SECONDS, PROBE_READY_SECONDS = 0.2, 1.0
-"""How often an unready and a ready container is asked."""
+"""Interval of probes of an unready and of a ready container."""
 MEMORY_SECONDS = 1.0
 QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]i?|k|m)?")
 UNITS = {"m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15} | {
@@ -23,7 +23,7 @@ UNITS = {"m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15
 
 
 async def watch_readiness(probe: Mapping[str, Any], port: int, tell: Callable[[bool], None]) -> None:
-    """Tell every change of readiness; without a probe a running container is ready."""
+    """Reports every change of readiness. Without a probe a running container is ready."""
     get = probe.get("httpGet")
     if get is None:
         tell(True)
@@ -40,7 +40,8 @@ async def watch_readiness(probe: Mapping[str, Any], port: int, tell: Callable[[b
 
 
 async def watch_liveness(probe: Mapping[str, Any], port: int) -> None:
-    """Returns when a process that has answered its liveness probe before does so no longer; never without a probe."""
+    """Returns when a process that has answered its liveness probe before stops answering. Never
+    returns without a probe."""
     get: Mapping[str, Any] = probe.get("httpGet") or {}
     if not get:
         await asyncio.Event().wait()
@@ -55,15 +56,16 @@ async def watch_liveness(probe: Mapping[str, Any], port: int) -> None:
 
 
 async def watch_memory(pid: int, limit_bytes: int) -> None:
-    """Return when the process has more memory than it may. Where the platform does not tell, it never does."""
+    """Returns when the process exceeds its memory limit. Never returns on platforms other than
+    Linux."""
     if sys.platform != "linux":
         await asyncio.Event().wait()
-    while resident_bytes(pid) <= limit_bytes:  # noqa: ASYNC110 - nothing tells of memory but asking
+    while resident_bytes(pid) <= limit_bytes:  # noqa: ASYNC110 - memory has no event
         await asyncio.sleep(MEMORY_SECONDS)
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process, 0 when it is gone (Linux)."""
+    """Returns the resident memory of a process, or 0 if the process is gone (Linux)."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, IndexError):
@@ -71,7 +73,8 @@ def resident_bytes(pid: int) -> int:
 
 
 def parse_quantity(text: str | float) -> int | None:
-    """A Kubernetes quantity in whole units: `512Mi`, `2G`, `1e9`; None when it is none."""
+    """Parses a Kubernetes quantity, such as `512Mi`, `2G` or `1e9`, to whole units. Returns None if
+    it is invalid."""
     if match := QUANTITY.fullmatch(str(text)):
         return int(float(match[1]) * UNITS.get(match[2], 1.0))
     try:
