@@ -174,7 +174,7 @@ def become(child: Child, program: Program) -> int:
     # Execute another program, or call the imported one.
     argv: list[str] = request["argv"]
     if not request["call"]:
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, but other programs rely on it
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # other programs rely on it
         try:
             os.execvp(argv[0], argv)  # noqa: S606 - a list, never a shell
         except OSError as error:
