@@ -1,5 +1,6 @@
-"""The Python SDK: jobs in a cluster, over the official Kubernetes client.
+"""The Python SDK: jobs in a cluster, with the official Kubernetes client.
 
-`client.py` is what users see. Below it: `jobs.py` (raw objects), `watching.py` (a watch that survives), `waiting.py`,
-`pod_logs.py`, and `api.py`, the only module that speaks HTTP. Errors are in `errors.py`.
+`client.py` is the public interface. It is built on `jobs.py` (raw objects), `watching.py` (a watch
+that recovers), `waiting.py`, `pod_logs.py`, and `api.py`, the only module that uses HTTP. Errors
+are in `errors.py`.
 """

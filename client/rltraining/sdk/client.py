@@ -1,4 +1,4 @@
-"""`RLTrainingClient`: jobs in a cluster, from Python."""
+"""Defines `RLTrainingClient`, the Python interface to jobs in a cluster."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ DEFAULT_TIMING = Timing()
 
 @dataclass(frozen=True)
 class JobChange:
-    """What has become of a job."""
+    """A change of a job."""
 
     type: ChangeType
     job: RLTrainingJob
 
 
 class RLTrainingClient:
-    """Jobs of one namespace. Every method raises `ClusterError`s, whose text is for people (see `rltraining.sdk.errors`).
+    """Manages the jobs of one namespace. Every method raises `ClusterError`s with messages for
+    users (see `rltraining.sdk.errors`).
 
-    One client is for one thread; `in_namespace` gives more of them.
+    A client must be used by one thread. `in_namespace` creates further clients.
     """
 
     def __init__(
@@ -47,14 +48,14 @@ class RLTrainingClient:
         *,
         timing: Timing | None = None,
     ) -> None:
-        """As kubectl finds its cluster: `kubeconfig`, else KUBECONFIG, else ~/.kube/config, else, in a pod, its service
-        account; `context`, else the current one; `namespace`, else the context's.
+        """Finds the cluster like kubectl: `kubeconfig`, KUBECONFIG, ~/.kube/config or, in a pod,
+        its service account, in this order. The defaults are the current context and its namespace.
 
-        Raises ClusterUnreachableError when no cluster is known. The cluster itself is not asked yet.
+        Raises ClusterUnreachableError if no cluster is configured. Sends no request to the cluster.
         """
         access = find_access(context, kubeconfig)
         self.jobs = Jobs(Api(access, timing or DEFAULT_TIMING), namespace or access.namespace)
-        """The same as raw objects."""
+        """The jobs as raw objects."""
         self._namespace_given = namespace is not None
 
     @property
@@ -62,7 +63,7 @@ class RLTrainingClient:
         return self.jobs.namespace
 
     def in_namespace(self, namespace: str) -> RLTrainingClient:
-        """The same cluster, another namespace."""
+        """Returns a client for another namespace of the same cluster."""
         other = object.__new__(RLTrainingClient)
         other.jobs = Jobs(self.jobs.api, namespace)
         other._namespace_given = True
@@ -79,21 +80,28 @@ class RLTrainingClient:
         dry_run: bool = False,
         code: Iterable[str | os.PathLike[str]] = (),
     ) -> RLTrainingJob:
-        """Create a job from a model, a manifest or the path of one, and the ConfigMaps that stand beside it in the file.
-        With `dry_run` the API server only says what it would do.
+        """Creates a job from a model, a manifest or the path of one, with the ConfigMaps of the
+        same file. With `dry_run` the API server only validates the job.
 
-        `overrides` are `path=value`, for files. `name` replaces the manifest's; with `generate_name` the API server adds
-        five letters to it. The namespace is the argument's, else the manifest's, else the client's. `code` are files of
-        this machine that the job can import: they go with it, in a ConfigMap that `spec.code` then names.
+        Args:
+            overrides: `path=value`, applied to a file.
+            name: Replaces the manifest's name.
+            generate_name: Whether the API server adds five letters to the name.
+            namespace: Defaults to the manifest's, or else to the client's.
+            code: Files of this machine that the job can import. They are sent in a ConfigMap, to
+                which `spec.code` then refers.
 
-        Raises JobRejectedError, JobExistsError: then no job was created.
+        Raises JobRejectedError or JobExistsError if no job was created.
         """
+        # Read and check the manifest.
         submission = manifests.prepare(job, overrides)
         manifest = manifests.renamed(submission.manifest, name=name, generate=generate_name)
         config_maps = submission.config_maps
+        # Add user code as a ConfigMap.
         if files := tuple(code):
             manifest, made = with_code(manifest, files)
             config_maps += (made,)
+        # Determine the namespace.
         given = namespace or (self.namespace if self._namespace_given else None)
         if given and submission.namespace not in (None, given):
             raise JobRejectedError(
@@ -101,20 +109,22 @@ class RLTrainingClient:
             )
         jobs = Jobs(self.jobs.api, given or submission.namespace or self.namespace)
         manifest["metadata"]["namespace"] = jobs.namespace
+        # Create the ConfigMaps, then the job.
         if config_maps and not dry_run:
-            jobs.create(manifest, dry_run=True)  # nothing is left behind by a job that is refused
+            jobs.create(manifest, dry_run=True)  # a rejected job must leave no ConfigMaps
             for config_map in config_maps:
                 jobs.apply_config_map(config_map)
         return waiting.typed(jobs.create(manifest, dry_run=dry_run))
 
     def get(self, name: str) -> RLTrainingJob:
-        """The job as it is. Raises JobNotFoundError."""
+        """Returns the job. Raises JobNotFoundError."""
         return waiting.typed(self.jobs.get(name))
 
     def list(
         self, label_selector: str | None = None, *, all_namespaces: bool = False
     ) -> builtins.list[RLTrainingJob]:
-        """All jobs, or those whose labels fit: `team=vision,stage!=test`."""
+        """Returns all jobs, or the jobs that match a label selector such as
+        `team=vision,stage!=test`."""
         return [
             waiting.typed(job) for job in self.jobs.items(label_selector or "", everywhere=all_namespaces)
         ]
@@ -127,9 +137,9 @@ class RLTrainingClient:
         all_namespaces: bool = False,
         timeout: float | None = None,
     ) -> Iterator[JobChange]:
-        """What is there (as ADDED), then each change, until `timeout` seconds are over or for ever.
+        """Yields the existing jobs (as ADDED), then each change, for `timeout` seconds or forever.
 
-        Survives broken connections: what was missed comes as one change.
+        Recovers from broken connections. Missed changes are combined into one.
         """
         clock = self.jobs.api.timing.clock
         watched = self.jobs.watched(name or "", label_selector or "", everywhere=all_namespaces)
@@ -145,11 +155,12 @@ class RLTrainingClient:
         timeout: float | None = None,
         on_status: waiting.OnStatus | None = None,
     ) -> RLTrainingJob:
-        """The job, once it has finished, is in the phase named by `until`, or `until(job)` is true.
+        """Waits until the job has finished, is in the phase `until`, or `until(job)` is true.
+        Returns the job.
 
-        `on_status(job)` is called at first and whenever the job has changed. Raises JobFailedError when the job failed
-        (unless that is waited for), JobOverError when it ended otherwise, WaitTimeoutError after `timeout` seconds,
-        JobDeletedError, JobNotFoundError.
+        `on_status(job)` is called first with the current job, and then after each change. Raises
+        JobFailedError if the job failed (unless `until` is `Failed`), JobOverError if it ended
+        otherwise, WaitTimeoutError after `timeout` seconds, JobDeletedError, or JobNotFoundError.
         """
         return waiting.wait(self.jobs, name, until, timeout, on_status)
 
@@ -164,11 +175,13 @@ class RLTrainingClient:
         container: str = TRAINER_CONTAINER,
         tail: int | None = None,
     ) -> Iterator[str]:
-        """The lines that a member has written.
+        """Yields the lines of a member's log.
 
-        With `follow` they come as they are written, also after a restart of the container or a replacement of the pod,
-        until the job is over. `previous`: of the container before the newest one, and `follow` has no meaning. `tail`:
-        only so many of the last lines.
+        Args:
+            follow: Whether to yield new lines, also after restarts of the container and
+                replacements of the pod, until the job is over.
+            previous: Whether to read the log of the previous container. Then `follow` is ignored.
+            tail: Maximum number of last lines.
         """
         log = PodLog(self.jobs, name, role, index, container)
         if follow and not previous:
@@ -176,19 +189,20 @@ class RLTrainingClient:
         return log.lines(previous=previous, tail=tail)
 
     def scale(self, name: str, samplers: int) -> None:
-        """Change the number of samplers, also while the job runs."""
+        """Changes the number of samplers, also while the job runs."""
         self.jobs.scale(name, samplers)
 
     def suspend(self, name: str) -> RLTrainingJob:
-        """Hold the job: its pods are deleted, after a last checkpoint."""
+        """Suspends the job. Its pods are deleted after a last checkpoint."""
         return self._set_suspend(name, True)
 
     def resume(self, name: str) -> RLTrainingJob:
-        """Let a suspended job go on from its newest checkpoint."""
+        """Resumes a suspended job from its newest checkpoint."""
         return self._set_suspend(name, False)
 
     def delete(self, name: str, *, wait: bool = False, timeout: float | None = None) -> None:
-        """Delete the job with all that belongs to it; with `wait`, return when it and its pods are gone."""
+        """Deletes the job and its children. With `wait`, returns when the job and its pods are
+        gone."""
         uid = self.jobs.get(name)["metadata"].get("uid", "") if wait else ""
         self.jobs.delete(name)
         if wait:

@@ -1,4 +1,4 @@
-"""User code that goes into the cluster with a job: files of this machine as a ConfigMap."""
+"""Packs user code into a ConfigMap that is sent to the cluster with a job."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ DIGITS = 10
 
 
 def with_code(manifest: Json, files: Iterable[str | os.PathLike[str]]) -> tuple[Json, Json]:
-    """A manifest whose `spec.code` names a ConfigMap of these files, and the ConfigMap: `code-3b1f0c9a52`.
+    """Returns the manifest with a `spec.code` that refers to a ConfigMap of these files, and the
+    ConfigMap, such as `code-3b1f0c9a52`.
 
-    Its name tells its content, and it cannot be changed: code that is sent later is another ConfigMap, so a pod that is
-    made again has the code that its job began with.
+    The name is a digest of the content, and the ConfigMap is immutable. Code that is sent later
+    gets another ConfigMap, so a pod that is created again has the code with which its job started.
 
     Raises JobRejectedError for files that cannot be in a ConfigMap.
     """

@@ -1,4 +1,5 @@
-"""Following a member's log through restarts of its container, replacements of its pod and broken connections."""
+"""Follows a member's log through restarts of its container, replacements of its pod and broken
+connections."""
 
 from __future__ import annotations
 
@@ -17,31 +18,32 @@ from rltraining.sdk.watching import LEAST_LIFE
 
 @dataclass(frozen=True)
 class Run:
-    """One life of a container."""
+    """One incarnation of a container."""
 
     id: str
     ended: bool
     previous: bool = False
-    """It is the one before that which is now, or will be."""
+    """Whether this is the incarnation before the current or next one."""
 
 
 @dataclass
 class Cursor:
-    """How far the log of a run was read."""
+    """The position up to which the log of an incarnation was read."""
 
     time: str = ""
-    """The latest of the lines' times, as the kubelet writes it."""
+    """The latest timestamp, as the kubelet writes it."""
     count: int = 0
-    """Lines that bear it: CRI-O gives one time to all that it reads at once."""
+    """Number of lines with this timestamp. CRI-O assigns one timestamp to all lines that it reads
+    together."""
     _since: str = ""
     _known: int = 0
 
     def begin(self) -> None:
-        """The log is read again: what was read before comes first."""
+        """Prepares for reading the log again, starting with lines that were read before."""
         self._since, self._known = self.time, self.count
 
     def text(self, line: bytes) -> str | None:
-        """A line without its time; None when it was read before."""
+        """Returns a line without its timestamp, or None if it was read before."""
         time, _, text = line.decode("utf-8", "replace").partition(" ")
         if time < self._since or (time == self._since and self._known):
             self._known -= time == self._since
@@ -54,7 +56,8 @@ class Cursor:
 
 
 class Follower:
-    """Tells each line once, in order, until the job is over or deleted, or has no such member any more."""
+    """Yields each line once, in order, until the job is over or deleted, or no longer has this
+    member."""
 
     def __init__(self, log: PodLog) -> None:
         self._log = log
@@ -63,8 +66,8 @@ class Follower:
         self._patience = Patience(self._timing)
 
     def lines(self, tail: int | None = None) -> Iterator[str]:
-        """`tail` counts for the container that runs at first. Raises JobNotFoundError, and, after `timing.patience`
-        seconds of trouble, that trouble."""
+        """Yields the lines. `tail` applies to the first container. Raises JobNotFoundError and,
+        after `timing.patience` seconds of errors, the last error."""
         self._jobs.get(self._log.job)
         told = ""
         while (run := self._next(told)) is not None:
@@ -72,7 +75,8 @@ class Follower:
             told, tail = run.id, None
 
     def _next(self, told: str) -> Run | None:
-        """The run after the one that was told; None when none will come."""
+        """Waits for the incarnation after the last followed one and returns it, or None if there
+        will be none."""
         while True:
             try:
                 pod = self._pod()
@@ -86,8 +90,8 @@ class Follower:
                 self._patience.failed(error)
 
     def _whole(self, run: Run, tail: int | None) -> Iterator[str]:
-        """All that a container writes, to its end. What came between the last line and the end is read in the end: often
-        it says why."""
+        """Yields all lines of a container until its end. Reads the log once more after the end,
+        since the last lines often explain it."""
         cursor = Cursor()
         now: Run | None = run
         while now is not None and not now.ended:
@@ -99,7 +103,7 @@ class Follower:
     def _read(
         self, cursor: Cursor, *, follow: bool = False, previous: bool = False, tail: int | None = None
     ) -> Iterator[str]:
-        """Lines that are new, until the log or the connection ends."""
+        """Yields new lines, until the log or the connection ends."""
         cursor.begin()
         before = cursor.time, cursor.count
         query = {**self._log.query(previous=previous), "timestamps": "true"}
@@ -118,7 +122,7 @@ class Follower:
                     if (text := cursor.text(line)) is not None:
                         yield text
         except Silence:
-            return  # who has nothing to say is not dead; its connection may be
+            return  # a silent container may be alive on a broken connection
         except ConnectionLost as error:
             failure = error
         except Refused as refused:
@@ -136,7 +140,7 @@ class Follower:
         return self._jobs.pod(self._log.pod)
 
     def _look(self, run: str) -> Run | None:
-        """A run as it is now; None when it is gone with its pod, or long past."""
+        """Returns the current state of an incarnation, or None if its log is gone."""
         while True:
             try:
                 pod = self._pod()
@@ -146,7 +150,7 @@ class Follower:
             return next((known for known in runs(pod, self._log.container) if known.id == run), None)
 
     def _is_over(self, pod: Json | None) -> bool:
-        """Whether no container will come after this one."""
+        """Returns whether no further container will start."""
         if pod is not None and (pod.get("status") or {}).get("phase") == "Succeeded":
             return True
         try:
@@ -157,7 +161,7 @@ class Follower:
         return job.status.completion_time is not None or self._log.index >= count
 
     def _await_change(self, told: str) -> None:
-        """Until something happens to the pod, but no longer than until the next look at the job."""
+        """Waits until the pod changes, for at most the interval at which the job is checked."""
         watched = self._jobs.watched_pod(self._log.pod)
         with self._jobs.told(self._log.job):
             for number, update in enumerate(watched.updates(self._timing.clock() + self._timing.look)):
@@ -167,12 +171,12 @@ class Follower:
 
 
 def newest(pod: Json | None, container: str) -> Run | None:
-    """The last run that has begun."""
+    """Returns the newest incarnation that has started, or None."""
     return next(iter(runs(pod, container)), None)
 
 
 def runs(pod: Json | None, container: str) -> list[Run]:
-    """The runs whose logs can be read, newest first."""
+    """Returns the incarnations whose logs can be read, newest first."""
     status = (pod or {}).get("status") or {}
     every = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
     mine: dict[str, Any] = next((one for one in every if one.get("name") == container), {})

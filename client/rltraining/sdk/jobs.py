@@ -1,4 +1,5 @@
-"""Jobs and what belongs to them, as raw objects: one request a method, each refusal a sentence."""
+"""Accesses jobs and their children as raw objects. One request per method, and a sentence for each
+rejection."""
 
 from __future__ import annotations
 
@@ -30,32 +31,33 @@ class Jobs:
     # Jobs
 
     def get(self, name: str) -> Json:
-        """Raises JobNotFoundError."""
+        """Returns a job. Raises JobNotFoundError."""
         with self.told(name):
             return self.api.get(self.path(name))
 
     def items(self, selector: str = "", *, everywhere: bool = False) -> list[Json]:
-        """All jobs, in the API server's order: by namespace and name. They carry kind and apiVersion."""
+        """Returns all jobs in the API server's order: by namespace and name. They contain kind and
+        apiVersion."""
         with self.told(about=f"selector {selector}: " if selector else ""):
             return list_all(self.api, self.path(everywhere=everywhere), _selected(selector)).items
 
     def table(
         self, name: str = "", selector: str = "", *, everywhere: bool = False, limit: int | None = None
     ) -> Json:
-        """The API server's own `Table`, with the columns that the CRD prints."""
+        """Returns the API server's `Table`, with the printer columns of the CRD."""
         query = _selected(selector) | ({"limit": limit} if limit else {})
         with self.told(name, about=f"selector {selector}: " if selector else ""):
             return self.api.get(self.path(name, everywhere=everywhere), query, accept=TABLE_TYPE)
 
     def create(self, manifest: Json, *, dry_run: bool = False) -> Json:
-        """Raises JobExistsError, JobRejectedError."""
+        """Creates a job. Raises JobExistsError, JobRejectedError."""
         query: dict[str, str | int] = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
         metadata = manifest.get("metadata") or {}
         with self.told(str(metadata.get("name") or metadata.get("generateName") or "")):
             return self.api.create(self.path(), manifest, query | ({"dryRun": "All"} if dry_run else {}))
 
     def patch(self, name: str, body: Json) -> Json:
-        """A merge patch. Raises JobNotFoundError, JobRejectedError."""
+        """Applies a merge patch. Raises JobNotFoundError, JobRejectedError."""
         with self.told(name):
             return self.api.patch(self.path(name), body, {"fieldManager": FIELD_MANAGER})
 
@@ -69,19 +71,19 @@ class Jobs:
             )
 
     def delete(self, name: str) -> None:
-        """The garbage collector deletes what belongs to it. Raises JobNotFoundError."""
+        """Deletes a job, whose children are garbage-collected. Raises JobNotFoundError."""
         with self.told(name):
             self.api.delete(self.path(name), {"propagationPolicy": "Background"})
 
     def watched(self, name: str = "", selector: str = "", *, everywhere: bool = False) -> Watched:
-        """All jobs, or one, to be watched."""
+        """Returns a watch of one job or of all jobs."""
         query = _selected(selector) | ({"fieldSelector": f"metadata.name={name}"} if name else {})
         return Watched(self.api, self.path(everywhere=everywhere), query)
 
-    # What belongs to jobs
+    # Children of jobs
 
     def apply_config_map(self, document: Json) -> None:
-        """Make a ConfigMap, or give it this content."""
+        """Creates a ConfigMap, or replaces its content."""
         name = document["metadata"]["name"]
         body = {"apiVersion": "v1", **document}
         with self.told():
@@ -93,7 +95,7 @@ class Jobs:
             )
 
     def pod(self, name: str) -> Json | None:
-        """None when there is no such pod."""
+        """Returns a pod, or None if it does not exist."""
         try:
             return self.api.get(self._core("pods", name))
         except Refused as refused:
@@ -105,25 +107,25 @@ class Jobs:
         return Watched(self.api, self._core("pods"), {"fieldSelector": f"metadata.name={name}"})
 
     def watched_pods(self, job: str) -> Watched:
-        """All pods of a job."""
+        """Returns a watch of all pods of a job."""
         return Watched(self.api, self._core("pods"), {"labelSelector": f"{LABEL_JOB_NAME}={job}"})
 
     def events(self, job: str) -> list[Json]:
-        """The Events that tell of a job."""
+        """Returns the Events of a job."""
         with self.told(job):
             return list_all(self.api, self._core("events"), _about(job)).items
 
     def watched_events(self, job: str) -> Watched:
-        """The same, to be watched."""
+        """Returns a watch of the Events of a job."""
         return Watched(self.api, self._core("events"), _about(job))
 
     @contextmanager
     def log(self, pod: str, query: Query, *, silence: float | None) -> Iterator[Iterator[bytes]]:
-        """The lines of a container's log. Raises Refused, ConnectionLost."""
+        """Yields the lines of a container's log. Raises Refused, ConnectionLost."""
         with self.api.stream(f"{self._core('pods', pod)}/log", query, silence=silence) as lines:
             yield lines
 
-    # Words
+    # Paths and messages
 
     def path(self, name: str = "", *, everywhere: bool = False) -> str:
         place = "" if everywhere else f"/namespaces/{self.namespace}"
@@ -134,14 +136,15 @@ class Jobs:
 
     @contextmanager
     def told(self, name: str = "", *, about: str = "") -> Iterator[None]:
-        """Refusals become sentences about the job of this name; what is not accepted is said to be `about` something."""
+        """Converts rejections to errors about the job of this name. `about` is the prefix of
+        messages about invalid input."""
         try:
             yield
         except Refused as refused:
             raise self.sentence(refused, name, about) from None
 
     def sentence(self, refused: Refused, name: str = "", about: str = "") -> errors.ClusterError:
-        """What a refusal is called."""
+        """Converts a rejection to an error with a message for users."""
         code, place = refused.code, self.api.access.place
         match code:
             case 404:
@@ -165,7 +168,7 @@ class Jobs:
         return errors.JobRejectedError(*(about + said for said in refusals.sentences(refused.status)))
 
     def _not_found(self, refused: Refused, name: str) -> errors.ClusterError:
-        """A job, a namespace, or the kind itself."""
+        """Converts a 404 to an error about the job, the namespace or the kind."""
         missing = str(refused.details.get("kind") or "")
         if missing == PLURAL and name:
             return errors.JobNotFoundError(f"there is no job {name} in namespace {self.namespace}")
@@ -185,7 +188,7 @@ def _selected(selector: str) -> dict[str, str | int]:
 
 
 def _about(job: str) -> dict[str, str | int]:
-    """Selects the Events that tell of a job."""
+    """Returns the selector of a job's Events."""
     return {"fieldSelector": f"involvedObject.kind={KIND},involvedObject.name={job}"}
 
 
@@ -194,5 +197,5 @@ def own_name(job: Json) -> str:
 
 
 def as_list(jobs: list[Any]) -> Json:
-    """Several objects as `kubectl get -o json` gives them."""
+    """Returns several objects as in the output of `kubectl get -o json`."""
     return {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": jobs}

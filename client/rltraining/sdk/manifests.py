@@ -1,4 +1,4 @@
-"""What is sent to create a job: what the user wrote, checked, and nothing more."""
+"""Prepares the manifest of a new job: validated, with only the fields that the user has set."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from rltraining.sdk.api import Json
 from rltraining.sdk.errors import JobRejectedError
 
 Source = RLTrainingJob | JobFile | Mapping[str, Any] | str | os.PathLike[str]
-"""A job, a manifest that was read, as data, or the path of one."""
+"""A job, a manifest as a file that was read or as data, or the path of a manifest."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A job to create, with the ConfigMaps that stand beside it."""
+    """A job to create, with the ConfigMaps of the same file."""
 
     manifest: Json
     config_maps: tuple[Json, ...]
@@ -31,12 +31,12 @@ class Submission:
 
     @property
     def namespace(self) -> str | None:
-        """The one that the manifest names."""
+        """The namespace in the manifest, or None."""
         return self.job.metadata.namespace
 
 
 def prepare(source: Source, overrides: Iterable[str] = ()) -> Submission:
-    """Read and check. Raises JobRejectedError with a sentence per problem."""
+    """Reads and validates a job. Raises JobRejectedError with a sentence per problem."""
     try:
         if isinstance(source, RLTrainingJob):
             return Submission(as_written(source), (), source)
@@ -50,7 +50,7 @@ def prepare(source: Source, overrides: Iterable[str] = ()) -> Submission:
 
 
 def as_written(job: RLTrainingJob) -> Json:
-    """What was set, without defaults, which are the API server's to fill in, and without what it has added before."""
+    """Returns the fields that were set, without defaults and without metadata of the API server."""
     data = job.model_dump(mode="json", by_alias=True, exclude_unset=True)
     metadata = {
         key: value
@@ -58,16 +58,17 @@ def as_written(job: RLTrainingJob) -> Json:
         if key in ("name", "namespace", "labels", "annotations") and value is not None
     }
     annotations = dict(metadata.pop("annotations", {}))
-    annotations.pop(jobfile.SOURCE_ANNOTATION, None)  # a path here means nothing there
+    annotations.pop(jobfile.SOURCE_ANNOTATION, None)  # a local path is meaningless in the cluster
     if annotations:
         metadata["annotations"] = annotations
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": data["spec"]}
 
 
 def renamed(manifest: Json, *, name: str | None, generate: bool) -> Json:
-    """With another name, or with one that the API server makes of it: `cartpole-x7k2p`.
+    """Returns the manifest with another name, or with a prefix from which the API server generates
+    a name, such as `cartpole-x7k2p`.
 
-    Raises JobRejectedError for what can be no name.
+    Raises JobRejectedError for an invalid name.
     """
     metadata = dict(manifest["metadata"])
     metadata["name"] = name or metadata["name"]

@@ -1,4 +1,4 @@
-"""The log of one member of a job."""
+"""Reads the log of one member of a job."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rltraining.sdk.jobs import Jobs
 from rltraining.sdk.waiting import typed
 
 NO_LOG = (400, 404)
-"""The API server's answers where a container has no log, or there is no such pod."""
+"""Status codes of the API server for a container without a log, and for a missing pod."""
 
 
 @dataclass(frozen=True)
 class PodLog:
-    """The log of a member; `follower.py` follows it."""
+    """The log of a member. `follower.py` follows it."""
 
     jobs: Jobs
     job: str
@@ -32,7 +32,7 @@ class PodLog:
         return pod_name(self.job, self.role, self.index)
 
     def query(self, *, tail: int | None = None, previous: bool = False) -> Query:
-        """What the log subresource is asked."""
+        """Returns the query of the log subresource."""
         query: dict[str, str | int] = {"container": self.container}
         if tail is not None:
             query["tailLines"] = tail
@@ -41,9 +41,10 @@ class PodLog:
         return query
 
     def lines(self, *, previous: bool = False, tail: int | None = None) -> Iterator[str]:
-        """What was written so far; with `previous`, by the container's life before this one.
+        """Yields the lines that were written so far, with `previous` those of the previous
+        container.
 
-        Raises JobNotFoundError with the reason when there is no log.
+        Raises JobNotFoundError with the reason if there is no log.
         """
         query, empty = self.query(tail=tail, previous=previous), True
         try:
@@ -57,10 +58,10 @@ class PodLog:
             raise errors.JobNotFoundError(f"pod {self.pod} has no log yet: {why}")
 
     def _explained(self, refused: Refused, *, previous: bool) -> errors.ClusterError:
-        """Why there is no log."""
+        """Returns an error with the reason why there is no log."""
         if refused.code not in NO_LOG:
             return self.jobs.sentence(refused, self.job)
-        job = typed(self.jobs.get(self.job))  # there may be no such job
+        job = typed(self.jobs.get(self.job))  # raises an error if the job does not exist
         if refused.code == 400:
             if previous and "previous" in refused.message:
                 return errors.JobNotFoundError(
@@ -82,7 +83,8 @@ class PodLog:
 
 
 def unscheduled(pod: Json | None) -> str:
-    """Why a pod is on no node, for which an API server says that its log is empty; empty for one that is on a node."""
+    """Returns why a pod has no node, or an empty string. The API server returns an empty log for
+    such a pod."""
     if pod is None or pod["spec"].get("nodeName"):
         return ""
     conditions = (pod.get("status") or {}).get("conditions") or ()

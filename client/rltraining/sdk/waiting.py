@@ -1,4 +1,4 @@
-"""Waiting until a job is as it should be."""
+"""Waits until a job meets a condition."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Until = str | Callable[[RLTrainingJob], bool]
 OnStatus = Callable[[RLTrainingJob], None]
 
 PASSED_BY_SUCCESS = ("Pending", "Starting", "Running")
-"""Phases that a job which succeeded has been through."""
+"""Phases that every successful job has passed."""
 
 
 def typed(job: Json) -> RLTrainingJob:
-    """A raw job as its model. Raises UnreadableJobError."""
+    """Converts a raw job to its model. Raises UnreadableJobError."""
     try:
         return read_job(job)
     except ManifestError as error:
@@ -37,17 +37,18 @@ def typed(job: Json) -> RLTrainingJob:
 
 @dataclass(frozen=True)
 class Goal:
-    """What is waited for."""
+    """The condition of a wait."""
 
     words: str
-    """`Running`, `finished`: completes "is not … yet"."""
+    """`Running` or `finished`, which completes "is not … yet"."""
     reached: Callable[[RLTrainingJob], bool]
     by_failure: bool = False
-    """Whether a job that fails may be what was waited for."""
+    """Whether a failed job can meet the condition."""
 
     @classmethod
     def of(cls, until: Until) -> Goal:
-        """`finished`, a phase, or a predicate. Raises ValueError for another word."""
+        """Creates the condition from `finished`, a phase, or a predicate. Raises ValueError for
+        another word."""
         if callable(until):
             return cls("as it should be", until)
         if until == FINISHED:
@@ -68,7 +69,7 @@ def _in_phase(job: RLTrainingJob, phase: str) -> bool:
 
 
 def failure(job: RLTrainingJob) -> str:
-    """Why a job failed: a sentence, and for user code the end of its traceback."""
+    """Returns why a job failed: a sentence, and for user code the end of its traceback."""
     failed = (c.message for c in job.status.conditions if c.type == "Failed" and c.status == "True")
     return next(failed, "") or job.status.message or "no reason is known"
 
@@ -76,10 +77,11 @@ def failure(job: RLTrainingJob) -> str:
 def wait(
     jobs: Jobs, name: str, until: Until, timeout: float | None = None, on_status: OnStatus | None = None
 ) -> RLTrainingJob:
-    """The job once it is so. `on_status` sees it whenever it has changed.
+    """Waits until the job meets the condition, and returns the job. `on_status` is called with the
+    job after each change.
 
-    Raises JobFailedError when it failed instead, JobOverError when it ended otherwise, JobDeletedError, JobNotFoundError,
-    and WaitTimeoutError after `timeout` seconds.
+    Raises JobFailedError if it failed instead, JobOverError if it ended otherwise, JobDeletedError,
+    JobNotFoundError, and WaitTimeoutError after `timeout` seconds.
     """
     goal = Goal.of(until)
     clock = jobs.api.timing.clock
@@ -107,7 +109,8 @@ def wait(
 
 
 def _is_done(job: RLTrainingJob, goal: Goal) -> bool:
-    """Raises JobFailedError, JobOverError when it can never be."""
+    """Returns whether the condition is met. Raises JobFailedError or JobOverError if it cannot be
+    met any more."""
     over = job.status.completion_time is not None
     if over and job.status.phase == "Failed" and not goal.by_failure:
         raise errors.JobFailedError(job, f"job {job.metadata.name} failed: {failure(job)}")
@@ -121,7 +124,7 @@ def _is_done(job: RLTrainingJob, goal: Goal) -> bool:
 
 
 def wait_until_gone(jobs: Jobs, name: str, uid: str, timeout: float | None = None) -> None:
-    """Until neither the job nor a pod of it is there. Raises WaitTimeoutError."""
+    """Waits until the job and its pods are gone. Raises WaitTimeoutError."""
     clock = jobs.api.timing.clock
     deadline = None if timeout is None else clock() + timeout
     left: list[str] = []
@@ -136,7 +139,7 @@ def wait_until_gone(jobs: Jobs, name: str, uid: str, timeout: float | None = Non
 
 
 def _uids(item: Json, owned: bool) -> list[str]:
-    """Its own, or those of its owners."""
+    """Returns the uid of an object or, if `owned`, the uids of its owners."""
     metadata = item["metadata"]
     return (
         [owner["uid"] for owner in metadata.get("ownerReferences") or ()]
