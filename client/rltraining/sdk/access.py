@@ -1,4 +1,5 @@
-"""Which cluster, as whom, in which namespace: a kubeconfig's context, or the service account of the pod we run in."""
+"""Finds the cluster, the credentials and the namespace: a kubeconfig's context, or the service
+account of this pod."""
 
 from __future__ import annotations
 
@@ -16,18 +17,19 @@ DEFAULT_NAMESPACE = "default"
 
 @dataclass(frozen=True)
 class Access:
-    """A way to a cluster."""
+    """Access to a cluster."""
 
     configuration: Any
     """The official client's `Configuration`."""
     namespace: str
-    """What the context names, else `default`."""
+    """The namespace of the context, or `default`."""
     place: str
-    """For messages: `context kind-dev of ~/.kube/config (https://127.0.0.1:6443)`."""
+    """A description for messages: `context kind-dev of ~/.kube/config (https://127.0.0.1:6443)`."""
 
 
 def find_access(context: str | None = None, kubeconfig: str | os.PathLike[str] | None = None) -> Access:
-    """As kubectl does: the kubeconfig named, else KUBECONFIG, else ~/.kube/config, else the pod's service account.
+    """Finds a cluster like kubectl: the given kubeconfig, KUBECONFIG, ~/.kube/config or the pod's
+    service account, in this order.
 
     Raises ClusterUnreachableError.
     """
@@ -46,7 +48,7 @@ def find_access(context: str | None = None, kubeconfig: str | os.PathLike[str] |
 
 
 def _files(kubeconfig: str | os.PathLike[str] | None) -> list[Path]:
-    """The files that exist; one that is named expressly has to."""
+    """Returns the existing kubeconfig files. A file that is given explicitly must exist."""
     if kubeconfig is not None:
         path = Path(kubeconfig).expanduser()
         if not path.is_file():
@@ -69,16 +71,14 @@ def _from_kubeconfig(files: list[Path], context: str | None) -> Access:
         )
     except ClusterUnreachableError:
         raise
-    except (
-        Exception
-    ) as error:  # YAML errors, missing keys, missing certificates: the official client has no common root
+    except Exception as error:  # YAML, keys, certificates: these errors have no common base class
         raise ClusterUnreachableError(f"kubeconfig {shown} cannot be used: {_first_line(error)}") from None
     namespace = (chosen.get("context") or {}).get("namespace") or DEFAULT_NAMESPACE
     return Access(configuration, namespace, f"context {chosen['name']} of {shown} ({configuration.host})")
 
 
 def _official() -> tuple[Any, Any]:
-    """The official client's modules, of which the second is not typed."""
+    """Returns the modules of the official client. The second has no types."""
     from kubernetes import client, config
 
     return client, config
@@ -107,7 +107,7 @@ def _from_pod() -> Access:
 
 
 def _shown(path: Path) -> str:
-    """With ~ for the home folder."""
+    """Formats a path with ~ for the home directory."""
     try:
         return f"~/{path.relative_to(Path.home())}"
     except (ValueError, RuntimeError):

@@ -1,7 +1,7 @@
-"""Requests to an API server, as raw JSON: the only module that speaks HTTP.
+"""Sends requests to an API server, as raw JSON. The only module that uses HTTP.
 
-The official client brings credentials, certificates and proxies; its typed models are left out, since an
-RLTrainingJob has models of its own, and raw JSON is several times faster.
+The official client provides credentials, certificates and proxies. Its typed models are not used,
+because an RLTrainingJob has separate models and raw JSON is several times faster.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ JSON_TYPE = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 CONNECTIONS_KEPT = 64
-"""More are made when needed, but not kept."""
+"""Size of the connection pool. Further connections are closed after use."""
 PASSING = (429, 500, 502, 503, 504)
-"""Answers after which the same request is made again."""
+"""Status codes after which a request is retried."""
 
 
 class Refused(Exception):
-    """The API server's answer was not 2xx. `jobs.py` turns it into a sentence."""
+    """The API server's answer was not 2xx. `jobs.py` converts it to a message."""
 
     def __init__(self, code: int, status: Json) -> None:
         self.code = code
         self.status = status
-        """Its `Status` object; of an answer that is none, only `message`."""
+        """The `Status` object. Contains only `message` if the answer was not a `Status`."""
         super().__init__(f"the API server answers {code}: {self.message}")
 
     @property
@@ -50,20 +50,20 @@ class Refused(Exception):
 
 
 class ConnectionLost(ClusterUnreachableError):
-    """No connection, or one that broke."""
+    """A connection could not be made, or has broken."""
 
 
 class Silence(ConnectionLost):
-    """A connection on which nothing came for too long."""
+    """Nothing was received on a connection for too long."""
 
 
 class Api:
-    """One API server."""
+    """A client of one API server."""
 
     def __init__(self, access: Access, timing: Timing) -> None:
         from kubernetes.client import ApiClient
 
-        access.configuration.retries = False  # ours are below, and known by how they end
+        access.configuration.retries = False  # `_json` retries instead, depending on the error
         access.configuration.connection_pool_maxsize = CONNECTIONS_KEPT
         self.access = access
         self.timing = timing
@@ -83,8 +83,8 @@ class Api:
 
     @contextmanager
     def stream(self, path: str, query: Query, *, silence: float | None) -> Iterator[Iterator[bytes]]:
-        """The lines of an answer as they come. Raises ConnectionLost when it breaks, Silence after `silence` seconds
-        without a byte."""
+        """Yields the lines of an answer as they arrive. Raises ConnectionLost if the connection
+        breaks, and Silence after `silence` seconds without a byte."""
         response = self._send("GET", path, query, None, "*/*", JSON_TYPE, silence)
         try:
             yield self._lines(response)
@@ -121,7 +121,8 @@ class Api:
         content: str,
         silence: float | None,
     ) -> Any:
-        """A urllib3 response whose body is not read yet. Raises Refused, ConnectionLost."""
+        """Sends a request. Returns a urllib3 response whose body is not read yet. Raises Refused,
+        ConnectionLost."""
         headers = {"Accept": accept}
         if body is not None:
             headers["Content-Type"] = content
@@ -146,7 +147,7 @@ class Api:
     def _parsed(self, body: bytes) -> Json:
         try:
             return _document(body)
-        except ValueError:  # of a proxy that wants a login, say
+        except ValueError:  # such as the login page of a proxy
             raise ConnectionLost(self._unreachable("what answers is no API server")) from None
 
     def _lines(self, response: Any) -> Iterator[bytes]:
@@ -161,7 +162,7 @@ class Api:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Errors of connections become ours."""
+        """Converts errors of urllib3 and the official client to ConnectionLost or Silence."""
         from kubernetes.client import ApiException
         from urllib3 import exceptions
 
@@ -180,7 +181,8 @@ class Api:
 
 
 def _may_repeat(method: str, error: ConnectionLost | Refused) -> bool:
-    """What may have been done already is not asked for again if that would do it twice."""
+    """Returns whether a request may be sent again. A POST is repeated only if the server did not
+    process it."""
     if isinstance(error, Refused):
         return error.code == 429 or (error.code in PASSING and method != "POST")
     return method != "POST"
@@ -199,7 +201,7 @@ def _status(body: bytes) -> Json:
 
 
 def _why(error: Exception) -> str:
-    """The innermost reason, in words: `Connection refused`."""
+    """Returns the root cause in words, such as `Connection refused`."""
     text = str(getattr(error, "reason", None) or error).strip()
     if "CERTIFICATE_VERIFY_FAILED" in text or "SSL" in text.split("\n")[0]:
         return f"its certificate or ours is not accepted ({text.splitlines()[-1]})"

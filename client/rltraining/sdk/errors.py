@@ -1,4 +1,4 @@
-"""What the SDK raises. Each is a sentence for people; as exceptions of the command they carry its exit code."""
+"""Defines the SDK's exceptions. Each has a message for users and the exit code of the command."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ if TYPE_CHECKING:
 
 
 class ClusterError(ClientError):
-    """Something that a cluster refused, or could not do."""
+    """A cluster has rejected or failed a request."""
 
     exit_code = Exit.CLUSTER
 
 
 class ClusterUnreachableError(ClusterError):
-    """No cluster is known, or the one that is known does not answer. Names the kubeconfig and the context."""
+    """No cluster is configured, or the configured cluster does not answer. Names the kubeconfig and
+    the context."""
 
 
 class AccessDeniedError(ClusterError):
-    """The cluster does not know the user (401), or does not let the user do this (403)."""
+    """The cluster does not know the user (401), or denies the request (403)."""
 
 
 class ServerError(ClusterError):
-    """The API server answers, but with an error of its own (429, 5xx), and did so again when asked again."""
+    """The API server answers with an error (429, 5xx), also after retries."""
 
 
 class NotInstalledError(ClusterError):
@@ -33,35 +34,36 @@ class NotInstalledError(ClusterError):
 
 
 class WaitTimeoutError(ClusterError, TimeoutError):
-    """What was waited for did not come in time."""
+    """A wait has timed out."""
 
 
 class JobNotFoundError(ClusterError):
-    """There is no such job, or no such pod of it."""
+    """The job, or its pod, does not exist."""
 
     exit_code = Exit.USAGE
 
 
 class JobDeletedError(JobNotFoundError):
-    """The job was deleted while it was waited for."""
+    """The job was deleted during a wait."""
 
 
 class JobRejectedError(ClusterError):
-    """The job, or a change of it, is not right. `problems` has the API server's own sentences, or ours; nothing was done."""
+    """The job, or a change of it, is invalid. `problems` has the messages of the API server or of
+    the client. Nothing was changed."""
 
     exit_code = Exit.USAGE
 
 
 class JobExistsError(JobRejectedError):
-    """A job of this name is there already."""
+    """A job of this name exists."""
 
 
 class UnreadableJobError(ClusterError):
-    """The object in the cluster is older or newer than what these models can read."""
+    """The object in the cluster has a version that this client cannot read."""
 
 
 class JobOverError(ClusterError):
-    """The job ended, and what was waited for cannot come any more."""
+    """The job ended before the condition of a wait was met."""
 
     exit_code = Exit.FAILED
 
@@ -71,4 +73,4 @@ class JobOverError(ClusterError):
 
 
 class JobFailedError(JobOverError):
-    """The job failed; `job.status` has all that is known."""
+    """The job failed. See `job.status`."""

@@ -1,4 +1,4 @@
-"""The API server's refusals, in its own words, without what is for programs only."""
+"""Extracts the messages for users from the API server's rejections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ WRONG_TYPE = re.compile(r'must be of type (\w+): "(\w+)"')
 
 
 def sentences(status: Mapping[str, Any]) -> list[str]:
-    """A sentence per problem of a `Status`: `spec.sampler.replicas: should be greater than or equal to 1, got 0`."""
+    """Returns a sentence per problem of a `Status`, such as `spec.sampler.replicas: should be
+    greater than or equal to 1, got 0`."""
     if unknown := UNKNOWN.findall(str(status.get("message") or "")):
         return [f"{field}: is not a known field" for field in unknown]
     causes = (status.get("details") or {}).get("causes") or ()
@@ -40,9 +41,10 @@ def _sentence(cause: Mapping[str, Any]) -> str:
 
 
 def clean(message: str, field: str = "") -> str:
-    """`Invalid value: "object": exactly one algorithm is needed` → `exactly one algorithm is needed`.
+    """Returns a message without its kind of error: `Invalid value: "object": exactly one algorithm
+    is needed` becomes `exactly one algorithm is needed`.
 
-    Of a scalar the value stays, at the end: `should be greater than or equal to 1, got 0`.
+    A scalar value is kept at the end: `should be greater than or equal to 1, got 0`.
     """
     kind, colon, rest = message.partition(": ")
     if kind == "Required value":
@@ -61,7 +63,8 @@ def clean(message: str, field: str = "") -> str:
 
 
 def _split_value(text: str) -> tuple[str | None, str | None]:
-    """The value that the message begins with, if it says anything to people, and the rest."""
+    """Splits a message into the value at its start, or None if the value is not helpful, and the
+    rest."""
     try:
         value, end = json.JSONDecoder().raw_decode(text)
     except ValueError:
@@ -83,7 +86,7 @@ RBAC = re.compile(r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<re
 
 
 def denied(message: str) -> str | None:
-    """A refusal by RBAC in a sentence; None when something else (quota, admission) has refused."""
+    """Describes a rejection by RBAC. Returns None for other causes (quota, admission)."""
     found = RBAC.search(message)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""How patient the SDK is, in one place; tests are less patient, and never sleep."""
+"""Defines all time-outs and retries of the SDK. Tests use shorter times, and never sleep."""
 
 from __future__ import annotations
 
@@ -8,52 +8,55 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 _JITTER = random.SystemRandom()
-"""Not the global one, which the program may have seeded; and forked processes do not go on in step."""
+"""Separate from the global generator, which the program may have seeded. Forked processes do not
+share its state."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds, but for `tries`."""
+    """Times in seconds, except for `tries`."""
 
     connect: float = 10.0
-    """To make a connection."""
+    """Time-out of a connection attempt."""
     answer: float = 30.0
-    """Until a request is answered."""
+    """Time-out of a request."""
     watch: float = 240.0
-    """After which the API server is asked to end a watch, which is then begun anew."""
+    """Duration of a watch, after which the API server ends it and the client starts another."""
     silence: float = 90.0
-    """A watch that says nothing for so long, not even a bookmark, is taken for dead."""
+    """Time without an event or bookmark after which a watch is considered broken."""
     look: float = 10.0
-    """While a pod that is followed has no container, between two looks at whether its job is over."""
+    """Interval of checks whether the job is over, while a followed pod has no container."""
     patience: float = 600.0
-    """How long a wait goes on while the API server cannot be reached."""
+    """How long a wait tolerates an unreachable API server."""
     tries: int = 3
-    """Times that a request is made before its failure is told."""
+    """Number of attempts of a request before its failure is reported."""
     first_pause: float = 0.25
     longest_pause: float = 15.0
     pause: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
     def pause_after(self, failures: int) -> float:
-        """Before the next try, after so many failures in a row: doubled each time, with jitter."""
+        """Returns the delay before the next attempt. The delay doubles with each failure in a row,
+        with jitter."""
         ceiling = min(self.longest_pause, self.first_pause * 2.0 ** (min(failures, 30) - 1))
         return ceiling * _JITTER.uniform(0.5, 1.0)
 
 
 class Patience:
-    """Goes on trying until failures in a row have lasted for `timing.patience`."""
+    """Limits retries: failures in a row may last for `timing.patience`."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
         self.failures = 0
-        """In a row."""
+        """Number of failures in a row."""
         self._since = 0.0
 
     def succeeded(self) -> None:
         self.failures = 0
 
     def failed(self, error: Exception, until: float | None = None) -> None:
-        """Pause, at most until that time; raises the error when patience is at its end."""
+        """Sleeps before the next attempt, at most until that time. Raises the error after
+        `timing.patience`."""
         now = self._timing.clock()
         if self.failures == 0:
             self._since = now

@@ -1,4 +1,4 @@
-"""A list that is kept up to date by a watch, through disconnections, silence and expired versions."""
+"""Keeps a list up to date with a watch, through disconnections, silence and expired versions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from rltraining.sdk.timing import Patience
 PAGE = 500
 GONE = 410
 LEAST_LIFE = 1.0
-"""Seconds; a stream that ends sooner without a word counts as failed, or it would be begun again and again. One that
-lasts longer is a server that answers, though something between it and us may cut what is silent."""
+"""Seconds. A stream that ends sooner without an event counts as failed, since otherwise it would be
+restarted in a loop. If a stream lasts longer, the server works, although a proxy may close silent
+connections."""
 
 REFUSALS_BORNE = 5
-"""An API server that has just begun may know neither rights nor kinds yet; after so many it is taken at its word."""
+"""Number of rejections in a row that are retried, because a starting API server may not have loaded
+its rights and kinds yet."""
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 @dataclass(frozen=True)
 class Change:
-    """What has become of an object."""
+    """A change of an object."""
 
     type: ChangeType
     object: Json
@@ -33,12 +35,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Update:
-    """What a list, or one event of the watch, has brought."""
+    """The result of a list, or of one event of a watch."""
 
     changes: tuple[Change, ...]
-    """None after a list that found all as it was; the first update always comes."""
+    """Empty after a list without changes. The first update is always yielded."""
     objects: Mapping[str, Json] = field(repr=False)
-    """All objects as they now are, by uid."""
+    """All current objects, by uid."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,11 @@ class Listed:
 
     items: list[Json]
     version: str
-    """To watch from."""
+    """The version from which to watch."""
 
 
 def list_all(api: Api, path: str, query: Query) -> Listed:
-    """All objects; each says its kind and apiVersion, as single ones do."""
+    """Returns all objects. Each contains its kind and apiVersion, like a single object."""
     items: list[Json] = []
     page: dict[str, str | int] = {"limit": PAGE}
     while True:
@@ -68,9 +70,10 @@ def list_all(api: Api, path: str, query: Query) -> Listed:
 
 
 class Watched:
-    """The objects that a path and a query name.
+    """The objects that a path and a query select.
 
-    `on_trouble` is told of an API server that cannot be reached, in a sentence, and with `""` when it can again.
+    `on_trouble` is called with a sentence while the API server cannot be reached, and with `""`
+    afterwards.
     """
 
     def __init__(self, api: Api, path: str, query: Query) -> None:
@@ -80,17 +83,18 @@ class Watched:
         self._query = query
         self._objects: dict[str, Json] = {}
         self._version = ""
-        """What to watch from; empty: a list is needed."""
+        """The version from which to watch. Empty if a list is needed."""
         self._events = 0
         self._opened = math.inf
-        """When the present watch was answered, if it was."""
+        """When the current watch was answered, or infinity."""
         self.on_trouble: Callable[[str], None] = lambda _: None
 
     def updates(self, until: float | None = None) -> Iterator[Update]:
-        """The list, then what changes, until that time (of `timing.clock`) or for ever.
+        """Yields the list, then changes, until this time (of `timing.clock`) or forever.
 
-        What is wrong at the first list is raised at once (Refused, ConnectionLost). After it an API server that cannot
-        be reached, or that errs, is tried again for `timing.patience` seconds.
+        Errors of the first list are raised immediately (Refused, ConnectionLost). Later, requests
+        to an API server that is unreachable or returns errors are retried for `timing.patience`
+        seconds.
         """
         yield self._list()
         patience, clock = Patience(self._timing), self._timing.clock
@@ -113,7 +117,7 @@ class Watched:
                 patience.failed(error, until)
 
     def _note(self, error: ConnectionLost | Refused, failures: int) -> None:
-        """Raises what will not pass."""
+        """Raises permanent errors, and reports others."""
         if isinstance(error, Refused) and error.code == GONE:
             self._version = ""
             return
@@ -134,7 +138,7 @@ class Watched:
         return Update(tuple(changes), dict(self._objects))
 
     def _watch(self, until: float | None) -> Iterator[Update]:
-        """One watch, to its end."""
+        """Runs one watch until it ends."""
         timing = self._timing
         left = math.inf if until is None else max(0.05, until - timing.clock())
         query: dict[str, str | int] = {
@@ -172,7 +176,7 @@ class Watched:
 
 
 def _parse(line: bytes) -> Json | None:
-    """None for a line that a broken connection has torn."""
+    """Parses an event. Returns None for a line that was truncated by a broken connection."""
     try:
         event = json.loads(line)
     except ValueError:
