@@ -1,4 +1,5 @@
-"""For people: the `rltrain` command, `train` for runs on this machine, and `RLTrainingClient` for jobs in a cluster.
+"""The command `rltrain`, `train` for runs on this machine, and `RLTrainingClient` for jobs in a
+cluster.
 
 from rltraining import train
 
@@ -9,7 +10,7 @@ from rltraining import RLTrainingClient
 
 client = RLTrainingClient()
 client.create("job.yaml")
-job = client.wait("cartpole", on_status=lambda job: print(job.status.phase, job.status.progress.mean_return))
+job = client.wait("cartpole", on_status=lambda job: print(job.status.progress.mean_return))
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when first used: who only wants the command waits for none of it."""
+    """Imports a public name when it is first used, so that the command starts fast."""
     from importlib import import_module
 
     if name not in __all__:

@@ -1,4 +1,4 @@
-"""Where snapshots go while a run runs: a live picture on a terminal, lines of text elsewhere."""
+"""Displays snapshots during a run: a live view on a terminal, lines of text otherwise."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rltraining.printable import one_line
 from rltraining.snapshot import EventRow, Snapshot
 
 LINE_SECONDS = 2.0
-"""Between two lines about progress."""
+"""Minimum seconds between two lines about progress."""
 SAME_SECONDS = 30.0
-"""Until what has not changed is said again: a sign of life for whoever reads a log."""
+"""Seconds after which unchanged progress is printed again, as a sign of life in logs."""
 CURVE_SECONDS = 1.0
-"""Between two drawings of the curve: the machine has better things to do."""
+"""Minimum seconds between two drawings of the curve, to leave the CPU to the training."""
 CURVE_WIDTH, CURVE_HEIGHT, CURVE_HEIGHT_MIN = 90, 12, 6
 OTHER_LINES = 14
-"""Of the picture, besides pods and curve."""
+"""Lines of the view other than pods and curve."""
 
 
 class Display(Protocol):
@@ -29,11 +29,12 @@ class Display(Protocol):
     def show(self, snapshot: Snapshot) -> None: ...
 
     def close(self) -> None:
-        """Leave the output in order; the last picture stays."""
+        """Finishes the output. The last view stays."""
 
 
 class Plain:
-    """Phase changes and events as they come, progress every two seconds if there is any."""
+    """Prints phase changes and events immediately, and progress every two seconds if there is
+    any."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -78,7 +79,8 @@ def _without_clock(line: str) -> str:
 
 
 class Picture:
-    """The live view (see `view`), redrawn in place. A terminal that is gone does not stop the training."""
+    """The live view (see `view`), redrawn in place. Losing the terminal does not stop the
+    training."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -101,14 +103,14 @@ class Picture:
             self._live.update(render(snapshot, curve=self._curve), refresh=True)
         if not self._prepared:
             self._prepared = True
-            import plotext  # noqa: F401 - half a second, best spent while the first processes start
+            import plotext  # noqa: F401 - takes half a second while the first processes start
 
     def close(self) -> None:
         with suppress(OSError):
             self._live.stop()
 
     def _draw(self, snapshot: Snapshot) -> str:
-        """As high as the window allows, or not at all."""
+        """Draws the curve as high as the window allows, or returns an empty string."""
         from rltraining.view import PODS_SHOWN
 
         free = self._console.height - OTHER_LINES - min(len(snapshot.pods), PODS_SHOWN + 1)
@@ -119,7 +121,7 @@ class Picture:
 
 
 def choose(out: TextIO, *, plain: bool) -> Display:
-    """The picture on a terminal that can show it, else lines."""
+    """Returns the live view if the terminal supports it, and lines otherwise."""
     if plain or not out.isatty() or os.environ.get("TERM") == "dumb":
         return Plain(out)
     return Picture()

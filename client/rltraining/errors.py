@@ -1,4 +1,5 @@
-"""What the client raises: sentences for people, each with the exit code it ends the command with."""
+"""Defines the client's exceptions. Each has a message for users and the exit code of the
+command."""
 
 from __future__ import annotations
 
@@ -6,19 +7,21 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Exit codes of `rltrain`, besides 128 + number for a signal that ended it (130: Ctrl-C)."""
+    """Exit codes of `rltrain`, besides 128 + number for a signal that ended the command (130:
+    Ctrl-C)."""
 
     OK = 0
     FAILED = 1
     """The job failed."""
     USAGE = 2
-    """The command or a manifest cannot be used as it is, or there is no such job; nothing was started."""
+    """The command or a manifest is invalid, or the job does not exist. Nothing was started."""
     CLUSTER = 3
-    """The cluster cannot be reached, does not allow it, or what was waited for did not come in time."""
+    """The cluster cannot be reached or denies access, or a wait has timed out."""
 
 
 class ClientError(Exception):
-    """Ends the command. Each of `problems` is a sentence, which more lines (a traceback) may follow."""
+    """Ends the command. Each of `problems` is a sentence, which may be followed by further lines (a
+    traceback)."""
 
     exit_code: int = Exit.FAILED
 
@@ -28,6 +31,6 @@ class ClientError(Exception):
 
 
 class UsageError(ClientError):
-    """What was asked for cannot be done; nothing was started."""
+    """The request is invalid. Nothing was started."""
 
     exit_code = Exit.USAGE

@@ -1,4 +1,4 @@
-"""From a local cluster to snapshots."""
+"""Creates snapshots from a local cluster."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from rltraining.track import Track
 
 STOPPING = "Stopping: the learner writes a last checkpoint. Once more, and everything ends at once."
 SUSPENDED = "Suspended"
-"""The event with which a signal is carried out: it tells of a field that here nobody has set."""
+"""Reason of the event that follows a signal. It is hidden, because it mentions a field that the
+user has not set."""
 
 
 class Observer:
-    """Makes snapshots of a job."""
+    """Creates snapshots of a job."""
 
     def __init__(self, cluster: LocalCluster, key: Key, started: datetime) -> None:
         self._cluster = cluster
@@ -25,7 +26,7 @@ class Observer:
         self._track = Track()
 
     def snapshot(self, now: datetime, signal: int | None = None) -> Snapshot:
-        """The job as it is. `signal`: has asked the run to stop."""
+        """Returns the current state of the job. `signal`: the signal that requested a stop."""
         elapsed = (now - self._started).total_seconds()
         pods = self._cluster.pods(self._key)
         notice = STOPPING if signal is not None and pods else ""

@@ -1,4 +1,4 @@
-"""A run as lines of text: for logs, pipes and CI."""
+"""Formats a run as lines of text for logs, pipes and CI."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from rltraining.units import clock, count, decimal, plural, score, short
 
 
 def print_line(line: str, out: TextIO) -> None:
-    """A full disk below `out`, or a terminal that is gone, does not stop the training. Raises BrokenPipeError: nobody reads
-    any more, as after `| head`, which ends a command."""
+    """Prints a line. Ignores errors of writing, since a full disk or a lost terminal must not stop
+    the training. Raises BrokenPipeError, which ends a command if its output is not read any more,
+    as after `| head`."""
     try:
         print(printable(line), file=out, flush=True)
     except BrokenPipeError:
@@ -21,7 +22,8 @@ def print_line(line: str, out: TextIO) -> None:
 
 
 def progress_line(snapshot: Snapshot) -> str:
-    """`00:03  Running   412,160 steps  251k/s  return 213.4  lag 2.0  updates 201`"""
+    """Formats progress, such as `00:03  Running   412,160 steps  251k/s  return 213.4  lag 2.0
+    updates 201`."""
     progress = snapshot.status.progress
     parts = [f"{clock(snapshot.elapsed)}  {snapshot.phase:<9}"]
     if not progress.environment_steps:
@@ -44,17 +46,17 @@ def progress_line(snapshot: Snapshot) -> str:
 
 
 def event_line(event: EventRow) -> str:
-    """`00:03  Warning   Restarted: cartpole-sampler-0 …`"""
+    """Formats an event, such as `00:03  Warning   Restarted: cartpole-sampler-0 …`."""
     label = "Warning" if event.type == "Warning" else "Event"
     return f"{clock(event.seconds)}  {label:<9} {event_text(event)}"
 
 
 def event_text(event: EventRow) -> str:
-    """One line; a traceback is left to the end of the run."""
+    """Formats an event on one line. The end of the run prints its traceback."""
     times = f" ({event.count} times)" if event.count > 1 else ""
     return f"{event.reason}: {event.message.splitlines()[0] if event.message else ''}{times}"
 
 
 def phase_line(snapshot: Snapshot) -> str:
-    """`00:01  Running   all pods are ready`"""
+    """Formats a phase, such as `00:01  Running   all pods are ready`."""
     return f"{clock(snapshot.elapsed)}  {snapshot.phase:<9} {snapshot.message}".rstrip()

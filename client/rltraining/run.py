@@ -1,4 +1,4 @@
-"""`rltrain run`: prepare the folder, train, sum up."""
+"""Implements `rltrain run`: prepares the folder, trains, and prints a summary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rltraining.workdir import Mode
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says."""
+    """The options of the command line."""
 
     file: str | None
     workdir: Path | None
@@ -37,7 +37,7 @@ class Options:
     plain: bool
     sweep: Request = field(default_factory=Request)
     parallel: int = 1
-    """Runs of a sweep at once."""
+    """Number of runs of a sweep that run in parallel."""
 
     @property
     def mode(self) -> Mode:
@@ -47,7 +47,9 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Train, or sweep. Returns the exit code. Raises UsageError before anything was started or changed."""
+    """Trains, or runs a sweep. Returns the exit code. Raises UsageError before anything is started
+    or changed."""
+    # Run a sweep if the options or the resumed folder describe one.
     mode = options.mode
     if options.sweep or _resumes_sweep(options):
         from rltraining.sweep import command
@@ -55,6 +57,7 @@ def run(options: Options) -> int:
         return command.run(options)
     if options.parallel != 1:
         raise UsageError("--parallel: is for sweeps: add --sweep or --seeds")
+    # Lock the folder, and save the manifest.
     folder, file = _prepare(options)
     with workdir.held(folder, mode), ExitStack() as logged:
         if mode == "resume":
@@ -65,6 +68,7 @@ def run(options: Options) -> int:
             file.save(folder / workdir.JOB_FILE)
             logged.enter_context(logging_to(folder / "logs" / "rltrain.log"))
         print_line(f"{'resuming' if options.resume else 'running'} {summary.shown(folder)}", sys.stdout)
+        # Train, then print a summary and draw the curve.
         display = choose(sys.stdout, plain=options.plain)
         try:
             last = asyncio.run(train(file, folder, display))
@@ -79,7 +83,8 @@ def _resumes_sweep(options: Options) -> bool:
 
 
 def resumed_folder(options: Options) -> Path | None:
-    """The folder that is to be gone on with, as far as that can be told without the manifest. Raises UsageError."""
+    """Returns the folder to resume, as far as it can be determined without the manifest. Raises
+    UsageError."""
     if not options.resume:
         return None
     if options.workdir is not None:
@@ -90,13 +95,15 @@ def resumed_folder(options: Options) -> Path | None:
 
 
 def _prepare(options: Options) -> tuple[Path, JobFile]:
-    """Which folder and which job. Raises UsageError."""
+    """Returns the folder and the job. Raises UsageError."""
+    # Distinguish the folder of a run from a manifest.
     folder, file = options.workdir, options.file
     if options.resume and folder is None and file is not None and Path(file).is_dir():
         folder, file = Path(file), None
     if file is not None and (workdir.holds_run(Path(file)) or workdir.holds_sweep(Path(file))):
         what = "run" if workdir.holds_run(Path(file)) else "sweep"
         raise UsageError(f"{file}: is the folder of a {what}: to go on with this {what} add --resume")
+    # Without a manifest, resume from the folder's own.
     if file is None:
         folder = folder or resumed_folder(options)
         if folder is None or not options.resume:
@@ -108,6 +115,7 @@ def _prepare(options: Options) -> tuple[Path, JobFile]:
                 f"rltrain run FILE --workdir {folder} --resume"
             )
         file = str(folder / workdir.JOB_FILE)
+    # Check the job and choose a folder.
     loaded = load(file, options.changes)
     check_runs_here(loaded)
     name = loaded.job.metadata.name
@@ -119,8 +127,8 @@ def _prepare(options: Options) -> tuple[Path, JobFile]:
 
 
 def _check_goes_on(file: JobFile, folder: Path) -> None:
-    """Another algorithm cannot load what is there; a run that has reached its stop would load, and end at once. Raises
-    UsageError."""
+    """Checks that the run in the folder can be resumed. Another algorithm cannot load its
+    checkpoints, and a run that has met its stop rule would end immediately. Raises UsageError."""
     before = workdir.last_state(folder)
     if before is None:
         return
@@ -139,7 +147,8 @@ def _check_goes_on(file: JobFile, folder: Path) -> None:
 
 
 def check_runs_here(file: JobFile) -> None:
-    """What in a cluster would wait for somebody else would here wait for ever. Raises UsageError."""
+    """Checks that the job does not wait for another controller or object, which would block forever
+    on this machine. Raises UsageError."""
     policy, code = file.job.spec.run_policy, file.job.spec.code
     if policy.suspend:
         raise UsageError(
@@ -157,7 +166,8 @@ def check_runs_here(file: JobFile) -> None:
 
 
 def _finish(last: Snapshot, folder: Path, options: Options) -> int:
-    """Say how it went, then draw the curve: who pressed Ctrl-C should not have to wait for a picture."""
+    """Prints the summary, then draws the curve, so that Ctrl-C is not delayed by drawing. Returns
+    the exit code."""
     has_curve = bool(history.curve(history.read(folder)))
     failed = last.status.phase == "Failed"
     if failed:
@@ -174,7 +184,7 @@ def _finish(last: Snapshot, folder: Path, options: Options) -> int:
 
 
 def warn_of_old_status(last: Snapshot, folder: Path) -> None:
-    """Whoever reads the folder later is told of another end than whoever looks now."""
+    """Prints a warning if the stored status differs from the reported end."""
     kept = workdir.last_state(folder)
     if not last.stopped_by and (kept is None or kept.status.phase != last.status.phase):
         file = summary.shown(folder / workdir.STATUS_FILE)
@@ -183,11 +193,11 @@ def warn_of_old_status(last: Snapshot, folder: Path) -> None:
 
 
 def draw(last: Snapshot, folder: Path) -> None:
-    """The learning curve, beside what it was drawn from."""
+    """Draws the learning curve into the run's folder, if there is one."""
     if not (points := history.curve(history.read(folder))):
         return
     goal = last.job.spec.stop.mean_return
     try:
         curve.png(points, folder / curve.CURVE_FILE, title=last.title, goal=goal.at_least if goal else None)
-    except OSError as error:  # a full disk does not undo what the job has done
+    except OSError as error:  # a full disk does not invalidate the run
         print_line(f"the curve could not be written: {error.strerror}", sys.stderr)

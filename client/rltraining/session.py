@@ -1,4 +1,4 @@
-"""A run from its start to its end, in this process: the operator's engine, and a local cluster for it."""
+"""Runs a job from start to end in this process, with the operator's engine and a local cluster."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from rltraining.observer import Observer
 from rltraining.snapshot import Snapshot
 
 TRAINER = "rltraining_trainer.roles.main:main"
-"""Named, never imported here: it brings torch, and this process has to start fast and stay light."""
+"""Entry point of the trainer. Not imported here, because importing torch is slow and takes
+memory."""
 PERIOD = 0.25
 """Seconds between two snapshots."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def train(file: JobFile, folder: Path, display: Display) -> Snapshot:
-    """Run a job until it is over, or stopped in order; its last snapshot."""
+    """Runs a job until it is over, or stopped in order. Returns its last snapshot."""
     name_code_folder(file.code_folder)
     return await train_on(WarmRuntime(TRAINER), Interrupt(display.close), file, folder, display.show)
 
@@ -41,23 +42,30 @@ async def train_on(
     folder: Path,
     show: Callable[[Snapshot], None],
 ) -> Snapshot:
-    """As `train`, with processes of this runtime, until it is over or interrupted; several may run at once.
-    `name_code_folder` comes first."""
+    """Runs a job like `train`, with processes of this runtime. Several runs may be active.
+    `name_code_folder` must be called before the runtime is opened.
+
+    Returns the last snapshot, after the job is over or interrupted.
+    """
     async with LocalCluster(folder, runtime) as cluster:
+        # Submit the job with its ConfigMaps.
         for document in file.config_maps:
             cluster.put(document)
         key = await cluster.submit(_without_expiry(file.job))
+        # Start the engine.
         observer = Observer(cluster, key, datetime.now(UTC))
         engine = Engine(cluster, settings=LOCAL_SETTINGS)
         cluster.subscribe(engine.mark)
         working = asyncio.create_task(engine.run())
         over = asyncio.create_task(cluster.until(key, lambda job: _is_over(job, cluster, key)))
         suspending = asyncio.create_task(_suspend(cluster, key, interrupt))
+        # Show snapshots until the job is over.
         while not over.done():
             show(observer.snapshot(datetime.now(UTC), interrupt.number))
             await asyncio.wait([over, working], timeout=PERIOD, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 working.result()
+        # Show the last snapshot and stop the engine.
         over.result()
         suspending.cancel()
         last = observer.snapshot(datetime.now(UTC), interrupt.number)
@@ -72,22 +80,22 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.number: int | None = None
-        """The signal that asked."""
+        """The signal that requested the stop."""
         self.asked = asyncio.Event()
 
     def ask(self, number: int) -> None:
-        """Asks in the name of a signal. Only the first one counts."""
+        """Requests a stop on behalf of a signal. Only the first signal counts."""
         if self.number is None:
             self.number = number
         self.asked.set()
 
 
 class Interrupt(StopRequest):
-    """What signals do: the first SIGINT, SIGTERM or SIGHUP asks all that runs to stop in order, the second ends this
-    process and all of its children at once."""
+    """Handles signals: the first SIGINT, SIGTERM or SIGHUP stops all runs in order, the second ends
+    this process and its children immediately."""
 
     def __init__(self, leave: Callable[[], None]) -> None:
-        """`leave` gives the terminal back."""
+        """`leave` restores the terminal."""
         super().__init__()
         self._leave = leave
         loop = asyncio.get_running_loop()
@@ -100,12 +108,12 @@ class Interrupt(StopRequest):
             self._leave()
             with suppress(OSError):  # the terminal may be gone
                 sys.stdout.flush()
-            os._exit(128 + number)  # the processes' template sees this process gone, and takes them with it
+            os._exit(128 + number)  # the template of the processes detects this exit and kills them
         self.ask(number)
 
 
 async def _suspend(cluster: LocalCluster, key: Key, interrupt: StopRequest) -> None:
-    """When a signal asks for it, suspend the job, as `runPolicy.suspend` does in a cluster."""
+    """Suspends the job on a signal, like `runPolicy.suspend` in a cluster."""
     await interrupt.asked.wait()
     await cluster.update_spec(key, {"runPolicy": {"suspend": True}})
 
@@ -117,13 +125,14 @@ def _is_over(job: RLTrainingJob, cluster: LocalCluster, key: Key) -> bool:
 
 
 def _without_expiry(job: RLTrainingJob) -> RLTrainingJob:
-    """A job that stays when it is over: here nothing is tidied up, and its end has to be told."""
+    """Returns the job without a TTL, because its end must be reported and nothing is cleaned up on
+    this machine."""
     policy = job.spec.run_policy.model_copy(update={"ttl_seconds_after_finished": None})
     return job.model_copy(update={"spec": job.spec.model_copy(update={"run_policy": policy})})
 
 
 def name_code_folder(folder: Path | None) -> None:
-    """Let the trainer's processes, which inherit this environment when their runtime is opened, find user modules that lie
-    beside the manifest."""
+    """Sets the environment variable with which trainer processes find user modules beside the
+    manifest. They inherit the environment when their runtime is opened."""
     if folder is not None:
         os.environ[ENV_MANIFEST_DIR] = str(folder)
