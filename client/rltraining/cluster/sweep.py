@@ -1,4 +1,4 @@
-"""Sweeps in a cluster: a job for each point, and all of them found by their label."""
+"""Implements sweeps in a cluster: a job for each point, selected by a label."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ DELETED = "Deleted"
 
 
 def selector(sweep: str) -> str:
-    """Finds the jobs of a sweep."""
+    """Returns the label selector of a sweep's jobs."""
     return f"{LABEL_SWEEP}={sweep}"
 
 
 def create(client: RLTrainingClient, planned: Plan, code: Sequence[Path] = ()) -> list[RLTrainingJob]:
-    """Create all jobs, `<sweep>-<number>`, with these files as code, or, when the API server refuses one of them, none."""
+    """Creates all jobs, `<sweep>-<number>`, with these files as code. If the API server rejects one
+    of them, creates none."""
+    # Validate all jobs.
     files = [run.file for run in planned.runs]
     for file in files:
         _check_writes_alone(file.job)
@@ -46,6 +48,7 @@ def create(client: RLTrainingClient, planned: Plan, code: Sequence[Path] = ()) -
                 f"job {file.job.metadata.name} exists already: give the sweep another name with --name, or delete the "
                 f"earlier one: rltrain delete --sweep {planned.name}"
             ) from None
+    # Create them.
     made: list[RLTrainingJob] = []
     for run, file in zip(planned.runs, files, strict=True):
         try:
@@ -61,7 +64,7 @@ def create(client: RLTrainingClient, planned: Plan, code: Sequence[Path] = ()) -
 
 
 def watch(client: RLTrainingClient, sweep: str, *, plain: bool) -> int:
-    """Show a sweep until all of its jobs are over, then the comparison. Returns the exit code."""
+    """Shows a sweep until all its jobs are over, then the comparison. Returns the exit code."""
     clock = client.jobs.api.timing.clock
     began, there = clock(), jobs(client, sweep)
     shown = {row.name: row for row in sorted(map(_row, there), key=lambda row: (len(row.name), row.name))}
@@ -86,7 +89,7 @@ def watch(client: RLTrainingClient, sweep: str, *, plain: bool) -> int:
 
 
 def jobs(client: RLTrainingClient, sweep: str) -> list[RLTrainingJob]:
-    """Raises JobNotFoundError where there are none."""
+    """Returns the jobs of a sweep. Raises JobNotFoundError if there are none."""
     found = client.list(selector(sweep))
     if not found:
         raise JobNotFoundError(f"there is no job of a sweep {sweep} in namespace {client.namespace}")
@@ -94,15 +97,15 @@ def jobs(client: RLTrainingClient, sweep: str) -> list[RLTrainingJob]:
 
 
 def delete(client: RLTrainingClient, sweep: str, *, wait: bool) -> None:
-    """Delete all jobs of a sweep."""
+    """Deletes all jobs of a sweep."""
     for job in jobs(client, sweep):
-        with suppress(JobNotFoundError):  # somebody else was faster
+        with suppress(JobNotFoundError):  # another client was faster
             client.delete(job.metadata.name, wait=wait)
         say(f"{job.metadata.name}: deleted")
 
 
 def check(*, generate_name: bool, follow: bool) -> None:
-    """What has no meaning for a sweep. Raises UsageError."""
+    """Checks for options that do not apply to a sweep. Raises UsageError."""
     if generate_name:
         raise UsageError("--generate-name: the jobs of a sweep are numbered: name the sweep with --name")
     if follow:
@@ -110,7 +113,7 @@ def check(*, generate_name: bool, follow: bool) -> None:
 
 
 def _check_writes_alone(job: RLTrainingJob) -> None:
-    """Raises UsageError where jobs would go on from each other's checkpoints."""
+    """Raises UsageError if jobs would resume from each other's checkpoints."""
     volume = job.spec.checkpoint.volume
     if volume is not None and volume.claim_name is not None:
         raise UsageError(

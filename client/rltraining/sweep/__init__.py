@@ -1,1 +1,1 @@
-"""Sweeps: one manifest, several values of some fields, several seeds."""
+"""Sweeps: one manifest with several values of some fields and several seeds."""

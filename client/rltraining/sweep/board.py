@@ -1,4 +1,4 @@
-"""A sweep at one moment: a row for each run. Pure."""
+"""Describes the state of a sweep, with a row for each run. Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Row:
 
     name: str
     point: Mapping[str, str]
-    """Its values as text, by the ends of their paths, and the seed."""
+    """The values as text, by the ends of their paths, and the seed."""
     phase: str = WAITING
     steps: int = 0
     mean_return: float | None = None
     seconds: float | None = None
-    """How long it has run."""
+    """How long the run has been running."""
     why: str = ""
-    """What went wrong, or keeps it from running."""
+    """The cause of a failure, or why the run does not run."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Board:
 
     @property
     def counts(self) -> str:
-        """`2 of 6 runs over (1 failed), 1 running`"""
+        """A summary such as `2 of 6 runs over (1 failed), 1 running`."""
         phases = Counter(row.phase for row in self.rows)
         over = sum(phases[phase] for phase in OVER)
         failed = f" ({phases['Failed']} failed)" if phases["Failed"] else ""
@@ -57,14 +57,14 @@ class Board:
 
 
 def point_of(job: RLTrainingJob) -> dict[str, str]:
-    """`{"learningRate": "0.0001", "seed": "0"}`"""
+    """Returns the values of a job, such as `{"learningRate": "0.0001", "seed": "0"}`."""
     values = {**(values_of(job) or {}), "seed": job.spec.seed}
     short = short_paths(list(values))
     return {short[path]: text(value) for path, value in values.items()}
 
 
 def row_of(name: str, snapshot: Snapshot) -> Row:
-    """Of a run that runs, or has run just now."""
+    """Returns the row of a run that runs or has just ended."""
     why = failure(snapshot.status) if snapshot.phase == "Failed" else snapshot.message
     progress = snapshot.status.progress
     return Row(
@@ -79,7 +79,7 @@ def row_of(name: str, snapshot: Snapshot) -> Row:
 
 
 def stored_row(name: str, job: RLTrainingJob) -> Row:
-    """Of a run that does not run: over, or waiting for its turn."""
+    """Returns the row of a run that does not run: it is over or waiting."""
     status = job.status
     if status.completion_time is None:
         return Row(name, point_of(job), steps=status.progress.environment_steps)

@@ -1,4 +1,4 @@
-"""`rltrain run --sweep`: prepare the folder, run all, compare."""
+"""Implements `rltrain run --sweep`: prepares the folder, runs all jobs, and compares them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from rltraining.whole_file import write_whole
 
 
 def run(options: single.Options) -> int:
-    """Run a sweep, or go on with one. Returns the exit code. Raises UsageError before anything was started."""
+    """Runs or resumes a sweep. Returns the exit code. Raises UsageError before anything is
+    started."""
+    # Plan a new sweep, or find the folder to resume.
     planned: Plan | None = None
     if options.resume:
         folder = _resumed(options)
@@ -37,6 +39,7 @@ def run(options: single.Options) -> int:
         planned = _planned(options)
         folder = options.workdir or sweep_folder.default(planned.name, datetime.now().astimezone())
         sweep_folder.check(folder, options.mode, planned)
+    # Lock the folder, write a new sweep into it, and run it.
     with workdir.locked(folder):
         if planned is not None:
             sweep_folder.check(folder, options.mode, planned)
@@ -73,6 +76,7 @@ def _resumed(options: single.Options) -> Path:
 
 
 def _execute(folder: Path, options: single.Options) -> int:
+    # Run all jobs that are not over.
     with closing(choose(sys.stdout, plain=options.plain)) as display:
         execution = Execution(folder, display)
         number = len(execution.board.rows)
@@ -80,6 +84,7 @@ def _execute(folder: Path, options: single.Options) -> int:
         at_once = f", {options.parallel} at once" if options.parallel > 1 else ""
         print_line(f"{doing} {shown(folder)}: {plural(number, 'run')}{at_once}", sys.stdout)
         asyncio.run(execution.run(options.parallel))
+    # Print the comparison, and how to resume.
     board = execution.board
     over = is_over(board.rows)
     compared = rows(of_folder(folder)) if any(row.steps for row in board.rows) else ()
@@ -88,6 +93,7 @@ def _execute(folder: Path, options: single.Options) -> int:
     if execution.signal is not None and not over:
         again = f"rltrain run {shlex.quote(shown(folder))} --resume"
         print_line(f"\nStopped: {board.counts}. Go on:  {again}", sys.stdout)
+    # Draw the curves, and store the comparison.
     for path, last in execution.undrawn:
         single.draw(last, path)
     if compared:
@@ -98,7 +104,7 @@ def _execute(folder: Path, options: single.Options) -> int:
 
 
 def keep(folder: Path, compared: Sequence[Row]) -> None:
-    """The comparison, beside the runs. A full disk does not undo what they have done."""
+    """Stores the comparison in the sweep's folder. A full disk does not invalidate the runs."""
     figures, drawing = (folder / name for name in sweep_folder.COMPARISON)
     try:
         write_whole(figures, as_json(compared))

@@ -1,4 +1,4 @@
-"""Where boards go while a sweep runs: a live table on a terminal, lines of text elsewhere."""
+"""Displays the state of a sweep: a live table on a terminal, lines of text otherwise."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rltraining.view import PHASE_STYLES
 
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 10.0
-"""Between two lines about a run's progress."""
+"""Minimum seconds between two lines about a run's progress."""
 OTHER_LINES = 6
-"""Of the picture, besides rows."""
+"""Lines of the view other than rows."""
 
 
 class SweepDisplay(Protocol):
@@ -30,11 +30,11 @@ class SweepDisplay(Protocol):
     def show(self, board: Board) -> None: ...
 
     def close(self) -> None:
-        """Leave the output in order; the last picture stays."""
+        """Finishes the output. The last view stays."""
 
 
 class Lines:
-    """A line when a run's phase changes, and now and then about its progress."""
+    """Prints a line when a run's phase changes, and periodically about its progress."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -62,7 +62,7 @@ class Lines:
 
 
 class Live:
-    """The table, redrawn in place. A terminal that is gone does not stop the runs."""
+    """The table, redrawn in place. Losing the terminal does not stop the runs."""
 
     def __init__(self) -> None:
         from rich import live
@@ -93,14 +93,15 @@ class Live:
 
 
 def choose(out: TextIO, *, plain: bool) -> SweepDisplay:
-    """The table on a terminal that can show it, else lines."""
+    """Returns the live table if the terminal supports it, and lines otherwise."""
     if plain or not out.isatty() or os.environ.get("TERM") == "dumb":
         return Lines(out)
     return Live()
 
 
 def line(row: Row, elapsed: float) -> str:
-    """`00:12  learningRate=0.0001,seed=0  Running    412,160 steps  return 213.4`"""
+    """Formats a row, such as `00:12  learningRate=0.0001,seed=0  Running    412,160 steps  return
+    213.4`."""
     parts = [clock(elapsed), row.name, f"{row.phase:<9}"]
     if row.steps:
         parts += [f"{count(row.steps)} steps", f"return {score(row.mean_return)}"]
@@ -108,7 +109,7 @@ def line(row: Row, elapsed: float) -> str:
 
 
 def render(board: Board, rows_max: int) -> Group:
-    """The whole picture, with at most so many rows."""
+    """Renders the whole view, with at most `rows_max` rows."""
     head = Text(one_line(board.title), style="bold", no_wrap=True, overflow="ellipsis")
     head.append(f"  {board.counts}  {clock(board.elapsed)}", style="not bold")
     parts: list[RenderableType] = [head, "", _table(board, rows_max)]
@@ -125,7 +126,7 @@ def _table(board: Board, rows_max: int) -> Table:
     table.add_column("PHASE", no_wrap=True)
     for name in ("STEPS", "RETURN", "TIME"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("WHY", no_wrap=True, overflow="ellipsis", ratio=1)  # what is left of the width
+    table.add_column("WHY", no_wrap=True, overflow="ellipsis", ratio=1)  # the remaining width
     shown = _worth_showing(board.rows, rows_max)
     for row in shown:
         waits = row.phase == WAITING
@@ -144,7 +145,8 @@ def _table(board: Board, rows_max: int) -> Table:
 
 
 def _worth_showing(rows: tuple[Row, ...], rows_max: int) -> tuple[Row, ...]:
-    """All, or, of many, a stretch of them that begins a little before the first that is not over."""
+    """Returns all rows, or `rows_max` consecutive rows that start a little before the first
+    unfinished run."""
     if len(rows) <= rows_max:
         return rows
     first = next((i for i, row in enumerate(rows) if row.phase not in OVER), len(rows))

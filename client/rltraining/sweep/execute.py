@@ -1,4 +1,4 @@
-"""The runs of a sweep, one after another or some at once, all forked from one warm process."""
+"""Runs the jobs of a sweep, in sequence or in parallel, all forked from one warm process."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from rltraining.workdir import JOB_FILE, STATUS_FILE
 
 
 class Execution:
-    """Runs what is not over yet, and knows how all of it stands."""
+    """Runs the jobs that are not over yet, and records the state of all."""
 
     def __init__(self, folder: Path, display: SweepDisplay) -> None:
-        """Raises UsageError where the folder holds no sweep that can be read."""
+        """Raises UsageError if the folder contains no valid sweep."""
         self.signal: int | None = None
-        """The one that has stopped it."""
+        """The signal that stopped the sweep."""
         self.undrawn: list[tuple[Path, Snapshot]] = []
-        """What has ended and has no picture of its curve yet: folder and last snapshot."""
+        """Folder and last snapshot of ended runs whose curve is not drawn yet."""
         self._folder = folder
         self._display = display
         self._began = time.monotonic()
@@ -44,10 +44,11 @@ class Execution:
         for name in run_names(folder):
             job = workdir.last_state(folder / name) or load(str(folder / name / JOB_FILE)).job
             self._title = self._title or title_of(job)
-            self._code = JobFile(job).code_folder  # all come from one manifest
+            self._code = JobFile(job).code_folder  # the same for all runs, which have one manifest
             self._rows[name] = stored_row(name, job)
             if self._rows[name].phase in OVER and not _is_drawn(folder / name):
-                self.undrawn.append((folder / name, Snapshot(job, 0.0)))  # the sweep was killed before that
+                # The sweep was killed before drawing it.
+                self.undrawn.append((folder / name, Snapshot(job, 0.0)))
 
     @property
     def board(self) -> Board:
@@ -56,7 +57,7 @@ class Execution:
         return Board(self._title, rows, time.monotonic() - self._began, STOPPING if stops else "")
 
     async def run(self, parallel: int) -> None:
-        """Until all is over, or a signal has stopped what ran."""
+        """Runs until all jobs are over, or a signal has stopped the running ones."""
         waiting = iter([name for name, row in self._rows.items() if row.phase not in OVER])
         interrupt = Interrupt(self._display.close)
         name_code_folder(self._code)
@@ -66,7 +67,7 @@ class Execution:
         self._display.show(self.board)
 
     async def _work(self, waiting: Iterator[str], runtime: SharedRuntime, interrupt: Interrupt) -> None:
-        """One run after another, of those that nobody else has taken."""
+        """Runs jobs that no other worker has taken, one after another."""
         for name in waiting:
             if interrupt.number is not None:
                 return
@@ -93,14 +94,14 @@ class Execution:
 
 
 def _is_drawn(folder: Path) -> bool:
-    """Whether the picture of a run that is over shows all of it."""
+    """Returns whether the drawing of an ended run is up to date."""
     picture = folder / CURVE_FILE
     return picture.exists() and picture.stat().st_mtime_ns >= (folder / STATUS_FILE).stat().st_mtime_ns
 
 
 @asynccontextmanager
 async def _warm(log: Path) -> AsyncIterator[SharedRuntime]:
-    """What all runs are forked from: torch is imported once."""
+    """Provides the runtime from which all runs are forked, so that torch is imported once."""
     runtime = WarmRuntime(TRAINER)
     await runtime.open(log)
     try:

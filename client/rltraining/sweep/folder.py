@@ -1,4 +1,5 @@
-"""The folder of a sweep: `sweep.json`, and a folder for each run, which is that of any run."""
+"""Manages the folder of a sweep: `sweep.json`, and a folder for each run, with the layout of any
+run."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ SWEEP_BYTES_MAX = 16 << 20
 
 
 def default(job_name: str, now: datetime) -> Path:
-    """`runs/cartpole-sweep-20261121-014300`"""
+    """Returns the default folder, such as `runs/cartpole-sweep-20261121-014300`."""
     return RUNS / f"{job_name}-sweep-{now:%Y%m%d-%H%M%S}"
 
 
 def run_names(folder: Path) -> list[str]:
-    """Of a sweep's runs, in their order. Raises UsageError where that cannot be read."""
+    """Returns the names of a sweep's runs, in order. Raises UsageError if they cannot be read."""
     try:
         runs = json.loads(read_regular(folder / SWEEP_FILE, SWEEP_BYTES_MAX))["runs"]
         names = [str(run["name"]) for run in runs]
@@ -43,7 +44,7 @@ def run_names(folder: Path) -> list[str]:
 
 
 def check(folder: Path, mode: Mode, plan: Plan) -> None:
-    """Raises UsageError where a new sweep cannot be written there."""
+    """Raises UsageError if a new sweep cannot be written there."""
     workdir.check_is_folder(folder)
     if workdir.holds_run(folder):
         raise UsageError(f"--workdir {folder}: holds a run: name another folder")
@@ -60,7 +61,8 @@ def check(folder: Path, mode: Mode, plan: Plan) -> None:
 
 
 def write(folder: Path, plan: Plan) -> None:
-    """A folder with its manifest for each run, then `sweep.json`, which makes them a sweep. Raises OSError."""
+    """Writes a folder with its manifest for each run, then `sweep.json`, which completes the sweep.
+    Raises OSError."""
     for run in plan.runs:
         (folder / run.name).mkdir(parents=True, exist_ok=True)
         run.file.save(folder / run.name / JOB_FILE)
@@ -76,13 +78,13 @@ def write(folder: Path, plan: Plan) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Delete what an earlier sweep left; files that are not its own stay. Raises OSError."""
+    """Deletes the files of an earlier sweep. Keeps other files. Raises OSError."""
     if not workdir.holds_sweep(folder):
         return
     for name in run_names(folder):
         with workdir.locked(folder / name):
             workdir.clear(folder / name)
         (folder / name / workdir.LOCK_FILE).unlink(missing_ok=True)
-        with suppress(OSError):  # something of the user's lies in it
+        with suppress(OSError):  # it contains a file of the user
             (folder / name).rmdir()
     workdir.remove(folder / name for name in (*COMPARISON, RUNTIME_LOG, SWEEP_FILE))

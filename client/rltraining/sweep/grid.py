@@ -1,4 +1,4 @@
-"""`--sweep PATH=A,B` and `--seeds N`: which points there are. Pure."""
+"""Parses `--sweep PATH=A,B` and `--seeds N`, and computes the points. Pure."""
 
 from __future__ import annotations
 
@@ -25,29 +25,30 @@ _TOKEN = re.compile(
     r"""(?<![^\s,:\[{])(?:"(?:[^"\\]|\\.)*"|'[^']*'|(?P<open>["']))|.""",
     re.DOTALL,
 )
-"""A quoted text, a quote that does not close, or a character. Within a word a quote is a character."""
+"""Matches a quoted text, an unclosed quote, or a character. A quote within a word is an ordinary
+character."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A field and the values it takes."""
+    """A field with its values."""
 
     path: str
-    """From the manifest's root: `spec.algorithm.impala.learningRate`."""
+    """The path from the manifest's root, such as `spec.algorithm.impala.learningRate`."""
     values: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Point:
-    """What one job of a sweep has."""
+    """The values of one job of a sweep."""
 
     seed: int
     values: Mapping[str, Any] = field(default_factory=dict)
-    """By path, without the seed."""
+    """The values by path, without the seed."""
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """`path=value`, as given to --set. JSON is YAML."""
+        """The values as `path=value`, as given to --set. JSON is valid YAML."""
         return (
             *(f"{path}={json.dumps(value)}" for path, value in self.values.items()),
             f"{SEED}={self.seed}",
@@ -55,7 +56,7 @@ class Point:
 
 
 def parse_axes(sweeps: Sequence[str]) -> tuple[Axis, ...]:
-    """Of each --sweep. Raises UsageError."""
+    """Parses each --sweep. Raises UsageError."""
     axes = tuple(_axis(text) for text in sweeps)
     paths = [axis.path for axis in axes]
     for i, path in enumerate(paths):
@@ -69,9 +70,10 @@ def parse_axes(sweeps: Sequence[str]) -> tuple[Axis, ...]:
 
 
 def points(axes: Sequence[Axis], seeds: int | None, first_seed: int) -> tuple[Point, ...]:
-    """The grid of all axes; of each of its points the seeds come one after another.
+    """Returns the grid of all axes. The seeds of each point are consecutive.
 
-    A sweep of `spec.seed` names the seeds; otherwise they are `seeds` from `first_seed` on. Raises UsageError.
+    The seeds are the values of an axis `spec.seed`, or `seeds` numbers from `first_seed`. Raises
+    UsageError.
     """
     named = next((axis.values for axis in axes if axis.path == SEED), None)
     if named is not None and seeds is not None:
@@ -92,9 +94,9 @@ def points(axes: Sequence[Axis], seeds: int | None, first_seed: int) -> tuple[Po
 
 
 def split(text: str) -> list[str]:
-    """At commas that stand neither in brackets nor in quotes.
+    """Splits at commas outside brackets and quotes.
 
-    Raises ValueError where brackets or quotes do not close.
+    Raises ValueError for unclosed brackets or quotes.
     """
     parts, depth = [""], 0
     for found in _TOKEN.finditer(text):

@@ -1,4 +1,4 @@
-"""What the points of a sweep are called: `learningRate=0.0001,seed=0`."""
+"""Names the points of a sweep, such as `learningRate=0.0001,seed=0`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any
 from rltraining.sweep.grid import Point
 
 NAME_MAX = 150
-"""Characters of a folder's name; file systems allow 255 bytes."""
+"""Maximum characters of a folder's name. File systems allow 255 bytes."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+=,-]+")
 
 
 def short_paths(paths: Sequence[str]) -> dict[str, str]:
-    """The end of each path, as long as is needed to tell it from the others: `learningRate`, `sampler.replicas`."""
+    """Returns the shortest unique end of each path, such as `learningRate` or
+    `sampler.replicas`."""
     return {path: _short(path, paths) for path in paths}
 
 
 def text(value: Any) -> str:
-    """A value as people write it: `0.0001`, `relu`, `[64,64]`; the algorithm `{impala: {}}` is `impala`, with settings
-    `impala(discount=0.9)`, and one of the user's own is called by its module."""
+    """Formats a value, such as `0.0001`, `relu` or `[64,64]`. The algorithm `{impala: {}}` is
+    `impala`, with settings `impala(discount=0.9)`. A user's algorithm is named by its module."""
     if isinstance(value, dict) and len(value) == 1:
         name, settings = next(iter(value.items()))
         if name == "entryPoint" and isinstance(settings, dict) and "module" in settings:
@@ -35,13 +36,14 @@ def text(value: Any) -> str:
 
 
 def titled(values: Mapping[str, Any]) -> str:
-    """`learningRate=0.0001,replicas=2`"""
+    """Formats values, such as `learningRate=0.0001,replicas=2`."""
     short = short_paths(list(values))
     return ",".join(f"{short[path]}={text(value)}" for path, value in values.items())
 
 
 def folder_names(points: Sequence[Point]) -> list[str]:
-    """A folder's name for each point, no two alike even where the file system ignores case."""
+    """Returns a folder name for each point. The names differ even if the file system ignores
+    case."""
     names: list[str] = []
     taken: set[str] = set()
     for point in points:
@@ -53,7 +55,8 @@ def folder_names(points: Sequence[Point]) -> list[str]:
 
 
 def _safe(name: str) -> str:
-    """Only characters that neither file systems nor shells mind; `[64,64]` is `64-64`, `ppo(epochs=2)` is `ppo-epochs=2`."""
+    """Replaces characters that are special in file systems or shells. `[64,64]` becomes `64-64`,
+    and `ppo(epochs=2)` becomes `ppo-epochs=2`."""
     lists_joined = re.sub(r"\[([^\[\]]*)\]", lambda found: found[1].replace(",", "-"), name)
     return _UNSAFE.sub("-", lists_joined.replace(")", ""))[:NAME_MAX].strip("-.")
 

@@ -1,4 +1,4 @@
-"""From a manifest and the options of a sweep to its jobs, all of them checked."""
+"""Creates the validated jobs of a sweep from a manifest and options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rltraining.sweep.names import folder_names
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line says about a sweep."""
+    """The sweep options of the command line."""
 
     sweeps: tuple[str, ...] = ()
     """`path=value,value`, as given to --sweep."""
@@ -31,10 +31,11 @@ class Request:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One job of a sweep, `<sweep>-<number>`: what jobs write into a place for all of them is told apart by their names."""
+    """One job of a sweep, `<sweep>-<number>`. The names keep apart the output of jobs in a shared
+    store."""
 
     name: str
-    """`learningRate=0.0001,seed=0`"""
+    """The name, such as `learningRate=0.0001,seed=0`."""
     file: JobFile
 
 
@@ -47,10 +48,11 @@ class Plan:
 
 
 def plan(file: str, changes: Sequence[str], request: Request, name: str | None = None) -> Plan:
-    """All jobs of a sweep, which is called like the manifest's job if not otherwise.
+    """Returns all jobs of a sweep. The default name of the sweep is the name of the manifest's job.
 
-    Raises UsageError with all that is wrong with any of them, a sentence each.
+    Raises UsageError with a sentence for each problem of any of them.
     """
+    # Compute the points and their names.
     axes = parse_axes(request.sweeps)
     origin = jobfile.source(file)
     base = _base(origin, changes, {axis.path: axis.values[0] for axis in axes})
@@ -58,6 +60,7 @@ def plan(file: str, changes: Sequence[str], request: Request, name: str | None =
     sweep = name or base.job.metadata.name
     _check_room(sweep, len(grid))
     names = folder_names(grid)
+    # Validate each job, and collect the problems of all.
     files: list[JobFile] = []
     problems: dict[str, list[str]] = {}
     for point, called in zip(grid, names, strict=True):
@@ -74,7 +77,7 @@ def plan(file: str, changes: Sequence[str], request: Request, name: str | None =
 
 
 def values_of(job: RLTrainingJob) -> Mapping[str, Any] | None:
-    """The values, by path, that make a job a point of its sweep; None where it is of none."""
+    """Returns the values by path of a job's point. Returns None if the job belongs to no sweep."""
     annotations = job.metadata.annotations or {}
     try:
         values = json.loads(annotations[ANNOTATION_POINT])
@@ -84,13 +87,14 @@ def values_of(job: RLTrainingJob) -> Mapping[str, Any] | None:
 
 
 def title_of(job: RLTrainingJob) -> str:
-    """Of the sweep that a job belongs to: `cartpole: impala on CartPole-v1`"""
+    """Returns the title of a job's sweep, such as `cartpole: impala on CartPole-v1`."""
     sweep = (job.metadata.labels or {}).get(LABEL_SWEEP, job.metadata.name)
     return f"{sweep}: {job.spec.algorithm.title} on {job.spec.environment.id}"
 
 
 def _base(origin: Any, changes: Sequence[str], first: Mapping[str, Any]) -> JobFile:
-    """The manifest without the sweep; where it is whole only with a value of each axis, with the first."""
+    """Loads the manifest without the sweep, or with the first value of each axis if the manifest is
+    incomplete otherwise."""
     try:
         return jobfile.load_from(origin, changes)
     except UsageError:
@@ -99,7 +103,7 @@ def _base(origin: Any, changes: Sequence[str], first: Mapping[str, Any]) -> JobF
 
 
 def _check_room(sweep: str, number: int) -> None:
-    """Raises UsageError where the last job's name would be too long."""
+    """Raises UsageError if the last job's name would be too long."""
     last = f"{sweep}-{number - 1}"
     if len(last) > NAME_MAX:
         raise UsageError(
@@ -122,7 +126,7 @@ def _marked(file: JobFile, sweep: str, number: int, point: Point) -> JobFile:
 
 
 def _told(problem: str, names: Sequence[str], total: int) -> str:
-    """Of which points it is told, unless of all."""
+    """Prefixes a problem with the points that have it, unless all have it."""
     if len(names) == total:
         return problem
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
