@@ -1,1 +1,2 @@
-"""The commands on a cluster. `cli.py` wires them; each of the others is what one of them does."""
+"""The commands on a cluster. `cli.py` defines them, and each of the other modules implements
+one."""

@@ -1,4 +1,4 @@
-"""`rltrain suspend`, `resume`, `scale` and `delete`."""
+"""Implements `rltrain suspend`, `resume`, `scale` and `delete`."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from rltraining.units import plural
 
 
 def suspend(client: RLTrainingClient, name: str) -> None:
-    """Set `runPolicy.suspend`."""
+    """Sets `runPolicy.suspend`."""
     job = client.suspend(name)
     how = "it goes on" if keeps_its_output(job) else f"{NOT_KEPT}, so it begins anew"
     _tell(job, f"suspended: {how} with: rltrain resume {name}")
 
 
 def resume(client: RLTrainingClient, name: str) -> None:
-    """Clear `runPolicy.suspend`."""
+    """Clears `runPolicy.suspend`."""
     _tell(client.resume(name), f"resumed: see it with: rltrain watch {name}")
 
 
 def scale(client: RLTrainingClient, name: str, samplers: int) -> None:
-    """Set the number of samplers."""
+    """Sets the number of samplers."""
     client.scale(name, samplers)
     _tell(client.get(name), f"scaled to {plural(samplers, 'sampler')}")
 
 
 def delete(client: RLTrainingClient, name: str | None, of_sweep: str | None, *, wait: bool) -> None:
-    """Delete the job, or all of a sweep."""
+    """Deletes one job, or all jobs of a sweep."""
     if (name is None) == (of_sweep is None):
         raise UsageError("name one job, or a sweep with --sweep")
     if name is None:

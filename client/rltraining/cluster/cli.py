@@ -1,4 +1,4 @@
-"""The commands on a cluster. Wiring only, as in `rltraining.cli`."""
+"""Defines the commands on a cluster. Contains only options and help, as `rltraining.cli`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLAIN = typer.Option("--plain", help="Lines of text, as when the output is not a
 
 
 class Output(StrEnum):
-    """Of `get`."""
+    """Values of `get --output`."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -31,7 +31,7 @@ class Output(StrEnum):
 
 
 class Role(StrEnum):
-    """Of `logs`."""
+    """Values of `logs --role`."""
 
     LEARNER = "learner"
     REPLAY = "replay"
@@ -69,16 +69,18 @@ def submit(
 ) -> None:
     """Create the job of a manifest in a cluster.
 
-    What is wrong is said before anything is created. Modules of your own, which rltrain run finds beside the manifest, are
-    sent along with --code; or a ConfigMap stands beside the job in the file, is applied with it, and spec.code names it.
-    To change a job that runs, use scale, suspend, resume or kubectl apply.
+    Errors are reported before anything is created. Modules of your own, which rltrain run finds
+    beside the manifest, are sent with --code. Alternatively add a ConfigMap to the file, which is
+    applied with the job, and refer to it in spec.code. To change a running job, use scale, suspend,
+    resume or kubectl apply.
 
-    With --sweep or --seeds it is a sweep: a job for each value, combination of values, and seed, called NAME-0, NAME-1
-    and so on, with the label rltraining.dev/sweep=NAME. compare shows what came of them, delete --sweep deletes them.
+    With --sweep or --seeds the command creates a sweep: a job for each value, combination of
+    values, and seed, named NAME-0, NAME-1 and so on, with the label rltraining.dev/sweep=NAME.
+    compare shows their results, and delete --sweep deletes them.
 
-    Exit code: 0 when it was created; with --wait or --follow 0 when it succeeded and 1 when it failed; 2 when the manifest
-    is not right or the name is taken; 3 when the cluster cannot be reached; 130 after Ctrl-C, which ends only the
-    waiting: the job goes on.
+    Exit code: 0 when the job was created; with --wait or --follow 0 when it succeeded and 1 when it
+    failed; 2 when the manifest is invalid or the name is taken; 3 when the cluster cannot be
+    reached; 130 after Ctrl-C, which stops only the waiting: the job continues.
 
     Examples:
 
@@ -142,13 +144,13 @@ def watch(
     name: Annotated[str, NAME],
     plain: Annotated[bool, PLAIN] = False,
 ) -> None:
-    """Look at a job live until it is over.
+    """Show a job live until it is over.
 
-    Progress, the learning curve from its beginning, pods and events: what is shown comes from the job's status, its pods and
-    its Events; a connection that breaks is made again.
+    The view contains progress, the learning curve from its beginning, pods and events, which are
+    read from the job's status, its pods and its Events. A broken connection is restored.
 
-    Exit code: 0 when the job succeeded, 1 when it failed, 2 when there is no such job or it was deleted, 3 when the
-    cluster cannot be reached, 130 after Ctrl-C, which ends only the watching.
+    Exit code: 0 when the job succeeded, 1 when it failed, 2 when there is no such job or it was
+    deleted, 3 when the cluster cannot be reached, 130 after Ctrl-C, which stops only the watching.
 
     Examples:
 
@@ -189,9 +191,10 @@ def report(
 ) -> None:
     """Write a run as one HTML page.
 
-    It has curves, speed, what happened, configuration and a video of the policy, and needs nothing but itself: it can be
-    mailed, archived and opened from a disk. A run that still trains is told as far as it has come. Of a job in a cluster
-    the page has what the API knows: the learning curve, conditions, Events, spec.
+    The page contains curves, speed, events, configuration and a video of the policy. It needs no
+    other files: you can mail it, archive it and open it from a disk. The page of a run that still
+    trains shows its progress so far. For a job in a cluster, the page contains what the API stores:
+    the learning curve, conditions, Events and spec.
 
     Examples:
 
@@ -222,10 +225,10 @@ def logs(
         int | None, typer.Option(min=0, help="Only so many of the last lines.", show_default=False)
     ] = None,
 ) -> None:
-    """Print what a job's processes have written.
+    """Print the logs of a job's processes.
 
-    With --index all the lines of several pods come with the pod's role and index before them. With --follow they come
-    as they are written, also from containers that are restarted, pods that are replaced and samplers that are added.
+    With --index all, each line is preceded by the role and index of its pod. With --follow, new
+    lines are printed, also from restarted containers, replaced pods and added samplers.
 
     Examples:
 
@@ -243,7 +246,7 @@ def logs(
 @_command
 @with_place
 def suspend(place: Place, name: Annotated[str, NAME]) -> None:
-    """Hold a job: after a last checkpoint its pods are deleted.
+    """Suspend a job: its pods are deleted after a last checkpoint.
 
     Example:
 
@@ -258,7 +261,7 @@ def suspend(place: Place, name: Annotated[str, NAME]) -> None:
 @_command
 @with_place
 def resume(place: Place, name: Annotated[str, NAME]) -> None:
-    """Let a suspended job go on from its newest checkpoint.
+    """Resume a suspended job from its newest checkpoint.
 
     Example:
 
@@ -300,9 +303,9 @@ def delete(
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when it and its pods are gone.")] = False,
 ) -> None:
-    """Delete a job with all that belongs to it.
+    """Delete a job with everything that belongs to it.
 
-    That is pods, and checkpoints in volumes that were made for it.
+    This includes pods, and checkpoints in volumes that were created for the job.
 
     Examples:
 
@@ -335,13 +338,14 @@ def compare(
         ),
     ] = None,
 ) -> None:
-    """Put what came of several runs side by side.
+    """Compare the results of several runs.
 
-    There is a row for each point of a sweep, over its seeds, the best first.
+    The table has a row for each point of a sweep, over its seeds, the best first.
 
-    A figure is the mean over the seeds ± their standard deviation; failed runs are counted, and are in no other figure.
-    Where a stop rule asks for a return, the best is who reaches it in more of the runs, then in fewer steps; otherwise
-    who has the higher return in the end. Runs of no sweep have a row each, unless they differ in nothing but the seed.
+    A figure is the mean over the seeds ± their standard deviation. Failed runs are counted, and are
+    in no other figure. If a stop rule requires a return, the best point reaches it in more of its
+    runs, then in fewer steps. Otherwise the best point has the highest final return. Runs outside
+    sweeps have a row each, unless they differ only in the seed.
 
     Examples:
 
@@ -356,4 +360,4 @@ def compare(
 
 
 NAMES = tuple(str(info.callback.__name__) for info in app.registered_commands if info.callback)
-"""The commands on a cluster."""
+"""The names of the commands on a cluster."""

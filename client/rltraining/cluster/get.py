@@ -1,4 +1,4 @@
-"""`rltrain get`."""
+"""Implements `rltrain get`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GAP = "   "
 
 
 def get(client: RLTrainingClient, name: str, output: str, selector: str, *, everywhere: bool) -> None:
-    """Print a job or all jobs. `output`: `table`, `wide`, `json`, `yaml` or `name`."""
+    """Prints one job or all jobs. `output`: `table`, `wide`, `json`, `yaml` or `name`."""
     everywhere = everywhere and not name
     if output in ("table", "wide"):
         table = client.jobs.table(name, selector, everywhere=everywhere)
@@ -38,13 +38,14 @@ def get(client: RLTrainingClient, name: str, output: str, selector: str, *, ever
 
 
 def _as_yaml(shown: Any) -> str:
-    """With characters beyond ASCII as they are, unless some would have to be changed for a terminal."""
+    """Formats objects as YAML. Keeps characters beyond ASCII unless some must be escaped for a
+    terminal."""
     text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
     return text if printable(text) == text else yaml.safe_dump(shown, sort_keys=False)
 
 
 def render(table: dict[str, Any], *, wide: bool = False, namespaces: bool = False) -> str:
-    """A `Table` of an API server as text, as kubectl lays it out."""
+    """Formats a `Table` of an API server as text, with the layout of kubectl."""
     columns = table["columnDefinitions"]
     kept = [i for i, column in enumerate(columns) if wide or not column.get("priority")]
     rows = [[columns[i]["name"].upper() for i in kept]]
@@ -59,7 +60,7 @@ def render(table: dict[str, Any], *, wide: bool = False, namespaces: bool = Fals
 
 
 def _cell(value: Any) -> str:
-    """An absent value is empty, as with kubectl."""
+    """Formats a cell. A missing value is empty, as with kubectl."""
     if value is None:
         return ""
     if isinstance(value, float):

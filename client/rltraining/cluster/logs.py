@@ -1,4 +1,4 @@
-"""`rltrain logs`: the log of one pod, or of several with a prefix each."""
+"""Implements `rltrain logs`: the log of one pod, or of several pods with prefixes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from rltraining.sdk.errors import JobNotFoundError
 
 ALL = "all"
 FOLLOWED_MAX = 64
-"""Pods; each is a connection to the API server, and on from there to a kubelet."""
+"""Maximum number of followed pods. Each needs a connection to the API server, which connects to a
+kubelet."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says."""
+    """The options of the command line."""
 
     name: str
     role: Role
@@ -35,8 +36,8 @@ class Options:
 
 
 def logs(client: RLTrainingClient, options: Options, out: TextIO | None = None) -> None:
-    """Print: to a terminal with control characters as escapes, but for colours; elsewhere as the pod wrote it. Raises
-    UsageError, ClusterError."""
+    """Prints logs. On a terminal, control characters except colours are escaped. Raises UsageError,
+    ClusterError."""
     out = out or sys.stdout
     if options.follow and options.previous:
         raise UsageError("--follow and --previous exclude each other: leave one out")
@@ -63,14 +64,16 @@ def _lines(client: RLTrainingClient, options: Options, index: int) -> Iterator[s
 
 
 def _count(job: RLTrainingJob, role: Role) -> int:
-    """How many members of a role there are to be. Raises UsageError when the job has no such role."""
+    """Returns the wanted number of members of a role. Raises UsageError if the job has no such
+    role."""
     if count := job.spec.replicas(role):
         return count
     raise UsageError(f"--role: job {job.metadata.name} has no {role} pods")
 
 
 def _one_by_one(client: RLTrainingClient, options: Options) -> Iterator[str]:
-    """Pod after pod; those that have no log are left out, unless none has one."""
+    """Yields the lines of one pod after the other. Skips pods without a log. Raises
+    JobNotFoundError if no pod has one."""
     missing: list[str] = []
     count = _count(client.get(options.name), options.role)
     for index in range(count):
@@ -84,7 +87,8 @@ def _one_by_one(client: RLTrainingClient, options: Options) -> Iterator[str]:
 
 
 def _followed(client: RLTrainingClient, options: Options) -> Iterator[str]:
-    """All at once, as lines come, with members that are added later, also those that were scaled away before."""
+    """Yields the lines of all pods as they arrive, including members that are added later, also
+    after they were removed."""
     merge: Merge[str] = Merge()
     followed: set[int] = set()
     ended: set[int] = set()
@@ -105,7 +109,7 @@ def _followed(client: RLTrainingClient, options: Options) -> Iterator[str]:
             merge.add(_source(client, options, index, ended))
 
     def watch_job() -> Iterator[str]:
-        """Brings members, but no lines."""
+        """Adds members, and yields no lines."""
         for change in client.watch(options.name):
             if change.type == "DELETED" or change.job.status.completion_time is not None:
                 return

@@ -1,4 +1,4 @@
-"""Several iterators read at once."""
+"""Reads several iterators in parallel."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 AHEAD = 1000
-"""Items that are read before they are wanted."""
+"""Maximum number of items that are read in advance."""
 
 
 class Merge(Generic[T]):
-    """Each source is read in a thread of its own, which ends with the process; items come in the order in which they arrive.
+    """Yields the items of all sources in the order of arrival. Each source is read by a daemon
+    thread.
 
-    A source may add others. An exception of one is raised where the items are read.
+    A source may add others. The exception of a source is raised by the iteration.
     """
 
     def __init__(self) -> None:
@@ -24,13 +25,13 @@ class Merge(Generic[T]):
         self._running = 0
 
     def add(self, source: Callable[[], Iterator[T]]) -> None:
-        """Begin to read."""
+        """Starts reading a source."""
         with self._lock:
             self._running += 1
         threading.Thread(target=self._read, args=(source,), daemon=True).start()
 
     def __iter__(self) -> Iterator[T]:
-        """Until all sources are at their end."""
+        """Yields items until all sources have ended."""
         while self._running:
             kind, item = self._items.get()
             if kind == "item":
@@ -45,7 +46,7 @@ class Merge(Generic[T]):
         try:
             for item in source():
                 self._items.put(("item", item))
-        except BaseException as error:  # told by the reader
+        except BaseException as error:  # raised by the iteration
             self._items.put(("end", error))
         else:
             self._items.put(("end", None))

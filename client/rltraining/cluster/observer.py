@@ -1,4 +1,5 @@
-"""From a job in a cluster to snapshots: three watches (job, pods, Events), each in a thread of its own."""
+"""Creates snapshots of a job in a cluster from three watches (job, pods, Events), each in a
+separate thread."""
 
 from __future__ import annotations
 
@@ -23,29 +24,30 @@ from rltraining.track import Track
 
 Objects = Mapping[str, Json]
 UNSEEN_SECONDS = 20.0
-"""An operator looks at a job at once, and by default another one within this time when it is down."""
+"""Seconds in which an operator handles a new job, and by default another replica if the leader is
+down."""
 UNSEEN = (
     "no operator has done anything with this job yet: one must be installed, and watch this namespace; "
     "if one does, its log says what holds it up"
 )
 SILENT_SECONDS = 60.0
-"""An operator tells the progress of a running job every 10 s by default."""
+"""An operator writes the progress of a running job every 10 s by default."""
 SILENT = "nothing new of this job for over a minute: it stands still, or its operator is away"
 
 
 class _Closed(Exception):
-    """Nobody looks any more."""
+    """The observer was closed."""
 
 
 class ClusterObserver:
-    """Knows a job as it is, and makes snapshots of it. Once closed, each of its threads ends with the next change that it
-    hears of, or when its watch breaks or has to be begun anew."""
+    """Watches a job and creates snapshots of it. After `close`, each thread ends at its next
+    change, or when its watch breaks or is restarted."""
 
     def __init__(self, jobs: Jobs, name: str) -> None:
         """Raises JobNotFoundError."""
         self._jobs = jobs
         self._job = typed(jobs.get(name))
-        self._heard = time.monotonic()  # when something was new of the job
+        self._heard = time.monotonic()  # time of the last change of the job
         self._pods: tuple[Pod, ...] = ()
         self._events: Iterable[Json] = ()
         self._troubles: dict[str, str] = {}
@@ -54,13 +56,13 @@ class ClusterObserver:
         self._track = Track()
         self._began = _start(
             self._job
-        )  # stays, though a job that is resumed starts anew: one clock for all that is shown
+        )  # kept when the job is resumed, so that all times have the same origin
         self._keep("job", jobs.watched(name), self._take_job, vital=True)
         self._keep("pods", jobs.watched_pods(name), self._take_pods)
         self._keep("events", jobs.watched_events(name), self._take_events)
 
     def close(self) -> None:
-        """Watch no more; returns at once."""
+        """Stops watching. Returns immediately."""
         self._closed.set()
 
     @property
@@ -68,7 +70,8 @@ class ClusterObserver:
         return self._job.status.completion_time is not None
 
     def snapshot(self, now: datetime) -> Snapshot:
-        """The job as it is. Raises JobDeletedError, and what keeps it from being watched."""
+        """Returns the current state of the job. Raises JobDeletedError, and errors that prevent
+        watching it."""
         if self._error is not None:
             raise self._error
         job = self._job
@@ -78,14 +81,15 @@ class ClusterObserver:
         return self._track.snapshot(job, elapsed, self._pods, _rows(self._events, self._began), notice)
 
     def _silent(self) -> str:
-        """What to say of a job that should be running, but of which nothing is heard."""
+        """Returns a notice if a running job has not changed for long, or an empty string."""
         running, seconds = self._job.status.phase == "Running", time.monotonic() - self._heard
         return SILENT if running and seconds > SILENT_SECONDS else ""
 
     def _keep(
         self, what: str, watched: Watched, take: Callable[[Objects], None], *, vital: bool = False
     ) -> None:
-        """Take each update, in a thread. What is not vital may be missing: a notice says so."""
+        """Applies each update in a thread. Only errors of a `vital` watch are raised. Others cause
+        a notice."""
 
         def trouble(sentence: str) -> None:
             if self._closed.is_set():
@@ -141,7 +145,7 @@ def _start(job: RLTrainingJob) -> datetime:
 
 
 def _unseen(job: RLTrainingJob, now: datetime) -> str:
-    """What to say of a job that no operator takes up."""
+    """Returns a notice if no operator has handled the job, or an empty string."""
     created, elsewhere = job.metadata.creation_timestamp, job.spec.run_policy.managed_by
     if job.status.observed_generation is not None or elsewhere not in (None, CONTROLLER_NAME) or not created:
         return ""
@@ -149,7 +153,7 @@ def _unseen(job: RLTrainingJob, now: datetime) -> str:
 
 
 def _rows(events: Iterable[Json], began: datetime) -> tuple[EventRow, ...]:
-    """Oldest first, also those from before a job was resumed."""
+    """Returns the events, oldest first, including events from before the job was resumed."""
     dated = [(when, event) for event in events if (when := event_time(event)) is not None]
     return tuple(
         EventRow(
@@ -164,11 +168,11 @@ def _rows(events: Iterable[Json], began: datetime) -> tuple[EventRow, ...]:
 
 
 def event_count(event: Json) -> int:
-    """How often it came."""
+    """Returns how often the event occurred."""
     return int(event.get("count") or (event.get("series") or {}).get("count") or 1)
 
 
 def event_time(event: Json) -> datetime | None:
-    """When it came last."""
+    """Returns when the event last occurred."""
     last = event.get("lastTimestamp") or (event.get("series") or {}).get("lastObservedTime")
     return parse_time(last or event.get("eventTime") or event["metadata"].get("creationTimestamp"))

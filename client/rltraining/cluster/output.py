@@ -1,4 +1,4 @@
-"""Whether what a job writes outlives the learner's pod."""
+"""Determines whether the output of a job is kept after the learner's pod is deleted."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ NOT_KEPT = "spec.checkpoint has neither uri nor volume"
 
 
 def keeps_its_output(job: RLTrainingJob) -> bool:
-    """Checkpoints and policy are there when the learner's pod is gone."""
+    """Returns whether checkpoints and policy are kept after the learner's pod is deleted."""
     return job.spec.checkpoint.uri is not None or job.spec.checkpoint.volume is not None

@@ -1,4 +1,4 @@
-"""Where a command acts: the options that say so, and the completion of what they lead to."""
+"""Defines the options that select a cluster and a namespace, and the completion of job names."""
 
 from __future__ import annotations
 
@@ -34,21 +34,22 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Place:
-    """A cluster and a namespace, as the options say it."""
+    """A cluster and a namespace, as given by the options."""
 
     namespace: str | None = None
     context: str | None = None
     kubeconfig: Path | None = None
 
     def client(self) -> RLTrainingClient:
-        """Loads the Kubernetes client, which takes most of a second."""
+        """Returns a client. Imports the Kubernetes client, which takes most of a second."""
         from rltraining.sdk.client import RLTrainingClient
 
         return RLTrainingClient(self.namespace, self.context, self.kubeconfig)
 
 
 def with_place(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options --namespace, --context and --kubeconfig; the command gets them as its first argument, a Place."""
+    """Adds the options --namespace, --context and --kubeconfig. The command receives them as its
+    first argument, a Place."""
     signature = inspect.signature(function, eval_str=True)
     _, *own = signature.parameters.values()
     added = [
@@ -58,7 +59,7 @@ def with_place(function: Callable[..., None]) -> Callable[..., None]:
 
     def command(**values: Any) -> None:
         place = Place(**{name: values.pop(name) for name in OPTIONS})
-        # The Kubernetes client has written keys to temporary files, which it removes when the process ends in order.
+        # The Kubernetes client writes keys to temporary files, and removes them at a regular exit.
         before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         try:
             function(place, **values)
@@ -74,7 +75,8 @@ def with_place(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of jobs that begin so; none where the cluster does not say."""
+    """Returns the names of jobs that start with these letters, or none if the cluster does not
+    answer."""
     given = {
         **(ctx.parent.params if ctx.parent else {}),
         **{k: v for k, v in ctx.params.items() if v is not None},

@@ -1,4 +1,4 @@
-"""`kubectl rltrain`: kubectl runs the programs that it finds on PATH as `kubectl-<name>`, and asks
+"""Implements `kubectl rltrain`: kubectl runs programs named `kubectl-<name>` on PATH, and
 `kubectl_complete-<name>` for completions."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import redirect_stdout, suppress
 from rltraining.cli import app
 
 FILES, NO_FILES = ":0", ":4"
-"""What kubectl wants after the completions: whether names of files are of use as well."""
+"""Directives for kubectl after the completions: whether file names are completed, too."""
 
 
 def main() -> None:
@@ -22,7 +22,8 @@ def main() -> None:
 
 
 def complete(words: Sequence[str] | None = None) -> None:
-    """Entry point of `kubectl_complete-rltrain`: prints what the last of the words may become, a line each."""
+    """Prints the completions of the last word, one per line. Entry point of
+    `kubectl_complete-rltrain`."""
     words = sys.argv[1:] if words is None else words
     os.environ |= {
         "COMP_WORDS": shlex.join(["rltrain", *words]),

@@ -1,4 +1,4 @@
-"""`rltrain submit`."""
+"""Implements `rltrain submit`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rltraining.sweep.plan import Request, plan
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says."""
+    """The options of the command line."""
 
     file: str
     changes: tuple[str, ...]
@@ -28,7 +28,7 @@ class Options:
     name: str | None
     generate_name: bool
     code: tuple[Path, ...]
-    """Files that go with the job."""
+    """Files that are sent with the job."""
     wait: bool
     follow: bool
     plain: bool
@@ -36,7 +36,7 @@ class Options:
 
 
 def submit(client: RLTrainingClient, options: Options) -> int:
-    """Create the job, and wait for it if that is wanted. Returns the exit code."""
+    """Creates the job, and waits for it if requested. Returns the exit code."""
     if options.wait and options.follow:
         raise UsageError("--wait and --follow exclude each other: leave one out")
     if options.sweep:
@@ -81,7 +81,7 @@ def _submit_sweep(client: RLTrainingClient, options: Options) -> int:
 
 
 def _follow(client: RLTrainingClient, name: str) -> int:
-    """Print the learner's log to its end."""
+    """Prints the learner's log until the job is over. Returns the exit code."""
     try:
         logs.logs(client, logs.Options(name, "learner", "0", follow=True))
         job = client.wait(name)
@@ -96,7 +96,8 @@ def _follow(client: RLTrainingClient, name: str) -> int:
 
 
 def _code_hint(job: RLTrainingJob) -> str:
-    """What works on one machine, where modules beside the manifest are found, and not in a cluster."""
+    """Returns a hint if user modules, which are found beside the manifest on one machine, may be
+    missing in a cluster."""
     spec = job.spec
     own = spec.algorithm.entry_point
     modules = {

@@ -1,4 +1,4 @@
-"""`rltrain watch`: the live view of a job in a cluster."""
+"""Implements `rltrain watch`, the live view of a job in a cluster."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rltraining.snapshot import Snapshot
 from rltraining.summary import block, failure, results
 
 PERIOD = 0.25
-"""Seconds between two pictures."""
+"""Seconds between two updates of the view."""
 LAST_WORDS = 1.0
-"""Seconds in which the Events of a job's end still come in."""
+"""Seconds to wait for the Events of a job's end."""
 
 
 def watch(client: RLTrainingClient, name: str, *, plain: bool) -> int:
-    """Show a job until it is over. Returns the exit code."""
+    """Shows a job until it is over. Returns the exit code."""
     with (
         closing(ClusterObserver(client.jobs, name)) as observer,
         closing(choose(sys.stdout, plain=plain)) as display,
@@ -39,7 +39,7 @@ def watch(client: RLTrainingClient, name: str, *, plain: bool) -> int:
 
 
 def _show(observer: ClusterObserver, display: Display) -> Snapshot:
-    """Until the job is over."""
+    """Shows snapshots until the job is over. Returns the last one."""
     was_over = observer.is_over
     while True:
         display.show(observer.snapshot(datetime.now(UTC)))
@@ -54,7 +54,7 @@ def _show(observer: ClusterObserver, display: Display) -> Snapshot:
 
 
 def tell_end(last: Snapshot) -> int:
-    """Say how it went. Returns the exit code."""
+    """Prints the result. Returns the exit code."""
     status = last.status
     failed = status.phase == "Failed"
     if failed:
@@ -65,7 +65,8 @@ def tell_end(last: Snapshot) -> int:
 
 
 def _places(last: Snapshot) -> list[tuple[str, str]]:
-    """Where the policy and the newest checkpoint are; of what went with the learner's pod, that it did."""
+    """Returns the locations of the policy and the newest checkpoint, or a note that they were
+    deleted with the learner's pod."""
     status, checkpoint = last.status, last.status.checkpoint
     if keeps_its_output(last.job):
         best = status.evaluation.best_policy_uri if status.evaluation else None
