@@ -1,1 +1,1 @@
-"""What came of several runs, side by side."""
+"""Compares the results of several runs."""

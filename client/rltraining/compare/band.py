@@ -1,4 +1,4 @@
-"""Curves of several seeds as one: their mean, and how far they lie apart. Pure."""
+"""Combines curves of several seeds: their mean and range. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from rltraining_api.curve import CurvePoint
 
 POINTS = 200
-"""On the common axis."""
+"""Number of points on the common axis."""
 
 Curve = Sequence[CurvePoint]
 
 
 @dataclass(frozen=True)
 class Band:
-    """On a common axis of environment steps."""
+    """Mean and range on a common axis of environment steps."""
 
     steps: tuple[float, ...]
     mean: tuple[float, ...]
@@ -25,8 +25,9 @@ class Band:
 
 
 def band(curves: Sequence[Curve]) -> Band | None:
-    """Mean, least and greatest of some curves, from where all have begun to where the last one ends; a curve that ends
-    earlier keeps its last return. None when none has a point; curves without points do not count."""
+    """Returns mean, minimum and maximum of the curves, from the latest start to the latest end. A
+    curve that ends earlier keeps its last return. Ignores curves without points, and returns None
+    if there is no other."""
     known = [curve for curve in curves if curve]
     if not known:
         return None
@@ -47,7 +48,7 @@ def band(curves: Sequence[Curve]) -> Band | None:
 
 
 def at(curve: Curve, step: float) -> float:
-    """The return at a step, on the straight line between its neighbours; beyond an end, that end's."""
+    """Returns the return at a step, by linear interpolation. Constant beyond both ends."""
     i = bisect_right(curve, step, key=lambda point: point.environment_steps)
     if i == 0:
         return curve[0].mean_return

@@ -1,4 +1,4 @@
-"""`rltrain compare`."""
+"""Implements `rltrain compare`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says."""
+    """The options of the command line."""
 
     names: tuple[str, ...]
     """Folders of runs and sweeps, and names of sweeps in a cluster."""
@@ -32,7 +32,8 @@ class Options:
 
 
 def compare(options: Options, client: Callable[[], RLTrainingClient]) -> None:
-    """Print the table, and draw the picture if that is wanted. `client` is called where a name is no folder."""
+    """Prints the table, and draws a picture if requested. `client` is called if a name is not a
+    folder."""
     if options.as_json and options.as_csv:
         raise UsageError("--json and --csv exclude each other: leave one out")
     if options.output is not None:
@@ -50,7 +51,7 @@ def compare(options: Options, client: Callable[[], RLTrainingClient]) -> None:
 
 
 def text(compared: Sequence[Row], options: Options) -> str:
-    """In the form that is wanted."""
+    """Formats the comparison in the requested format."""
     if options.as_json:
         return as_json(compared)
     return as_csv(compared) if options.as_csv else f"{table(compared)}\n"

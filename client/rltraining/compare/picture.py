@@ -1,4 +1,4 @@
-"""Rows as a picture: a curve for each point, the mean over its seeds, and a band from the least to the greatest."""
+"""Draws rows: for each point the mean over its seeds as a curve, and the range as a band."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from rltraining.errors import UsageError
 from rltraining.units import short
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Of Okabe and Ito: people who see few colours can tell them apart. https://jfly.uni-koeln.de/color/"""
+"""The palette of Okabe and Ito, which suits colour-blind readers.
+https://jfly.uni-koeln.de/color/"""
 LINES = ("-", "--", ":")
 SHOWN = len(COLOURS) * 2
-"""More cannot be told apart."""
+"""Maximum number of distinguishable curves."""
 FORMATS = (".png", ".svg", ".pdf")
 
 
 def check_format(path: Path) -> None:
-    """Raises UsageError."""
+    """Raises UsageError if the suffix is not supported."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"--output {path}: must end with {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
 
 
 def draw(rows: Sequence[Row], path: Path) -> bool:
-    """The best ones, in the order of the table. False when no run has a point, and so there is nothing to draw.
+    """Draws the best rows, in the order of the table. Returns False without drawing if no run has a
+    point.
 
     Raises OSError.
     """
-    from matplotlib.figure import Figure  # seconds: only where there is something to draw
+    from matplotlib.figure import Figure  # takes seconds: imported only if there is a curve
 
     bands = [(row, found) for row in rows if (found := band([run.curve for run in row.counted]))]
     if not bands:

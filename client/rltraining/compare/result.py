@@ -1,4 +1,4 @@
-"""What came of one run, from its folder or from a cluster."""
+"""Reads the results of one run, from its folder or from a cluster."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ GOAL_MET = ("stop.meanReturn is met", "stop.smoothedReturn is met")
 
 @dataclass(frozen=True)
 class Result:
-    """A run."""
+    """The results of a run."""
 
     source: str
-    """The sweep that it belongs to; of one that belongs to none its own name."""
+    """The sweep of the run, or else the name of the run."""
     name: str
     title: str
-    """`impala on CartPole-v1`"""
+    """The title, such as `impala on CartPole-v1`."""
     seed: int
     phase: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    """What makes it a point of its sweep, by path, without the seed."""
+    """The values of its point of the sweep, by path, without the seed."""
     alike: object = None
-    """Runs that differ in nothing but the seed have this and `values` in common."""
+    """Runs that differ only in the seed have equal `alike` and `values`."""
     mean_return: float | None = None
-    """At its end, or as far as it has come."""
+    """The final or latest return."""
     has_goal: bool = False
-    """A stop rule asks for a return."""
+    """Whether a stop rule requires a return."""
     reached: bool = False
-    """And that rule has ended the run."""
+    """Whether that rule has ended the run."""
     curve: tuple[CurvePoint, ...] = ()
 
     @property
@@ -50,17 +50,17 @@ class Result:
 
     @property
     def steps(self) -> int | None:
-        """Environment steps until now; None before the first."""
+        """Environment steps so far, or None before the first."""
         return self.curve[-1].environment_steps if self.curve else None
 
     @property
     def seconds(self) -> float | None:
-        """Of training."""
+        """Seconds of training."""
         return self.curve[-1].seconds if self.curve else None
 
     @property
     def rate(self) -> float | None:
-        """Environment steps a second, over the whole run; None where there are too few points to tell."""
+        """Environment steps per second, over the whole run. None if there are too few points."""
         if len(self.curve) < 2:
             return None
         first, last = self.curve[0], self.curve[-1]
@@ -69,7 +69,8 @@ class Result:
 
 
 def of_folder(folder: Path) -> list[Result]:
-    """Of a run's folder, or all of a sweep's. Raises UsageError where it is neither."""
+    """Returns the results of a run's folder, or of all runs of a sweep's. Raises UsageError for
+    other folders."""
     if workdir.holds_sweep(folder):
         return [_of_run(folder / name, shown(folder), name) for name in run_names(folder)]
     if workdir.holds_run(folder):
@@ -78,7 +79,12 @@ def of_folder(folder: Path) -> list[Result]:
 
 
 def of_job(job: RLTrainingJob, source: str, name: str, curve: Sequence[CurvePoint] | None = None) -> Result:
-    """`source`: its sweep, empty for a run of none. `curve`: where more of it is known than the status holds."""
+    """Returns the results of a job.
+
+    Args:
+        source: Its sweep, or empty.
+        curve: A more complete curve than the status contains.
+    """
     status, stop = job.status, job.spec.stop
     has_goal = stop.mean_return is not None or stop.smoothed_return is not None
     points = tuple(status.curve if curve is None else curve)

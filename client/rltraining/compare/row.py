@@ -1,4 +1,4 @@
-"""From runs to rows: one for each point, over its seeds, the best one first. Pure."""
+"""Groups runs into rows: one for each point, over its seeds, the best first. Pure."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ NAMES_SHOWN = 2
 
 @dataclass(frozen=True)
 class Spread:
-    """Some measurements of one thing."""
+    """Mean and spread of several measurements."""
 
     mean: float
     std: float | None
-    """Of the sample (n - 1); None of a single one."""
+    """Standard deviation of the sample (n - 1). None for a single measurement."""
     n: int
 
 
 @dataclass(frozen=True)
 class Row:
-    """A point, over all of its seeds."""
+    """A point with all its seeds."""
 
     label: str
     values: Mapping[str, Any]
     runs: tuple[Result, ...]
-    """By seed."""
+    """Sorted by seed."""
 
     @property
     def failed(self) -> int:
@@ -48,12 +48,12 @@ class Row:
 
     @property
     def reached(self) -> int:
-        """How many runs have ended because the return was reached that a stop rule asks for."""
+        """Number of runs that ended because they reached the return of a stop rule."""
         return sum(run.reached for run in self.runs)
 
     @property
     def counted(self) -> tuple[Result, ...]:
-        """Those that have not failed."""
+        """The runs that have not failed."""
         return tuple(run for run in self.runs if not run.failed)
 
     @property
@@ -62,17 +62,18 @@ class Row:
 
     @property
     def steps(self) -> Spread | None:
-        """To the stop rule's return, of those that have reached it; without such a rule, to the end."""
+        """Steps until the stop rule's return, of the runs that reached it. Without such a rule,
+        steps until the end."""
         return spread(run.steps for run in self._arrived)
 
     @property
     def seconds(self) -> Spread | None:
-        """Of training, of the same runs."""
+        """Seconds of training of the same runs."""
         return spread(run.seconds for run in self._arrived)
 
     @property
     def rate(self) -> Spread | None:
-        """Environment steps a second."""
+        """Environment steps per second."""
         return spread(run.rate for run in self.counted)
 
     @property
@@ -83,7 +84,7 @@ class Row:
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
-    """Of those that are numbers; None when there are none."""
+    """Returns the spread of the finite values, or None if there are none."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known:
         return None
@@ -91,8 +92,8 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
 
 def rows(results: Sequence[Result]) -> tuple[Row, ...]:
-    """The best first: who reaches a return that is asked for in more of the runs, then in fewer steps, then by the return;
-    who has none comes last."""
+    """Returns the rows, the best first: by the share of runs that reach the required return, then
+    by fewer steps, then by the final return. Rows without a return are last."""
     groups: dict[tuple[object, str], list[Result]] = {}
     for result in results:
         key = (result.alike, json.dumps(result.values, sort_keys=True))

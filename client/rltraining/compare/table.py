@@ -1,4 +1,4 @@
-"""Rows as a table for people, as CSV and as JSON. Pure."""
+"""Formats rows as a table for people, as CSV and as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Format = Callable[[float], str]
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Aligned text; a figure is `mean ± standard deviation`, without the latter where there is one run."""
+    """Formats an aligned table. A figure is `mean ± standard deviation`, or only the mean of a
+    single run."""
     has_goal = any(row.has_goal for row in rows)
     names, cells = _points(rows)
     header = [*names, "RUNS", "FAILED", *(["GOAL"] if has_goal else []), "RETURN"]
@@ -44,7 +45,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """One line for each point."""
+    """Formats one line for each point."""
     names, cells = _points(rows)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -64,7 +65,7 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 
 def as_json(rows: Sequence[Row]) -> str:
-    """All points with their figures and runs."""
+    """Formats all points with their figures and runs."""
     return json.dumps({"points": [_point(row) for row in rows]}, indent=1) + "\n"
 
 
@@ -72,7 +73,8 @@ NAME = "RUN"
 
 
 def _points(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells that tell the rows apart: their values, where all have the same fields; else their names."""
+    """Returns headings and cells that identify the rows: their values if all rows have the same
+    fields, or else their names."""
     paths = list(rows[0].values)
     if not paths or any(list(row.values) != paths for row in rows):
         return [NAME], [[row.label] for row in rows]
@@ -93,7 +95,7 @@ def _figure(spread: Spread | None, form: Format) -> str:
 
 
 def _aligned(lines: Sequence[Sequence[str]], left: int) -> str:
-    """The first columns to the left, figures to the right."""
+    """Aligns the first columns to the left, figures to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         GAP.join(

@@ -1,2 +1,3 @@
-"""`rltrain report`: a run as one page. `sources` finds what is known of it, `figures` chooses the curves that `svg` draws,
-`facts` and `configuration` put the rest into words, `page` fills the template, `command` writes the file."""
+"""Implements `rltrain report`, which writes a run as one page. `sources` reads the run, `figures`
+selects the curves that `svg` draws, `facts` and `configuration` format the rest, `page` fills the
+template, and `command` writes the file."""

@@ -1,4 +1,4 @@
-"""`rltrain report`: write the page."""
+"""Implements `rltrain report`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from rltraining.units import short
 from rltraining.whole_file import check_stays_in, write_whole
 
 VIDEO_SECONDS = 60.0
-"""Of an episode, which need not have an end."""
+"""Maximum seconds of the recorded episode, which may be endless."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says."""
+    """The options of the command line."""
 
     target: str
     """A run's folder, or the name of a job."""
@@ -35,7 +35,7 @@ class Options:
 
 
 def report(options: Options, client: Callable[[], RLTrainingClient]) -> None:
-    """Write it. `client` is asked for only when the target is a job. Raises ClientError."""
+    """Writes the page. `client` is called only if the target is a job. Raises ClientError."""
     source, path = _source(options.target, client)
     path = options.output or path
     if path.is_dir():
@@ -70,8 +70,8 @@ def _source(target: str, client: Callable[[], RLTrainingClient]) -> tuple[Source
 
 
 def _film(source: Source) -> Video:
-    """Records an episode of the policy, or the reason why this is impossible, which the page shows. Never runs user
-    code, since the run may come from someone else."""
+    """Records an episode of the policy, or the reason why this is impossible, which the page shows.
+    Never runs user code, since the run may be from another user."""
     if source.policy is None:
         return Video(why_not=source.no_policy)
     from rltraining_trainer.errors import TrainerError
@@ -100,5 +100,5 @@ def _film(source: Source) -> Video:
 
 
 def _sentence(problem: str) -> str:
-    """With a full stop, unless a traceback follows."""
+    """Adds a full stop, unless a traceback follows."""
     return problem if "\n" in problem else f"{problem}."

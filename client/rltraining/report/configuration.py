@@ -1,4 +1,4 @@
-"""The job as YAML, with what its user has left at the default."""
+"""Formats the job as YAML, with the defaults marked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INDENT = "  "
 
 @dataclass(frozen=True)
 class YamlLine:
-    """A line, and whether it says only what would hold without it."""
+    """A line, and whether it only repeats a default."""
 
     text: str
     is_default: bool
@@ -50,6 +50,6 @@ def _mapping(value: Mapping[str, Any], changed: Any, indent: str) -> Iterator[Ya
 
 
 def yaml_text(value: Any) -> str:
-    """Without the line break at its end."""
+    """Formats a value as YAML without a final line break."""
     text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
     return text.rstrip("\n")

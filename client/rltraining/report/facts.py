@@ -1,4 +1,4 @@
-"""The figures of a run, in words."""
+"""Formats the figures of a run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ ACCOUNTS = (
     ("Gradients", "gradients", "pushed", ("applied", "dropped", "queued")),
     ("Transitions", "replay", "inserted", ("evicted", "size", "lost")),
 )
-"""What is counted, its prefix in progress.jsonl, all of it, and what becomes of it."""
+"""For each balance: its name, its prefix in progress.jsonl, the total, and the parts of the
+total."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A name and its value; `note` says more in small print."""
+    """A name and its value. `note` contains details in small print."""
 
     name: str
     value: str
@@ -31,7 +32,7 @@ class Fact:
 
 
 def headline(source: Source, now: datetime) -> list[Fact]:
-    """What to know first."""
+    """Returns the most important figures."""
     job, status = source.job, source.job.status
     returns = [value for row in source.rows if (value := number(row, "meanReturn")) is not None]
     last = returns[-1] if returns else status.progress.mean_return
@@ -61,13 +62,14 @@ def headline(source: Source, now: datetime) -> list[Fact]:
 
 
 def throughput(source: Source) -> list[Fact]:
-    """How fast it went."""
+    """Returns the figures about speed."""
     rows, progress = source.rows, source.job.status.progress
     return [*_speed(source), *_updates(rows, progress.updates), *_lag(rows), *_learner(rows)]
 
 
 def accounts(source: Source) -> list[Fact]:
-    """What was sent is used, dropped, or on its way: whether it adds up, at the newest point."""
+    """Returns for each total whether its parts (used, dropped, in transit) sum up to it, at the
+    newest point."""
     newest = dict(source.rows[-1]) if source.rows else {}
     if (replay := source.job.status.replay) is not None:
         told = {f"replay/{name}": value for name, value in replay.to_dict().items()}
@@ -93,14 +95,14 @@ def _evaluation(status: Status) -> Iterator[Fact]:
 
 
 def _duration(seconds: float | None) -> str:
-    """As a clock, with tenths where that is all there is."""
+    """Formats seconds as a clock, with tenths below a minute."""
     if seconds is None:
         return "-"
     return f"{seconds:.1f} s" if seconds < 60 else clock(seconds)
 
 
 def _wall_clock(status: Status, now: datetime) -> str:
-    """From the start, or the last one, to the end."""
+    """Formats the time from the (last) start to the end."""
     if status.start_time is None:
         return ""
     seconds = max(0.0, ((status.completion_time or now) - status.start_time).total_seconds())
@@ -110,7 +112,7 @@ def _wall_clock(status: Status, now: datetime) -> str:
 
 
 def _steps(source: Source) -> int:
-    """The status of a run that was killed may lag behind."""
+    """Returns the steps so far. The status of a killed run may be older than its last point."""
     newest = source.rows[-1]["environmentSteps"] if source.rows else 0
     return max(int(newest), source.job.status.progress.environment_steps)
 

@@ -1,4 +1,4 @@
-"""Which diagrams a run has."""
+"""Selects the diagrams of a run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rltraining.history import EVALUATED_STEP, Row, number
 from rltraining.report.svg import Line, draw
 
 POINTS_MAX = 500
-"""Of a diagram: as many as it has pixels."""
+"""Maximum points of a diagram, which is its width in pixels."""
 SECONDS, STEPS = "seconds", "environmentSteps"
 UNITS = ((7200.0, 3600.0, "hours of training"), (300.0, 60.0, "minutes of training"))
-"""From how many seconds on, what is one, and what it is called."""
+"""The minimum seconds for which a unit is used, its length in seconds, and its label."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A diagram: measurements by the names they have in progress.jsonl."""
+    """A diagram of measurements, by their names in progress.jsonl."""
 
     title: str
     names: tuple[str, ...]
@@ -30,7 +30,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Figure:
-    """A diagram for the page."""
+    """A drawn diagram."""
 
     title: str
     svg: str
@@ -38,7 +38,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """Diagrams that belong together."""
+    """Diagrams with a common title."""
 
     title: str
     figures: tuple[Figure, ...]
@@ -118,7 +118,7 @@ def _sections(plans: Mapping[str, Sequence[Plan]], rows: Sequence[Row], goal: fl
 
 
 def _loss(rows: Iterable[Row]) -> Iterator[Plan]:
-    """One of each term: they have nothing in common that an axis could show."""
+    """Returns a diagram for each term of the loss, since the terms have no common scale."""
     names = dict.fromkeys(name for row in rows for name in row if name.startswith(LOSS))
     return (Plan(name.removeprefix(LOSS).replace("_", " "), (name,)) for name in names)
 
@@ -149,7 +149,7 @@ def _figure(name: str, plan: Plan, rows: Sequence[Row], goal: float | None) -> F
 
 
 def _unit(rows: Sequence[Row]) -> tuple[float, str]:
-    """What times are shown in: seconds of a unit, and its name."""
+    """Returns the length of the time unit in seconds, and its label."""
     longest = rows[-1][SECONDS] if rows else 0.0
     for limit, scale, label in UNITS:
         if longest >= limit:

@@ -1,4 +1,4 @@
-"""The page, from its template."""
+"""Renders the page from its template."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rltraining.summary import failure
 from rltraining.units import plural
 
 STORY_MAX = 200
-"""Newest lines of the story that are shown."""
+"""Maximum number of events that are shown. The newest are kept."""
 PHASE_KINDS = {"Succeeded": "good", "Running": "good", "Failed": "bad", "Interrupted": "bad"}
 
 
 @dataclass(frozen=True)
 class Video:
-    """An episode as MP4, or why there is none."""
+    """An episode as MP4, or the reason why there is none."""
 
     mp4: bytes = b""
     why_not: str = ""
@@ -33,8 +33,8 @@ class Video:
 
 
 def render(source: Source, video: Video, now: datetime) -> str:
-    """A whole HTML document. Nothing in it is loaded from elsewhere; whatever a run has named itself is text, also in diagrams,
-    which come with their texts escaped."""
+    """Returns an HTML document that loads nothing else. All text of the run is escaped, also in the
+    diagrams."""
     job, status = source.job, source.job.status
     goal, evaluation_goal = job.spec.stop.mean_return, job.spec.stop.evaluation
     first, _, trace = failure(status).rstrip().partition("\n") if status.phase == "Failed" else ("", "", "")
@@ -72,7 +72,7 @@ def render(source: Source, video: Video, now: datetime) -> str:
 
 @cache
 def _environment() -> Environment:
-    """The templates' environment, which keeps a template once it is compiled."""
+    """Returns the template environment, which caches compiled templates."""
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,

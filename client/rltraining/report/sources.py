@@ -1,4 +1,4 @@
-"""What is known of a run, from its folder or from the API of a cluster."""
+"""Reads the data of a run from its folder or from the API of a cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOT_IN_API = (
 
 @dataclass(frozen=True)
 class Happening:
-    """A line of the run's story."""
+    """An event of the run."""
 
     time: datetime
     type: str
@@ -44,11 +44,11 @@ class Happening:
 
 @dataclass(frozen=True)
 class Source:
-    """A run, as far as it is known."""
+    """The known data of a run."""
 
     job: RLTrainingJob
     origin: str
-    """Where all this comes from, in words."""
+    """A description of where the data was read."""
     rows: tuple[Row, ...]
     """Measurements, oldest first, as in progress.jsonl."""
     story: tuple[Happening, ...]
@@ -66,7 +66,7 @@ class Source:
 
 
 def of_folder(folder: Path) -> Source:
-    """A run on this machine. Raises UsageError: there is none in the folder."""
+    """Reads a run on this machine. Raises UsageError if the folder contains none."""
     if workdir.holds_sweep(folder):
         raise UsageError(
             f"{folder}: holds a sweep: name the folder of one of its runs, or take rltrain compare"
@@ -108,7 +108,7 @@ def of_folder(folder: Path) -> Source:
 
 
 def of_job(client: RLTrainingClient, name: str) -> Source:
-    """A job in a cluster. Raises ClientError."""
+    """Reads a job in a cluster. Raises ClientError."""
     job = typed(client.jobs.get(name))
     missing = [NOT_IN_API]
     told: list[Happening] = []
@@ -155,7 +155,8 @@ def _policy(job: RLTrainingJob) -> tuple[str | None, str]:
 
 
 def _phase(job: RLTrainingJob, folder: Path) -> str:
-    """Of a run that is not over, and that no rltrain keeps any more: it was stopped, or its rltrain was killed."""
+    """Returns the job's phase. A run that is not over and has no running rltrain was stopped or
+    killed."""
     phase = job.status.phase
     if job.status.completion_time is not None or workdir.is_held(folder):
         return phase
@@ -163,7 +164,7 @@ def _phase(job: RLTrainingJob, folder: Path) -> str:
 
 
 def _rows(curve: Iterable[CurvePoint]) -> tuple[Row, ...]:
-    """Measurements from a curve: how fast it was follows from its steps and seconds."""
+    """Converts a curve to measurements, with the speed between consecutive points."""
     points = list(curve)
     rates: list[float | None] = [None]
     for before, after in pairwise(points):
@@ -175,7 +176,7 @@ def _rows(curve: Iterable[CurvePoint]) -> tuple[Row, ...]:
 
 
 def _learners(rows: Iterable[Row]) -> list[Happening]:
-    """When another learner, or the same after it had gone back, went on with the run."""
+    """Returns the times at which another incarnation of the learner continued the run."""
     return [
         Happening(
             datetime.fromtimestamp(after["time"], UTC),
@@ -189,7 +190,7 @@ def _learners(rows: Iterable[Row]) -> list[Happening]:
 
 
 def _story(job: RLTrainingJob, told: Iterable[Happening]) -> tuple[Happening, ...]:
-    """With the last turn of each condition."""
+    """Returns the events with the last transition of each condition, oldest first."""
     turns = [
         Happening(
             c.last_transition_time,

@@ -1,4 +1,4 @@
-"""One diagram as SVG that stands in a page and takes its colours."""
+"""Draws one diagram as SVG that is embedded in a page and uses its colours."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ COLOURS = {
     "#b00002": "var(--grid)",
     "#b00003": "var(--faint)",
 }
-"""What the drawing is made with, and what the page calls it: light or dark is the page's to say."""
+"""Maps the colours of the drawing to variables of the page, which has a light and a dark mode."""
 LINES = tuple(COLOURS)[:4]
 INK, GRID, FAINT = tuple(COLOURS)[4:]
 DASHES = ("-", "--", "-.", ":")
-"""Lines are told apart without colours, too."""
+"""Makes lines distinguishable without colours, too."""
 DOTS_MAX = 30
-"""So few points are each shown."""
+"""Maximum number of points that are drawn as dots."""
 THICK_MAX = 150
-"""A line of more points is thinner: it may go up and down a lot."""
+"""Maximum points of a thick line, since longer lines may oscillate."""
 SIZE = (5.2, 2.9)
-"""Inches; as large as a phone shows it."""
+"""Inches, as large as on a phone."""
 MARGINS = {"left": 0.15, "bottom": 0.18, "right": 0.95}
-"""Fractions of the width and height: a label on the left has room for nine characters."""
+"""Fractions of the width and height. A label on the left has room for nine characters."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """Values at places; None where there is none."""
+    """A line with x and y values. None is a missing value."""
 
     name: str
     x: Sequence[float]
@@ -58,7 +58,12 @@ def draw(
     goal: float | None = None,
     marks: Sequence[float] = (),
 ) -> str:
-    """`name`: unique in the page; `title`: for those who do not see it. A line at `goal`, upright ones at `marks`."""
+    """Draws lines, with a horizontal line at `goal` and vertical ones at `marks`.
+
+    Args:
+        name: Unique in the page.
+        title: For screen readers.
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -75,7 +80,7 @@ def draw(
         "ytick.labelcolor": INK,
         "grid.color": GRID,
         "legend.frameon": False,
-        "text.parse_math": False,  # names are the user's
+        "text.parse_math": False,  # names are chosen by the user
     }
     with rc_context(style):
         # Matplotlib's own layouts take as long as the drawing itself.
@@ -113,7 +118,7 @@ def _plot(axes: Any, lines: Sequence[Line], goal: float | None, marks: Sequence[
 
 
 def _described(lines: Sequence[Line], x_label: str) -> str:
-    """The diagram in words."""
+    """Describes the diagram in words."""
     parts = []
     for line in lines:
         values = line.values
@@ -126,7 +131,8 @@ def _described(lines: Sequence[Line], x_label: str) -> str:
 
 
 def _for_page(svg: str, name: str, title: str, description: str) -> str:
-    """Without what a file needs; names unique in the page; the page's colours."""
+    """Removes what only a file needs, makes names unique in the page, and uses the page's
+    colours."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
