@@ -1,5 +1,5 @@
-"""The `rltrain` command. Wiring only: what a command does is in a module that is imported when it is called, so that
-`rltrain --help` and shell completion answer at once."""
+"""Defines the command `rltrain`. Contains only options and help. A command's module is imported
+when the command is called, so that `rltrain --help` and shell completion are fast."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rltraining.printable import say
 app = typer.Typer(
     name="rltrain",
     no_args_is_help=True,
-    rich_markup_mode=None,  # half a second less for every --help
+    rich_markup_mode=None,  # saves half a second for every --help
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -56,8 +56,9 @@ def rltrain(
 ) -> None:
     """Distributed reinforcement learning from one manifest.
 
-    A manifest (an RLTrainingJob, as it is applied to a Kubernetes cluster) goes in, a trained policy comes out.
-    On this machine its learner and samplers are processes; in a cluster they are pods; the rest is the same.
+    A manifest (an RLTrainingJob, as it is applied to a Kubernetes cluster) goes in, a trained
+    policy comes out. On this machine its learner and samplers are processes, and in a cluster they
+    are pods. Everything else is the same.
 
     A first run:
 
@@ -68,7 +69,8 @@ def rltrain(
 
       rltrain init maze
 
-    The same in a cluster (submit, get, watch, logs, suspend, resume, scale and delete are for clusters):
+    The same in a cluster (submit, get, watch, logs, suspend, resume, scale and delete are for
+    clusters):
 
       rltrain submit examples/cartpole-impala.yaml
       rltrain watch cartpole
@@ -111,19 +113,23 @@ def run(
 ) -> None:
     """Train from a manifest, on this machine.
 
-    The operator's own engine runs here, with processes for pods: a process that is killed is restarted, training
-    goes on from the newest checkpoint, and what cannot work ends the run with a message.
+    The operator's engine runs in this process, with processes as pods: a process that is killed is
+    restarted, training resumes from the newest checkpoint, and an error that a restart cannot fix
+    ends the run with a message.
 
-    The folder of the run holds status.json (the job's whole status), job.yaml (the manifest
-    as it was run), progress.jsonl, events.jsonl, learning_curve.png, checkpoints/, tensorboard/, logs/ and policy/.
+    The folder of the run contains status.json (the job's complete status), job.yaml (the manifest
+    as it was run), progress.jsonl, events.jsonl, learning_curve.png, checkpoints/, tensorboard/,
+    logs/ and policy/.
 
-    Ctrl-C ends in order: a checkpoint is written, and --resume goes on from there. A second Ctrl-C ends at once.
+    Ctrl-C stops the run after a last checkpoint, from which --resume continues. A second Ctrl-C
+    ends it immediately.
 
-    With --sweep or --seeds it is a sweep: a run for each value, combination of values, and seed, one after another, and
-    in the end one table and one picture of all. A run that fails does not end it; after Ctrl-C, --resume runs the rest.
+    With --sweep or --seeds the command runs a sweep: a run for each value, combination of values,
+    and seed, one after another, and at the end one table and one picture of all. A failed run does
+    not end the sweep. After Ctrl-C, --resume runs the rest.
 
-    Exit code: 0 when the job succeeded, 1 when it failed, or a run of a sweep did, 2 when the manifest or the command is
-    not right, 130 after Ctrl-C (143 after SIGTERM).
+    Exit code: 0 when the job succeeded, 1 when it failed, or a run of a sweep did, 2 when the
+    manifest or the command is invalid, 130 after Ctrl-C (143 after SIGTERM).
 
     Examples:
 
@@ -162,8 +168,9 @@ def init(
 ) -> None:
     """Start a project with an environment and a network of your own.
 
-    It learns at once, and every part is there to be replaced: job.yaml, an environment after gymnasium's rules, a network
-    in torch, tests, a Dockerfile, and a README.md with all commands.
+    The project is ready to train, and you can replace every part: job.yaml, an environment with
+    gymnasium's interface, a network in torch, tests, a Dockerfile, and a README.md with all
+    commands.
 
     Examples:
 
@@ -183,10 +190,10 @@ def validate(
         bool, typer.Option("--print", help="Print the jobs with all defaults filled in.")
     ] = False,
 ) -> None:
-    """Check manifests; say everything that is wrong, a sentence each.
+    """Check manifests and report all errors, a sentence each.
 
-    The same models check here, in the cluster's API server and in the operator. Environments and modules are looked up
-    only by run. Exit code: 0 when all are right, else 2.
+    The checks are those of the cluster's API server and of the operator. Environments and modules
+    are checked only by run. Exit code: 0 when all manifests are valid, 2 otherwise.
 
     Examples:
 
@@ -231,7 +238,8 @@ def explain(
 def crd() -> None:
     """Print the CustomResourceDefinition to install in a cluster.
 
-    It is made from the models that check manifests, so kubectl and rltrain say the same.
+    The definition is generated from the models that check manifests, so kubectl and rltrain report
+    the same errors.
 
     Example:
 
@@ -302,11 +310,12 @@ def export(
 ) -> None:
     """Write a policy as one file that runs without this package.
 
-    torch-export gives a .pt2 (torch.export.load), torchscript a .pt (torch.jit.load, also from C++), onnx a .onnx for
-    ONNX Runtime and others (it needs the extra onnx, which make setup installs).
+    torch-export writes a .pt2 (torch.export.load), torchscript a .pt (torch.jit.load, also from
+    C++), onnx a .onnx for ONNX Runtime and others (requires the extra onnx, which make setup
+    installs).
 
-    What is written has given the same as the policy for random observations, in batches of several sizes; else it is
-    refused. A network that is user code needs --trust-code, as with evaluate.
+    The file is written only if its outputs match the policy's for random observations, in batches
+    of several sizes. A network that is user code requires --trust-code, as with evaluate.
 
     Examples:
 

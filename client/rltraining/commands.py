@@ -1,4 +1,4 @@
-"""What all commands share: how their help is laid out, and how they end."""
+"""Defines the common parts of all commands: the layout of their help, and error handling."""
 
 from __future__ import annotations
 
@@ -48,20 +48,22 @@ Seeds = Annotated[
 ]
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""These come from a file that is open already, standard output among them, and so without a name."""
+"""Errors of open files without a name, such as standard output."""
 
 
 def reflow(docstring: str | None) -> str:
-    """A docstring as help: text is wrapped to the terminal; what is indented (after a \\b, for click) stays."""
+    r"""Returns a docstring as help. Text is wrapped to the terminal. Indented text is kept (after a
+    \b, for click)."""
     paragraphs = cleandoc(docstring or "").split("\n\n")
     return "\n\n".join(f"\b\n{text}" if text.startswith(" ") else text for text in paragraphs)
 
 
 def command(app: typer.Typer) -> Callable[[F], F]:
-    """Makes a function, with its docstring for help, a command of an app."""
+    """Returns a decorator that adds a function as a command of the app. Its docstring is the
+    help."""
 
     def register(function: F) -> F:
         return app.command(help=reflow(function.__doc__))(function)
@@ -71,8 +73,8 @@ def command(app: typer.Typer) -> Callable[[F], F]:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What cannot be done is said in sentences on standard error; a traceback is for bugs. A file that cannot be read or
-    written is none, wherever that is noticed."""
+    """Prints errors of users as sentences on standard error, and exits. Files that cannot be read
+    or written are such errors. A traceback is for bugs."""
     try:
         yield
     except ClientError as error:
@@ -89,6 +91,6 @@ def refusals() -> Iterator[None]:
 
 
 def complain(problem: str) -> None:
-    """`error: …` on standard error."""
+    """Prints `error: …` on standard error."""
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
     say(problem, err=True)
