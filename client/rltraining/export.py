@@ -1,4 +1,4 @@
-"""`rltrain export`."""
+"""Implements `rltrain export`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rltraining.whole_file import check_stays_in, write_whole
 
 
 class Format(StrEnum):
-    """What a policy can be written as."""
+    """The file formats of an exported policy."""
 
     TORCH_EXPORT = "torch-export"
     TORCHSCRIPT = "torchscript"
@@ -23,7 +23,7 @@ class Format(StrEnum):
 
 
 def export(uri: str, form: Format, output: Path | None, *, trust_code: bool) -> None:
-    """Write the program beside the policy, or to `output`. Raises ClientError."""
+    """Writes the exported policy beside the policy, or to `output`. Raises ClientError."""
     from rltraining_trainer.policy import ProgramError, to_exported_program, to_onnx, to_torchscript
 
     from rltraining.policies import in_run, open_policy

@@ -1,4 +1,4 @@
-"""What a run's folder tells of its course: `progress.jsonl`, of a long run only some of it."""
+"""Reads the metrics of a run from its `progress.jsonl`, a sample of them for a long run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rltraining.errors import ClientError
 
 PROGRESS_FILE = "progress.jsonl"
 ROWS_MAX = 2000
-"""More cannot be told apart in a picture."""
+"""Maximum number of points, since a picture cannot show more."""
 LINE_BYTES_MAX = 64 << 10
-"""Size of a point. A longer line is no point, and reading ends there."""
+"""Maximum size of a point. Reading ends at a longer line, which is not a point."""
 
 Row = Mapping[str, Any]
 
@@ -56,7 +56,7 @@ def _read(folder: Path, is_wanted: Callable[[bytes], bool]) -> tuple[Row, ...]:
 
 
 def curve(rows: Iterable[Row]) -> tuple[CurvePoint, ...]:
-    """The learning curve: those that have a return."""
+    """Returns the learning curve: the points with a return."""
     return tuple(
         CurvePoint(
             environment_steps=row["environmentSteps"], seconds=row["seconds"], mean_return=row["meanReturn"]
@@ -67,7 +67,7 @@ def curve(rows: Iterable[Row]) -> tuple[CurvePoint, ...]:
 
 
 def number(row: Row, name: str) -> float | None:
-    """A measurement; None where there was none, or it was no number that can be drawn."""
+    """Returns a measurement, or None if it is missing or cannot be drawn."""
     value = row.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -75,12 +75,13 @@ def number(row: Row, name: str) -> float | None:
 
 
 def _some(lines: Iterable[bytes]) -> list[bytes]:
-    """Between one and two times ROWS_MAX of them, or all, and always the last: of files of any size a bounded amount."""
+    """Returns all lines, or a sample of ROWS_MAX to 2 * ROWS_MAX lines that includes the last, so
+    that memory is bounded."""
     kept: list[bytes] = []
     stride, last = 1, b""
     for i, line in enumerate(lines):
         if not line.endswith(b"\n"):
-            break  # torn by a crash, or half written
+            break  # truncated by a crash, or being written
         last = line
         if i % stride == 0:
             kept.append(line)
@@ -90,7 +91,7 @@ def _some(lines: Iterable[bytes]) -> list[bytes]:
 
 
 def _parse(line: bytes) -> dict[str, Any]:
-    """Empty for what is no point."""
+    """Parses a point. Returns an empty dict for an invalid line."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""`rltrain init`: a project of one's own, of the templates in `project/`."""
+"""Implements `rltrain init`, which creates a project from the templates in `project/`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Template:
     """A file of the project."""
 
     source: str
-    """In `project/`."""
+    """File name in `project/`."""
     path: str
-    """In the project; `{module}` is replaced."""
+    """Path in the project. `{module}` is replaced."""
     about: str
 
 
@@ -39,7 +39,8 @@ TEMPLATES = (
 
 
 def init(folder: Path, name: str | None) -> None:
-    """Write the project, and say what can be done with it. Raises UsageError before anything is written."""
+    """Writes the project and prints the next steps. Raises UsageError before anything is
+    written."""
     _check_empty(folder)
     job = _checked(name or folder.resolve().name, "--name" if name else "DIR")
     module = job.replace("-", "_")
@@ -69,7 +70,7 @@ def _filled(template: Template, **values: str) -> str:
 
 
 def _check_empty(folder: Path) -> None:
-    """A fresh repository is empty, too."""
+    """Raises UsageError unless the folder is empty, except for `.git`."""
     if folder.is_dir() and all(path.name == ".git" for path in folder.iterdir()):
         return
     if folder.exists():
@@ -77,7 +78,8 @@ def _check_empty(folder: Path) -> None:
 
 
 def _checked(name: str, origin: str) -> str:
-    """The name of the job and, with `_env` and `_net` after it, of modules, which nothing may hide. Raises UsageError."""
+    """Checks the name of the job, which with `_env` and `_net` also names modules that no installed
+    module may hide. Raises UsageError."""
     instead = "give another one with --name"
     if not re.fullmatch(patterns.LABEL, name) or len(name) > NAME_MAX:
         meaning = f"{patterns.MEANINGS[patterns.LABEL]}, at most {NAME_MAX} characters"

@@ -1,4 +1,4 @@
-"""Manifests from files and standard input, with the user code that comes with them."""
+"""Reads manifests from files and standard input, with the user code that belongs to them."""
 
 from __future__ import annotations
 
@@ -19,58 +19,61 @@ from rltraining.whole_file import write_whole
 
 STDIN = "-"
 SOURCE_ANNOTATION = "rltraining.dev/source"
-"""Path of the manifest that a run was started from: user modules beside it are found again on `--resume`."""
+"""Path of the manifest from which a run was started, so that `--resume` finds user modules beside
+it."""
 FILE_NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-"""What Kubernetes allows as a key of a ConfigMap."""
+"""The keys that Kubernetes allows in a ConfigMap."""
 
 SAVED_HEADER = "# The manifest of this run, with all defaults filled in; written by rltrain."
 
 
 @dataclass(frozen=True)
 class JobFile:
-    """A job and what came with it."""
+    """A job with the other objects of its file."""
 
     job: RLTrainingJob
     config_maps: tuple[dict[str, Any], ...] = ()
-    """ConfigMaps that stand beside the job: `spec.code` may name one."""
+    """ConfigMaps of the same file, to which `spec.code` may refer."""
 
     @property
     def code_folder(self) -> Path | None:
-        """Where user modules may lie: beside the manifest. None when it came from standard input."""
+        """The folder of the manifest, which may contain user modules. None for standard input."""
         origin = source_of(self.job)
         return Path(origin).parent if origin else None
 
     def save(self, path: Path) -> None:
-        """Write the manifest as it is run, with all defaults filled in; `load` reads it again.
+        """Writes the manifest of the run, with all defaults filled in, so that `load` can read it.
 
-        Raises OSError; what was there before is left whole then.
+        Raises OSError, and then leaves an existing file unchanged.
         """
         documents = yaml.safe_dump_all([manifest(self.job), *self.config_maps], sort_keys=False)
         write_whole(path, f"{SAVED_HEADER}\n{documents}")
 
 
 def source_of(job: RLTrainingJob) -> str | None:
-    """Path of the manifest that the job was read from; None for standard input."""
+    """Returns the path of the manifest from which the job was read, or None for standard input."""
     return (job.metadata.annotations or {}).get(SOURCE_ANNOTATION)
 
 
 def source(file: str) -> Path | str:
-    """What the contract's readers take: a path, or, for `-`, the text of standard input. Raises UsageError."""
+    """Returns the input of the contract's readers: a path or, for `-`, the text of standard input.
+    Raises UsageError."""
     if file != STDIN:
         return Path(file)
     try:
-        return sys.stdin.read(BYTES_MAX + 1)  # more is refused
+        return sys.stdin.read(BYTES_MAX + 1)  # larger input is rejected
     except UnicodeDecodeError:
         raise UsageError("standard input: is not UTF-8 text") from None
 
 
 def load(file: str, overrides: Iterable[str] = ()) -> JobFile:
-    """The one job of a file (`-`: standard input). Raises UsageError with a sentence per problem."""
+    """Loads the only job of a file (`-`: standard input). Raises UsageError with a sentence per
+    problem."""
     return load_from(source(file), overrides)
 
 
 def load_from(origin: Path | str, overrides: Iterable[str] = ()) -> JobFile:
-    """As `load`, from what `source` gives. Raises UsageError."""
+    """Loads a job like `load`, from the result of `source`. Raises UsageError."""
     try:
         job, others = load_manifest_and_others(origin, overrides)
     except ManifestError as error:
@@ -80,14 +83,15 @@ def load_from(origin: Path | str, overrides: Iterable[str] = ()) -> JobFile:
 
 
 def manifest(job: RLTrainingJob) -> dict[str, Any]:
-    """A job as its user would write it, with all defaults filled in."""
+    """Returns the job as a manifest, with all defaults filled in."""
     data = job.to_dict()
     data.pop("status", None)
     return data
 
 
 def _as_new(job: RLTrainingJob, path: Path | None) -> RLTrainingJob:
-    """Without what an API server added, should it come from one; and it says where it comes from, if it did not yet."""
+    """Returns the job without the fields of an API server, and with the path of its manifest unless
+    it has one."""
     origin = {SOURCE_ANNOTATION: str(path.resolve())} if path else {}
     metadata = Metadata(
         name=job.metadata.name,
@@ -103,7 +107,8 @@ def _is_config_map(document: dict[str, Any]) -> bool:
 
 
 def _checked(config_map: dict[str, Any]) -> dict[str, Any]:
-    """What an API server would refuse, and what its keys, which become files here, must not do."""
+    """Returns a valid ConfigMap. Raises UsageError if an API server would reject it, or if a key is
+    not a safe file name."""
     metadata, data = config_map.get("metadata"), config_map.get("data") or {}
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str):

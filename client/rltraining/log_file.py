@@ -1,4 +1,4 @@
-"""The log of a run's engine."""
+"""Writes the log of a run's engine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _current: ContextVar[Path | None] = ContextVar("log file of the run that this ta
 
 @contextmanager
 def logging_to(path: Path) -> Iterator[None]:
-    """What the engine says meanwhile, in this task and those that it starts, goes to a file: the terminal belongs to the
-    view. Raises OSError."""
+    """Writes the engine's log messages to a file instead of the terminal, which shows the view.
+    Applies to this task and the tasks that it starts. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = LogFile(path, maxBytes=LOG_BYTES_MAX // 2, backupCount=1)
     handler.setFormatter(logging.Formatter(FORMAT))
@@ -45,7 +45,8 @@ class LogFile(RotatingFileHandler):
     _told = False
 
     def close(self) -> None:
-        """What the disk does not take is lost: that was said, and is no reason for another exit code."""
+        """Closes the file. Ignores errors of writing, which are already reported and do not change
+        the exit code."""
         with suppress(OSError):
             super().close()
 

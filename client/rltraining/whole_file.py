@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Writes files atomically."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from rltraining.errors import UsageError
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write it, and its folder if need be; what was there before stays when this fails. Raises OSError."""
+    """Writes a file, and creates its folder if needed. An existing file is unchanged if this fails.
+    Raises OSError."""
     with whole(path) as fresh:
         fresh.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A file beside it, with its ending, that takes its place when all went well. What is no file (/dev/null) is written to as
-    it is; of a link, what it leads to. Raises OSError."""
+    """Yields a new file in the same folder, with the same suffix, that replaces `path` on success.
+    A path that is not a regular file (/dev/null) is written to directly. A link is followed. Raises
+    OSError."""
     if path.exists() and not path.is_file():
-        yield path  # /dev/stdout may lead to a pipe, which has no name of its own
+        yield path  # /dev/stdout may be a pipe, which has no path
         return
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".new-{path.name}")
-    fresh.unlink(missing_ok=True)  # of a command that was killed; in a stranger's folder perhaps a link
+    fresh.unlink(missing_ok=True)  # left by a killed command, or a link in an untrusted folder
     try:
         yield fresh
         fresh.replace(path)

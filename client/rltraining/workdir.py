@@ -1,4 +1,5 @@
-"""The folder of a run: which one, whether it may be used, and what in it belongs to the run."""
+"""Manages the folder of a run: its location, whether it can be used, and which files in it belong
+to the run."""
 
 from __future__ import annotations
 
@@ -34,16 +35,16 @@ LOCK_FILE = ".lock"
 OURS = (
     *(STATUS_FILE, EVENTS_FILE, PROGRESS_FILE, CURVE_FILE, REPORT_FILE),
     *("checkpoints", "policy", "tensorboard", "logs", ".pods", ".evaluation"),
-    JOB_FILE,  # the last to be deleted: by it the rest is known to be a run's
+    JOB_FILE,  # deleted last, because it identifies the folder of a run
 )
-"""What a run leaves in its folder. Nothing else is ever deleted."""
+"""The files of a run in its folder. No other file is ever deleted."""
 STATUS_BYTES_MAX = 16 << 20
 
 Mode = Literal["new", "resume", "overwrite"]
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a run was started in this folder before: its job.yaml is one that `JobFile.save` wrote."""
+    """Returns whether the folder contains a run: its job.yaml was written by `JobFile.save`."""
     try:
         with open_regular(folder / JOB_FILE) as file:
             return file.read(len(SAVED_HEADER)) == SAVED_HEADER.encode()
@@ -57,12 +58,12 @@ def holds_policy(folder: Path) -> bool:
 
 
 def holds_sweep(folder: Path) -> bool:
-    """Whether the runs of a sweep lie in this folder (see `sweep.folder`)."""
+    """Returns whether the folder contains a sweep (see `sweep.folder`)."""
     return (folder / SWEEP_FILE).is_file()
 
 
 def last_state(folder: Path) -> RLTrainingJob | None:
-    """The job of the folder's run, with the status it had last; None when that cannot be told."""
+    """Returns the job of the folder's run with its last status, or None if it cannot be read."""
     try:
         return read_job(json.loads(read_regular(folder / STATUS_FILE, STATUS_BYTES_MAX)))
     except (OSError, ValueError, RecursionError, ManifestError):
@@ -70,22 +71,23 @@ def last_state(folder: Path) -> RLTrainingJob | None:
 
 
 def newest_checkpoint(folder: Path) -> int | None:
-    """The step to go on from; None without a checkpoint. What the learner has not finished writing begins with a dot."""
+    """Returns the step of the newest checkpoint, or None. Names of incomplete checkpoints start
+    with a dot."""
     names = [re.match(r"step-(\d+)", path.name) for path in (folder / "checkpoints").glob("*")]
     return max((int(name[1]) for name in names if name), default=None)
 
 
 def default(job_name: str, now: datetime) -> Path:
-    """`runs/cartpole-20261121-014300`"""
+    """Returns the default folder, such as `runs/cartpole-20261121-014300`."""
     return RUNS / f"{job_name}-{now:%Y%m%d-%H%M%S}"
 
 
 def newest(job_name: str | None) -> Path:
-    """The run in `runs/` that was started last, of this job or of any, when the newest may be a sweep.
+    """Returns the newest run in `runs/` of this job, or the newest run or sweep of any job.
 
-    Raises UsageError when there is none.
+    Raises UsageError if there is none.
     """
-    digit = "[0-9]"  # of the time in `default`: the job `cart` must not find a run of `cart-large`
+    digit = "[0-9]"  # digits of the time in `default`: `cart` must not match a run of `cart-large`
     pattern = f"{job_name or '*'}-{digit * 8}-{digit * 6}"
     runs = [folder for folder in RUNS.glob(pattern) if holds_run(folder) or holds_sweep(folder)]
     if not runs:
@@ -98,13 +100,13 @@ def _started(folder: Path) -> float:
 
 
 def check_is_folder(folder: Path) -> None:
-    """Raises UsageError where something else is in its place."""
+    """Raises UsageError if the path is not a folder."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--workdir {folder}: is a file, a folder is needed")
 
 
 def check_is_text(folder: Path, option: str = "--workdir ") -> None:
-    """Raises UsageError where its path is no UTF-8, in which reports tell of what lies there."""
+    """Raises UsageError if the path is not UTF-8, which reports of the folder's content require."""
     try:
         str(folder.absolute()).encode()
     except UnicodeEncodeError as error:
@@ -113,7 +115,7 @@ def check_is_text(folder: Path, option: str = "--workdir ") -> None:
 
 
 def check(folder: Path, mode: Mode) -> None:
-    """Raises UsageError where the folder cannot be used in this way."""
+    """Raises UsageError if the folder cannot be used in this mode."""
     check_is_folder(folder)
     if holds_sweep(folder):
         raise UsageError(f"--workdir {folder}: holds a sweep: name another folder")
@@ -127,7 +129,7 @@ def check(folder: Path, mode: Mode) -> None:
         if not has_checkpoint:
             raise UsageError(f"--workdir {folder}: holds no run to resume: leave out --resume to start one")
         if not (folder / JOB_FILE).exists():
-            return  # the manifest that is named takes its place
+            return  # the given manifest replaces it
         raise UsageError(
             f"--workdir {folder}: its {JOB_FILE} is not the one that the run wrote: move it away, and name the manifest: "
             f"rltrain run FILE --workdir {folder} --resume"
@@ -145,7 +147,7 @@ def check(folder: Path, mode: Mode) -> None:
 
 @contextmanager
 def written(folder: Path) -> Iterator[None]:
-    """Around what is written into the folder before a run. Raises UsageError where it cannot be."""
+    """Converts errors of writing into the folder before a run to UsageError."""
     try:
         yield
     except OSError as error:
@@ -154,19 +156,20 @@ def written(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def held(folder: Path, mode: Mode) -> Iterator[None]:
-    """Make the folder and hold it, so that two commands never work in one.
+    """Creates and locks the folder, so that two commands never use the same one.
 
-    Raises UsageError where the folder cannot be used in this way.
+    Raises UsageError if the folder cannot be used in this mode.
     """
     check(folder, mode)
     with locked(folder):
-        check(folder, mode)  # another may have used it between the first look and the lock
+        check(folder, mode)  # another command may have used the folder before the lock
         yield
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make the folder, and keep other commands out. Raises UsageError where one is in it, or it cannot be used."""
+    """Creates the folder and locks it. Raises UsageError if another command holds the lock, or the
+    folder cannot be used."""
     check_is_text(folder)
     with written(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -182,7 +185,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a command works in it now."""
+    """Returns whether a command uses the folder now."""
     try:
         lock = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -197,13 +200,13 @@ def is_held(folder: Path) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Delete what an earlier run left; files that are not a run's stay."""
+    """Deletes the files of an earlier run. Keeps all others."""
     if holds_run(folder):
         remove(folder / name for name in OURS)
 
 
 def remove(paths: Iterable[Path]) -> None:
-    """Delete files and folders; those that are not there are no trouble."""
+    """Deletes files and folders, if they exist."""
     for path in paths:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
