@@ -1,4 +1,4 @@
-"""The learning curve, in the terminal and as PNG."""
+"""Draws the learning curve, for the terminal and as PNG."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ COLOUR = "#1f6feb"
 
 
 def terminal(points: Sequence[CurvePoint], *, width: int, height: int) -> str:
-    """Return against steps as `height` lines of `width` characters; empty with fewer than two points."""
+    """Draws the return over steps as `height` lines of `width` characters. Empty with fewer than
+    two points."""
     if len(points) < 2:
         return ""
-    import plotext  # half a second, which only who looks at a terminal pays for
+    import plotext  # takes half a second, which is only needed for a terminal
 
     steps, returns = [point.environment_steps for point in points], [point.mean_return for point in points]
     figure = plotext.figure
@@ -35,13 +36,14 @@ def terminal(points: Sequence[CurvePoint], *, width: int, height: int) -> str:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Evenly spaced, both ends among them."""
+    """Returns evenly spaced ticks, including both ends."""
     return [low + (high - low) * i / (TICKS - 1) for i in range(TICKS)] if high > low else [low]
 
 
 def png(points: Sequence[CurvePoint], path: Path, *, title: str, goal: float | None = None) -> None:
-    """Mean return against environment steps and against seconds, side by side; `goal` is drawn as a line."""
-    from matplotlib.figure import Figure  # seconds: only at the end of a run
+    """Draws the mean return over environment steps and over seconds, side by side. `goal` is drawn
+    as a line. Raises OSError."""
+    from matplotlib.figure import Figure  # takes seconds: imported only at the end of a run
 
     figure = Figure(figsize=(11, 4.2), dpi=120, layout="constrained")
     figure.suptitle(title)

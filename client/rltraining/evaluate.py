@@ -1,4 +1,4 @@
-"""`rltrain evaluate`."""
+"""Implements `rltrain evaluate`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VIDEO_SUFFIX = ".mp4"
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says."""
+    """The options of the command line."""
 
     policy: str
     episodes: int
@@ -35,11 +35,11 @@ class Options:
 
 
 def evaluate(options: Options) -> None:
-    """Play, and print what came of it. Raises ClientError."""
+    """Plays episodes and prints the results. Raises ClientError."""
     if options.video is not None and options.video.suffix != VIDEO_SUFFIX:
         raise UsageError(f"--video {options.video}: only {VIDEO_SUFFIX} files are written")
     policy = open_policy(options.policy, trust_code=options.trust_code)
-    if options.video is not None:  # first: if it cannot be, nobody has waited for the episodes
+    if options.video is not None:  # first, so that a failure is reported before the episodes
         _record(policy, options, options.video)
     try:
         result = _play(policy, options)
@@ -49,7 +49,7 @@ def evaluate(options: Options) -> None:
 
 
 def _play(policy: Policy, options: Options) -> Evaluation:
-    """With a progress bar where somebody watches."""
+    """Plays episodes, with a progress bar on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""`rltrain explain`."""
+"""Implements `rltrain explain`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from rltraining.errors import ClientError, UsageError
 from rltraining.printable import say
 
 Spaces = tuple[Any, Any]
-"""The spaces of one observation and one action. The trainer, which makes them, may not be installed."""
+"""The observation space and the action space. The trainer, which creates them, may not be
+installed."""
 SOURCE = re.compile(r"\(([^()]+)\)\.?\s*$")
 """Matches the source of a default in parentheses at the end of a field's description."""
 

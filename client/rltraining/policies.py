@@ -1,4 +1,4 @@
-"""Opening a trained policy. Everything that imports torch is behind this module."""
+"""Opens a trained policy. All imports of torch are in this module."""
 
 from __future__ import annotations
 
@@ -24,19 +24,23 @@ class UntrustedPolicyError(UsageError):
     def __init__(self, error: UntrustedCode) -> None:
         super().__init__(str(error))
         self.needs = error.needs
-        """Which code, as a clause: `its network is code of …`."""
+        """The code, as a clause: `its network is code of …`."""
 
 
 def in_run(uri: str) -> str:
-    """The policy that is meant: of a run's folder, the one in it."""
+    """Returns the policy of a run's folder, or the URI itself."""
     return str(Path(uri) / "policy") if holds_run(Path(uri)) else uri
 
 
 def open_policy(uri: str, *, trust_code: bool, to_play: bool = True) -> Policy:
-    """The policy in a folder or at a URI, or of the run in a folder.
+    """Opens the policy in a folder or at a URI, or of the run in a folder.
 
-    With `trust_code` user code may run, and the folder of the run's manifest is added to where Python looks for modules.
-    `to_play`: the policy's environment is needed too. Raises UsageError, UntrustedPolicyError among them.
+    Args:
+        trust_code: Whether user code may run. The folder of the run's manifest is then added to
+            Python's module path.
+        to_play: Whether the policy's environment is required, too.
+
+    Raises UsageError, of which UntrustedPolicyError is a subclass.
     """
     uri = in_run(uri)
     if trust_code:
@@ -53,7 +57,8 @@ def open_policy(uri: str, *, trust_code: bool, to_play: bool = True) -> Policy:
 
 
 def explained(error: TrainerError) -> str:
-    """What the trainer says; of a module that was not found its remedy, instead of the traceback."""
+    """Returns the trainer's message. For a missing module, returns the remedy instead of the
+    traceback."""
     if not isinstance(error.__cause__, ModuleNotFoundError):
         return str(error)
     return f"{str(error).splitlines()[0]}: {USER_CODE}"

@@ -1,4 +1,4 @@
-"""What is known of a run at one moment: all that the view and the plain lines are made from."""
+"""Describes the state of a run at one time, as input of the view and the plain lines."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rltraining_api.status import Status
 from rltraining_operator.trouble import WAITING
 
 CONTAINER_CREATING = "ContainerCreating"
-"""What kubectl calls a pod whose process does not run yet."""
+"""kubectl's phase of a pod whose process has not started."""
 
 
 @dataclass(frozen=True)
 class PodRow:
-    """How a pod is."""
+    """The state of a pod."""
 
     name: str
     phase: str
@@ -27,7 +27,7 @@ class PodRow:
 
 @dataclass(frozen=True)
 class EventRow:
-    """A line of the job's story."""
+    """An event of the job."""
 
     seconds: float
     """Since the run was started."""
@@ -36,12 +36,12 @@ class EventRow:
     reason: str
     message: str
     count: int = 1
-    """How often it came."""
+    """How often the event occurred."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run at one moment."""
+    """The state of a run at one time."""
 
     job: RLTrainingJob
     elapsed: float
@@ -51,9 +51,9 @@ class Snapshot:
     """Oldest first."""
     eta_seconds: float | None = None
     notice: str = ""
-    """What the run is busy with besides training: `Stopping: …`."""
+    """A message about another activity of the run, such as `Stopping: …`."""
     signal: int | None = None
-    """The signal that has asked a local run to stop."""
+    """The signal that requested a stop of a local run."""
 
     @property
     def status(self) -> Status:
@@ -61,21 +61,23 @@ class Snapshot:
 
     @property
     def stopped_by(self) -> str:
-        """`Ctrl-C` or the name of another signal, unless the job was over before; empty for others."""
+        """`Ctrl-C` or the name of another signal, unless the job was over before. Empty without a
+        signal."""
         if self.signal is None or self.status.completion_time is not None:
             return ""
         return "Ctrl-C" if self.signal == SIGINT else Signals(self.signal).name
 
     @property
     def phase(self) -> str:
-        """The job's; `Stopping` and then `Stopped` of a local run that was asked to: nobody has suspended a job there."""
+        """The job's phase, or `Stopping` and then `Stopped` for a local run that was stopped. The
+        job's phase would be `Suspended`, although the user has not suspended it."""
         if not self.stopped_by:
             return self.status.phase
         return "Stopping" if self.pods else "Stopped"
 
     @property
     def message(self) -> str:
-        """Why the phase is what it is. At a start nothing is wrong with pods; what takes its time is said instead."""
+        """Why the phase is what it is. While pods start normally, what takes time."""
         if self.stopped_by:
             return f"by {self.stopped_by}"
         loading = self.pods and all(pod.phase == CONTAINER_CREATING and not pod.why for pod in self.pods)
@@ -93,13 +95,14 @@ class Snapshot:
 
 @dataclass
 class Eta:
-    """Guesses how long a run still takes, from how `progress.percent` has grown since this run was started."""
+    """Estimates the remaining time from the growth of `progress.percent` since this run was
+    started."""
 
     _first: tuple[float, float] | None = field(default=None)
-    """Time and per cent of the first measurement: a resumed run does not begin at 0."""
+    """Time and per cent of the first measurement, since a resumed run does not start at 0."""
 
     def update(self, now: float, percent: float | None) -> float | None:
-        """Seconds that remain; None while nothing can be said."""
+        """Returns the remaining seconds, or None if they cannot be estimated yet."""
         if percent is None:
             return None
         if self._first is None or percent < self._first[1]:

@@ -1,4 +1,4 @@
-"""What is said at the end of a run."""
+"""Formats the summary at the end of a run."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ WIDTH = 11
 
 @dataclass(frozen=True)
 class Again:
-    """What a command that does the same once more has to repeat."""
+    """Options that a command must repeat to continue the run."""
 
     changes: tuple[str, ...] = ()
     """`path=value`, as given to --set."""
     named: bool = False
-    """Whether the run's folder was named."""
+    """Whether the user named the run's folder."""
 
 
 def failure(status: Status) -> str:
-    """Why a job failed: a sentence, and for user code the end of its traceback."""
+    """Returns why a job failed: a sentence, and for user code the end of its traceback."""
     failed = (c for c in status.conditions if c.type == "Failed" and c.status == "True")
     return next((c.message for c in failed), "") or status.message or "the job failed"
 
 
 def summary(snapshot: Snapshot, folder: Path, *, has_curve: bool, again: Again | None = None) -> str:
-    """The run in a few lines: how it ended, what came out, where it lies, what to do next."""
+    """Summarizes a run in a few lines: how it ended, its results, where they are, and the next
+    commands."""
     step = newest_checkpoint(folder)
     rows = [*results(snapshot, step), *_places(folder, has_curve)]
     headline = f"Stopped by {snapshot.stopped_by}" if snapshot.stopped_by else snapshot.phase
@@ -52,19 +53,20 @@ def summary(snapshot: Snapshot, folder: Path, *, has_curve: bool, again: Again |
 
 
 def block(headline: str, rows: Iterable[tuple[str, str]]) -> list[str]:
-    """A headline, and below it a line per value that is not empty."""
+    """Returns a headline, followed by a line for each non-empty value."""
     return [headline, *(f"  {name:<{WIDTH}}{value}" for name, value in rows if value)]
 
 
 def shown(path: Path) -> str:
-    """Relative to here where that is shorter."""
+    """Formats a path, relative to the current directory if that is shorter."""
     return min(str(path), os.path.relpath(path), key=len)
 
 
 def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str, str]]:
-    """What came out, as names and values; empty values are not worth showing.
+    """Returns the results as names and values. Empty values are not shown.
 
-    `checkpoint`: the step of the newest one, which of a run that was stopped is newer than the learner's last report.
+    `checkpoint`: the step of the newest checkpoint, which is newer than the learner's last report
+    if the run was stopped.
     """
     status, progress = snapshot.status, snapshot.status.progress
     stopped_at = checkpoint if snapshot.stopped_by else None
@@ -89,7 +91,8 @@ def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str
 
 
 def _kept(status: Status, checkpoint: int | None) -> list[tuple[str, str]]:
-    """What a run that was stopped can go on from; where that is not all that it had learned, why."""
+    """Returns the checkpoint from which a stopped run can resume, and the reason if progress was
+    lost."""
     failing = (c.message for c in status.conditions if c.type == "CheckpointHealthy" and c.status == "False")
     why = next(failing, "").removesuffix("; training continues")
     if checkpoint is None:
@@ -113,7 +116,8 @@ def _evaluation(evaluation: EvaluationStatus) -> str:
 
 
 def _replay(replay: ReplayStatus) -> str:
-    """How the memory was used: to its end, a prioritized one tells what became of its priorities too."""
+    """Describes the use of the replay memory, with the updates of priorities if it is
+    prioritized."""
     ratio = "" if replay.replay_ratio is None else f", drawn {short(replay.replay_ratio)} times each"
     priorities = replay.priorities_applied + replay.priorities_stale
     stale = f"; {count(replay.priorities_applied)} priorities applied, {count(replay.priorities_stale)} stale"
@@ -121,7 +125,8 @@ def _replay(replay: ReplayStatus) -> str:
 
 
 def _restarts(status: Status) -> tuple[str, str]:
-    """Of a failed job its failures, when there is nothing else: what it failed of was counted, but not restarted."""
+    """Returns the number of restarts. For a failed job without other restarts, returns the number
+    of failures, since the last one is counted but not restarted."""
     if status.phase == "Failed" and status.failures >= status.restarts:
         return "failures", str(status.failures or "")
     return "restarts", f"{status.restarts} ({status.failures} counted as failures)" if status.restarts else ""

@@ -1,4 +1,4 @@
-"""From a job and its pods to snapshots: what the view needs, in the words that people know from kubectl."""
+"""Creates snapshots from a job and its pods, in the terms of kubectl."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rltraining.snapshot import Eta, EventRow, PodRow, Snapshot
 
 
 class Track:
-    """Remembers what only the sequence of snapshots tells: the time left."""
+    """Creates consecutive snapshots, from which it estimates the remaining time."""
 
     def __init__(self) -> None:
         self._eta = Eta()
@@ -26,7 +26,8 @@ class Track:
         notice: str = "",
         signal: int | None = None,
     ) -> Snapshot:
-        """The job as it is, `elapsed` seconds after it was started. `signal`: has asked a local run to stop."""
+        """Returns the state of the job, `elapsed` seconds after its start. `signal`: the signal
+        that requested a stop."""
         return Snapshot(
             job=job,
             elapsed=elapsed,
@@ -39,7 +40,7 @@ class Track:
 
 
 def pod_row(pod: Pod) -> PodRow:
-    """A pod as `kubectl get pods` shows it, and why it is not ready."""
+    """Returns a pod as in `kubectl get pods`, with the reason why it is not ready."""
     waiting = [container.waiting for container in pod.containers if container.waiting]
     phase = pod.phase
     if pod.deleting:

@@ -1,4 +1,4 @@
-"""`rltrain validate`."""
+"""Implements `rltrain validate`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from rltraining.printable import say
 
 
 def validate(files: Sequence[str], *, print_jobs: bool) -> None:
-    """Check all files and tell the result of each. Raises UsageError with all problems of all files.
+    """Checks all files and prints the result of each. Raises UsageError with all problems of all
+    files.
 
-    With `print_jobs` the jobs go to standard output and everything else to standard error, so that they can be piped.
+    With `print_jobs` the jobs go to standard output and all other text to standard error, so that
+    they can be piped.
     """
     problems: list[str] = []
     checked: list[tuple[str, Manifests]] = []

@@ -1,4 +1,4 @@
-"""A policy's episode as MP4."""
+"""Records an episode of a policy as MP4."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from rltraining.whole_file import whole
 def record(
     policy: Policy, path: Path, *, seed: int = 0, deterministic: bool = True, longest: float = math.inf
 ) -> None:
-    """Play an episode, or its first `longest` seconds, and write it. Raises TrainerError, OSError."""
+    """Plays an episode, or its first `longest` seconds, and writes it. Raises TrainerError,
+    OSError."""
     from imageio.v2 import get_writer
 
-    # pygame, which draws many environments, would look for a screen.
+    # Otherwise pygame, which renders many environments, would require a display.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     with film(policy, seed=seed, deterministic=deterministic) as taken, whole(path) as fresh:
         rate = taken.frames_per_second
-        # H.264 needs even sides; imageio's own default of 16 would scale small pictures out of shape.
+        # H.264 requires even sides. imageio's default of 16 would distort small pictures.
         video: Any = get_writer(fresh, format="FFMPEG", fps=rate, macro_block_size=2)
         with video:
             for frame in islice(taken.frames, None if math.isinf(longest) else math.ceil(longest * rate)):

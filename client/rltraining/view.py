@@ -1,4 +1,4 @@
-"""A run as a picture in the terminal. Pure: a snapshot in, something that rich can draw out."""
+"""Renders a run for the terminal. Pure: converts a snapshot to a rich renderable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PHASE_STYLES = {
 
 
 def render(snapshot: Snapshot, *, curve: str = "") -> Group:
-    """The whole picture. `curve` is the learning curve, drawn already (see `curve.terminal`)."""
+    """Renders the whole view. `curve` is the learning curve as text (see `curve.terminal`)."""
     parts: list[RenderableType] = [
         _header(snapshot),
         _progress(snapshot),
@@ -103,7 +103,7 @@ def _evaluation(snapshot: Snapshot) -> list[Text]:
 
 
 def _replay(snapshot: Snapshot) -> list[Text]:
-    """Of the memory, where there is one."""
+    """Returns a row about the replay memory, if the job has one."""
     if (replay := snapshot.status.replay) is None:
         return []
     ratio, age = replay.replay_ratio, replay.sample_age
@@ -147,7 +147,8 @@ def _pods(pods: Sequence[PodRow]) -> Table:
 
 
 def _worth_showing(pods: Sequence[PodRow]) -> list[PodRow]:
-    """All pods, or, of many, those that something is wrong with first, in their order."""
+    """Returns all pods, or PODS_SHOWN of them in their order, preferring unready and restarted
+    pods."""
     if len(pods) <= PODS_SHOWN:
         return list(pods)
     troubled = sorted(pods, key=lambda pod: (pod.ready, -pod.restarts))[:PODS_SHOWN]
