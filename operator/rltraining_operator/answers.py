@@ -1,4 +1,5 @@
-"""Parses the answers of learners. They are untrusted, because user code runs in a learner's process. Pure functions."""
+"""Parses the answers of learners. They are untrusted, because user code runs in a learner's
+process. Pure functions."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ REFUSED = BadReport(
 
 
 def parse_report(body: bytes) -> LearnerReport | BadReport:
-    """Validates the JSON of a report. This takes milliseconds at most, since the length of `body` and of the error
-    message is bounded."""
+    """Validates the JSON of a report. This takes milliseconds at most, since the length of `body`
+    and of the error message is bounded."""
     if len(body) > REPORT_BYTES_MAX:
         return TOO_LONG
     try:

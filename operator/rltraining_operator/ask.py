@@ -13,7 +13,8 @@ UNAUTHORIZED = 401
 async def ask_learner(
     host: str, port: int, token: str, timeout_seconds: float
 ) -> LearnerReport | BadReport | None:
-    """Returns the report of the learner at this address, or None if it does not answer in time or has no report yet."""
+    """Returns the report of the learner at this address, or None if it does not answer in time or
+    has no report yet."""
     headers = {"Authorization": f"Bearer {token}"}
     response = await http.get(host, port, STATUS_PATH, headers=headers, timeout_seconds=timeout_seconds)
     if response is not None and response.status == UNAUTHORIZED:

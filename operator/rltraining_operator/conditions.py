@@ -74,8 +74,8 @@ class Conditions:
         )
 
     def lift(self, reported: Iterable[ReportedCondition]) -> Conditions:
-        """Returns the conditions with those of a learner's report, as far as there is room. A
-        learner cannot set types that the operator manages."""
+        """Returns the conditions with the conditions of a learner's report, as far as there is
+        room. A learner cannot set types that the operator manages."""
         lifted = self
         for condition in reported:
             kind, others = condition.type, {known.type for known in lifted.items}.difference(OURS)

@@ -18,9 +18,9 @@ from rltraining_operator.observed import Observed
 from rltraining_operator.settings import DISRUPTIONS_MAX
 
 ROWS_MAX = 200
-"""Number of streaks in a status. If ten thousand samplers lose their nodes together, the status
-must stay small enough to be written. Single disruptions are no streak yet, and this many real
-streaks suffice to end the job."""
+"""Maximum number of streaks in a status. If ten thousand samplers lose their nodes together, the
+status must stay small enough to be written. Single disruptions are no streak yet, and this many
+real streaks suffice to end the job."""
 
 
 class Rows:

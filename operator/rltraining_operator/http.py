@@ -22,8 +22,8 @@ class Response(NamedTuple):
 async def get(
     host: str, port: int, path: str, *, headers: Mapping[str, str] | None = None, timeout_seconds: float = 1.0
 ) -> Response | None:
-    """Sends GET http://host:port/path. Returns None if there is no answer in time. Reads at most RESPONSE_BYTES_MAX
-    bytes of the body."""
+    """Sends GET http://host:port/path. Returns None if there is no answer in time. Reads at most
+    RESPONSE_BYTES_MAX bytes of the body."""
     try:
         async with asyncio.timeout(timeout_seconds):
             return await _get(host, port, path, headers or {})

@@ -41,7 +41,7 @@ class Observed:
     status: Status
     """The stored status."""
     unreadable: str
-    """One sentence about the parts of the status that could not be read; they are rebuilt."""
+    """One sentence about the parts of the status that could not be read. They are rebuilt."""
     pods: tuple[Pod, ...]
     others: tuple[Json, ...]
     """Children of the job other than pods."""
@@ -58,7 +58,8 @@ class Observed:
 
     @classmethod
     def of(cls, job: Json, children: Iterable[Json], token: str) -> Observed:
-        """Parses the raw objects. Ignores children of other owners, such as a deleted job of the same name."""
+        """Parses the raw objects. Ignores children of other owners, such as a deleted job of the
+        same name."""
         metadata, invalid = job["metadata"], ""
         parsed: RLTrainingJob | None = None
         try:
@@ -89,7 +90,7 @@ class Observed:
 
     @property
     def ours(self) -> bool:
-        """Whether this operator is in charge of the job."""
+        """Whether this operator is in charge of the job, and the job is not being deleted."""
         return not self.deleting and self.managed_by in (None, CONTROLLER_NAME)
 
     def child(self, kind: str, name: str) -> Json | None:
@@ -107,7 +108,8 @@ class Observed:
 
 
 def _is_member(child: Json, job: str) -> bool:
-    """Returns whether the child is a member's pod: users can create other pods that the job owns."""
+    """Returns whether the child is a member's pod: users can create other pods that the job
+    owns."""
     return child["kind"] == "Pod" and parse_pod_name(job, child["metadata"]["name"]) is not None
 
 

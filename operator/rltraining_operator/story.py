@@ -23,8 +23,8 @@ def tell(observed: Observed, new: Status, made: Decisions) -> tuple[Event, ...]:
 
 
 def tell_made(created: Sequence[str], deleted: Sequence[str]) -> tuple[Event, ...]:
-    """Returns the events of the actions: the names of pods that were created, and of pods whose
-    deletion was requested."""
+    """Returns the events of the actions, with the names of created pods and of pods with a
+    requested deletion."""
     events = []
     if deleted:
         events.append(Event("Normal", "PodsDeleted", f"deleted {_list(deleted)}"))

@@ -43,7 +43,8 @@ WAITS = {
     "SignatureValidationFailed": IMAGE,
     "CreateContainerConfigError": CONFIG,
 }
-"""Maps a kubelet's reasons of a waiting container to the operator's reasons; any other reason is a failed start."""
+"""Maps a kubelet's reasons of a waiting container to the operator's reasons. Any other reason is a
+failed start."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ SILENT = frozenset({UNREACHABLE.reason, BAD_REPORT})
 
 
 def bad_report(problem: str) -> Trouble:
-    """Describes a learner whose answers are not valid reports."""
+    """Describes a learner that does not answer with valid reports."""
     sentence = f"the learner's report cannot be read, so its progress is not known: {problem}"
     if problem == REFUSED.problem:
         return Trouble(BAD_REPORT, f"{sentence}; suspend the job, delete its Secret, and resume it")
@@ -84,7 +85,7 @@ def bad_report(problem: str) -> Trouble:
 def find_trouble(
     job: RLTrainingJob, observed: Observed, tally: Tally, refusal: Refusal | None, now: datetime
 ) -> Trouble:
-    """Returns why the first unready member is not ready. Failures precede waiting, and learners
+    """Returns why the first unready member is not ready. Problems precede waiting, and learners
     precede samplers."""
     # List the members that are not ready.
     refused = Trouble(refusal.reason, refusal.sentence) if refusal else None
@@ -108,7 +109,8 @@ def find_trouble(
 
 
 def slow_at(pod: Pod) -> datetime | None:
-    """Returns when a pod without containers counts as slow, or None if it has started or has no node."""
+    """Returns when a pod without containers counts as slow, or None if it has started or has no
+    node."""
     begun = any(not _is_being_made(container.waiting) for container in pod.containers)
     if pod.scheduled_at is None or begun or not pod.active or pod.deleting:
         return None

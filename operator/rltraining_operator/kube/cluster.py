@@ -227,7 +227,8 @@ class KubernetesCluster:
         return await self._api.get(item(child["kind"], key.namespace, name, child["apiVersion"]))
 
     def _ours(self, child: Manifest, found: dict[str, Any]) -> dict[str, Any]:
-        """Returns the object with a child's name if this job owns it. Raises `NameTakenError` otherwise."""
+        """Returns the object with a child's name if this job owns it. Raises `NameTakenError`
+        otherwise."""
         kind, name = child["kind"], child["metadata"]["name"]
         if _is_owned(found, child["metadata"]["ownerReferences"][0]["uid"]):
             return found

@@ -35,7 +35,8 @@ class LeaderElectionConfig(ApiModel):
     enabled: bool = True
     lease_name: str = "rltraining-operator"
     lease_namespace: str = ""
-    """If empty, the operator's own namespace (environment variable POD_NAMESPACE), or `default` without one."""
+    """If empty, the operator's own namespace (environment variable POD_NAMESPACE), or `default`
+    without one."""
     lease_seconds: Positive = 10.0
     """Seconds without a renewal after which another replica may take the lease."""
     renew_seconds: Positive = 7.0
@@ -73,7 +74,8 @@ class KeySecretConfig(ApiModel):
 
     name: str = "rltraining-operator-key"
     namespace: str = ""
-    """If empty, the operator's own namespace (environment variable POD_NAMESPACE), or `default` without one."""
+    """If empty, the operator's own namespace (environment variable POD_NAMESPACE), or `default`
+    without one."""
 
 
 class Config(ApiModel):

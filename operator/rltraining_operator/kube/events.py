@@ -1,7 +1,8 @@
-"""Writes the Kubernetes Events of jobs, which `kubectl describe` shows, in the background. Repeated events are counted.
+"""Writes the Kubernetes Events of jobs, which `kubectl describe` shows, in the background. Repeated
+events are counted.
 
-The number of events per job is limited, as in client-go's EventCorrelator, so that neither a job's own loops nor the
-reports of its pods fill etcd.
+The number of events per job is limited, as in client-go's EventCorrelator, so that neither a job's
+own loops nor the reports of its pods fill etcd.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from rltraining_operator.kube.api import Api
 from rltraining_operator.kube.paths import collection, item
 
 MESSAGE_BYTES_MAX = 1024
-"""Size of a message; the API server rejects longer ones."""
+"""Size of a message. The API server rejects longer ones."""
 REMEMBERED = 4096
 BURST, REFILL_SECONDS = 25, 300.0
-"""The size of a burst of a job's events, and the seconds until one more is allowed: client-go's defaults. Repeated
-events count, too."""
+"""The size of a burst of a job's events, and the seconds until one more is allowed: client-go's
+defaults. Repeated events count, too."""
 RESERVED = 10
-"""Events of a burst that learners' reports cannot use, so that there is always room for the events of a job's end."""
+"""Events of a burst that learners' reports cannot use, so that there is always room for the events
+of a job's end."""
 QUEUE_MAX = 10_000
 ATTEMPTS = 3
 _Line = tuple[Key, str, Event]
@@ -65,8 +67,8 @@ class EventWriter:
         """Buckets of jobs with recent events, by uid."""
 
     def write(self, key: Key, uid: str, event: Event) -> None:
-        """Queues an event, if the job's limit allows it. If ten thousand events are queued, for example because the API
-        server has been down for long, the event is only logged."""
+        """Queues an event, if the job's limit allows it. If ten thousand events are queued, for
+        example because the API server has been down for long, the event is only logged."""
         if not self._may_write(uid, event):
             log.debug("%s: one event too many: %s: %s", key, event.reason, event.message)
             return

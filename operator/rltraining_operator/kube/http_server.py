@@ -1,8 +1,8 @@
 """Serves the operator's HTTP port: GET only, for untrusted clients.
 
-At most CONNECTIONS_MAX connections are open at a time, each for at most CONNECTION_SECONDS. Beyond that the oldest
-connection is closed. A kubelet sends its request with the connection and is answered immediately, so the oldest
-connections are those of idle clients.
+At most CONNECTIONS_MAX connections are open at a time, each for at most CONNECTION_SECONDS. Beyond
+that the oldest connection is closed. A kubelet sends its request with the connection and is
+answered immediately, so the oldest connections are those of idle clients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ CONNECTIONS_MAX = 64
 CONNECTION_SECONDS = 5.0
 HEAD_BYTES_MAX = 8 << 10
 BACKLOG = 1024
-"""Connections that the kernel queues until they are accepted. A short queue would drop probes during a flood."""
+"""Connections that the kernel queues until they are accepted. A short queue would drop probes
+during a flood."""
 _PAUSE_SECONDS = 0.1
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Unavailable"}
 
@@ -34,7 +35,8 @@ class Answer(NamedTuple):
 
 
 class HttpServer:
-    """Serves `routes`, a map from paths to handlers, in this event loop. Raises `OSError` if the port is taken."""
+    """Serves `routes`, a map from paths to handlers, in this event loop. Raises `OSError` if the
+    port is taken."""
 
     def __init__(self, port: int, routes: Mapping[str, Callable[[], Answer]]) -> None:
         self._routes = dict(routes)
@@ -55,12 +57,13 @@ class HttpServer:
         self._socket.close()
 
     async def _accept(self) -> None:
-        """Accepts one connection at a time, so that each is read before many others can displace it."""
+        """Accepts one connection at a time, so that each is read before many others can displace
+        it."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 connection, _ = await loop.sock_accept(self._socket)
-            except OSError as error:  # a client that has gone already; or no descriptor is left, for a moment
+            except OSError as error:  # the client is gone, or no descriptor is left at the moment
                 log.debug("a connection cannot be accepted: %s", error)
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue

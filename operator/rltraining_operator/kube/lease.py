@@ -117,8 +117,10 @@ class Lease:
             log.warning("the lease could not be released: %s", error)
 
     async def _released(self) -> bool:
-        """Releases the lease if this replica still holds it. Returns False if it has changed meanwhile."""
-        # Read it first: the server may have carried out a renewal whose answer this replica did not wait for.
+        """Releases the lease if this replica still holds it. Returns False if it has changed
+        meanwhile."""
+        # Read it first: the server may have carried out a renewal whose answer this replica did not
+        # wait for.
         await self._look()
         if self._seen is None or self._seen.holder != self._identity:
             return True

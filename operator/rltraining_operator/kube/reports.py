@@ -23,8 +23,8 @@ FRESH_SECONDS = 1.0
 OLD_SECONDS = 30.0
 """From this age on an answer is out of date: this operator was not the leader, or was paused."""
 BACK_OFF_SECONDS = (20.0, 320.0)
-"""The pause after a first invalid report, and the longest pause: each further invalid report doubles it. A valid
-report, or no answer, resets it."""
+"""The pause after a first invalid report, and the longest pause: each further invalid report
+doubles it. A valid report, or no answer, resets it."""
 PARALLEL = 128
 FORGET_SECONDS = 600.0
 
@@ -50,7 +50,8 @@ class _Learner:
 
     @property
     def old(self) -> bool:
-        """Whether the answer is out of date. An invalid report stays current until the next request."""
+        """Whether the answer is out of date. An invalid report stays current until the next
+        request."""
         return self.age > OLD_SECONDS and not self.bad
 
     @property

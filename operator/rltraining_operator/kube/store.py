@@ -1,7 +1,9 @@
-"""Caches all jobs and their children as the API server returned them last, so that a pass sends no reads.
+"""Caches all jobs and their children as the API server returned them last, so that a pass sends no
+reads.
 
-Events of a watch and answers to the operator's own writes update the same maps; the newer resourceVersion wins.
-A pass therefore sees the writes of previous passes, even when the watch lags behind. Belongs to one event loop.
+Events of a watch and answers to the operator's own writes update the same maps; the newer
+resourceVersion wins. A pass therefore sees the writes of previous passes, even when the watch lags
+behind. Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ class Store:
         return key
 
     def remove(self, kind: str, found: Manifest) -> Key | None:
-        """The object is gone; the job it concerned, or None when nothing is new."""
+        """Removes a deleted object. Returns its job, or None if the cached object is another
+        one."""
         metadata = found["metadata"]
         self._bury(metadata)
         key = key_of(kind, metadata)
@@ -174,5 +177,6 @@ def _slim(kind: str, found: Json) -> Json:
             "status": {name: status[name] for name in _POD_STATUS if name in status},
         }
     found["metadata"].pop("managedFields", None)
-    # Items of a list lack both fields. Without them no child equals its desired state, and each pass patches all.
+    # Items of a list lack both fields. Without them no child equals its desired state, and each
+    # pass patches all.
     return {"apiVersion": api_version(kind), "kind": kind} | found

@@ -1,4 +1,5 @@
-"""Derives the tokens of jobs from the operator's key, so that it needs no right to read Secrets in their namespaces."""
+"""Derives the tokens of jobs from the operator's key, so that it needs no right to read Secrets in
+their namespaces."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 LOG_BYTES_MAX = 64 << 20
 KEPT_BYTES = 16 << 20
-"""Size of the newest lines that are kept of a log above the bound. They hold the traceback if there is one."""
+"""Size of the newest lines that are kept of a log above the bound. They hold the traceback if there
+is one."""
 PERIOD_SECONDS = 1.0
 LEFT_OUT = "... {} bytes before this line were left out: the log had become larger than {} MiB\n"
 
@@ -24,11 +25,12 @@ async def watch_log(path: Path, on_cut: Callable[[], None]) -> None:
 
 
 def shorten(path: Path, most: int = LOG_BYTES_MAX, kept: int = KEPT_BYTES) -> int:
-    """Cuts the oldest lines of a log that is larger than `most` bytes. Returns how many bytes were cut.
+    """Cuts the oldest lines of a log that is larger than `most` bytes. Returns how many bytes were
+    cut.
 
-    The writing process has the log open in append mode, so the file is cut in place: its newest lines are read, the
-    file is truncated, and the lines are written again. Output between the last read and the truncation, a few
-    microseconds, is lost.
+    The writing process has the log open in append mode, so the file is cut in place: its newest
+    lines are read, the file is truncated, and the lines are written again. Output between the last
+    read and the truncation, a few microseconds, is lost.
     """
     try:
         with path.open("r+b") as file:

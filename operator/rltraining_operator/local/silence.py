@@ -22,8 +22,8 @@ class SilenceFilter:
     def apply(
         self, pod: str, answer: LearnerReport | BadReport | None, now: float
     ) -> LearnerReport | BadReport | Awaited | None:
-        """Returns the answer of the pod with this uid, `"awaited"` up to `UNREACHABLE_SECONDS` after its last
-        answer, and then None."""
+        """Returns the answer of the pod with this uid, `"awaited"` up to `UNREACHABLE_SECONDS`
+        after its last answer, and then None."""
         if answer is not None:
             self._answered[pod] = now
             return answer
