@@ -333,5 +333,5 @@ app.add_typer(cluster.app)
 
 
 def main() -> None:
-    """Entry point of the `rltrain` script."""
+    """Runs the command. Entry point of the `rltrain` script."""
     app()

@@ -72,7 +72,8 @@ def _preset_of(loaded: jobfile.JobFile) -> tuple[Preset, Spaces]:
 
 
 def _check_network(spec: JobSpec, spaces: Spaces) -> None:
-    """Builds the network of a built-in algorithm. Fails as in a run if the spaces are not supported."""
+    """Builds the network of a built-in algorithm. Fails as in a run if the spaces are not
+    supported."""
     from rltraining_trainer.algorithms.registry import BUILT_IN, build_policy_network
     from rltraining_trainer.errors import TrainerError
 

@@ -39,8 +39,8 @@ def logging_to(path: Path) -> Iterator[None]:
 
 
 class LogFile(RotatingFileHandler):
-    """Keeps the newest lines of a log, and the previous ones in `.1`. Reports a write error only once, so that a full
-    disk does not flood the terminal."""
+    """Keeps the newest lines of a log, and the previous ones in `.1`. Reports a write error only
+    once, so that a full disk does not flood the terminal."""
 
     _told = False
 

@@ -95,7 +95,7 @@ class Interrupt(StopRequest):
     this process and its children immediately."""
 
     def __init__(self, leave: Callable[[], None]) -> None:
-        """`leave` restores the terminal."""
+        """Installs the signal handlers. `leave` restores the terminal."""
         super().__init__()
         self._leave = leave
         loop = asyncio.get_running_loop()

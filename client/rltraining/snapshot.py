@@ -77,7 +77,7 @@ class Snapshot:
 
     @property
     def message(self) -> str:
-        """Why the phase is what it is. While pods start normally, what takes time."""
+        """The reason for the phase. While pods start normally, the activity that takes time."""
         if self.stopped_by:
             return f"by {self.stopped_by}"
         loading = self.pods and all(pod.phase == CONTAINER_CREATING and not pod.why for pod in self.pods)

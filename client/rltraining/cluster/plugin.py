@@ -17,7 +17,7 @@ FILES, NO_FILES = ":0", ":4"
 
 
 def main() -> None:
-    """Entry point of `kubectl-rltrain`."""
+    """Runs the command. Entry point of `kubectl-rltrain`."""
     app(prog_name="kubectl rltrain")
 
 

@@ -52,8 +52,8 @@ def report(options: Options, client: Callable[[], RLTrainingClient]) -> None:
 
 
 def _source(target: str, client: Callable[[], RLTrainingClient]) -> tuple[Source, Path]:
-    """Returns the source of the report and the default output path. A folder without a run may have the name of a
-    job."""
+    """Returns the source of the report and the default output path. A folder without a run may have
+    the name of a job."""
     folder, is_path = Path(target), os.sep in target or target in (os.curdir, os.pardir)
     is_folder = folder.is_dir()
     if is_folder and (is_path or workdir.holds_run(folder) or workdir.holds_sweep(folder)):

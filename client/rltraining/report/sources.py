@@ -143,8 +143,9 @@ def of_job(client: RLTrainingClient, name: str) -> Source:
 
 
 def _policy(job: RLTrainingJob) -> tuple[str | None, str]:
-    """Returns the location of the policy, or the reason why it is not read. A pod of the job reported the status, so
-    the location is derived from the spec and is read only if the status agrees."""
+    """Returns the location of the policy, or the reason why it is not read. A pod of the job
+    reported the status, so the location is derived from the spec and is read only if the status
+    agrees."""
     written, store, place = job.status.policy_uri, store_of(job), policy_of(job)
     if written is None:
         return None, "There is no policy: it is written when a job succeeds."

@@ -62,7 +62,7 @@ class Jobs:
             return self.api.patch(self.path(name), body, {"fieldManager": FIELD_MANAGER})
 
     def scale(self, name: str, replicas: int) -> None:
-        """Set the number of samplers through the scale subresource, as `kubectl scale` does."""
+        """Sets the number of samplers through the scale subresource, like `kubectl scale`."""
         with self.told(name):
             self.api.patch(
                 f"{self.path(name)}/scale",
