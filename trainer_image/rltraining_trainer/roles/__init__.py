@@ -1,1 +1,4 @@
-"""The two programs: ``learner`` and ``sampler``. Read learner.py and sampler.py top to bottom and you know the system."""
+"""The program of learners, samplers and replay pods: reads the job and runs a function of its algorithm.
+
+Read main.py and entry_point.py here, then one file of ``algorithms`` from top to bottom.
+"""
