@@ -28,7 +28,8 @@ def logging_to(path: Path) -> Iterator[None]:
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(lambda _: _current.get() == path)
     root, token = logging.getLogger(), _current.set(path)
-    root.setLevel(logging.INFO)
+    for package in ("rltraining", "rltraining_operator"):
+        logging.getLogger(package).setLevel(logging.INFO)
     root.addHandler(handler)
     try:
         yield

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from rltraining.log_file import LogFile
+from rltraining.log_file import LogFile, logging_to
 
 
 def test_a_full_disk_is_said_once_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,3 +22,11 @@ def test_a_bug_is_still_told_in_full(tmp_path: Path, capsys: pytest.CaptureFixtu
     handler.handle(logging.makeLogRecord({"msg": "%d", "args": ("no number",)}))
     handler.close()
     assert "TypeError: %d format" in capsys.readouterr().err
+
+
+def test_the_log_of_the_engine_does_not_change_the_level_of_other_loggers(tmp_path: Path) -> None:
+    before = logging.getLogger().level
+    with logging_to(tmp_path / "run.log"):
+        assert logging.getLogger().level == before
+        logging.getLogger("rltraining_operator.engine").info("looking")
+    assert "looking" in (tmp_path / "run.log").read_text()
