@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import signal
 import sys
@@ -232,11 +231,14 @@ class _Callbacks:
         self._updates = 0
         self._evaluated: EvaluationResult | None = None
 
-    def show(self, snapshot: Snapshot) -> None:
-        progress, evaluation = snapshot.status.progress, snapshot.status.evaluation
+    def updated(self, snapshot: Snapshot) -> None:
+        progress = snapshot.status.progress
         if self._on_update is not None and progress.updates != self._updates:
             self._updates = progress.updates
             self._on_update(progress)
+
+    def evaluated(self, snapshot: Snapshot) -> None:
+        evaluation = snapshot.status.evaluation
         last = evaluation.last if evaluation is not None else None
         if self._on_evaluation is not None and last is not None and last != self._evaluated:
             self._evaluated = last
@@ -248,18 +250,29 @@ def _follow(file: JobFile, folder: Path, display: Display | None, callbacks: _Ca
     engine = _EngineThread(file, folder)
     engine.start()
     try:
-        while (snapshot := engine.snapshots.get()) is not None:
+        try:
+            while (snapshot := engine.next_snapshot()) is not None:
+                # A slow callback misses progress, so that it does not delay the end. It misses no evaluation.
+                if engine.is_newest():
+                    if display is not None:
+                        display.show(snapshot)
+                    callbacks.updated(snapshot)
+                callbacks.evaluated(snapshot)
+            last = engine.result()
             if display is not None:
-                display.show(snapshot)
-            callbacks.show(snapshot)
-    except KeyboardInterrupt:
-        engine.stop(signal.SIGINT)
-        while (snapshot := engine.snapshots.get()) is not None:
-            if display is not None:
-                display.show(snapshot)
-    except BaseException:  # of a callback
-        engine.stop(signal.SIGTERM)
-        engine.join()
+                display.show(last)
+            callbacks.updated(last)
+        except KeyboardInterrupt:
+            engine.stop(signal.SIGINT)
+            while (snapshot := engine.next_snapshot()) is not None:
+                if display is not None:
+                    display.show(snapshot)
+        except BaseException:  # of a callback
+            engine.stop(signal.SIGTERM)
+            engine.join()
+            raise
+    except KeyboardInterrupt:  # the second one
+        engine.kill()
         raise
     return engine.result()
 
@@ -269,30 +282,47 @@ class _EngineThread(threading.Thread):
 
     def __init__(self, file: JobFile, folder: Path) -> None:
         super().__init__(name="rltraining engine", daemon=True)
-        self.snapshots: SimpleQueue[Snapshot | None] = SimpleQueue()
-        """None after the last one."""
+        self._snapshots: SimpleQueue[Snapshot | None] = SimpleQueue()  # None after the last one
+        self._over = False
         self._file, self._folder = file, folder
         self._ready = threading.Event()
         self._last: Snapshot | None = None
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        level = logging.getLogger().level
         try:
             with logging_to(self._folder / "logs" / "rltrain.log"):
                 self._last = asyncio.run(self._train())
         except BaseException as error:  # is raised by `result`
             self._error = error
         finally:
-            logging.getLogger().setLevel(level)
             self._ready.set()
-            self.snapshots.put(None)
+            self._snapshots.put(None)
+
+    def next_snapshot(self) -> Snapshot | None:
+        """Blocks until there is a snapshot. Returns None after the last one."""
+        if self._over:
+            return None
+        snapshot = self._snapshots.get()
+        self._over = snapshot is None
+        return snapshot
+
+    def is_newest(self) -> bool:
+        """Returns whether nothing has followed the snapshot that `next_snapshot` returned last."""
+        return self._snapshots.empty()
 
     def stop(self, number: int) -> None:
         """Asks the run to stop in order."""
         self._ready.wait()
         with suppress(RuntimeError):  # the loop is closed: the run is over
             self._loop.call_soon_threadsafe(self._request.ask, number)
+
+    def kill(self) -> None:
+        """Kills the run's processes."""
+        self._ready.wait()
+        with suppress(RuntimeError):  # the loop is closed: the run is over
+            self._loop.call_soon_threadsafe(self._kill_processes)
+        self.join()
 
     def result(self) -> Snapshot:
         """Returns the last snapshot, or raises what has ended the engine."""
@@ -304,8 +334,10 @@ class _EngineThread(threading.Thread):
 
     async def _train(self) -> Snapshot:
         self._loop, self._request = asyncio.get_running_loop(), StopRequest()
+        self._runtime = WarmRuntime(TRAINER)
         self._ready.set()
         name_code_folder(self._file.code_folder)
-        return await train_on(
-            WarmRuntime(TRAINER), self._request, self._file, self._folder, self.snapshots.put
-        )
+        return await train_on(self._runtime, self._request, self._file, self._folder, self._snapshots.put)
+
+    def _kill_processes(self) -> None:
+        self._killing = asyncio.create_task(self._runtime.close())

@@ -7,17 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
 from rltrain_command import SECONDS_MAX
-from rltraining import JobFailedError, Run, train
+from rltraining import JobFailedError, Run, train, training
 from rltraining.errors import UsageError
 from rltraining_api.contract import ENV_MANIFEST_DIR
 from rltraining_api.evaluation import EvaluationResult
 from rltraining_api.status import Progress
+from rltraining_operator.local import WarmRuntime
 
 IMPALA = {"impala": {"learningRate": 1e-3}}
 
@@ -153,6 +155,44 @@ print("interrupted", run.interrupted, run.status.progress.updates > 0, run.polic
 
     assert "interrupted True True own_env:Own-v0" in out, (out, errors)
     assert process.returncode == 0
+
+
+def test_a_second_ctrl_c_kills_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook's process does not end."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    runtimes: list[WarmRuntime] = []
+
+    def runtime(entry: str) -> WarmRuntime:
+        runtimes.append(WarmRuntime(entry))
+        return runtimes[-1]
+
+    def stop(progress: Progress) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)  # the second
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "WarmRuntime", runtime)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(
+                "CartPole-v1",
+                algorithm=IMPALA,
+                spec={"stop": {"environmentSteps": 10**9}},
+                workdir=tmp_path,
+                on_update=stop,
+                progress=False,
+            )
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert not [thread for thread in threading.enumerate() if "rltraining" in thread.name]
+    (template,) = [one._template for one in runtimes]
+    assert template is not None
+    assert not template.alive
+    # The folder is not in use, and the run can be continued.
+    run_of = train(
+        "CartPole-v1", algorithm=IMPALA, environment_steps=1, workdir=tmp_path, resume=True, progress=False
+    )
+    assert run_of.status.phase == "Succeeded"
 
 
 @pytest.mark.parametrize(
