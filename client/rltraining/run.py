@@ -61,6 +61,7 @@ def run(options: Options) -> int:
     folder, file = _prepare(options)
     with workdir.held(folder, mode), ExitStack() as logged:
         if mode == "resume":
+            check_same_algorithm(file, folder)
             _check_goes_on(file, folder)
         with workdir.written(folder):
             if mode == "overwrite":
@@ -126,9 +127,8 @@ def _prepare(options: Options) -> tuple[Path, JobFile]:
     return folder, loaded
 
 
-def _check_goes_on(file: JobFile, folder: Path) -> None:
-    """Checks that the run in the folder can be resumed. Another algorithm cannot load its
-    checkpoints, and a run that has met its stop rule would end immediately. Raises UsageError."""
+def check_same_algorithm(file: JobFile, folder: Path) -> None:
+    """Raises UsageError if the folder's run has another algorithm, which cannot load its checkpoints."""
     before = workdir.last_state(folder)
     if before is None:
         return
@@ -138,6 +138,13 @@ def _check_goes_on(file: JobFile, folder: Path) -> None:
             f"--resume: {summary.shown(folder)} was begun with {begun}, and its checkpoints are of no use to {wanted}: "
             "choose another --workdir"
         )
+
+
+def _check_goes_on(file: JobFile, folder: Path) -> None:
+    """Raises UsageError if the folder's run has met its stop rule already."""
+    before = workdir.last_state(folder)
+    if before is None:
+        return
     if before.status.phase != "Succeeded" or before.spec.stop != file.job.spec.stop:
         return
     raise UsageError(

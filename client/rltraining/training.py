@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -16,6 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from rltraining_api.contract import ENV_JOB_FILE
 from rltraining_api.evaluation import EvaluationResult
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import ManifestError, parse_job
@@ -29,7 +31,7 @@ from rltraining.display import Display, choose
 from rltraining.errors import ClientError, UsageError
 from rltraining.jobfile import SOURCE_ANNOTATION, JobFile
 from rltraining.log_file import logging_to
-from rltraining.run import check_runs_here, draw
+from rltraining.run import check_runs_here, check_same_algorithm, draw
 from rltraining.sdk.errors import JobFailedError
 from rltraining.session import TRAINER, StopRequest, name_code_folder, train_on
 from rltraining.snapshot import Snapshot
@@ -89,7 +91,7 @@ def train(
     environment: str | Mapping[str, Any],
     *,
     algorithm: str | Mapping[str, Any] = "ppo",
-    environment_steps: int | None = None,
+    environment_steps: float | None = None,
     samplers: int = 2,
     seed: int = 0,
     spec: Mapping[str, Any] | None = None,
@@ -135,13 +137,22 @@ def train(
         JobFailedError: the run failed, with the traceback if the user's code raised. Whatever a callback
             raises, after the run was stopped in order.
     """
-    file = _job_file(environment, algorithm, environment_steps, samplers, seed, spec or {})
-    folder, mode = _folder(file.job.metadata.name, workdir, resume, overwrite)
-    with run_folder.held(folder, mode):
-        with run_folder.written(folder):
-            if mode == "overwrite":
-                run_folder.clear(folder)
-            file.save(folder / run_folder.JOB_FILE)
+    if ENV_JOB_FILE in os.environ:
+        raise UsageError(
+            "train() was called in a process of a run, which has imported your script: "
+            'put the call below if __name__ == "__main__":'
+        )
+    with ExitStack() as held:
+        with _arguments_named():
+            file = _job_file(environment, algorithm, environment_steps, samplers, seed, spec or {})
+            folder, mode = _folder(file.job.metadata.name, workdir, resume, overwrite)
+            held.enter_context(run_folder.held(folder, mode))
+            if mode == "resume":
+                check_same_algorithm(file, folder)
+            with run_folder.written(folder):
+                if mode == "overwrite":
+                    run_folder.clear(folder)
+                file.save(folder / run_folder.JOB_FILE)
         display = choose(sys.stdout, plain=False) if progress else None
         try:
             last = _follow(file, folder, display, _Callbacks(on_update, on_evaluation))
@@ -157,23 +168,36 @@ def train(
 def _job_file(
     environment: str | Mapping[str, Any],
     algorithm: str | Mapping[str, Any],
-    environment_steps: int | None,
+    environment_steps: float | None,
     samplers: int,
     seed: int,
     spec: Mapping[str, Any],
 ) -> JobFile:
     """Makes the manifest of the arguments. Raises UsageError with a sentence per problem."""
+    spec = _object("spec", spec)
+    sampler, stop = (_object(f"spec.{name}", spec.get(name, {})) for name in ("sampler", "stop"))
+    arguments: dict[str, str] = {name: name for name in ("environment", "algorithm", "seed") if name in spec}
+    if "replicas" in sampler:
+        arguments["sampler.replicas"] = "samplers"
+    if environment_steps is not None and "environmentSteps" in stop:
+        arguments["stop.environmentSteps"] = "environment_steps"
+    for field, argument in arguments.items():
+        raise UsageError(f"spec has {field}, which is an argument of train(): set {argument} instead")
     chosen: dict[str, Any] = {
-        "environment": {"id": environment} if isinstance(environment, str) else dict(environment),
-        "algorithm": {algorithm: {}} if isinstance(algorithm, str) else dict(algorithm),
-        "sampler": {**spec.get("sampler", {}), "replicas": samplers},
-        "stop": dict(spec.get("stop", {})),
-        "seed": seed,
+        "environment": {"id": environment}
+        if isinstance(environment, str)
+        else _object("environment", environment, "an id or a dictionary"),
+        "algorithm": {algorithm: {}}
+        if isinstance(algorithm, str)
+        else _object("algorithm", algorithm, "a name or a dictionary"),
+        "sampler": sampler | {"replicas": _plain(samplers)},
+        "stop": stop,
+        "seed": _plain(seed),
     }
     if environment_steps is not None:
-        chosen["stop"]["environmentSteps"] = environment_steps
-    if twice := sorted({"environment", "algorithm", "seed"} & spec.keys()):
-        raise UsageError(f"spec has {twice[0]}, which is an argument of train(): leave one out")
+        steps = _plain(environment_steps)
+        whole = isinstance(steps, float) and steps.is_integer()  # such as 1e6
+        stop["environmentSteps"] = int(steps) if whole else steps
     if not chosen["stop"]:
         raise UsageError(
             'environment_steps is missing: when should the run end? spec={"stop": ...} has other rules'
@@ -195,6 +219,42 @@ def _job_file(
     return file
 
 
+def _object(name: str, value: object, expected: str = "a dictionary") -> dict[str, Any]:
+    """Returns a part of the manifest. Raises UsageError."""
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name}: must be {expected}, got Python's {type(value).__name__}")
+    return {key: _plain(item) for key, item in value.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Replaces scalars of numpy, which manifests cannot have, by Python's numbers."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+@contextmanager
+def _arguments_named() -> Iterator[None]:
+    """Lets messages name the arguments of `train` instead of the options of `rltrain run`."""
+    try:
+        yield
+    except UsageError as error:
+        problems = list(error.problems)
+        for option, argument in _ARGUMENTS.items():
+            problems = [problem.replace(option, argument) for problem in problems]
+        raise UsageError(*problems) from None
+
+
+_ARGUMENTS = {
+    "--workdir": "workdir",
+    "--resume": "resume=True",
+    "--overwrite": "overwrite=True",
+    "add --set ": "set ",
+}
+
+
 def _name(environment: object) -> str:
     """Returns the job's name: that of its environment, in the letters that names may have."""
     words = re.findall("[a-z0-9]+", str(environment).rpartition(":")[2].lower())
@@ -202,9 +262,16 @@ def _name(environment: object) -> str:
 
 
 def _script() -> Path:
-    """Returns the file of the caller's program. Modules beside it can be imported by the run's processes."""
-    main = getattr(sys.modules["__main__"], "__file__", None)
-    return Path(main).resolve() if main else Path.cwd() / "notebook"
+    """Returns a path beside which the run's processes find modules: that of the caller's program."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    if not file:
+        return Path.cwd() / "notebook"
+    # A program that `python -m package.module` runs finds modules beside its package.
+    spec = getattr(main, "__spec__", None)
+    packages = spec.parent.split(".") if spec is not None and spec.parent else []
+    path = Path(file).resolve()
+    return (path, *path.parents)[len(packages)]
 
 
 def _folder(
