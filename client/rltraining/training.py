@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from rltraining_api.contract import ENV_JOB_FILE
@@ -23,17 +20,15 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import ManifestError, parse_job
 from rltraining_api.names import API_VERSION, KIND
 from rltraining_api.status import Progress, Status
-from rltraining_operator.local import WarmRuntime
 
 from rltraining import history, summary
 from rltraining import workdir as run_folder
 from rltraining.display import Display, choose
+from rltraining.engine_thread import EngineThread
 from rltraining.errors import ClientError, UsageError
 from rltraining.jobfile import SOURCE_ANNOTATION, JobFile
-from rltraining.log_file import logging_to
 from rltraining.run import check_runs_here, check_same_algorithm, draw
 from rltraining.sdk.errors import JobFailedError
-from rltraining.session import TRAINER, StopRequest, name_code_folder, train_on
 from rltraining.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -314,7 +309,7 @@ class _Callbacks:
 
 def _follow(file: JobFile, folder: Path, display: Display | None, callbacks: _Callbacks) -> Snapshot:
     """Trains in a thread, and shows its snapshots here. Returns the last one."""
-    engine = _EngineThread(file, folder)
+    engine = EngineThread(file, folder)
     engine.start()
     try:
         try:
@@ -342,69 +337,3 @@ def _follow(file: JobFile, folder: Path, display: Display | None, callbacks: _Ca
         engine.kill()
         raise
     return engine.result()
-
-
-class _EngineThread(threading.Thread):
-    """Runs the engine in an event loop of its own, since a notebook has one that is running already."""
-
-    def __init__(self, file: JobFile, folder: Path) -> None:
-        super().__init__(name="rltraining engine", daemon=True)
-        self._snapshots: SimpleQueue[Snapshot | None] = SimpleQueue()  # None after the last one
-        self._over = False
-        self._file, self._folder = file, folder
-        self._ready = threading.Event()
-        self._last: Snapshot | None = None
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            with logging_to(self._folder / "logs" / "rltrain.log"):
-                self._last = asyncio.run(self._train())
-        except BaseException as error:  # is raised by `result`
-            self._error = error
-        finally:
-            self._ready.set()
-            self._snapshots.put(None)
-
-    def next_snapshot(self) -> Snapshot | None:
-        """Blocks until there is a snapshot. Returns None after the last one."""
-        if self._over:
-            return None
-        snapshot = self._snapshots.get()
-        self._over = snapshot is None
-        return snapshot
-
-    def is_newest(self) -> bool:
-        """Returns whether nothing has followed the snapshot that `next_snapshot` returned last."""
-        return self._snapshots.empty()
-
-    def stop(self, number: int) -> None:
-        """Asks the run to stop in order."""
-        self._ready.wait()
-        with suppress(RuntimeError):  # the loop is closed: the run is over
-            self._loop.call_soon_threadsafe(self._request.ask, number)
-
-    def kill(self) -> None:
-        """Kills the run's processes."""
-        self._ready.wait()
-        with suppress(RuntimeError):  # the loop is closed: the run is over
-            self._loop.call_soon_threadsafe(self._kill_processes)
-        self.join()
-
-    def result(self) -> Snapshot:
-        """Returns the last snapshot, or raises what has ended the engine."""
-        self.join()
-        if self._error is not None:
-            raise self._error
-        assert self._last is not None
-        return self._last
-
-    async def _train(self) -> Snapshot:
-        self._loop, self._request = asyncio.get_running_loop(), StopRequest()
-        self._runtime = WarmRuntime(TRAINER)
-        self._ready.set()
-        name_code_folder(self._file.code_folder)
-        return await train_on(self._runtime, self._request, self._file, self._folder, self._snapshots.put)
-
-    def _kill_processes(self) -> None:
-        self._killing = asyncio.create_task(self._runtime.close())

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from rltrain_command import SECONDS_MAX
-from rltraining import JobFailedError, Run, train, training
+from rltraining import JobFailedError, Run, engine_thread, train
 from rltraining.errors import UsageError
 from rltraining_api.contract import ENV_MANIFEST_DIR
 from rltraining_api.evaluation import EvaluationResult
@@ -170,7 +170,7 @@ def test_a_second_ctrl_c_kills_all_processes(tmp_path: Path, monkeypatch: pytest
         signal.setitimer(signal.ITIMER_REAL, 0.05)  # the second
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "WarmRuntime", runtime)
+    monkeypatch.setattr(engine_thread, "WarmRuntime", runtime)
     try:
         with pytest.raises(KeyboardInterrupt):
             train(

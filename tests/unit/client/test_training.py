@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rltraining import train, training
+from rltraining import engine_thread, train, training
 from rltraining.errors import UsageError
 from rltraining.jobfile import JobFile
 from rltraining.snapshot import Snapshot
@@ -38,7 +38,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[JobFile]:
         files.append(file)
         return Snapshot(file.job, 0.0)
 
-    monkeypatch.setattr(training, "train_on", over)
+    monkeypatch.setattr(engine_thread, "train_on", over)
     return files
 
 
@@ -147,7 +147,7 @@ def test_a_slow_callback_misses_progress_but_no_evaluation(monkeypatch: pytest.M
         over.set()
         return at(100)
 
-    monkeypatch.setattr(training, "train_on", quick)
+    monkeypatch.setattr(engine_thread, "train_on", quick)
     over = threading.Event()
     updates: list[int] = []
     evaluated: list[int] = []
