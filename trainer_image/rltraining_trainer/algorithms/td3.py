@@ -128,7 +128,7 @@ class Td3Learner(ApexLearner[Td3Network]):
         )
         super().__init__(network, settings, settings.optimizer, parts, device)
         self._settings = settings
-        self._policy_value = torch.zeros(())  # of the newest update of the actor
+        self._actor_terms: dict[str, Tensor] = {}  # of the newest update of the actor
 
     def _backward(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         network, target, settings = self.network, self._target, self._settings
@@ -156,11 +156,11 @@ class Td3Learner(ApexLearner[Td3Network]):
             tried_value = network.critics[0](observation, tried)
             (slope,) = torch.autograd.grad(tried_value.sum(), tried)
             (action * -slope).sum().backward()
-            self._policy_value = tried_value.detach().mean()
+            self._actor_terms = {"policy_value": tried_value.detach().mean()}
 
         terms = {
             "critic_loss": (0.5 * errors.square() * weights).sum(0).mean(),
             "value": values.detach().mean(),
-            "policy_value": self._policy_value,
+            **self._actor_terms,
         }
         return errors.abs().mean(0), terms
