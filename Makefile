@@ -8,6 +8,8 @@ EXTRAS := $(ROOMS:client=client[atari,box2d,minigrid,mujoco,notebook,onnx])
 KERNEL := trainer_image/rltraining_trainer/dataflow/replay/sum_tree.c
 GATE   := trainer_image/rltraining_trainer/transport/gate
 PYTEST := $(BIN)/python -m pytest $(if $(SEED),-p randomly --randomly-seed=$(SEED))
+# Of mypy, for all clones: it goes by the content of files.
+CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rltraining-tests
 CORES  := $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 
 # Two cores or two hundred: one thread a process, the processes are the parallelism.
@@ -79,7 +81,7 @@ soak: $(READY) ## hours: mutations of the source, other versions of torch, twent
 lint: $(READY) ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --cache-dir $(CACHE)/mypy
 	$(BIN)/python -m tests.lint
 
 format: $(READY) ## let ruff write what lint asks for
