@@ -35,7 +35,7 @@ STEPS = {
     "cartpole-two-learners": 30_000,
     "memory-cartpole-a3c": 25_000,
     "memory-cartpole-impala": 20_000,
-    "memory-cartpole-r2d2": 12_000,
+    "memory-cartpole-r2d2": 9_000,
     "pendulum-ddpg-apex": 12_000,
     "pendulum-impala": 20_000,
     "pendulum-ppo": 10_000,
