@@ -42,7 +42,9 @@ COLUMNS = (
 
 def crd_yaml() -> str:
     """The file that users apply."""
-    return HEADER + yaml.safe_dump(crd(), sort_keys=False, allow_unicode=True, width=110)
+    return HEADER + yaml.safe_dump(
+        crd(), sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
+    )
 
 
 def crd() -> dict[str, Any]:
