@@ -17,7 +17,7 @@ from rltraining.snapshot import Snapshot
 
 
 class EngineThread(threading.Thread):
-    """Runs the engine in an event loop of its own, since a notebook has one that is running already."""
+    """Runs the engine in a separate event loop, since the event loop of a notebook is already running."""
 
     def __init__(self, file: JobFile, folder: Path) -> None:
         super().__init__(name="rltraining engine", daemon=True)
@@ -64,7 +64,7 @@ class EngineThread(threading.Thread):
         self.join()
 
     def result(self) -> Snapshot:
-        """Returns the last snapshot, or raises what has ended the engine."""
+        """Returns the last snapshot, or raises the exception that ended the engine."""
         self.join()
         if self._error is not None:
             raise self._error

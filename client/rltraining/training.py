@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is over: its folder, and what came out."""
+    """A finished run: its folder and its results."""
 
     folder: Path
     """Contains the policy, the checkpoints, the curves and the logs, as after `rltrain run`."""
@@ -105,9 +105,9 @@ def train(
         action = run.policy.act(observation)
         run.curve.plot("environmentSteps", "meanReturn")
 
-    The learner and the samplers are processes of their own. Environments and networks must therefore be
+    The learner and the samplers are separate processes. Environments and networks must therefore be
     in a module that they can import: an installed one, or a file beside the script or the notebook.
-    Ctrl-C stops the run in order, and a second one at once.
+    Ctrl-C stops the run in order. A second Ctrl-C kills its processes.
 
     Args:
         environment: id of the environment, or `spec.environment` as in a manifest: `{"id": ..., "numEnvs": 16}`.

@@ -70,9 +70,9 @@ RECURRENT = tuple(
     for key, field in fields_by_key(Algorithm).items()
     if getattr(child_model(field.annotation), "recurrent", False)
 )
-"""Those of them that learn from sequences, with an LSTM."""
+"""The algorithms that learn from replayed sequences with an LSTM."""
 WITHOUT_LSTM = tuple(name for name in WITH_REPLAY if name not in RECURRENT)
-"""Those of them that learn from single transitions."""
+"""The algorithms that learn from single replayed transitions."""
 MAY_BE_ASYNC = ("a3c", "a2c")
 """The algorithms that allow mode Async in `aggregate`."""
 REPLAY_NEEDS_PLACEMENT = (

@@ -121,7 +121,7 @@ def test_a_replay_learner_without_a_checkpoint_starts_over_with_the_shards_as_th
     train(replay_job(replay={"samplesPerInsert": 1.0}, checkpoint={"everySeconds": 600}), scenario)
 
 
-@pytest.mark.parametrize("algorithm", ["impala", "dqnApex", "td3", "a2c", "ppo", "ppoAtSamplers"])
+@pytest.mark.parametrize("algorithm", ["impala", "dqnApex", "sac", "td3", "a2c", "ppo", "ppoAtSamplers"])
 def test_two_learners_share_the_work_and_outlive_each_other(train: Train, algorithm: str) -> None:
     def groups(run: Run) -> int:
         """How often the two have formed a group."""

@@ -103,7 +103,7 @@ class R2d2(Apex):
 
     @property
     def burn_in_steps(self) -> int:
-        """Number of steps before those that are learnt from."""
+        """Number of burn-in steps of a sequence."""
         half = self.sequence_length // 2
         return half * -(-self.burn_in // half)
 

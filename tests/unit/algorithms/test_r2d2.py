@@ -19,12 +19,11 @@ from rltraining_trainer.algorithms.epsilon_greedy import EpsilonGreedy
 from rltraining_trainer.algorithms.q_learning import rescale, unscale
 from rltraining_trainer.algorithms.r2d2 import (
     R2d2Learner,
-    SequenceBuilder,
-    Sequences,
     build_network,
     priorities_of,
     td_errors,
 )
+from rltraining_trainer.algorithms.sequences import SequenceBuilder, Sequences
 from rltraining_trainer.algorithms.unrolls import UnrollCollector
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.networks import GreedyActions

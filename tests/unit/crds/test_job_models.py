@@ -90,6 +90,7 @@ PROBLEMS = {
     "network: {lstm: {}}": "exactly one network is needed, found none",
     "algorithm: {dqnApex: {}}, replay: {replicas: 2}": "replay is for dqnApex, ddpgApex, r2d2, sac or td3 with",
     "algorithm: {ddpgApex: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
+    "algorithm: {sac: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
     "algorithm: {td3: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
     "algorithm: {r2d2: {}}, network: {mlp: {}}": "r2d2 needs network.lstm: add it",
     "algorithm: {ppo: {minibatches: 4, minibatchSize: 64}}": (
@@ -191,6 +192,7 @@ def test_a_users_algorithm_keeps_its_parameters_as_they_are() -> None:
         ({"dqnApex": {}}, None, 0),
         (dedicated("dqnApex"), None, 1),
         (dedicated("ddpgApex"), {"replicas": 3}, 3),
+        (dedicated("sac"), {"replicas": 3}, 3),
         (dedicated("td3"), {"replicas": 3}, 3),
     ],
 )

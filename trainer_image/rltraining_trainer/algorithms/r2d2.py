@@ -6,12 +6,9 @@ prioritized replay. The learner first replays a part of each sequence to refresh
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from functools import partial
-from typing import TypedDict
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from rltraining_api.algorithms import R2d2
@@ -22,10 +19,10 @@ from torch import Tensor
 from rltraining_trainer.algorithms.apex import learn
 from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
 from rltraining_trainer.algorithms.epsilon_greedy import EpsilonGreedy
-from rltraining_trainer.algorithms.n_step import n_step_transitions
 from rltraining_trainer.algorithms.q_learning import rescale, unscale
+from rltraining_trainer.algorithms.sequences import SequenceBuilder, Sequences
 from rltraining_trainer.algorithms.transitions import PRIORITY_EPSILON, transition_columns
-from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
+from rltraining_trainer.algorithms.unrolls import UnrollCollector
 from rltraining_trainer.dataflow.flat import flatten_parameters
 from rltraining_trainer.dataflow.replay import Column
 from rltraining_trainer.networks import GreedyActions, State
@@ -112,28 +109,6 @@ def build_network(
     return q_network, GreedyActions(discrete)
 
 
-class Sequences(TypedDict):
-    """K sequences of S steps, of which the first are burn-in."""
-
-    observation: Tensor
-    """``[K, S+1, ...]``."""
-    first: Tensor
-    """``[K, S+1]`` bool, the observation begins an episode."""
-    action: Tensor
-    """``[K, S]`` int64."""
-    reward: Tensor
-    """``[K, S]`` discounted rewards of the k ≤ n steps from here to the end of the episode or sequence."""
-    discount: Tensor
-    """``[K, S]`` γ^k, or 0 if nothing follows the k steps."""
-    length: Tensor
-    """``[K, S]`` int64 k."""
-    valid: Tensor
-    """``[K, S]`` bool, False where the environment only reset itself."""
-    hidden: Tensor
-    """``[K, H]``, the recurrent state before the sequence, as ``cell``."""
-    cell: Tensor
-
-
 def _columns(world: World) -> Mapping[str, Column]:
     """Returns the columns of `Sequences`."""
     settings, lstm = world.settings, world.spec.network.lstm
@@ -151,46 +126,6 @@ def _columns(world: World) -> Mapping[str, Column]:
         "hidden": Column((lstm.hidden_size,), torch.float32),
         "cell": Column((lstm.hidden_size,), torch.float32),
     }
-
-
-class SequenceBuilder:
-    """Joins consecutive unrolls of half a sequence to overlapping sequences."""
-
-    def __init__(self, settings: R2d2) -> None:
-        self._n_step, self._discount = settings.n_step, settings.discount
-        count = (settings.burn_in_steps + settings.sequence_length) // (settings.sequence_length // 2)
-        self._unrolls: deque[Unroll] = deque(maxlen=count)
-
-    def add(self, unroll: Unroll) -> Sequences | None:
-        """Returns the sequences that end with this unroll, one per environment. None: there are too few steps yet."""
-        self._unrolls.append(unroll)
-        if len(self._unrolls) < (self._unrolls.maxlen or 0):
-            return None
-        unrolls = list(self._unrolls)
-        action, reward, ended, valid = (
-            torch.cat([each[name] for each in unrolls]) for name in ("action", "reward", "ended", "valid")
-        )
-        observation, first = (
-            torch.cat([*(each[name][:-1] for each in unrolls), unroll[name][-1:]])
-            for name in ("observation", "first")
-        )
-        # The n steps stop before a row that is no step: its observation is the last one of an episode.
-        cut = np.zeros(valid.shape, bool)
-        cut[:-1] = ~valid[1:].numpy()
-        n_step = n_step_transitions(reward.numpy(), ended.numpy(), cut, self._n_step, self._discount)
-        returns, discounts, lengths = (torch.from_numpy(part) for part in n_step)
-        hidden, cell = unrolls[0]["state"]
-        columns = dict(
-            observation=observation,
-            first=first,
-            action=action,
-            reward=returns,
-            discount=discounts,
-            length=lengths,
-            valid=valid,
-        )
-        rows = {name: column.transpose(0, 1).contiguous() for name, column in columns.items()}
-        return Sequences(**rows, hidden=hidden, cell=cell)  # type: ignore[typeddict-item]
 
 
 def td_errors(
