@@ -45,7 +45,8 @@ Parameters = A3c | A2c | Ppo | DqnApex | DdpgApex | R2d2 | Sac | Td3 | Impala | 
 
 
 class Algorithm(OneOf):
-    """Exactly one algorithm with its hyperparameters; `{}` takes the published ones. An `entryPoint` has its own."""
+    """Exactly one algorithm with its hyperparameters; `{}` takes the published ones. An
+    `entryPoint` defines its own."""
 
     choices: ClassVar[tuple[str, ...]] = (
         "a3c",
@@ -64,7 +65,7 @@ class Algorithm(OneOf):
     a3c: A3c | None = Field(default=None, alias="a3c")
     """A3C: each sampler's gradient is applied on arrival."""
     a2c: A2c | None = Field(default=None, alias="a2c")
-    """A2C: one gradient of all samplers' rollouts."""
+    """A2C: one gradient of the rollouts of all samplers."""
     ppo: Ppo | None = None
     """PPO: clipped policy steps on the rollouts of all samplers."""
     dqn_apex: DqnApex | None = None

@@ -25,16 +25,18 @@ class Apex(ApiModel):
     batch_size: ByTask[Count] = 512
     """Transitions in one update, of all learners together (paper: 512)."""
     replay: Replay = Field(default_factory=Replay)
-    """The replay memory: where it lies, how large it is, and how it is drawn from (paper: section 3)."""
+    """The replay memory: where it is stored, how large it is, and how it is sampled (paper: section
+    3)."""
     gradient_clip: ByTask[Positive | None] = 40.0
     """Largest global norm of the gradient; null turns clipping off (paper: 40)."""
     target_update_period: ByTask[Count] = 2500
     """Updates between updates of the target network (paper: 2500)."""
     target_update_rate: ByTask[Fraction] = 1.0
-    """How far the target network then moves towards the network: 1 copies it (paper: copies); with a period of 1 and a
-    small rate it follows smoothly (Polyak averaging)."""
+    """How far the target network then moves towards the network: 1 copies the network, and a small
+    rate with a period of 1 is Polyak averaging (paper: copies)."""
     parameter_refresh_steps: ByTask[Count] = 100
-    """Steps of each environment between a sampler's looks for newer parameters (paper: 400 frames, which are 100 steps)."""
+    """Steps of each environment between a sampler's requests for newer parameters (paper: 400
+    frames, which are 100 steps)."""
     reward_clip: ByTask[Positive | None] = None
     """Clip rewards to [-rewardClip, rewardClip] for learning; returns are reported unclipped. Off by default
     (paper: 1 for Atari)."""
@@ -68,30 +70,35 @@ class DqnApex(Apex):
     )
     """The optimizer (paper: centred rmsprop with alpha .95, epsilon 1.5e-7)."""
     loss: Literal["Huber", "SquaredError"] = "Huber"
-    """Of the TD error: Huber, quadratic up to 1 and linear beyond, or ½δ² (paper: ½δ²; Huber as in Mnih et al. 2015)."""
+    """Loss of the TD error δ. Huber: quadratic up to 1 and linear beyond. SquaredError: ½δ² (paper:
+    ½δ²; Huber as in Mnih et al. 2015)."""
     double_q: bool = True
-    """Choose the next action with the online network, value it with the target network (paper: yes)."""
+    """Choose the next action with the online network, and evaluate it with the target network
+    (paper: yes)."""
     dueling: bool = True
-    """Split the last hidden layer in two of its size, one for the state value and one for the advantages (paper: yes)."""
+    """Replace the last hidden layer by two of the same size, one for the state value and one for
+    the advantages (paper: yes)."""
     exploration_epsilon: Fraction = 0.4
-    """ε of the first of N environments, which are counted over all samplers; environment i explores with
-    ε^(1 + explorationAlpha i/(N-1)) (paper: .4, one environment a sampler)."""
+    """ε of the first of N environments, which are numbered over all samplers; environment i
+    explores with ε^(1 + explorationAlpha i/(N-1)) (paper: .4, one environment a sampler)."""
     exploration_alpha: Positive = 7.0
     """How much faster ε falls from environment to environment; see explorationEpsilon (paper: 7)."""
 
 
 class DdpgApex(Apex):
-    """Ape-X DPG: deterministic policy gradient from prioritized replay shards (arXiv 1803.00933, appendix;
-    what it leaves open is as in D4PG, arXiv 1804.08617)."""
+    """Ape-X DPG: deterministic policy gradient from prioritized replay shards (arXiv 1803.00933,
+    appendix; unpublished details as in D4PG, arXiv 1804.08617)."""
 
     n_step: ByTask[Count] = 5
     """Steps of reward before the bootstrap (D4PG: 5)."""
     batch_size: ByTask[Count] = 256
     """Transitions in one update, of all learners together (D4PG: 256)."""
     parameter_refresh_steps: ByTask[Count] = 400
-    """Steps of each environment between a sampler's looks for newer parameters (paper: 400 frames, here each a step)."""
+    """Steps of each environment between a sampler's requests for newer parameters (paper: 400
+    frames, here each a step)."""
     replay: DdpgReplay = Field(default_factory=DdpgReplay)
-    """The replay memory: where it lies, how large it is, and how it is drawn from (paper: appendix)."""
+    """The replay memory: where it is stored, how large it is, and how it is sampled (paper:
+    appendix)."""
     actor_learning_rate: ByTask[LearningRate] = 1e-4
     """Step size of the actor's optimizer (D4PG: 1e-4)."""
     critic_learning_rate: ByTask[LearningRate] = 1e-4
@@ -105,12 +112,13 @@ class DdpgApex(Apex):
     exploration_noise: ByTask[Positive] = 0.3
     """Largest standard deviation of the noise on actions, in units of half the action's range (paper: .3)."""
     exploration_spread: ByTask[NotNegative] = 0.0
-    """How much the noise falls over N environments, which are counted over all samplers: environment i has
-    explorationNoise x 10^(-explorationSpread i/(N-1)); 0 gives all the same (paper: the same)."""
+    """How much the noise decreases over N environments, which are numbered over all samplers:
+    environment i has explorationNoise x 10^(-explorationSpread i/(N-1)). With 0 all have the same
+    noise (paper: the same)."""
     warmup: ByTask[Literal["Policy", "Random"]] = "Policy"
     """How samplers act before learning begins at replay.minimum transitions. Policy: as the policy
     with noise. Random: uniformly over the action space (paper: Policy; TD3 and Spinning Up's DDPG:
     Random)."""
     noise: ByTask[Literal["Gaussian", "OrnsteinUhlenbeck"]] = "Gaussian"
-    """Independent from step to step, or drifting with a memory of about 7 steps (paper: Gaussian; Lillicrap et al. 2016:
-    Ornstein-Uhlenbeck with θ .15)."""
+    """Kind of noise on actions. Gaussian: independent in each step. OrnsteinUhlenbeck: correlated
+    over about 7 steps (paper: Gaussian; Lillicrap et al. 2016: Ornstein-Uhlenbeck with θ .15)."""

@@ -9,10 +9,10 @@ from rltraining_api.fields import FreeForm, Module
 
 
 class UserAlgorithm(ApiModel):
-    """A Python module, of the image or of `spec.code`, that defines `learner(world)` and `sampler(world)`: each is called
-    in the pods of its role."""
+    """A Python module, in the image or in `spec.code`, that defines `learner(world)` and
+    `sampler(world)`. Each function is called in the pods of its role."""
 
     module: Module
     """Name of the module (`package.module`), which defines the functions `learner(world)` and `sampler(world)`."""
     parameters: FreeForm = Field(default_factory=dict)
-    """Hyperparameters, handed to the module as they are (what is in here is the module's own to check)."""
+    """Hyperparameters, passed to the module unchanged. The module must validate them."""

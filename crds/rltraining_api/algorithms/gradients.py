@@ -39,24 +39,26 @@ GradientsAt = Literal["Samplers", "Learner"]
 
 
 class Aggregate(ApiModel):
-    """How gradients of samplers become updates."""
+    """How gradients of samplers are combined into updates."""
 
     mode: Literal["Async", "Sync"] = "Sync"
-    """Async: gradients are applied as they come, whatever parameters they were computed with. Sync: all samplers compute
-    theirs with the same parameters, and wait for the update that these make (A2C, DPPO: Sync)."""
+    """Async: gradients are applied on arrival, whatever the version of their parameters. Sync: all
+    samplers compute gradients with the same parameters, and wait for the update (A2C, DPPO:
+    Sync)."""
     count: Count | None = None
-    """Gradients that make one update. Without, one of each sampler (A2C, DPPO: of each)."""
+    """Gradients per update. Default: one of each sampler (A2C, DPPO: of each)."""
     reduction: Literal["Mean", "Sum"] = "Mean"
-    """How gradients of one update become one: Mean, weighted by the steps that each is a mean of, or Sum (A2C, DPPO: Mean)."""
+    """How the gradients of an update are combined: Mean, weighted by the number of steps of each
+    gradient, or Sum (A2C, DPPO: Mean)."""
     max_staleness: CountOrZero | None = None
-    """Mode Async: a gradient is refused, and counted, where it was computed with parameters that are older than the
-    newest by more versions than this. Without, none is (A3C: none)."""
+    """Mode Async: the largest age of a gradient's parameters, in versions. Older gradients are
+    rejected and counted. Default: no limit (A3C: none)."""
     queue_capacity: CountOrZero = 0
-    """Mode Async: gradients that wait for the learner before their samplers are held back. With 0 a gradient is answered,
-    with the parameters it led to, when it has been applied (A3C: 0)."""
+    """Mode Async: gradients that are queued for the learner before samplers have to wait. With 0 a
+    sampler waits until its gradient was applied, and receives the resulting parameters (A3C: 0)."""
     deadline_seconds: Positive = 2.0
-    """Seconds for which an update waits for the other gradients after the first has come; then it takes fewer (not
-    published)."""
+    """Seconds that an update waits for other gradients after the first. The update then uses fewer
+    gradients (not published)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         # An API server tries rules on the default `{}` before it fills in that object's own defaults.
@@ -74,13 +76,14 @@ class Aggregate(ApiModel):
 
 
 class A3cAggregate(Aggregate):
-    """How gradients of samplers become updates: by default each as it comes."""
+    """How gradients of samplers are combined into updates: by default each is applied on
+    arrival."""
 
     mode: Literal["Async", "Sync"] = "Async"
-    """Async: gradients are applied as they come, whatever parameters they were computed with. Sync: all samplers compute
-    theirs with the same parameters, and wait for the update that these make (A3C: Async)."""
+    """Async: gradients are applied on arrival, whatever the version of their parameters. Sync: all
+    samplers compute gradients with the same parameters, and wait for the update (A3C: Async)."""
     count: Count | None = 1
-    """Gradients that make one update; null: one of each sampler (A3C: 1)."""
+    """Gradients per update; null: one of each sampler (A3C: 1)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         *Aggregate.cel_rules,
@@ -102,7 +105,8 @@ class ActorCritic(ApiModel):
     """What A3C, A2C and PPO share."""
 
     aggregate: Aggregate = Field(default_factory=Aggregate)
-    """How gradients of samplers become updates (A2C, DPPO: the mean of one of each sampler)."""
+    """How gradients of samplers are combined into updates (A2C, DPPO: the mean of one of each
+    sampler)."""
     gradients: GradientsAt | None = None
     """Where gradients are computed. Samplers: each sampler sends one for each minibatch of its
     rollout.
@@ -113,24 +117,24 @@ class ActorCritic(ApiModel):
     discount: ByTask[Fraction] = 0.99
     """γ (.99 in all three)."""
     learning_rate_schedule: ByTask[Schedule] = "Constant"
-    """Constant, or Linear: down to 0 over stop.environmentSteps, which must then be set (published: Linear
-    for Atari in all three)."""
+    """Constant, or Linear: decreases to 0 over stop.environmentSteps, which is then required
+    (published: Linear for Atari in all three)."""
     entropy_cost: ByTask[NotNegative] = 0.01
     """Weight of the entropy bonus (.01 for Atari in all three)."""
     reward_clip: ByTask[Positive | None] = None
     """Clip rewards to [-rewardClip, rewardClip] for learning; returns are reported unclipped. Off by default
     (published: 1 for Atari)."""
     reward_scale: Positive = 1.0
-    """Rewards are multiplied by this for learning, after clipping, so that values come into the reach of the network;
-    returns are reported unscaled (not published)."""
+    """Rewards are multiplied by this factor for learning, after clipping, so that values fit the
+    range of the network; returns are reported unscaled (not published)."""
 
 
 class NStepActorCritic(ActorCritic):
     """What A3C and A2C share."""
 
     n_step: Count | None = None
-    """Steps of reward before the bootstrap, where the rollout goes on for so many. Without, to the end of the rollout, and
-    gaeLambda applies (A3C, A2C: to the end)."""
+    """Steps of reward before the bootstrap, or fewer at the end of the rollout. Default: to the end
+    of the rollout, and gaeLambda applies (A3C, A2C: to the end)."""
     gae_lambda: ByTask[Fraction] = 1.0
     """λ of generalised advantage estimation; must be 1 with nStep (A3C, A2C: 1, which is the return to the end of the
     rollout)."""
@@ -147,10 +151,10 @@ class NStepActorCritic(ActorCritic):
 
 
 class A3c(NStepActorCritic):
-    """Samplers send gradients, each applied as it comes (Mnih et al. 2016, arXiv 1602.01783)."""
+    """Samplers send gradients, each applied on arrival (Mnih et al. 2016, arXiv 1602.01783)."""
 
     aggregate: A3cAggregate = Field(default_factory=A3cAggregate)
-    """How gradients of samplers become updates (paper: each as it comes)."""
+    """How gradients of samplers are combined into updates (paper: each as it comes)."""
     gradients: GradientsAt = "Samplers"
     """Where gradients are computed. Samplers: each sampler sends one for each rollout. Learner:
     samplers send rollouts, and the learner computes the gradients, on its GPU if it has one (A3C:
@@ -170,12 +174,13 @@ class A3c(NStepActorCritic):
     the number of steps. Sum covers the steps of all `environment.numEnvs`: with more than one,
     lower the learning rate or use Mean (paper: Sum over the 5 steps of one environment)."""
     advantage_normalization: ByTask[bool] = False
-    """Bring advantages to mean 0 and variance 1: in mode Async within the rollout, in mode Sync over the rollouts of all
-    samplers (paper: no)."""
+    """Normalise advantages to mean 0 and variance 1: in mode Async within the rollout, in mode Sync
+    over the rollouts of all samplers (paper: no)."""
 
 
 class A2c(NStepActorCritic):
-    """A3C in step: one update with the mean of all samplers' gradients (defaults: openai/baselines a2c)."""
+    """Synchronous A3C: one update with the mean of all samplers' gradients (defaults:
+    openai/baselines a2c)."""
 
     rollout_length: ByTask[Count] = 5
     """Steps of each environment per gradient (baselines: 5)."""
@@ -188,11 +193,11 @@ class A2c(NStepActorCritic):
     baseline_cost: ByTask[NotNegative] = 0.5
     """Weight of the value loss (R − V)², a squared error without a factor of ½ (baselines: .5)."""
     loss_reduction: ByTask[LossReduction] = "Mean"
-    """How losses of all steps of a rollout become one: Sum or Mean. With Mean the same learning rate makes steps smaller by
+    """How the losses of a rollout's steps are combined: Sum or Mean. Mean divides the gradient by
     the number of steps in the rollout (baselines: Mean)."""
     advantage_normalization: ByTask[bool] = False
-    """Bring advantages to mean 0 and variance 1: in mode Sync over the rollouts of all samplers, in mode Async within the
-    rollout (baselines: no)."""
+    """Normalise advantages to mean 0 and variance 1: in mode Sync over the rollouts of all
+    samplers, in mode Async within the rollout (baselines: no)."""
 
 
 class Ppo(ActorCritic):
@@ -221,7 +226,8 @@ class Ppo(ActorCritic):
     gae_lambda: ByTask[Fraction] = 0.95
     """λ of generalised advantage estimation (paper: .95)."""
     clip_range: ByTask[Positive] = 0.1
-    """ε: how far the probability ratio may go before its gradient stops (paper, table 5: .1)."""
+    """ε: how far the probability ratio may move from 1 before its gradient is clipped (paper, table
+    5: .1)."""
     clip_range_schedule: ByTask[Schedule] = "Constant"
     """Constant, or Linear: ε decreases to 0 over stop.environmentSteps, which is then required
     (paper: Linear for Atari)."""
@@ -232,10 +238,11 @@ class Ppo(ActorCritic):
     """Constant, or Linear: entropyCost decreases to 0 over stop.environmentSteps, which is then
     required (paper: Constant)."""
     target_kl: Positive | None = None
-    """The epochs of a rollout end with the first update whose mean approximate KL divergence exceeds 1.5 targetKl (OpenAI
-    Spinning Up, Stable-Baselines3: just before it). Without, they all happen (paper: all)."""
+    """The epochs of a rollout end with the first update whose mean approximate KL divergence
+    exceeds 1.5 targetKl (OpenAI Spinning Up, Stable-Baselines3: just before it). Default: all
+    epochs run (paper: all)."""
     advantage_normalization: bool = True
-    """Bring advantages to mean 0 and variance 1 (openai/baselines ppo2: yes)."""
+    """Normalise advantages to mean 0 and variance 1 (openai/baselines ppo2: yes)."""
     advantage_normalization_per: Literal["Rollout", "Minibatch"] = "Rollout"
     """Whether advantages are normalised over the rollouts of all samplers or over each minibatch.
     Where samplers compute gradients, each normalises its part of a minibatch (baselines,

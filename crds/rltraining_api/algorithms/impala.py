@@ -28,19 +28,19 @@ class Impala(ApiModel):
     unroll_length: ByTask[Count] = 20
     """T: steps of each environment in one unroll (paper: 20 for Atari, 100 for DMLab)."""
     batch_unrolls: Count = 1
-    """Unrolls that one update uses. One unroll already holds `environment.numEnvs` sequences, so the batch is
-    numEnvs x batchUnrolls sequences of unrollLength steps (paper: 32 sequences)."""
+    """Unrolls that one update uses. One unroll contains `environment.numEnvs` sequences, so the
+    batch is numEnvs x batchUnrolls sequences of unrollLength steps (paper: 32 sequences)."""
     queue_capacity: ByTask[CountOrZero] = 1
-    """Unrolls that wait for the learner before their samplers are held back. With 0 an unroll is answered, with the
-    parameters it led to, when it has been learnt from. A longer queue keeps the learner busier, with older data (not in
-    the paper)."""
+    """Unrolls that are queued for the learner before samplers have to wait. With 0 a sampler waits
+    until its unroll was used, and receives the resulting parameters. A longer queue keeps the
+    learner busier, with older data (not in the paper)."""
     updates_per_batch: Count = 1
     """Optimizer steps on each batch (paper: 1)."""
     learning_rate: ByTask[LearningRate] = 6e-4
     """Step size of the optimizer (paper: .0006 for Atari)."""
     learning_rate_schedule: ByTask[Schedule] = "Constant"
-    """Constant, or Linear: down to 0 over stop.environmentSteps, which must then be set (paper: Linear for
-    Atari)."""
+    """Constant, or Linear: decreases to 0 over stop.environmentSteps, which is then required
+    (paper: Linear for Atari)."""
     optimizer: ByTask[Optimizer] = Field(default_factory=lambda: Optimizer(rmsprop=RmsProp()))
     """The optimizer (paper: rmsprop with alpha .99, epsilon .01, momentum 0)."""
     gradient_clip: ByTask[Positive | None] = 40.0
@@ -58,13 +58,14 @@ class Impala(ApiModel):
     lambda_: ByTask[Fraction] = Field(default=1.0, alias="lambda")
     """λ, the decay of traces (paper: 1, remark 2)."""
     loss_reduction: ByTask[LossReduction] = "Sum"
-    """How losses of all steps in a batch become one: Sum or Mean. With Mean the same learning rate makes
-    steps smaller by the number of steps in the batch (paper: Sum)."""
+    """How the losses of a batch's steps are combined: Sum or Mean. Mean divides the gradient by the
+    number of steps in the batch (paper: Sum)."""
     advantage_normalization: ByTask[bool] = False
-    """Bring the policy gradient's advantages to mean 0 and variance 1 within the batch (paper: no)."""
+    """Normalise the policy gradient's advantages to mean 0 and variance 1 within the batch (paper:
+    no)."""
     reward_scale: Positive = 1.0
-    """Rewards are multiplied by this for learning, after clipping, so that values come into the reach of the network;
-    returns are reported unscaled (not in the paper)."""
+    """Rewards are multiplied by this factor for learning, after clipping, so that values fit the
+    range of the network; returns are reported unscaled (not in the paper)."""
     reward_clip: ByTask[Positive | None] = None
     """Clip rewards to [-rewardClip, rewardClip] for learning; returns are reported unclipped. Off by default
     (paper: 1 for Atari)."""

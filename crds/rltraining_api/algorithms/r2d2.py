@@ -59,9 +59,9 @@ class R2d2Replay(Replay):
     minimum: ByTask[Count] = 1_250
     """Sequences in all shards together before learning starts (not published; here 50,000 steps)."""
     priority_exponent: Fraction = 0.9
-    """α: how strongly priorities shape the samples (paper: .9)."""
+    """α: how strongly priorities determine the samples (paper: .9)."""
     importance_exponent: Fraction = 0.6
-    """β: how far importance weights correct for that (paper: .6)."""
+    """β: how far importance weights correct the bias of the samples (paper: .6)."""
     frame_stack: Annotated[int, Field(ge=1, le=1)] = 1
     """Sequences keep observations as they are."""
 
@@ -80,8 +80,8 @@ class R2d2(Apex):
     """Steps of a sequence that are learnt from. Sequences overlap by half of it (paper: 80 and
     40)."""
     burn_in: ByTask[Annotated[int, Field(ge=0, le=1_000)]] = 40
-    """Steps before these that only update the recurrent state, rounded up to a multiple of half of
-    sequenceLength (paper: 40)."""
+    """Steps before those of sequenceLength that only update the recurrent state, rounded up to a
+    multiple of half of sequenceLength (paper: 40)."""
     batch_size: ByTask[Count] = 64
     """Sequences in one update, of all learners together (paper: 64)."""
     replay: R2d2Replay = Field(default_factory=R2d2Replay)
@@ -96,8 +96,8 @@ class R2d2(Apex):
     """ε of h(x) = sign(x) (√(|x| + 1) - 1) + ε x, which compresses the targets; null: not
     compressed (paper: 1e-3)."""
     exploration_epsilon: Fraction = 0.4
-    """ε of the first of N environments, which are counted over all samplers; environment i explores
-    with ε^(1 + explorationAlpha i/(N-1)) (paper: .4)."""
+    """ε of the first of N environments, which are numbered over all samplers; environment i
+    explores with ε^(1 + explorationAlpha i/(N-1)) (paper: .4)."""
     exploration_alpha: Positive = 7.0
     """How much faster ε falls from environment to environment; see explorationEpsilon (paper: 7)."""
 

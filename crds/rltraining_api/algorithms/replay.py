@@ -11,38 +11,44 @@ from rltraining_api.fields import Count, Fraction, Positive
 
 
 class Replay(ApiModel):
-    """A memory of transitions, in shards that are drawn from as if they were one (arXiv 1803.00933, section 3)."""
+    """A memory of transitions, in shards that are sampled as if they were one (arXiv 1803.00933,
+    section 3)."""
 
     placement: Literal["Samplers", "Learner", "Dedicated"] = "Samplers"
-    """Who keeps the shards. Samplers: each keeps what it has seen, so that only what is drawn travels. Learner: the first
-    learner keeps all. Dedicated: pods of their own, `spec.replay.replicas` of them (paper: a memory of its own)."""
+    """Where the shards are stored. Samplers: each sampler stores its own transitions, and only
+    sampled transitions are sent. Learner: the first learner stores all. Dedicated:
+    `spec.replay.replicas` separate pods store them (paper: a memory of its own)."""
     kind: Literal["Prioritized", "Uniform"] = "Prioritized"
-    """Whether transitions are drawn by their priority, or all alike (paper: Prioritized)."""
+    """Whether transitions are sampled by their priority or uniformly (paper: Prioritized)."""
     capacity: ByTask[Count] = 2_000_000
-    """Transitions kept in all shards together; the oldest of a shard go first (paper: 2,000,000)."""
+    """Maximum number of transitions in all shards together. The oldest of a shard are evicted
+    (paper: 2,000,000)."""
     minimum: ByTask[Count] = 50_000
     """Transitions in all shards together before learning starts (paper: 50,000)."""
     priority_exponent: Fraction = 0.6
-    """α: how strongly priorities shape the draw; 0 draws uniformly (paper: .6)."""
+    """α: how strongly priorities determine the samples; 0 samples uniformly (paper: .6)."""
     importance_exponent: Fraction = 0.4
-    """β: how far importance weights undo the draw's bias; 1 does wholly (paper: .4)."""
+    """β: how far importance weights correct the bias of the samples; 1 corrects fully (paper:
+    .4)."""
     importance_normalizer: Literal["Batch", "Buffer"] = "Batch"
-    """What importance weights are divided by: the largest of the batch, or the largest that any transition in the memory
-    would have (Schaul et al. 2016 leave it open; Batch is usual)."""
+    """Divisor of importance weights. Batch: the largest weight of the batch. Buffer: the largest
+    weight of any transition in the memory (Schaul et al. 2016 leave it open; Batch is usual)."""
     samples_per_insert: ByTask[Positive | None] = None
-    """How often each transition is drawn on average: learner and samplers wait for each other to keep to it.
-    Without, neither waits (the paper's run came to about .8)."""
+    """How often each transition is sampled on average: learner and samplers wait for each other to
+    maintain this ratio. null: neither waits (the paper's run came to about .8)."""
     samples_per_insert_tolerance: Positive = 0.1
-    """How far draws may run ahead or lag behind, as a fraction of samplesPerInsert x minimum (Acme: .1)."""
+    """How far samples may run ahead or lag behind, as a fraction of samplesPerInsert x minimum
+    (Acme: .1)."""
     prefetch: Annotated[int, Field(ge=1, le=64)] = 4
-    """Batches that are on their way while the learner uses one (paper: up to 16). More hide a slow network and take fewer
-    messages, with older priorities."""
+    """Batches that are requested in advance while the learner uses one (paper: up to 16). A larger
+    number hides network latency and needs fewer messages, but priorities are older."""
     frame_stack: Annotated[int, Field(ge=1, le=64)] = 1
-    """Observations are stacks of so many frames along their first axis; each frame is then kept once, not in every stack
-    that it is part of. 1: observations are kept as they are."""
+    """Number of frames that observations stack along their first axis. Each frame is then stored
+    once instead of in every stack. 1: observations are stored as they are."""
     checkpoint: bool = False
-    """Save the shards too, every `checkpoint.everySeconds`, at `checkpoint.uri`, or without one on the disk of the pod that
-    keeps it: a shard that is restarted goes on with what was saved there. Otherwise it begins empty."""
+    """Save the shards too, every `checkpoint.everySeconds`, at `checkpoint.uri`, or without a URI
+    on the disk of the shard's pod. A restarted shard continues with the saved transitions. If
+    false, it starts empty."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -61,7 +67,8 @@ class Replay(ApiModel):
 
 
 class DdpgReplay(Replay):
-    """A memory of transitions, in shards that are drawn from as if they were one (arXiv 1803.00933, appendix)."""
+    """A memory of transitions, in shards that are sampled as if they were one (arXiv 1803.00933,
+    appendix)."""
 
     capacity: ByTask[Count] = 1_000_000
     """Maximum number of transitions in all shards together. The oldest of a shard are evicted
