@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 class CurvePoint(ApiModel):
-    """How good training was at some moment."""
+    """The mean return at one point of training."""
 
     environment_steps: StepsOrZero
-    """Environment steps used by then."""
+    """Environment steps used so far."""
     seconds: float
-    """Seconds of training by then, over all restarts."""
+    """Seconds of training so far, over all restarts."""
     mean_return: float
-    """`progress.meanReturn` by then."""
+    """`progress.meanReturn` at this point."""
 
 
 Curve = Annotated[
@@ -34,7 +34,8 @@ Curve = Annotated[
 
 
 def thinned(points: Sequence[T], most: int) -> tuple[T, ...]:
-    """At most so many (two or more) of the points, evenly chosen, the first and the last among them."""
+    """Returns at most `most` (two or more) points, evenly chosen, including the first and the
+    last."""
     if len(points) <= most:
         return tuple(points)
     step = (len(points) - 1) / (most - 1)
@@ -42,7 +43,8 @@ def thinned(points: Sequence[T], most: int) -> tuple[T, ...]:
 
 
 def joined(known: Sequence[CurvePoint], said: Sequence[CurvePoint], steps: int) -> tuple[CurvePoint, ...]:
-    """What is known, continued by what was said of a run that has come to `steps`: what is known beyond them is void."""
+    """Joins the known points of a run with newly reported ones. Known points beyond `steps`, where
+    the run is now, are discarded."""
     kept = [point for point in known if point.environment_steps <= steps]
     end = kept[-1].environment_steps if kept else -1
     kept += [point for point in said if point.environment_steps > end]

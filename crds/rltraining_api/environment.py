@@ -19,22 +19,26 @@ class Atari(ApiModel):
     arXiv 1709.06009). The defaults are those of the -v5 games. Rewards are clipped by the algorithm's `rewardClip`."""
 
     frame_skip: Annotated[int, Field(ge=1, le=1000)] = 4
-    """Frames for which an action is repeated; the last two are merged by maximum (published: 4)."""
+    """Frames for which an action is repeated. The observation is the maximum of the last two
+    (published: 4)."""
     frame_stack: Annotated[int, Field(ge=1, le=1000)] = 4
-    """Newest frames that make one observation (published: 4)."""
+    """Number of newest frames in one observation (published: 4)."""
     screen_size: Annotated[int, Field(ge=8, le=1000)] = 84
     """Width and height of a frame (published: 84)."""
     grayscale: bool = True
-    """Luminance only (published: yes)."""
+    """Whether frames contain luminance only (published: yes)."""
     noop_max: Annotated[int, Field(ge=0, le=1000)] = 30
-    """An episode starts with fewer than so many no-ops, after one FIRE in games that have it (published: 30)."""
+    """An episode starts with a random number of no-ops below this number, after one FIRE in games
+    that have this action (published: 30)."""
     sticky_actions: Fraction = 0.25
-    """How likely the emulator repeats the previous action, in each frame (Machado et al.: .25; Mnih et al. and IMPALA: 0)."""
+    """Probability that the emulator repeats the previous action, in each frame (Machado et al.:
+    .25; Mnih et al. and IMPALA: 0)."""
     full_action_space: bool = False
-    """All 18 actions, instead of those that the game uses (Machado et al.: yes; Mnih et al.: no)."""
+    """Use all 18 actions instead of the actions that the game uses (Machado et al.: yes; Mnih et
+    al.: no)."""
     life_loss_ends_episode: bool = False
-    """Let the loss of a life end the episode for learning; the game goes on, and returns are of whole games
-    (Mnih et al. and IMPALA: yes; Machado et al.: no)."""
+    """Let the loss of a life end the episode for learning. The game continues, and reported returns
+    are those of complete games (Mnih et al. and IMPALA: yes; Machado et al.: no)."""
 
 
 ATARI_NEEDS_A_GAME = "atari is for games of the Arcade Learning Environment: environment.id ALE/<Game>-v5"
@@ -57,7 +61,7 @@ _INSTEAD_OF_KWARGS = {
     "stack_num": "atari.frameStack",
     "stack_size": "atari.frameStack",
 }
-"""By keyword of ALE's constructors: the field that says it here."""
+"""Maps keywords of ALE's constructors to the fields that replace them."""
 
 
 class Normalize(ApiModel):
@@ -110,17 +114,20 @@ class Wrapper(ApiModel):
 
 
 class Environment(ApiModel):
-    """What is trained on: a gymnasium environment, from a package in the image or from user code."""
+    """The training environment: a gymnasium environment from a package in the image or from user
+    code."""
 
     id: EnvironmentId
-    """A gymnasium id (`CartPole-v1`), or `module:Id`, where importing `module` registers the environment. Games of the Arcade
-    Learning Environment (`ALE/Pong-v5`) are preprocessed as `atari` says."""
+    """A gymnasium id (`CartPole-v1`), or `module:Id`, where importing `module` registers the
+    environment. Games of the Arcade Learning Environment (`ALE/Pong-v5`) are preprocessed according
+    to `atari`."""
     kwargs: FreeForm = Field(default_factory=dict)
     """Keyword arguments for the environment's constructor."""
     num_envs: ByTask[Annotated[int, Field(ge=1, le=65_536)]] = 16
     """Environments that one sampler steps together (Atari: 16)."""
     max_episode_steps: Count | None = None
-    """Truncate episodes here, instead of where the environment's registration says."""
+    """Number of steps after which episodes are truncated, instead of the limit in the environment's
+    registration."""
     normalize: ByTask[Normalize | None] = None
     """Running normalisation of observations and rewards; null turns both off (Atari: null)."""
     wrappers: Annotated[
@@ -139,7 +146,7 @@ class Environment(ApiModel):
     """With onError Reset, the number of errors that a sampler tolerates within an hour. The next
     one fails the job."""
     atari: Atari | None = None
-    """Preprocessing of a game of the Arcade Learning Environment; without, as published."""
+    """Preprocessing of a game of the Arcade Learning Environment. Default: as published."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(f"!has(self.atari) || self.id.matches('{patterns.ATARI_ID}')", ATARI_NEEDS_A_GAME),

@@ -16,7 +16,7 @@ class OnExitCodes(ApiModel):
     """Matches a container's exit code."""
 
     container_name: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """The container; without, any container of the pod."""
+    """The container. Default: any container of the pod."""
     operator: Literal["In", "NotIn"]
     """In: the code is one of `values`. NotIn: it is not 0 and none of `values`."""
     values: Annotated[
@@ -53,14 +53,15 @@ class OnPodCondition(ApiModel):
 
 
 class FailureRule(OneOf):
-    """What to do when a pod ends like this: exactly one of `onExitCodes` and `onPodConditions`."""
+    """Action for a pod that ends in the given way: exactly one of `onExitCodes` and
+    `onPodConditions`."""
 
     choices: ClassVar[tuple[str, ...]] = ("on_exit_codes", "on_pod_conditions")
     noun: ClassVar[str] = "requirement"
 
     action: Literal["FailJob", "Ignore", "Count"]
-    """FailJob: the job fails at once. Ignore: restart, do not count. Count: restart, count against
-    backoffLimit."""
+    """FailJob: the job fails immediately. Ignore: restart, do not count. Count: restart, count
+    against backoffLimit."""
     on_exit_codes: OnExitCodes | None = None
     """A container of the pod ended with one of these codes."""
     on_pod_conditions: (
@@ -73,8 +74,8 @@ class FailureRule(OneOf):
 
 
 class PodFailurePolicy(ApiModel):
-    """Rules tried in order; the first that matches decides. Where none matches, the operator's own judgement
-    holds."""
+    """Rules in order; the first match applies. If no rule matches, the operator classifies the
+    failure."""
 
     rules: Annotated[
         tuple[FailureRule, ...], Field(min_length=1, max_length=20, json_schema_extra=ATOMIC_LIST)

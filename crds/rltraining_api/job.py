@@ -28,7 +28,8 @@ class Metadata(ApiModel):
     model_config = ConfigDict(extra="ignore")
 
     name: str = Field(max_length=NAME_MAX, pattern=patterns.LABEL)
-    """An RFC 1035 label; shorter than Kubernetes asks, because children add `-sampler-9999`."""
+    """An RFC 1035 label, shorter than Kubernetes' limit because the names of pods append
+    `-sampler-9999`."""
     namespace: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -55,7 +56,7 @@ IMMUTABLE = (
     "runPolicy.schedulingPolicy",
     "seed",
 )
-"""Paths in the spec that stay as they are once the job is made."""
+"""Paths in the spec that are immutable."""
 
 SCHEDULE_NEEDS_STEPS = "{} Linear needs stop.environmentSteps to fall to 0: set it, or use Constant"
 """With the key of the schedule."""
@@ -108,8 +109,9 @@ def _replay_is_dedicated() -> str:
 
 
 class JobSpec(ApiModel):
-    """What to train, on what, until when. `sampler.replicas`, `stop` and `runPolicy` (but not
-    its `managedBy` and `schedulingPolicy`) may change while the job runs; everything else is fixed when the job is made."""
+    """Algorithm, environment, pods and stop rules of a run. `sampler.replicas`, `stop` and
+    `runPolicy` (except its `managedBy` and `schedulingPolicy`) may change while the job runs. All
+    other fields are immutable."""
 
     preset: Preset | None = None
     """The kind of task that sets defaults: images (Atari), continuous control (MuJoCo), or
@@ -118,32 +120,35 @@ class JobSpec(ApiModel):
     algorithm: Algorithm
     """Exactly one algorithm, with its hyperparameters. Immutable."""
     environment: Environment
-    """What is trained on. Immutable."""
+    """The training environment. Immutable."""
     network: ByTask[Network] = Field(default_factory=Network.default)
-    """The network that holds policy and value. Immutable."""
+    """The network for policy and value. Immutable."""
     learner: LearnerRole = Field(default_factory=LearnerRole)
     """The pods that update the parameters. Immutable."""
     replay: ReplayRole | None = None
-    """The pods that keep the algorithm's replay memory, where its placement is Dedicated; without, there is
-    one. Immutable."""
+    """The pods that store the replay memory if its placement is Dedicated. Default: one pod.
+    Immutable."""
     sampler: SamplerRole = Field(default_factory=SamplerRole)
     """The pods that step environments. Only `replicas` may change."""
     image: Image | None = None
-    """Trainer image, instead of the one that the operator is installed with. Immutable."""
+    """Trainer image. Default: the image set at the operator's installation. Immutable."""
     code: Code | None = None
     """User code that is not in the image. Immutable."""
     stop: Stop
-    """When the run is done: the rule that is met first ends it, successfully. May change while the job runs."""
+    """When the run is done. The first rule that is met ends the run successfully. May change while
+    the job runs."""
     evaluation: Evaluation | None = None
     """How often and over how many episodes the policy is evaluated during training. Default: no
     evaluation. Immutable."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
-    """How often the whole state is saved, and where. Without `uri` and `volume` it lies in the learner's pod, and so does
-    the final policy: they outlive the container, not the pod. Immutable."""
+    """How often the training state is saved, and where. Without `uri` and `volume` the state and
+    the final policy are stored in the learner's pod, and survive a restart of the container but not
+    the loss of the pod. Immutable."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy)
     """Suspension, limits and clean-up, with the meanings of a batch/v1 Job."""
     seed: int = Field(default=0, ge=0, le=2**32 - 1)
-    """Seed of everything random; each sampler and environment derives its own from it. Immutable."""
+    """Seed of all random numbers. Each sampler and environment derives a different seed from it.
+    Immutable."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(f"!has(self.replay) || {_replay_is_dedicated()}", REPLAY_NEEDS_PLACEMENT),
@@ -179,7 +184,7 @@ class JobSpec(ApiModel):
         )
 
     def replicas(self, role: Role) -> int:
-        """How many pods of a role the job asks for."""
+        """Returns the number of pods that the job requests for a role."""
         match role:
             case "learner":
                 return self.learner.replicas
@@ -189,7 +194,7 @@ class JobSpec(ApiModel):
                 return self.sampler.replicas
 
     def template(self, role: Role) -> PodTemplate:
-        """What the pods of a role have beyond what the operator gives them."""
+        """Returns the pod template of a role."""
         match role:
             case "learner":
                 return self.learner.template
@@ -324,4 +329,4 @@ class RLTrainingJob(ApiModel):
     spec: JobSpec
     """What to train; written by the user."""
     status: Status = Field(default_factory=Status)
-    """How it goes; written by the operator."""
+    """State of the run; written by the operator."""

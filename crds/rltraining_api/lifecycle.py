@@ -1,4 +1,5 @@
-"""`spec.stop`, `spec.checkpoint` and `spec.runPolicy`: when a run ends, what it leaves, what it survives."""
+"""`spec.stop`, `spec.checkpoint` and `spec.runPolicy`: when a run ends, what it stores, and which
+failures it survives."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ class MeanReturn(ApiModel):
     at_least: Return
     """The mean undiscounted return to reach."""
     episodes: Annotated[int, Field(ge=1, le=100_000)] = 100
-    """Newest training episodes over which the mean goes; there must be as many. Each sampler's count in the order in which they
-    began, see `status.progress.meanReturn`."""
+    """Number of newest training episodes in the mean, which must all have ended. Episodes of a
+    sampler count in the order in which they started, see `status.progress.meanReturn`."""
 
 
 class SmoothedReturn(ApiModel):
@@ -31,7 +32,7 @@ class SmoothedReturn(ApiModel):
     at_least: Return
     """The smoothed undiscounted return to reach."""
     times: Annotated[int, Field(ge=1, le=100_000)] = 5
-    """Episodes in a row after which it must be reached."""
+    """Number of consecutive episodes after which the smoothed return must be reached."""
 
 
 SOME_STOP_RULE = (
@@ -42,7 +43,8 @@ ONE_PLACE = "uri and volume exclude each other: leave one out"
 
 
 class Stop(ApiModel):
-    """When a run is done. At least one rule; the one met first ends the run, which has then succeeded."""
+    """When a run is done. At least one rule is needed. The first rule that is met ends the run
+    successfully."""
 
     environment_steps: Steps | None = None
     """Environment steps that the learner has used, over all samplers."""
@@ -55,7 +57,8 @@ class Stop(ApiModel):
     no_improvement: NoImprovement | None = None
     """Consecutive evaluations without an improvement over the best. Needs `spec.evaluation`."""
     seconds: Count | None = None
-    """Seconds of training, over all restarts, without those before the first sampler delivers."""
+    """Seconds of training, over all restarts, excluding the time before the first sampler sends
+    data."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -73,7 +76,7 @@ class Stop(ApiModel):
 
 
 class ClaimTemplate(ApiModel):
-    """A PersistentVolumeClaim to make with the job; it is deleted with the job."""
+    """A PersistentVolumeClaim that is created and deleted with the job."""
 
     metadata: FreeForm = Field(default_factory=dict)
     """Labels and annotations to add to the claim."""
@@ -87,33 +90,35 @@ class ClaimTemplate(ApiModel):
 
 
 class CheckpointVolume(OneOf):
-    """A volume for checkpoints: exactly one of a claim that exists and one to make."""
+    """A volume for checkpoints: exactly one of an existing claim and a claim to create."""
 
     choices: ClassVar[tuple[str, ...]] = ("claim_name", "claim_template")
     noun: ClassVar[str] = "claim"
 
     claim_name: ObjectName | None = None
-    """A PersistentVolumeClaim that exists in the job's namespace."""
+    """An existing PersistentVolumeClaim in the job's namespace."""
     claim_template: ClaimTemplate | None = None
-    """A PersistentVolumeClaim to make with the job."""
+    """A PersistentVolumeClaim to create with the job."""
 
 
 class Checkpoint(ApiModel):
-    """How often the whole state is saved, and where. Without `uri` and `volume` it lies in the learner's pod:
-    it then survives a restart of the container, but not the loss of the pod."""
+    """How often the training state is saved, and where. Without `uri` and `volume` the state is
+    stored in the learner's pod, and survives a restart of the container but not the loss of the
+    pod."""
 
     every_seconds: Count = 60
-    """Seconds between checkpoints; one more is made when the run ends."""
+    """Seconds between checkpoints. A last checkpoint is saved when the run ends."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Newest checkpoints that are kept."""
+    """Number of newest checkpoints to keep."""
     uri: Uri | None = None
-    """Where fsspec writes: `s3://bucket/path`, `gs://bucket/path`, `file:///path`. Checkpoints and the final policy go to
-    a folder there that is named like the job; a job of that name made anew goes on from it. Not together with
-    `volume`."""
+    """Location to write to, as fsspec reads it: `s3://bucket/path`, `gs://bucket/path`,
+    `file:///path`. Checkpoints and the final policy are stored there in a folder with the job's
+    name. A new job with the same name resumes from this folder. Not together with `volume`."""
     volume: CheckpointVolume | None = None
     """A volume to write to. Not together with `uri`."""
     resume_from: Uri | None = None
-    """A checkpoint, or a directory of them (then the newest complete one), to start from."""
+    """A checkpoint to start from, or a directory of checkpoints, of which the newest complete one
+    is used."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (Rule("!(has(self.uri) && has(self.volume))", ONE_PLACE),)
 
@@ -125,25 +130,28 @@ class Checkpoint(ApiModel):
 
 
 class RunPolicy(ApiModel):
-    """Suspension, limits and clean-up, with the meanings of a batch/v1 Job. May change while the job runs,
-    but for `managedBy` and `schedulingPolicy`."""
+    """Suspension, limits and clean-up, with the meanings of a batch/v1 Job. May change while the
+    job runs, except `managedBy` and `schedulingPolicy`."""
 
     suspend: bool = False
-    """Hold the job: its pods are deleted (after a last checkpoint), startTime is cleared; resuming goes on
-    from there."""
+    """Suspend the job: its pods are deleted after a last checkpoint, and startTime is cleared. A
+    resumed job continues from this checkpoint."""
     backoff_limit: CountOrZero = 6
-    """Failures that are healed; with one more the job fails. Disruptions (evictions, lost nodes, kills from outside)
-    do not count, but for those that go on and on while training makes no progress."""
+    """Failures after which processes are restarted; one more failure fails the job. Disruptions
+    (evictions, lost nodes, kills from outside) do not count, unless they repeat while training
+    makes no progress."""
     active_deadline_seconds: Count | None = None
-    """Seconds after startTime at which the job fails; suspension resets them."""
+    """Seconds after startTime at which the job fails. Suspension resets the time."""
     ttl_seconds_after_finished: CountOrZero | None = None
-    """Seconds after the end at which the job is deleted, with all that belongs to it. Without, it stays."""
+    """Seconds after the end at which the job and its dependent objects are deleted. Default:
+    never."""
     clean_pod_policy: Literal["All", "Running", "None"] = "Running"
-    """Which pods are deleted when the job ends: all, those that still run, or none."""
+    """Which pods are deleted when the job ends: all pods, the running pods, or none."""
     managed_by: Annotated[str, Field(max_length=63, pattern=patterns.MANAGED_BY)] | None = None
     """The controller in charge, as `domain/path`. With a value other than rltraining.dev/operator the
     operator leaves the job alone. Immutable."""
     pod_failure_policy: PodFailurePolicy | None = None
-    """Rules that come before the operator's own judgement of a pod's end."""
+    """Rules that override the operator's classification of failures."""
     scheduling_policy: SchedulingPolicy | None = None
-    """Queueing, and starting pods together; without, each pod is scheduled by itself. Immutable."""
+    """Queueing, and starting pods together. Default: each pod is scheduled separately.
+    Immutable."""

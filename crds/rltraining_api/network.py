@@ -1,4 +1,4 @@
-"""`spec.network`: what holds policy and value."""
+"""`spec.network`: the network for policy and value."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Mlp(ApiModel):
     hidden_sizes: LayerSizes = (64, 64)
     """Width of each hidden layer, first to last."""
     activation: Literal["Tanh", "Relu", "Elu", "Silu"] = "Tanh"
-    """What follows each layer."""
+    """Activation function after each layer."""
 
 
 class NatureCnn(ApiModel):
     """The three convolutions of Mnih et al. 2015 (Nature 518), for images."""
 
     hidden_size: Width = 512
-    """Width of the fully connected layer after them (published: 512)."""
+    """Width of the fully connected layer after the convolutions (published: 512)."""
 
 
 class ImpalaCnn(ApiModel):
@@ -34,15 +34,15 @@ class ImpalaCnn(ApiModel):
     channels: LayerSizes = (16, 32, 32)
     """Channels of each section: a convolution, a pooling and two residual blocks (published: 16, 32, 32)."""
     hidden_size: Width = 256
-    """Width of the fully connected layer after them (published: 256)."""
+    """Width of the fully connected layer after the sections (published: 256)."""
 
 
 class Lstm(ApiModel):
-    """A recurrent core on the network's features. IMPALA's was given the last reward and action too: an environment of which
-    they are to be seen adds them to its observations."""
+    """A recurrent core on the network's features. IMPALA's core also received the last reward and
+    action. Here an environment can add them to its observations."""
 
     hidden_size: Width = 256
-    """Width of its state (IMPALA: 256)."""
+    """Width of the recurrent state (IMPALA: 256)."""
 
 
 LogStd = Annotated[float, Field(ge=-20, le=20)]
@@ -91,7 +91,7 @@ class Network(OneOf):
     impala_cnn: ImpalaCnn | None = None
     """The deep residual network of IMPALA."""
     entry_point: EntryPoint | None = None
-    """User code, `module:factory`: a function that makes the network."""
+    """User code, `module:factory`: a function that creates the network."""
     lstm: Lstm | None = None
     """A recurrent core on top of the network."""
     value_network: Literal["Separate", "Shared"] | None = None

@@ -1,4 +1,4 @@
-"""`spec.learner`, `spec.replay` and `spec.sampler`: how many pods, and what is in them."""
+"""`spec.learner`, `spec.replay` and `spec.sampler`: number and content of the pods."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ LIST_KEYS = {
     "ports": "containerPort",
     "sysctls": "name",
 }
-"""By what the items of a template's lists are told apart when it is merged; other lists are replaced."""
+"""Keys by which the items of a template's lists are merged; other lists are replaced."""
 
 
 class PodTemplate(ApiModel):
-    """A pod template, as in a Deployment. Its container named `trainer` is merged with ours; everything else
-    is added."""
+    """A pod template, as in a Deployment. Its container named `trainer` is merged with the
+    operator's; everything else is added."""
 
     metadata: FreeForm = Field(default_factory=dict)
-    """Labels and annotations to add to the pods. Keys of rltraining.dev, app.kubernetes.io/managed-by and the operator's own
-    app.kubernetes.io/name are refused."""
+    """Labels and annotations to add to the pods. Keys of rltraining.dev,
+    app.kubernetes.io/managed-by, and the value of app.kubernetes.io/name that marks the operator's
+    pods are rejected."""
     spec: FreeForm = Field(default_factory=dict)
-    """A PodSpec; only what is to differ from the operator's needs to be here."""
+    """A PodSpec with only the differences from the operator's."""
 
     @field_validator("metadata", mode="after")
     @classmethod
@@ -68,8 +69,8 @@ class PodTemplate(ApiModel):
 
 
 def check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The labels and annotations of an object that is made from a template: text by text, as Kubernetes has them, and
-    none of those by which the operator and NetworkPolicies know objects."""
+    """Checks the labels and annotations of an object that is created from a template. Values must
+    be text, and keys that the operator and NetworkPolicies use to select objects are rejected."""
     for group in ("labels", "annotations"):
         texts = metadata.get(group, {})
         if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
@@ -85,7 +86,7 @@ def check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _items(owner: dict[str, Any], group: str, key: str) -> list[dict[str, Any]]:
-    """A list of a PodSpec whose items are told apart by a key."""
+    """Returns a list of a PodSpec whose items are identified by a key."""
     items = owner.get(group, [])
     if not isinstance(items, list) or not all(_has(item, key) for item in items):
         raise refusal(f"{group} must be a list of objects, each with a {key}")
@@ -103,16 +104,16 @@ class LearnerRole(ApiModel):
     """Number of learner pods. They share the work of each update. With a3c and a2c in mode Async each holds a
     slice of the parameters."""
     template: PodTemplate = Field(default_factory=PodTemplate)
-    """What the pods have beyond what the operator gives them: resources, node selection, sidecars."""
+    """Additions to the pods that the operator creates: resources, node selection, sidecars."""
 
 
 class ReplayRole(ApiModel):
-    """The pods that keep the replay memory, where its placement is Dedicated."""
+    """The pods that store the replay memory if its placement is Dedicated."""
 
     replicas: Annotated[int, Field(ge=1, le=REPLAYS_MAX)] = 1
-    """Number of replay pods; each keeps an equal share of `algorithm.*.replay.capacity`."""
+    """Number of replay pods. Each stores an equal share of `algorithm.*.replay.capacity`."""
     template: PodTemplate = Field(default_factory=PodTemplate)
-    """What the pods have beyond what the operator gives them: resources, node selection, sidecars."""
+    """Additions to the pods that the operator creates: resources, node selection, sidecars."""
 
 
 class SamplerRole(ApiModel):
@@ -121,14 +122,15 @@ class SamplerRole(ApiModel):
     replicas: Annotated[int, Field(ge=1, le=SAMPLERS_MAX)] = 1
     """Number of sampler pods. May change while the job runs; `kubectl scale` sets it too."""
     template: PodTemplate = Field(default_factory=PodTemplate)
-    """What the pods have beyond what the operator gives them: resources, node selection, sidecars. Immutable."""
+    """Additions to the pods that the operator creates: resources, node selection, sidecars.
+    Immutable."""
 
 
 class CodeConfigMap(ApiModel):
     """A ConfigMap in the job's namespace whose keys are Python files."""
 
     name: ObjectName
-    """Its name."""
+    """Name of the ConfigMap."""
 
 
 class Code(ApiModel):
@@ -136,4 +138,4 @@ class Code(ApiModel):
     `network.entryPoint` and `algorithm.entryPoint`."""
 
     config_map: CodeConfigMap
-    """Where the code lies."""
+    """The ConfigMap with the code."""

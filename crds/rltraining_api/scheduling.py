@@ -1,4 +1,4 @@
-"""`spec.runPolicy.schedulingPolicy`: whom the pods wait for, where a cluster has a queue or a scheduler for groups."""
+"""`spec.runPolicy.schedulingPolicy`: queues, and schedulers for groups of pods."""
 
 from __future__ import annotations
 
@@ -14,34 +14,35 @@ GroupSize = Annotated[int, Field(ge=1, le=MEMBERS_MAX)]
 
 
 class KueueScheduling(ApiModel):
-    """Kueue lets each pod begin when its queue has room for it (the plain pods of its documentation). A pod that is lost
-    queues again; samplers may be added and removed at any time."""
+    """Kueue starts each pod when the queue has capacity (plain pods in Kueue's documentation). A
+    replacement of a lost pod queues again. Samplers may be added and removed at any time."""
 
     queue_name: ObjectName
     """The LocalQueue in the job's namespace."""
 
 
 class VolcanoScheduling(ApiModel):
-    """Volcano starts no pod before there is room for all that the run needs to begin."""
+    """Volcano starts no pod before there is capacity for all pods that the run needs to start."""
 
     queue: ObjectName | None = None
-    """The queue; without, Volcano's default."""
+    """The queue. Default: Volcano's default."""
     min_available: GroupSize | None = None
-    """How many pods must fit at once; without, all learners, all replay pods and one sampler, with which a run can
-    begin. More than the job has pods counts as all of them."""
+    """Number of pods that must fit at the same time. Default: all learners, all replay pods and one
+    sampler, with which a run can start. A number larger than the number of pods means all pods."""
     priority_class_name: ObjectName | None = None
-    """The PriorityClass by which the job is queued."""
+    """The PriorityClass of the job in the queue."""
 
 
 class Coscheduling(ApiModel):
-    """The coscheduling plugin (scheduler-plugins) starts no pod before there is room for all that the run needs to begin.
-    Where that scheduler is not the default one, name it in the templates: `schedulerName`."""
+    """The coscheduling plugin (scheduler-plugins) starts no pod before there is capacity for all
+    pods that the run needs to start. If this scheduler is not the default one, set `schedulerName`
+    in the templates."""
 
     min_member: GroupSize | None = None
-    """How many pods must fit at once; without, all learners, all replay pods and one sampler, with which a run can
-    begin. More than the job has pods counts as all of them."""
+    """Number of pods that must fit at the same time. Default: all learners, all replay pods and one
+    sampler, with which a run can start. A number larger than the number of pods means all pods."""
     schedule_timeout_seconds: Count | None = None
-    """How long pods that have a place wait for the others; without, the plugin's default."""
+    """Seconds that pods with a node wait for the others. Default: the plugin's default."""
 
 
 class SchedulingPolicy(OneOf):
@@ -51,8 +52,8 @@ class SchedulingPolicy(OneOf):
     noun: ClassVar[str] = "scheduler"
 
     kueue: KueueScheduling | None = None
-    """A queue of Kueue's. Its plain pod integration must be enabled."""
+    """A queue of Kueue, whose plain pod integration must be enabled."""
     volcano: VolcanoScheduling | None = None
-    """A PodGroup of Volcano's."""
+    """A PodGroup of Volcano."""
     coscheduling: Coscheduling | None = None
-    """A PodGroup of the coscheduling plugin's."""
+    """A PodGroup of the coscheduling plugin."""

@@ -1,4 +1,4 @@
-"""`status` of an RLTrainingJob: written by the operator only, rebuilt whole at each pass."""
+"""`status` of an RLTrainingJob: written only by the operator, which rebuilds it in each pass."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Su
 
 
 class Progress(ApiModel):
-    """How far training has come. Counters never go back further than the newest checkpoint."""
+    """Progress of training. Counters never return further than to the newest checkpoint."""
 
     environment_steps: StepsOrZero = 0
     """Environment steps whose unrolls the learner has used."""
@@ -36,7 +36,7 @@ class Progress(ApiModel):
     updates: StepsOrZero = 0
     """Optimizer steps."""
     model_version: StepsOrZero = 0
-    """Version of the newest parameters samplers can have."""
+    """Version of the newest parameters that samplers can receive."""
     mean_return: Measured = None
     """Mean undiscounted return of the last `stop.meanReturn.episodes` (default 100) training
     episodes, or of fewer at first. Each sampler's episodes count in the order in which they began,
@@ -44,119 +44,125 @@ class Progress(ApiModel):
     best_return: Measured = None
     """Highest `meanReturn` so far over the full number of episodes."""
     steps_per_second: Measured = None
-    """Environment steps a second, over the last seconds."""
+    """Environment steps per second, over the last seconds."""
     percent: Measured = None
-    """How much of `stop` is reached, 0 to 100: the largest of its rules that can be told in per cent."""
+    """Percentage of `stop` that is reached, 0 to 100: the largest over the rules that have a
+    percentage."""
     policy_lag: Measured = None
-    """Mean age, in parameter versions, of the policy that made the data when the learner used it."""
+    """Mean age in parameter versions of the policy that produced the data, when the learner used
+    the data."""
 
 
 class ReplayStatus(ApiModel):
-    """The replay memory, all shards together. Counts go on when a shard is lost or the learner restarts from a
-    checkpoint; inserted = size + evicted + lost."""
+    """The replay memory, all shards together. Counts continue when a shard is lost or the learner
+    restarts from a checkpoint; inserted = size + evicted + lost."""
 
     shards: CountOrZero = 0
-    """Shards that are reached now."""
+    """Shards that can be reached now."""
     size: StepsOrZero = 0
     """Transitions in the memory."""
     inserted: StepsOrZero = 0
     """Transitions ever added."""
     evicted: StepsOrZero = 0
-    """Transitions that made room for newer ones."""
+    """Transitions that were evicted for newer ones."""
     lost: StepsOrZero = 0
-    """Transitions that were gone with their shard, or are in one that is silent."""
+    """Transitions that were lost with their shard, or are in a shard that does not respond."""
     sampled: StepsOrZero = 0
-    """Transitions drawn for learning, each as often as it was drawn."""
+    """Transitions sampled for learning, each counted as often as it was sampled."""
     priorities_applied: StepsOrZero = 0
-    """New priorities that reached their transition."""
+    """New priorities that were applied to their transition."""
     priorities_stale: StepsOrZero = 0
-    """New priorities that came when their transition had been evicted."""
+    """New priorities that arrived after their transition had been evicted."""
     replay_ratio: Measured = None
-    """How often a transition is drawn on average: sampled over inserted, since the run began."""
+    """Average number of times that a transition is sampled: sampled over inserted, since the start
+    of the run."""
     sample_age: Measured = None
-    """Mean age of drawn transitions, in transitions that were added to their shard since."""
+    """Mean age of sampled transitions, in transitions that were added to their shard since."""
 
 
 class CheckpointStatus(ApiModel):
     """The newest complete checkpoint."""
 
     uri: StoredUri
-    """Where it lies."""
+    """Where the checkpoint is stored."""
     step: StepsOrZero
-    """Environment steps at which it was taken."""
+    """Environment steps at the time of the checkpoint."""
     time: AwareDatetime
-    """When it was complete."""
+    """When the checkpoint was complete."""
 
 
 class Condition(ApiModel):
     """One aspect of the job's state, as `metav1.Condition` (KEP-1623)."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
-    """What it is about: `Ready`, `Suspended`, `Complete`, `Failed`."""
+    """Type of the condition: `Ready`, `Suspended`, `Complete`, `Failed`."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Status of the condition."""
     reason: Reason
-    """Why, in CamelCase, for machines."""
+    """Reason in CamelCase, for machines."""
     message: Text = ""
-    """Why, in a sentence, for people."""
+    """Reason in a sentence, for people."""
     observed_generation: Annotated[int, Field(ge=0)] | None = None
-    """`metadata.generation` that this was judged by."""
+    """`metadata.generation` from which the condition was derived."""
     last_transition_time: datetime
     """When `status` last changed."""
 
 
 class RoleStatus(ApiModel):
-    """How the pods of a role are."""
+    """State of the pods of a role."""
 
     replicas: CountOrZero = 0
     """Pods that exist."""
     ready: CountOrZero = 0
-    """Pods that do their work."""
+    """Pods that are ready."""
     restarts: CountOrZero = 0
-    """Restarts and replacements so far, whatever their cause."""
+    """Restarts and replacements so far, for any reason."""
     summary: ShortText = ""
-    """Ready and wanted, for people: `7/8`."""
+    """Ready and desired pods, for people: `7/8`."""
     indices: Text = ""
-    """Indices of the pods that exist and are to stay, as ranges: `0-5,7`. A pod missing from here is lost."""
+    """Indices of the pods that exist and should remain, as ranges: `0-5,7`. A pod with a missing
+    index is lost."""
 
 
 class SamplerStatus(RoleStatus):
-    """How the sampler pods are."""
+    """State of the sampler pods."""
 
     selector: Annotated[str, Field(max_length=1024)] = ""
     """Label selector of the sampler pods, for autoscalers."""
 
 
 class LedgerEntry(ApiModel):
-    """What has been counted already of a pod that exists, so that nothing counts twice and nothing is lost.
+    """The counted failures of an existing pod, so that each failure is counted exactly once.
 
-    A pod with which nothing has happened needs no entry; a member that is disrupted again and again keeps its entry
-    while it has no pod.
+    A pod without failures has no entry. A member with repeated disruptions keeps its entry while
+    it has no pod.
     """
 
     pod: ShortText
     """Name of the pod."""
     uid: ShortText
-    """Its uid: a replacement of the same name begins at nothing."""
+    """Uid of the pod. Counts of a replacement with the same name start at 0."""
     restarts: CountOrZero = 0
-    """Restarts of its containers that are counted."""
+    """Counted restarts of the pod's containers."""
     ended: bool = False
-    """Whether its final end (failed, evicted, lost) is counted."""
+    """Whether the end of the pod (failed, evicted, lost) is counted."""
     disruptions: CountOrZero = 0
-    """Disruptions of this member in a row, over its replacements too, without progress between them."""
+    """Consecutive disruptions of this member, including its replacements, without progress between
+    them."""
     steps: StepsOrZero = 0
-    """Environment steps at the last of them: with more, training has got on, and the row is over."""
+    """Environment steps at the last of these disruptions. A higher number means progress and ends
+    the sequence."""
 
 
 class Status(ApiModel):
-    """How a job is; written by the operator."""
+    """State of a job, written by the operator."""
 
     phase: Phase = "Pending"
-    """The state in one word, computed from everything else."""
+    """The state in one word, derived from the rest of the status."""
     message: Text = ""
-    """Why the phase is what it is, in one sentence."""
+    """Reason for the phase, in one sentence."""
     algorithm: ShortText = ""
-    """Name of the algorithm, or the module of one of the user's own, for the printer column."""
+    """Name of the algorithm, or module of a custom one, for the printer column."""
     preset: Preset | None = None
     """The preset that sets the defaults, once the learner has determined it."""
     conditions: Annotated[
@@ -172,46 +178,48 @@ class Status(ApiModel):
     sampler: SamplerStatus = Field(default_factory=SamplerStatus)
     """The sampler pods."""
     replay_pods: RoleStatus | None = None
-    """The replay pods, of a job that has them."""
+    """The replay pods, for jobs with replay pods."""
     restarts: CountOrZero = 0
     """Restarts of all roles."""
     failures: CountOrZero = 0
-    """Ends of pods and containers that count against `runPolicy.backoffLimit`."""
+    """Failures of pods and containers that count against `runPolicy.backoffLimit`."""
     disruptions: CountOrZero = 0
-    """Ends of pods and containers that came from outside and do not count."""
+    """Ends of pods and containers with an external cause, which do not count."""
     progress: Progress = Field(default_factory=Progress)
-    """How far training has come."""
+    """Progress of training."""
     curve: Curve = ()
-    """The learning curve from its beginning to now, thinned as it grows. As new as `progress`."""
+    """The learning curve of the run so far, thinned as it grows, and as new as `progress`."""
     replay: ReplayStatus | None = None
-    """The replay memory, of an algorithm that has one."""
+    """The replay memory, for algorithms with a replay memory."""
     evaluation: EvaluationStatus | None = None
     """Evaluations so far, for jobs with `spec.evaluation`."""
     progress_time: datetime | None = None
-    """When progress last advanced; when nothing has advanced yet, when the job started."""
+    """When progress last advanced. Before the first progress, when the job started."""
     report_time: datetime | None = None
-    """When what the learner says of itself was last taken into this status and was news."""
+    """When a new report of the learner was last copied into this status."""
     warnings: Annotated[tuple[Text, ...], Field(max_length=32, json_schema_extra=ATOMIC_LIST)] = ()
-    """What the learner warns of, as `Reason: sentence`. Each becomes an Event, once."""
+    """Warnings of the learner, as `Reason: sentence`. The operator writes one Event for each."""
     checkpoint: CheckpointStatus | None = None
     """The newest complete checkpoint."""
     policy_uri: StoredUri | None = None
-    """Where the trained policy lies, once the run is done."""
+    """Where the trained policy is stored, once the run is done."""
     start_time: datetime | None = None
     """When the job started, or was last resumed."""
     completion_time: datetime | None = None
     """When the job succeeded or failed."""
     observed_generation: Annotated[int, Field(ge=0)] | None = None
-    """`metadata.generation` that this status was made for."""
+    """`metadata.generation` from which this status was derived."""
     ledger: Annotated[
         tuple[LedgerEntry, ...],
         Field(max_length=MEMBERS_MAX, json_schema_extra=ATOMIC_LIST),
     ] = ()
-    """The operator's own: which ends of existing pods are counted already. Atomic: kept apart, the owners of ten thousand
-    entries would take as much room as the entries, and etcd holds 1.5 MiB of an object."""
+    """For the operator only: which failures of existing pods are already counted. Atomic, because
+    the field managers of ten thousand separate entries would need as much space as the entries, and
+    etcd limits objects to 1.5 MiB."""
 
     def of_role(self, role: Role) -> RoleStatus:
-        """The pods of a role; of one that the job does not have, none."""
+        """Returns the state of the pods of a role. It is empty for a role that the job does not
+        have."""
         match role:
             case "learner":
                 return self.learner
