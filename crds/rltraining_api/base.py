@@ -1,5 +1,5 @@
-"""What every model of the contract shares: camelCase outside, snake_case inside, frozen, unknown keys
-refused."""
+"""Base classes of the models: camelCase in manifests, snake_case in Python, frozen, unknown keys
+rejected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from pydantic_core import PydanticCustomError
 
 
 def refusal(message: str) -> PydanticCustomError:
-    """The error a validator raises: `message` is shown to the user as it stands, after the field's path."""
+    """Returns the error that a validator raises. The user sees `message` unchanged, after the
+    field's path."""
     return PydanticCustomError("contract", "{sentence}", {"sentence": message})
 
 
@@ -46,10 +47,10 @@ def by_task(field: FieldInfo) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition that the API server checks: the CEL twin of a validator that stands beside it."""
+    """A condition that the API server checks, equivalent to a validator of the same model."""
 
     rule: str
-    """CEL, over `self` (and `oldSelf` where a change is judged)."""
+    """CEL expression over `self` (and `oldSelf` for changes)."""
     message: str
 
 
@@ -73,7 +74,8 @@ class ApiModel(BaseModel):
 
     @classmethod
     def all_rules(cls) -> tuple[Rule, ...]:
-        """What the API server checks of this object, beyond types and bounds."""
+        """Returns the rules that the API server checks for this object, besides types and
+        bounds."""
         return cls.cel_rules
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,7 +89,7 @@ class ApiModel(BaseModel):
 
 
 class _Field(NamedTuple):
-    """What decides whether and how a field is written."""
+    """Properties of a field that determine whether and how the field is written."""
 
     name: str
     key: str
@@ -129,24 +131,24 @@ class OneOf(ApiModel):
     choices: ClassVar[tuple[str, ...]] = ()
     """Names of the fields (in Python) of which one must be set."""
     noun: ClassVar[str] = "of these"
-    """What one choice is called in messages."""
+    """Name of a choice in messages."""
 
     @classmethod
     @cache
     def choice_keys(cls) -> tuple[str, ...]:
-        """The choices as they stand in a manifest."""
+        """Returns the keys of the choices in a manifest."""
         return tuple(cls.model_fields[name].alias or name for name in cls.choices)
 
     @classmethod
     def all_rules(cls) -> tuple[Rule, ...]:
-        """Exactly one choice, and the model's own rules."""
+        """Returns the rule of exactly one choice, and the model's own rules."""
         keys = cls.choice_keys()
         count = f"[{', '.join(f'has(self.{key})' for key in keys)}].filter(x, x).size() == 1"
         return (Rule(count, f"exactly one {cls.noun} is needed: one of {', '.join(keys)}"), *cls.cel_rules)
 
     @property
     def name(self) -> str:
-        """The choice that is set, as it stands in a manifest: `dqnApex`."""
+        """Key of the choice that is set, as in a manifest: `dqnApex`."""
         return next(key for key, field in self._pairs() if getattr(self, field) is not None)
 
     @property

@@ -93,7 +93,7 @@ def _column(name: str, kind: str, path: str, priority: int) -> dict[str, Any]:
 
 
 def _root() -> Schema:
-    """The whole object; `metadata` may hold no schema of its own here."""
+    """Returns the schema of the object, in which `metadata` must not have a separate schema."""
     fields = fields_by_key(RLTrainingJob)
     return {
         "type": "object",

@@ -1,4 +1,4 @@
-"""`spec.environment`: what is trained on."""
+"""`spec.environment`: the training environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation errors as sentences: which field, what is wrong, and what would be right."""
+"""Describes validation errors in sentences: the field, the error, and a valid value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from rltraining_api.introspect import Path, allows_null, child_model, dotted, fi
 
 
 def explain(error: ValidationError, model: type[ApiModel]) -> list[str]:
-    """One sentence per error, each beginning with the field's path in the manifest; of many the first, and how many more."""
+    """Returns one sentence per error, which begins with the field's path in the manifest. Only the
+    first errors are listed, and the rest are counted."""
     found = error.errors(include_url=False)
     told = [_line(details, model) for details in found[:PROBLEMS_MAX] if not _follows(details, found)]
     more = len(found) - PROBLEMS_MAX
@@ -25,7 +26,7 @@ def explain(error: ValidationError, model: type[ApiModel]) -> list[str]:
 
 
 def empty_fields(data: Any, model: type[ApiModel], path: tuple[str | int, ...] = ()) -> list[str]:
-    """One sentence per field that stands there without a value (null) where null means nothing."""
+    """Returns one sentence per field whose value is null although null has no meaning there."""
     if isinstance(data, list):
         return [line for i, item in enumerate(data) for line in empty_fields(item, model, (*path, i))]
     if not isinstance(data, Mapping) or model.model_config.get("extra") == "ignore":
@@ -54,14 +55,15 @@ def _has_defaults(model: type[BaseModel]) -> bool:
 
 
 def suggestion(key: str, known: Iterable[str]) -> str:
-    """What a key that is not known may have been meant to be."""
+    """Suggests a known key for an unknown one."""
     candidates = {name.lower().replace("_", ""): name for name in known}
     close = difflib.get_close_matches(key.lower().replace("_", ""), candidates, n=1, cutoff=0.6)
     return f"did you mean {candidates[close[0]]}?" if close else f"known are {', '.join(candidates.values())}"
 
 
 def _follows(details: ErrorDetails, found: Iterable[ErrorDetails]) -> bool:
-    """Whether this only says that a list is short of the items that are wrong themselves."""
+    """Returns whether the error only reports a list as too short because its invalid items are
+    missing."""
     depth = len(details["loc"])
     return details["type"] == "too_short" and any(
         other["loc"][:depth] == details["loc"] and len(other["loc"]) > depth for other in found
@@ -128,7 +130,7 @@ def _items(count: int) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as it stands in a manifest, cut short."""
+    """Returns a value as in a manifest, truncated."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list | tuple):

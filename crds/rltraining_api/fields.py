@@ -1,6 +1,6 @@
-"""The types that fields of the contract are made of: every number, string and list has bounds.
+"""Types of the fields of the contract. Every number, string and list has bounds.
 
-The bounds stand in the CRD too, where the API server needs them to know the cost of its rules beforehand.
+The CRD contains these bounds too, because the API server needs them to estimate the cost of rules.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rltraining_api import patterns
 
 COUNT_MAX = 2**31 - 1
 STEPS_MAX = 2**53
-"""The largest integer that survives every JSON reader."""
+"""The largest integer that every JSON reader represents exactly."""
 
 Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
 CountOrZero = Annotated[int, Field(ge=0, le=COUNT_MAX)]
@@ -45,10 +45,10 @@ EntryPoint = Annotated[str, Field(max_length=253, pattern=patterns.ENTRY_POINT)]
 """User code: `module:name` or `package.module:name`."""
 
 FreeForm = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})]
-"""Kept as it is: its schema is somebody else's."""
+"""An object that is stored unchanged, because its schema is defined elsewhere."""
 
 ATOMIC_LIST = {"x-kubernetes-list-type": "atomic"}
-"""Replaced whole by whoever applies it."""
+"""A list that is replaced as a unit when it is applied."""
 LayerSizes = Annotated[
     tuple[Annotated[int, Field(ge=1, le=65_536)], ...],
     Field(min_length=1, max_length=32, json_schema_extra=ATOMIC_LIST),

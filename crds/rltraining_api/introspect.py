@@ -1,4 +1,4 @@
-"""Looking up a model's fields by the keys and paths of a manifest."""
+"""Looks up the fields of a model by the keys and paths of a manifest."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ Path = Sequence[str | int]
 
 
 def fields_by_key(model: type[ApiModel]) -> dict[str, FieldInfo]:
-    """The fields of a model by their names in a manifest."""
+    """Returns the fields of a model by their names in a manifest."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def child_model(annotation: Any) -> type[ApiModel] | None:
-    """The model that a field holds: itself, or null, or a list of it. None for every other field."""
+    """Returns the model of a field that contains a model, an optional model or a list of models,
+    and None for other fields."""
     if isinstance(annotation, type) and issubclass(annotation, ApiModel):
         return annotation
     return next((model for arg in get_args(annotation) if (model := child_model(arg))), None)
 
 
 def field_at(model: type[ApiModel], path: Path) -> FieldInfo | None:
-    """The field at a path; None where the models know nothing of it."""
+    """Returns the field at a path, or None if the models have no such field."""
     field: FieldInfo | None = None
     at: type[ApiModel] | None = model
     for step in path:
@@ -37,7 +38,7 @@ def field_at(model: type[ApiModel], path: Path) -> FieldInfo | None:
 
 
 def model_at(model: type[ApiModel], path: Path) -> type[ApiModel] | None:
-    """The model at a path; None where there is none."""
+    """Returns the model at a path, or None if there is none."""
     if not path:
         return model
     field = field_at(model, path)
@@ -45,14 +46,14 @@ def model_at(model: type[ApiModel], path: Path) -> type[ApiModel] | None:
 
 
 def allows_null(field: FieldInfo) -> bool:
-    """Whether null has a meaning of its own: it turns off what the default turns on."""
+    """Returns whether null has a separate meaning: it turns off a default."""
     if type(None) not in get_args(field.annotation) or field.is_required():
         return False
     return field.default is not None or by_task(field)
 
 
 def may_be_absent(field: FieldInfo | None) -> bool:
-    """Whether a field has neither to be given nor a default that stands in for it."""
+    """Returns whether a field is optional and has no default."""
     return field is None or (not field.is_required() and (field.default is None or by_task(field)))
 
 

@@ -1,4 +1,5 @@
-"""`RLTrainingJob`: one distributed reinforcement-learning run. The parts of its spec are in the modules beside."""
+"""`RLTrainingJob`: one distributed reinforcement-learning run. Other modules define the parts of
+the spec."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from rltraining_api.status import Status
 
 
 class Metadata(ApiModel):
-    """The part of `metadata` that this system reads; the rest is Kubernetes' own and passes unread."""
+    """The part of `metadata` that this system reads. Other keys are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -59,7 +60,7 @@ IMMUTABLE = (
 """Paths in the spec that are immutable."""
 
 SCHEDULE_NEEDS_STEPS = "{} Linear needs stop.environmentSteps to fall to 0: set it, or use Constant"
-"""With the key of the schedule."""
+"""Message, to be formatted with the key of the schedule."""
 WITH_REPLAY = tuple(
     key
     for key, field in fields_by_key(Algorithm).items()
@@ -71,7 +72,7 @@ RECURRENT = tuple(
     for key, field in fields_by_key(Algorithm).items()
     if getattr(child_model(field.annotation), "recurrent", False)
 )
-"""The algorithms that learn from replayed sequences with an LSTM."""
+"""The algorithms that learn from replayed sequences, with an LSTM."""
 WITHOUT_LSTM = tuple(name for name in WITH_REPLAY if name not in RECURRENT)
 """The algorithms that learn from single replayed transitions."""
 MAY_BE_ASYNC = ("a3c", "a2c")
@@ -174,7 +175,8 @@ class JobSpec(ApiModel):
 
     @classmethod
     def all_rules(cls) -> tuple[Rule, ...]:
-        """Immutability, that a learning rate which falls has an end to fall to, and what goes with which algorithm."""
+        """Returns the rules for immutability, for schedules that need an end, and for combinations
+        with algorithms."""
         changes = (_unchanged(path) for path in IMMUTABLE)
         return (
             *changes,
@@ -267,7 +269,7 @@ class JobSpec(ApiModel):
 
 
 def _unchanged(path: str) -> Rule:
-    """The transition rule of a field of the spec, which may lie two deep."""
+    """Returns the rule that makes a field of the spec immutable. The path may have two parts."""
     new, old = f"self.{path}", f"oldSelf.{path}"
     rule = f"{new} == {old}"
     if may_be_absent(field_at(JobSpec, path.split("."))):

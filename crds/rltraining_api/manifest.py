@@ -1,4 +1,4 @@
-"""From YAML to a validated job; what is wrong is said in sentences."""
+"""Parses YAML into a validated job, and describes errors in sentences."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Manifests:
-    """The documents of a file."""
+    """Documents of a file."""
 
     jobs: tuple[RLTrainingJob, ...]
     others: tuple[dict[str, Any], ...]
-    """Documents of other kinds, as they are: a ConfigMap with user code, for instance."""
+    """Documents of other kinds, unchanged, such as a ConfigMap with user code."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """One sentence per document of another kind."""
+        """Returns one sentence per document of another kind."""
         return tuple(f"{_title(other)} is not an {KIND} and was not checked" for other in self.others)
 
 
@@ -155,7 +155,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _header(data: Mapping[str, Any]) -> list[str]:
-    """What is wrong with apiVersion and kind; nothing else is worth saying then."""
+    """Returns the errors in apiVersion and kind. If there are any, no other errors are reported."""
     wanted = {"apiVersion": API_VERSION, "kind": KIND}
     return [
         f"{key}: must be {value}, got {shorten(str(data[key]), 60)}"
@@ -167,7 +167,8 @@ def _header(data: Mapping[str, Any]) -> list[str]:
 
 
 def _read_text(source: Path) -> str:
-    """The YAML of a file. Raises ManifestError, also where it is too large to be a manifest."""
+    """Returns the YAML of a file. Raises ManifestError, also if the file is too large for a
+    manifest."""
     try:
         with source.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
@@ -186,12 +187,12 @@ def _read_text(source: Path) -> str:
 
 
 def _text(source: str | Path) -> tuple[str, str]:
-    """The YAML and what to call it in messages."""
+    """Returns the YAML and its name in messages."""
     return (source, "manifest") if isinstance(source, str) else (_read_text(source), str(source))
 
 
 def _split(text: str, label: str) -> tuple[list[object], list[dict[str, Any]]]:
-    """Documents that are, or are meant to be, jobs, and the others."""
+    """Separates the documents that are, or should be, jobs from the others."""
     try:
         documents = yaml_text.documents(text)
     except yaml_text.YamlError as error:

@@ -34,7 +34,8 @@ def apply_overrides(data: dict[str, Any], assignments: Iterable[str]) -> dict[st
 
 
 class _NoSuchPlace(Exception):
-    """The path leads through something that is neither an object nor a list with that item."""
+    """Raised if the path passes through a value that is neither an object nor a list with the given
+    item."""
 
 
 def _parse(assignment: str) -> tuple[list[str | int], Any]:
@@ -49,7 +50,7 @@ def _parse(assignment: str) -> tuple[list[str | int], Any]:
 
 
 def _option(assignment: str) -> str:
-    """As it was typed, but on one line, and not all of what is long."""
+    """Returns the option as typed, on one line and truncated."""
     line = " ".join(assignment.split())
     return f"--set {line if len(line) <= 80 else f'{line[:77]}...'}"
 

@@ -1,7 +1,7 @@
-"""Regular expressions of the contract, each with what it asks for in words: a message shows the words.
+"""Regular expressions of the contract, each with a description for messages.
 
-API servers match with Go's engine and pydantic with Rust's, which read the classes for spaces, digits and words
-differently beyond ASCII: what is admitted is spelt out instead.
+API servers use Go's engine and pydantic Rust's, which differ beyond ASCII in the classes for spaces,
+digits and words. The patterns therefore list the permitted characters.
 """
 
 from __future__ import annotations

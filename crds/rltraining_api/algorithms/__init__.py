@@ -91,5 +91,5 @@ class Algorithm(OneOf):
 
     @property
     def title(self) -> str:
-        """What people call it: `impala`, or the module of an algorithm of one's own."""
+        """Name for people: `impala`, or the module of a custom algorithm."""
         return self.entry_point.module if self.entry_point else self.name
