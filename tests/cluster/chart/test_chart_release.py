@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from helm import CHART, EVERYTHING, NAMESPACE, ROOT, Helm, HelmError, Values
 from kubectl import Kubectl
 
@@ -77,10 +78,12 @@ def test_an_upgrade_brings_the_new_definition(releases: Releases, kubectl: Kubec
     old = tmp_path / "chart"
     shutil.copytree(CHART, old)
     definition = old / "files" / "crd.yaml"
-    column = "    - name: Algorithm\n      type: string\n      jsonPath: .status.algorithm\n"
-    text = definition.read_text()
-    assert column in text
-    definition.write_text(text.replace(column, ""))
+    written = yaml.safe_load(definition.read_text())
+    [version] = written["spec"]["versions"]
+    columns = version["additionalPrinterColumns"]
+    version["additionalPrinterColumns"] = [column for column in columns if column["name"] != "Algorithm"]
+    assert len(version["additionalPrinterColumns"]) == len(columns) - 1
+    definition.write_text(yaml.safe_dump(written))
     releases.namespace("upgraded")
     releases.install("rl", "upgraded", chart=old)
     assert "Algorithm" not in _columns(kubectl)
