@@ -51,6 +51,10 @@ class Progress(ApiModel):
     policy_lag: Measured = None
     """Mean age in parameter versions of the policy that produced the data, when the learner used
     the data."""
+    policy_lag_p50: Measured = None
+    """Median of that age over the last 1,000 unrolls or gradients."""
+    policy_lag_p99: Measured = None
+    """99th percentile of that age over the last 1,000 unrolls or gradients."""
 
 
 class ReplayStatus(ApiModel):

@@ -50,6 +50,7 @@ def test_a_shard_that_is_saved_continues_with_what_it_had_and_a_warning_says_whe
         assert "the shard continues from" in run.log(SAMPLER)
 
         folder = run.cluster.workdir / "replay" / SAMPLER
+        await run.until_ready()
         await run.freeze(SAMPLER)
         folder.rename(folder.with_name("elsewhere"))
         folder.write_text("in the way")

@@ -34,6 +34,11 @@ class Impala(ApiModel):
     """Unrolls that are queued for the learner before samplers have to wait. With 0 a sampler waits
     until its unroll was used, and receives the resulting parameters. A longer queue keeps the
     learner busier, with older data (not in the paper)."""
+    max_policy_lag: Count | None = 32
+    """Largest age in parameter versions of the policy that collected an unroll, when the learner uses
+    it. Older unrolls are dropped and counted. The learner lets samplers collect as many unrolls at a
+    time as keep it busy, and at most batchUnrolls x maxPolicyLag / 2. Other samplers wait, and then
+    receive the newest parameters. null: no limit (not in the paper)."""
     updates_per_batch: Count = 1
     """Optimizer steps on each batch (paper: 1)."""
     learning_rate: ByTask[LearningRate] = 6e-4

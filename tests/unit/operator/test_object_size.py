@@ -40,7 +40,10 @@ def hostile_report(unit: str, number: int, state: str) -> LearnerReport:
         "state": state,
         "incarnation": long,
         "progress": dict.fromkeys(("environmentSteps", "episodes", "updates", "modelVersion"), 2**53)
-        | dict.fromkeys(("meanReturn", "stepsPerSecond", "percent", "policyLag"), -1.2345678901234567e-300),
+        | dict.fromkeys(
+            ("meanReturn", "stepsPerSecond", "percent", "policyLag", "policyLagP50", "policyLagP99"),
+            -1.2345678901234567e-300,
+        ),
         "curve": [
             {
                 "environmentSteps": 2**53 - i,

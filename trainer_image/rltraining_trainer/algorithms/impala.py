@@ -30,7 +30,7 @@ def learner(world: World) -> None:
     """Learns from the unrolls of its samplers. Several learners average their gradients."""
     settings: Impala = world.settings
     algorithm = ImpalaLearner(*world.actor_critic(), settings, world.total_steps, world.device)
-    queue = world.trajectories(settings.queue_capacity)
+    queue = world.trajectories(settings.queue_capacity, max_lag=settings.max_policy_lag)
     run = world.run(algorithm=algorithm)
 
     def update(unrolls: list[Unroll] | None, reduce: Reduce) -> dict[str, Tensor]:

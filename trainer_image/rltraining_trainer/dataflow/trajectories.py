@@ -1,7 +1,8 @@
 """RPC services of a learner that receive items into a queue and return parameters.
 
-A sampler pushes an item with the version of its parameters, and receives newer parameters with the answer. A full queue
-delays the answer, which blocks the sampler. A delayed answer contains the newest parameters of the time when it is sent.
+A sampler pushes an item with the version of its parameters, and receives newer parameters with the answer. A full queue, or
+too many items under way, delay the answer, which blocks the sampler. A delayed answer contains the newest parameters of the
+time when it is sent.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ class TrajectoryServer:
     push: ``{"incarnation": str, "sequence": int, "version": int, "item": Any}``
     pull: ``{"version": int}``
 
-    Both answers are ``{"version": int, "parameters": Tensor [N] | None, "done": bool}``. The parameters are None if the sampler
-    has the newest version.
+    Both answers are ``{"version": int, "parameters": Tensor [N] | None, "done": bool, "ahead": bool}``. The parameters
+    are None if the sampler has the newest version. ``ahead``: the sampler may collect its next item while an item is
+    under way. Otherwise it waits for the answer, so that its parameters are newer.
     """
 
     def __init__(self, queue: TrajectoryQueue[Trajectory], models: ModelServer) -> None:
@@ -50,15 +52,20 @@ class TrajectoryServer:
         self._queue.push(trajectory, source, lambda: deferred.resolve(self._answer(version)))
         return deferred
 
-    def pull(self, sender: str, payload: Payload) -> Payload:
+    def pull(self, sender: str, payload: Payload) -> DeferredReply:
         """Raises TypeError, naming the field, if `payload` is not a pull."""
-        return self._answer(field(payload, "version", int))
+        version = field(payload, "version", int)
+        deferred = DeferredReply()
+        # Nobody knows yet how many samplers there are, so this one waits for the answer to its first item.
+        self._queue.request(sender, lambda: deferred.resolve(self._answer(version, ahead=False)))
+        return deferred
 
     def finish(self) -> None:
         """Reports the end of the run with all answers from now on, and sends the delayed ones."""
         self._done = True
         self._queue.close()
 
-    def _answer(self, version: int) -> Payload:
+    def _answer(self, version: int, *, ahead: bool = True) -> Payload:
         newest, parameters = self._models.newer_than(version)
-        return {"version": newest, "parameters": parameters, "done": self._done}
+        ahead = ahead and not self._queue.crowded
+        return {"version": newest, "parameters": parameters, "done": self._done, "ahead": ahead}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, NamedTuple, TypedDict, TypeVar
+
+from rltraining_trainer.dataflow.credits import Credits, Grant
 
 T = TypeVar("T")
 
@@ -27,6 +30,8 @@ class QueueCounts(NamedTuple):
     used: int
     dropped: int
     queued: int
+    stale: int
+    """Those of the dropped ones that were too old at their use."""
 
     def metrics(self) -> dict[str, float | None]:
         """Returns the points of a run's curves."""
@@ -39,6 +44,7 @@ class QueueState(TypedDict):
     pushed: int
     used: int
     dropped: int
+    stale: int
     seen: dict[str, tuple[str, int]]
 
 
@@ -46,12 +52,7 @@ class QueueState(TypedDict):
 class _Entry(Generic[T]):
     item: T
     source: Source
-    accepted: list[Callable[[], None]] = field(default_factory=list)  # callbacks that were not called yet
-
-    def take_callbacks(self) -> list[Callable[[], None]]:
-        """Returns the callbacks to call, once."""
-        accepted, self.accepted = self.accepted, []
-        return accepted
+    accepted: list[Grant] = field(default_factory=list)  # callbacks that were not called yet
 
 
 class TrajectoryQueue(Generic[T]):
@@ -61,19 +62,23 @@ class TrajectoryQueue(Generic[T]):
     their producers wait for the answer. So the queue holds at most `capacity` unrolls and one more per producer.
     With a capacity of 0 an unroll is accepted when the consumer requests the next one, after it has used this one.
 
+    Credits limit how many unrolls are under way at a time, that is in the making or queued (see `limit`). Then an
+    accepted producer is answered when there is a credit for its next unroll.
+
     ``pushed = used + dropped + queued`` at all times. An unroll counts as pushed on arrival, accepted or not.
     Queued unrolls of a process that dies count as dropped. A repeated push (same source, since its answer was
     lost) is ignored.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, clock: Callable[[], float] = time.monotonic) -> None:
         if capacity < 0:
             raise ValueError(f"the capacity of the trajectory queue must be at least 0, not {capacity}")
         self._capacity = capacity
+        self._credits = Credits(clock)
         self._changed = threading.Condition()
         self._entries: deque[_Entry[T]] = deque()
         self._seen: dict[str, tuple[str, int]] = {}  # per sender, its incarnation and last sequence number
-        self._pushed = self._used = self._dropped = 0
+        self._pushed = self._used = self._dropped = self._stale = 0
         self._closed = False
         self._taken: _Entry[T] | None = None  # in use, with a capacity of 0
 
@@ -93,49 +98,88 @@ class TrajectoryQueue(Generic[T]):
         """Returns the number of queued unrolls, accepted or not."""
         return len(self._entries)
 
-    def push(self, item: T, source: Source, accepted: Callable[[], None]) -> None:
+    @property
+    def crowded(self) -> bool:
+        """Whether the unrolls of all producers, two each, could be more than the limit."""
+        credits = self._credits
+        if credits.limit is None:
+            return False
+        # An accepted item is not counted, since its producer is: it collects or waits for a credit.
+        producers = credits.collecting + credits.waiting + max(0, len(self._entries) - self._capacity)
+        return 2 * producers > credits.limit
+
+    def limit(self, under_way: int | None) -> None:
+        """Sets the largest number of unrolls in the making or queued, at least 1. None: no limit."""
+        with self._changed:
+            if not self._closed:
+                self._credits.limit = under_way
+
+    def push(self, item: T, source: Source, accepted: Grant) -> None:
         """Queues `item`. Never blocks.
 
         Calls `accepted` once, without a lock: now if there is room, otherwise later from the thread that makes
         room. A closed queue drops the item and accepts it at once.
         """
-        if self._take(item, source, accepted):
-            accepted()
-
-    def get(self, timeout: float | None = None) -> T | None:
-        """Returns the oldest item, which counts as used from now on. None after `timeout` seconds, or if closed."""
-        self._release()
         with self._changed:
-            self._changed.wait_for(lambda: self._entries or self._closed, timeout)
-            if not self._entries:
-                return None
-            entry = self._entries.popleft()
-            self._used += 1
-            if self._capacity == 0:
-                self._taken = entry
+            self._take(item, source, accepted)
+            grants = self._credits.grant(len(self._entries))
+        for grant in grants:
+            grant()
+
+    def request(self, sender: str, grant: Grant) -> None:
+        """Calls `grant` like `accepted` of `push`, as soon as there is a credit for the sender's first unroll."""
+        with self._changed:
+            self._credits.request(sender, grant)
+            grants = self._credits.grant(len(self._entries))
+        for one in grants:
+            one()
+
+    def get(self, timeout: float | None = None, fits: Callable[[T], bool] = lambda item: True) -> T | None:
+        """Returns the oldest item that `fits`, which counts as used from now on. Earlier ones count as dropped.
+
+        Returns None after `timeout` seconds without an item, or if closed.
+        """
+        while True:
+            self._release()
+            with self._changed:
+                self._changed.wait_for(lambda: self._entries or self._closed, timeout)
+                if not self._entries:
+                    return None
+                # Take the oldest item.
+                entry = self._entries.popleft()
+                fitting = fits(entry.item)
+                self._used += fitting
+                self._dropped += not fitting
+                self._stale += not fitting
+                # Accept the item that moves up into the capacity.
+                if self._capacity == 0:
+                    self._taken = entry
+                elif len(self._entries) >= self._capacity:
+                    self._accept(next(islice(self._entries, self._capacity - 1, None)))
+                grants = self._credits.grant(len(self._entries))
+            for grant in grants:
+                grant()
+            if fitting:
                 return entry.item
-            moved_up = next(islice(self._entries, self._capacity - 1, None), None)
-            callbacks = moved_up.take_callbacks() if moved_up else []
-        for accepted in callbacks:
-            accepted()
-        return entry.item
 
     def close(self) -> None:
         """Drops queued items, accepts delayed ones, and drops later ones. May be called twice."""
         with self._changed:
             self._closed = True
             self._dropped += len(self._entries)
-            callbacks = [accepted for entry in self._entries for accepted in entry.accepted]
+            for entry in self._entries:
+                self._accept(entry)
             self._entries.clear()
+            grants = self._credits.close()
             self._changed.notify_all()
         self._release()
-        for accepted in callbacks:
-            accepted()
+        for grant in grants:
+            grant()
 
     def counts(self) -> QueueCounts:
         """Returns all counts of one moment."""
         with self._changed:
-            return QueueCounts(self._pushed, self._used, self._dropped, len(self._entries))
+            return QueueCounts(self._pushed, self._used, self._dropped, len(self._entries), self._stale)
 
     def get_state(self) -> QueueState:
         with self._changed:
@@ -143,6 +187,7 @@ class TrajectoryQueue(Generic[T]):
                 "pushed": self._pushed,
                 "used": self._used,
                 "dropped": self._dropped,
+                "stale": self._stale,
                 "seen": dict(self._seen),
             }
 
@@ -158,7 +203,7 @@ class TrajectoryQueue(Generic[T]):
                     f"the trajectory queue cannot be restored: it has received {self._pushed} unrolls"
                 )
             self._pushed, self._used = state["pushed"], state["used"]
-            self._dropped = self._pushed - self._used
+            self._dropped, self._stale = self._pushed - self._used, state["stale"]
             self._seen = {
                 sender: (incarnation, last) for sender, (incarnation, last) in state["seen"].items()
             }
@@ -170,6 +215,7 @@ class TrajectoryQueue(Generic[T]):
             counts = f"pushed {self._pushed}, used {self._used}, dropped {self._dropped}, queued {queued}"
             assert min(self._used, self._dropped) >= 0, f"a count is negative: {counts}"
             assert self._pushed == self._used + self._dropped + queued, f"unrolls got lost: {counts}"
+            assert self._stale <= self._dropped, f"{self._stale} are stale, but only: {counts}"
             assert not (self._closed and queued), f"closed, but not empty: {counts}"
             for place, entry in enumerate(self._entries):
                 waits = bool(entry.accepted)
@@ -177,31 +223,42 @@ class TrajectoryQueue(Generic[T]):
                     f"place {place} of {self._capacity}: waits is {waits}"
                 )
 
-    def _take(self, item: T, source: Source, accepted: Callable[[], None]) -> bool:
-        """Queues an item. Returns whether it is accepted at once."""
-        with self._changed:
-            if self._is_repeated(source):
-                waiting = self._waiting(source)
-                if waiting:
-                    waiting.accepted.append(accepted)
-                return waiting is None
-            self._seen[source.sender] = (source.incarnation, source.sequence)
-            self._pushed += 1
-            if self._closed:
-                self._dropped += 1
-                return True
-            full = len(self._entries) >= self._capacity
-            self._entries.append(_Entry(item, source, [accepted] if full else []))
+    def _take(self, item: T, source: Source, accepted: Grant) -> None:
+        """Queues an item, and accepts it if there is room."""
+        if self._is_repeated(source):
+            waiting = self._waiting(source)
+            if waiting:
+                waiting.accepted.append(accepted)
+            else:
+                self._credits.request(source.sender, accepted)
+            return
+        self._seen[source.sender] = (source.incarnation, source.sequence)
+        self._pushed += 1
+        entry = _Entry(item, source, [accepted])
+        self._credits.spend(source.sender)
+        if self._closed:
+            self._dropped += 1
+        else:
+            self._entries.append(entry)
             self._changed.notify()
-            return not full
+        if self._closed or len(self._entries) <= self._capacity:
+            self._accept(entry)
 
     def _release(self) -> None:
-        """Accepts the item in use, with a capacity of 0."""
+        """Accepts the item in use, with a capacity of 0, and grants credits whose lease has ended."""
         with self._changed:
             taken, self._taken = self._taken, None
-            callbacks = taken.take_callbacks() if taken else []
-        for accepted in callbacks:
-            accepted()
+            if taken:
+                self._accept(taken)
+            grants = self._credits.grant(len(self._entries))
+        for grant in grants:
+            grant()
+
+    def _accept(self, entry: _Entry[T]) -> None:
+        """Makes the producer of an item wait for a credit only."""
+        if entry.accepted:
+            self._credits.request(entry.source.sender, *entry.accepted)
+            entry.accepted = []
 
     def _is_repeated(self, source: Source) -> bool:
         incarnation, last = self._seen.get(source.sender, ("", 0))

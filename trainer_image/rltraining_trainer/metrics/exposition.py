@@ -51,6 +51,8 @@ METRICS: dict[str, Known] = {
     "meanReturn": _gauge("learner_mean_return", "Mean return of the last episodes"),
     "stepsPerSecond": _gauge("learner_environment_steps_per_second", "Environment steps per second, over the last 5 s"),
     "policyLag": _gauge("learner_policy_lag", "Mean number of versions by which acting policies are behind the newest"),
+    "policyLag/p50": _gauge("learner_policy_lag_quantile", "Quantile of the policy lag of recent data", quantile="0.5"),
+    "policyLag/p99": _gauge("learner_policy_lag_quantile", "Quantile of the policy lag of recent data", quantile="0.99"),
     "learningRate": _gauge("learner_learning_rate", "Learning rate of the optimizer"),
     "learner/waitSeconds": _counter("learner_wait_seconds", "Seconds that the learner has waited for data"),
     "parameters/version": _gauge("learner_parameter_version", "Version of the newest parameters"),

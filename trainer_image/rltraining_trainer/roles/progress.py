@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -18,6 +20,9 @@ from rltraining_trainer.metrics import (
     StopCheck,
     check_stop,
 )
+
+LAGS = 1000
+"""Number of newest lags of which the percentiles are computed."""
 
 
 class Experience(NamedTuple):
@@ -50,6 +55,7 @@ class ProgressTracker:
         self._rate = RateMeter()
         self._late_steps = 0
         self._lag: float | None = None
+        self._lags: deque[float] = deque(maxlen=LAGS)
         self._seconds_before = 0.0
         self._started: float | None = None
 
@@ -71,6 +77,7 @@ class ProgressTracker:
                 # A sampler may have newer parameters, from a learner that was lost.
                 lag = float(max(0, experience.lag))
                 self._lag = lag if self._lag is None else 0.95 * self._lag + 0.05 * lag
+                self._lags.append(lag)
         self._rate.update(self.environment_steps - self._late_steps, now)
         self.curve.add(self.environment_steps, self.seconds(now), self.returns.mean)
 
@@ -112,6 +119,8 @@ class ProgressTracker:
             steps_per_second=_rounded(rate, 1),
             percent=_rounded(percent, 1),
             policy_lag=_rounded(self._lag, 2),
+            policy_lag_p50=self._lag_percentile(50),
+            policy_lag_p99=self._lag_percentile(99),
         )
 
     def get_state(self, now: float) -> dict[str, Any]:
@@ -135,6 +144,12 @@ class ProgressTracker:
         if "evaluations" in state:  # a checkpoint of an earlier version has none
             self.evaluations.set_state(state["evaluations"])
         self._set_returns_state(state)
+
+    def _lag_percentile(self, percent: int) -> float | None:
+        """Returns the smallest recent lag that at least this share of the data does not exceed."""
+        if not self._lags:
+            return None
+        return sorted(self._lags)[math.ceil(percent / 100 * len(self._lags)) - 1]
 
     def _note_best(self) -> None:
         mean = self.returns.mean

@@ -353,6 +353,8 @@ class RunRecord:
             "meanReturn": progress.mean_return,
             "stepsPerSecond": progress.steps_per_second,
             "policyLag": progress.policy_lag,
+            "policyLag/p50": progress.policy_lag_p50,
+            "policyLag/p99": progress.policy_lag_p99,
             "learningRate": self._flow.algorithm.learning_rate(progress.environment_steps),
             **{f"loss/{name}": float(term) for name, term in terms.items()},
             **self._flow.metrics(),

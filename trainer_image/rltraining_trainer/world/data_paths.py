@@ -133,7 +133,7 @@ class DataPaths:
         self.start()
         keep_shard(local, self._connections)
 
-    def trajectories(self, capacity: int = 1) -> Trajectories:
+    def trajectories(self, capacity: int = 1, *, max_lag: int | None = None) -> Trajectories:
         """Returns a bounded queue from samplers to learners (see `Trajectories`).
 
         Each learner has a queue for its share of the samplers. Call this in ``learner(world)``
@@ -142,11 +142,14 @@ class DataPaths:
         Args:
             capacity: number of items that are accepted before they are used. A full queue blocks
                 the samplers. With 0 an item is accepted when the learner requests the next item.
+            max_lag: largest policy lag in versions, at least 1: older items count as dropped. At most ``max_lag / 2``
+                times the ``count`` of `Trajectories.get` items are under way, that is in the making or queued. The
+                other samplers wait, and then receive the newest parameters. None: no limit.
         """
         large = is_large(self.spaces[0])
         if self._run is None:
             return self._sampler_path(SamplerTrajectories(self._connections), large)
-        path = LearnerTrajectories(capacity, self._run.models, self.stopping, large=large)
+        path = LearnerTrajectories(capacity, self._run.models, self.stopping, max_lag=max_lag, large=large)
         return self._learner_path("trajectories", path)
 
     def gradients(

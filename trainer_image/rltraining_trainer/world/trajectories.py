@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +16,7 @@ from rltraining_trainer.dataflow import (
     TrajectoryQueue,
     TrajectoryServer,
 )
+from rltraining_trainer.dataflow.credit_limit import CreditLimit
 from rltraining_trainer.dataflow.trajectory_queue import QueueCounts
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.transport import Handler, Payload, Stopped
@@ -44,14 +45,14 @@ class Trajectories:
     """
 
     lags: list[int]
-    """In a learner: for each item of the last `get`, how many versions its parameters were older than the newest ones.
-    Empty if samplers do not receive parameters."""
+    """In a learner: for each item of the last `get`, the number of versions by which its parameters were older than
+    the newest ones. Empty if samplers do not receive parameters."""
 
     def put(self, item: Payload) -> None:
         """In a sampler: sends an item, and returns when the previous item has been accepted.
 
-        The sampler makes the next item while one is sent. A full queue blocks the sampler. The answer updates the network that
-        `World.start` was given.
+        The sampler makes the next item while one is sent, unless that could exceed ``max_lag``. A full queue blocks the
+        sampler. The answer updates the network that `World.start` was given.
 
         Args:
             item: tensors on the CPU and plain values. Tensors are not copied: do not change them until the
@@ -83,15 +84,29 @@ class LearnerTrajectories(Trajectories, DataPath):
     """A learner's side."""
 
     def __init__(
-        self, capacity: int, models: ModelServer, stopping: threading.Event, *, large: bool = False
+        self,
+        capacity: int,
+        models: ModelServer,
+        stopping: threading.Event,
+        *,
+        max_lag: int | None = None,
+        large: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``large``: items are at least some kilobytes (see ``DataPath.sends_large``)."""
+        if max_lag is not None and max_lag < 1:
+            raise ValueError(f"the largest policy lag must be at least 1, not {max_lag}")
         self.lags = []
+        self._max_lag, self._clock = max_lag, clock
+        self._limit: CreditLimit | None = None  # for batches of `_count` items
+        self._count = 0
         self.sends_large = large
-        self._queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(capacity)
+        self._queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(capacity, clock)
+        self._set_batch_size(1)
         self._server = TrajectoryServer(self._queue, models)
         self._models, self._stopping = models, stopping
         self._batch: list[Trajectory] = []  # an incomplete batch
+        self._requested: float | None = None  # when it was first requested
 
     @property
     def services(self) -> Mapping[str, Handler]:
@@ -99,19 +114,39 @@ class LearnerTrajectories(Trajectories, DataPath):
 
     def get(self, count: int = 1, timeout: float = 1.0) -> list[Any]:
         deadline = time.monotonic() + timeout
+        self._set_batch_size(count)
+        if self._requested is None:
+            self._requested = self._clock()
         while len(self._batch) < count:
             if self._stopping.is_set():
                 raise Stopped("asked to end")
             left = max(0.0, deadline - time.monotonic())
-            trajectory = self._queue.get(min(left, LOOK_SECONDS))
+            trajectory = self._queue.get(min(left, LOOK_SECONDS), self._is_new)
             if trajectory is not None:
                 self._batch.append(trajectory)
             elif left <= LOOK_SECONDS:
                 return []
         batch, self._batch = self._batch, []
+        if self._limit is not None:
+            now = self._clock()
+            self._limit.on_batch(count, now - self._requested, self._queue.crowded, now)
+            self._queue.limit(self._limit.items)
+        self._requested = None
         version = self._models.version
         self.lags = [version - one.version for one in batch if one.version != WANTS_NONE]
         return [one.item for one in batch]
+
+    def _set_batch_size(self, count: int) -> None:
+        """Limits the items under way to those of half as many batches as the largest lag, since samplers differ in speed."""
+        if self._max_lag is not None and count != self._count:
+            self._limit = CreditLimit(count * self._max_lag // 2, count, self._clock())
+            self._queue.limit(self._limit.items)
+        self._count = count
+
+    def _is_new(self, trajectory: Trajectory) -> bool:
+        if self._max_lag is None or trajectory.version == WANTS_NONE:
+            return True
+        return self._models.version - trajectory.version <= self._max_lag
 
     def counts(self) -> QueueCounts:
         return self._queue.counts()
@@ -157,4 +192,6 @@ class SamplerTrajectories(Trajectories, SamplerPath):
             self.attach(None)
         assert self._session is not None
         self._session.send(item=item)
+        if not self._session.answer.get("ahead", True):
+            self._session.settle()
         self._connections.check(self._session)

@@ -1,0 +1,91 @@
+"""How many items should be under way at a time: as many as keep the learner busy, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEAST = 4
+"""Smallest limit, in batches. Two samplers, each with an item in transit and one in the making, reach it."""
+PERIOD_SECONDS = 1.0
+"""Shortest period over which the rate of items is measured, after items of the previous limit are used up."""
+PERIOD_ITEMS = 4
+"""Shortest such period in items, as a multiple of the limit."""
+BUSY = 0.1
+"""Share of time in which the learner waits for batches, below which it is busy enough."""
+GAIN = 1.2
+"""By this factor the rate of items has to rise when the limit is doubled. Otherwise the limit goes back: the samplers
+share what limits them, such as the cores of one machine."""
+PAUSE_PERIODS = 20
+"""Periods after which a limit that did not raise the rate is tried again."""
+
+
+@dataclass
+class _Period:
+    since: float
+    """Seconds."""
+    skip: int
+    """Items that were under way when the limit was set. They do not count."""
+    used: int = 0
+    batches: int = 0
+    waited: float = 0.0
+    """Seconds for which the learner waited."""
+    short: int = 0
+    """Batches after which samplers lacked credits."""
+
+
+class CreditLimit:
+    """Doubles the limit while that makes the learner faster, and lowers it while the learner is busy.
+
+    Args:
+        most: largest limit, in items.
+        batch: items of one batch.
+        now: seconds.
+    """
+
+    def __init__(self, most: int, batch: int, now: float) -> None:
+        self.most = max(1, most)
+        self.items = self._least = min(self.most, LEAST * batch)
+        """The limit."""
+        self._before: tuple[int, float] | None = None  # the limit and the rate before a trial
+        self._pause = 0  # periods until the next trial
+        self._period = _Period(now, 2 * self.items)
+
+    def on_batch(self, items: int, waited: float, short: bool, now: float) -> None:
+        """Adapts the limit after a batch.
+
+        Args:
+            items: of this batch.
+            waited: seconds for which the learner waited for it.
+            short: whether samplers lack credits.
+            now: seconds.
+        """
+        period = self._period
+        if period.skip > 0:
+            period.skip -= items
+            period.since = now
+            return
+        period.used += items
+        period.batches += 1
+        period.waited += waited
+        period.short += short
+        seconds = now - period.since
+        if seconds >= PERIOD_SECONDS and period.used >= PERIOD_ITEMS * self.items:
+            self._adapt(period, seconds)
+            self._period = _Period(now, 2 * self.items)
+
+    def _adapt(self, period: _Period, seconds: float) -> None:
+        """Chooses the limit of the next period."""
+        rate = period.used / seconds
+        self._pause = max(0, self._pause - 1)
+        # Judge a trial.
+        if self._before is not None:
+            (items, earlier), self._before = self._before, None
+            if rate < GAIN * earlier:
+                self.items, self._pause = items, PAUSE_PERIODS
+                return
+        # A busy learner needs fewer items. If it waits while samplers lack credits, try twice as many.
+        if period.waited < BUSY * seconds:
+            self.items = max(self._least, self.items - max(1, self.items // 8))
+        elif 2 * period.short > period.batches and self.items < self.most and not self._pause:
+            self._before = (self.items, rate)
+            self.items = min(self.most, 2 * self.items)
