@@ -18,6 +18,7 @@ the template kills all children. If the template itself is killed, the kernel ki
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -28,11 +29,12 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 Program = Callable[[list[str]], int]
 NICE = 10
@@ -226,7 +228,20 @@ def _set_title(title: str) -> None:
             )
 
 
-def main() -> int:
+def end(code: int) -> NoReturn:
+    """Ends a fork like `sys.exit`, but leaves its memory to the kernel.
+
+    The interpreter would free each object of the template, and so copy its pages: 0.2 s of CPU time.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are not daemons
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream
+            stream.flush()
+    os._exit(code)
+
+
+def main() -> NoReturn:
     """Runs the template and, after `serve` has returned a child, its forked copy."""
     template = Template(socket.socket(fileno=int(sys.argv[1])))
     give_way()
@@ -242,8 +257,8 @@ def main() -> int:
     child = template.serve()
     if child is None:
         os._exit(0)  # skips exit handlers of libraries, which could hang
-    return become(child, program)
+    end(become(child, program))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

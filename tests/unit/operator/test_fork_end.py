@@ -1,0 +1,25 @@
+"""The end of a fork of the warm template: as an interpreter's, without freeing its memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import atexit, sys, threading, time
+from rltraining_operator.local.warm import end
+
+def last():
+    time.sleep(0.05)
+    print("thread")
+
+atexit.register(print, "exit handler")
+sys.stdout.write("not flushed\\n")
+threading.Thread(target=last).start()
+end(65)
+"""
+
+
+def test_threads_exit_handlers_and_output_are_completed() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (65, "not flushed\nthread\nexit handler\n", "")
