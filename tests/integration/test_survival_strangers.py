@@ -16,7 +16,7 @@ from rltraining_operator.local import backoff
 from rltraining_operator.local.network import HOST
 from rltraining_operator.local.runtime import Command
 from small_jobs import small_job
-from training import LEARNER, SECONDS, Run, Train
+from training import LEARNER, SECONDS, Run, Train, eventually
 
 
 async def connect(run: Run) -> tuple[str, asyncio.StreamReader, asyncio.StreamWriter]:
@@ -67,7 +67,7 @@ def test_strangers_are_refused_and_what_they_break_recovers(
             assert "refused: the token is wrong" in outcome
         assert not trace.exists()
         assert peak_megabytes(run) < before + 256, "a bomb was unpickled"
-        assert "refused calls without the job's token" in run.log(LEARNER)
+        await eventually(lambda: "refused calls without the job's token" in run.log(LEARNER))
 
         # A connection that closes immediately breaks the RPC endpoint, which then opens another port.
         for _ in range(2):
