@@ -19,6 +19,7 @@ from tests.bench import (
     ppo,
     replay,
     replay_library,
+    samplers,
     tasks,
     transport,
 )
@@ -29,6 +30,7 @@ BENCHES = {
     "algorithms": algorithms.run,
     "gradients": gradients.run,
     "impala": impala.run,
+    "samplers": samplers.run,
     "ppo": ppo.run,
     "replay": replay.run,
     "replay-library": replay_library.run,

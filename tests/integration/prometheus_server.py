@@ -26,6 +26,8 @@ from tests.local_kubernetes.places import Places
 SECONDS = 120.0
 """A wait that takes longer hangs, however busy the machine is."""
 INTERVAL = "1s"
+SETTLED_SECONDS = 2.0
+"""Age at which samples are final. A scrape that times out is recorded at the time of its start, one interval later."""
 
 
 class Programs(NamedTuple):
@@ -92,12 +94,12 @@ class Prometheus:
             raise AssertionError(f"{path}: {error.read().decode()}") from error
 
     def until(self, expression: str) -> float:
-        """Waits until a query has a result. Returns the time of that query."""
+        """Waits until a query has a result that does not change any more. Returns the time of that query."""
         deadline = time.monotonic() + SECONDS
         while True:
-            now = time.time()
-            if self.query(expression, now):
-                return now
+            moment = time.time() - SETTLED_SECONDS
+            if self.query(expression, moment):
+                return moment
             assert time.monotonic() < deadline, (
                 f"nothing within {SECONDS} s: {expression}: {self.get('targets')}"
             )
