@@ -48,6 +48,10 @@ class Progress(ApiModel):
     percent: Measured = None
     """Percentage of `stop` that is reached, 0 to 100: the largest over the rules that have a
     percentage."""
+    learner_wait_percent: Measured = None
+    """Percentage of the last seconds for which the learner waited for data. Near 0: the learner is the
+    bottleneck. Near 100: the samplers are. Unknown for an algorithm of the user's that does not train
+    with `run.train`."""
     policy_lag: Measured = None
     """Mean age in parameter versions of the policy that produced the data, when the learner used
     the data."""

@@ -165,6 +165,35 @@ def watch(
 
 @_command
 @with_place
+def why(
+    place: Place,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKDIR|JOB",
+            help="Folder of a run on this machine, or the name of a job in a cluster.",
+            autocompletion=complete_job,
+        ),
+    ],
+) -> None:
+    """Explain why a run is not faster.
+
+    Names the bottleneck, the learner or the samplers, and what makes the run faster. While the run
+    trains this is about its last seconds, afterwards about its end.
+
+    Examples:
+
+      rltrain why runs/first
+      rltrain why cartpole --namespace team
+    """
+    with refusals():
+        from rltraining import why as action
+
+        action.why(target, place.client)
+
+
+@_command
+@with_place
 def report(
     place: Place,
     target: Annotated[

@@ -23,7 +23,7 @@ from rltraining_trainer.checkpoint import (
 )
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.errors import BadConfiguration, Diverged
-from rltraining_trainer.metrics import MetricsWriter, Numbers, WaitMeter
+from rltraining_trainer.metrics import MetricsWriter, Numbers, RateMeter, WaitMeter
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.policy import PolicyError, export_policy
 from rltraining_trainer.roles.context import Context
@@ -72,6 +72,7 @@ class RunRecord:
         self._context, self._flow, self._models = context, flow, models
         self.progress = ProgressTracker(spec.stop)
         self.waits = WaitMeter()
+        self._wait_rate = RateMeter()
         self._discards = discards
         self.stop_reason: str | None = None
         self._live = live
@@ -124,6 +125,7 @@ class RunRecord:
             return
         if experiences := self._flow.experiences():
             self.progress.add(experiences, now)
+            self._wait_rate.update(self.waits.total(now), now)
         # Apply the current stop rules, also to the evaluation that has just ended.
         self._live.look(now)
         self.progress.set_stop(self._live.stop)
@@ -248,7 +250,10 @@ class RunRecord:
         self._metrics.close()
 
     def counters(self) -> Progress:
-        return self.progress.report(self._flow.algorithm.updates, self._models.version, time.monotonic())
+        progress = self.progress.report(self._flow.algorithm.updates, self._models.version, time.monotonic())
+        share = self._wait_rate.rate if self.waits.total(time.monotonic()) else None
+        percent = None if share is None else round(100 * min(1.0, share), 1)
+        return progress.model_copy(update={"learner_wait_percent": percent})
 
     def report(self, own: LearnerReport, trouble: str) -> LearnerReport:
         """Completes ``own``, the reporter's identity, with the record's state. ``trouble``: why the learners do not

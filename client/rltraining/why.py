@@ -1,0 +1,63 @@
+"""Implements `rltrain why`: the bottleneck of a run in a sentence or two."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from rltraining_api.job import RLTrainingJob
+
+from rltraining import workdir
+from rltraining.errors import ClientError, UsageError
+from rltraining.printable import say
+from rltraining.sdk.client import RLTrainingClient
+from rltraining.units import plural
+
+LEARNER_PERCENT, SAMPLERS_PERCENT = 15.0, 50.0
+"""The learner is the bottleneck if it waits for data for a smaller share of the time than the first, and the samplers
+are if it waits for a larger share than the second."""
+
+
+def why(target: str, client: Callable[[], RLTrainingClient]) -> None:
+    """Prints the bottleneck. `client` is called only if the target is a job. Raises ClientError."""
+    folder = Path(target)
+    if workdir.holds_run(folder):
+        job = workdir.last_state(folder)
+        if job is None:
+            raise ClientError(f"{folder / workdir.STATUS_FILE}: cannot be read: the run has not begun")
+        say(bottleneck(job, os.cpu_count()))
+    elif os.sep in target or folder.is_dir():
+        raise UsageError(f"{target}: holds no run: name the folder of a run, or a job in a cluster")
+    else:
+        say(bottleneck(client().get(target), None))
+
+
+def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
+    """Describes what limits the speed of a run. `cores`: of the machine that all its processes share, if they do."""
+    percent = job.status.progress.learner_wait_percent
+    if percent is None:
+        if job.status.progress.environment_steps and job.spec.algorithm.entry_point is not None:
+            return "Unknown: this algorithm does not train with `run.train`, which measures how long the learner waits for data."
+        return f"Unknown: no training has been measured yet (phase {job.status.phase})."
+    waits = f"the learner waits for data {percent:.0f}% of the time"
+    learners, samplers = job.spec.learner.replicas, job.spec.sampler.replicas
+    if percent < LEARNER_PERCENT:
+        return (
+            f"The learner is the bottleneck: {waits}, so that more samplers add nothing.\n"
+            f"Faster: a GPU for the learner, a smaller network, fewer updates for each step, or more learners "
+            f"(spec.learner.replicas, now {learners})."
+        )
+    if percent <= SAMPLERS_PERCENT:
+        return f"Learner and samplers are balanced: {waits}.\nFaster: more of both, or faster ones."
+    processes = learners + samplers
+    if cores is not None and processes > cores:
+        return (
+            f"The cores of this machine are the bottleneck: {waits}, and {processes} processes share "
+            f"{plural(cores, 'core')}.\nFaster: fewer samplers with more environments in each (spec.sampler.replicas, "
+            f"now {samplers}; spec.environment.numEnvs, now {job.spec.environment.num_envs}), or more cores."
+        )
+    return (
+        f"The samplers are the bottleneck: {waits}.\nFaster: more samplers (spec.sampler.replicas, now {samplers}), or more "
+        f"environments in each (spec.environment.numEnvs, now {job.spec.environment.num_envs})."
+    )

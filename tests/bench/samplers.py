@@ -1,0 +1,160 @@
+"""Many samplers on one learner: what each costs the learner, how old their data is, and whether all have their turn.
+
+Each sampler is a process with its own connection that pushes recorded unrolls. It sleeps for the time in which a real one
+would collect an unroll, and the learner sleeps for the time of an update, so that two cores carry hundreds of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import psutil
+import torch
+from rltraining_trainer.dataflow import ModelServer
+from rltraining_trainer.transport import Endpoint
+from rltraining_trainer.world.trajectories import PATH, LearnerTrajectories
+
+from tests.bench.table import print_table
+
+TOKEN = "bench"
+SAMPLERS = (1, 10, 100, 300, 1000)
+COLLECT_SECONDS, UPDATE_SECONDS = 0.005, 0.002
+MAX_LAG = 8
+SECONDS = 10.0
+PARAMETERS = 10_000
+STEPS, ENVIRONMENTS = 16, 4
+CALL_SECONDS = 120.0
+
+
+def run(seeds: int) -> None:
+    rows = []
+    for samplers in SAMPLERS:
+        command = [sys.executable, "-m", "tests.bench.samplers", str(samplers)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"{samplers} samplers: {done.stderr.strip().splitlines()[-1]}")
+            continue
+        found = json.loads(done.stdout)
+        rows.append(
+            (
+                f"{samplers:,}",
+                f"{found['pushes'] / SECONDS:,.0f}",
+                f"{found['cpu'] / found['pushes'] * 1e6:,.0f}",
+                f"{found['kilobytes'] / samplers:,.0f}",
+                f"{found['descriptors'] / samplers:.1f}",
+                "/".join(
+                    f"{found['lags'][int(share * (len(found['lags']) - 1))]}" for share in (0.5, 0.99, 1.0)
+                ),
+                f"{found['dropped'] / found['pushes']:.1%}",
+                f"{found['fairness']:.3f}",
+            )
+        )
+    print(
+        f"An unroll takes {COLLECT_SECONDS * 1e3:g} ms, an update of one unroll {UPDATE_SECONDS * 1e3:g} ms; "
+        f"maxPolicyLag {MAX_LAG}; {SECONDS:g} s each.\n"
+    )
+    heads = ("samplers", "unrolls/s", "learner CPU µs an unroll", "KiB a sampler", "descriptors a sampler")
+    print_table((*heads, "lag p50/p99/max", "dropped", "fairness (Jain)"), rows)
+
+
+def measure(samplers: int) -> dict[str, Any]:
+    """Runs the learner, and its samplers as forks that wait for its address."""
+    os.environ["TP_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    read, write = os.pipe()
+    children = [_fork(index, read, write) for index in range(samplers)]
+
+    models, stopping = ModelServer(), threading.Event()
+    queue = LearnerTrajectories(1, models, stopping, max_lag=MAX_LAG)
+    pushed: dict[str, int] = {}
+    services = dict(queue.services)
+
+    def push(sender: str, payload: Any) -> Any:
+        pushed[sender] = pushed.get(sender, 0) + 1
+        return services[f"{PATH}/push"](sender, payload)
+
+    parameters = torch.zeros(PARAMETERS)
+    models.publish(parameters)
+    endpoint = Endpoint("learner", TOKEN, {**services, f"{PATH}/push": push})
+    endpoint.start()
+    process = psutil.Process()
+    memory, descriptors = process.memory_info().rss, process.num_fds()
+    os.write(write, endpoint.url.encode().ljust(64) * samplers)
+
+    def update() -> None:
+        if queue.get(1):
+            time.sleep(UPDATE_SECONDS)
+            models.publish(parameters)
+
+    # Start measuring when all samplers are connected and have had a turn.
+    deadline = time.monotonic() + CALL_SECONDS
+    while len(pushed) < samplers and time.monotonic() < deadline:
+        update()
+    pushed.clear()
+    begin, cpu, lags, before = time.monotonic(), time.process_time(), list[int](), queue.counts()
+    while time.monotonic() - begin < SECONDS:
+        update()
+        lags += queue.lags
+    cpu = time.process_time() - cpu
+    counts, turns = queue.counts(), list(pushed.values())
+    found = {
+        "pushes": counts.pushed - before.pushed,
+        "dropped": counts.dropped - before.dropped,
+        "cpu": cpu,
+        "kilobytes": (process.memory_info().rss - memory) / 1024,
+        "descriptors": process.num_fds() - descriptors,
+        "lags": sorted(lags),
+        "fairness": sum(turns) ** 2 / (samplers * sum(turn**2 for turn in turns)),
+    }
+    for child in children:
+        os.kill(child, 9)
+    return found
+
+
+def _fork(index: int, read: int, write: int) -> int:
+    child = os.fork()
+    if not child:
+        try:
+            os.close(write)
+            _push(f"sampler-{index}", os.read(read, 64).decode().strip())
+        finally:
+            os._exit(1)
+    return child
+
+
+def _push(name: str, url: str) -> None:
+    """Pushes one unroll after the other, as `SamplerTrajectories` does."""
+    endpoint = Endpoint(name, TOKEN, threads=1)
+    endpoint.start()
+    peer = endpoint.dial(url)
+    unroll = {
+        "observation": torch.zeros(STEPS + 1, ENVIRONMENTS, 4),
+        **{field: torch.zeros(STEPS, ENVIRONMENTS) for field in ("action", "reward", "log_prob", "ended")},
+    }
+    answer: Any = peer.call(f"{PATH}/pull", {"version": 0}, timeout=CALL_SECONDS).result()
+    sequence, pending = 0, None
+    while True:
+        version = answer["version"]
+        time.sleep(COLLECT_SECONDS)
+        if pending is not None:
+            answer = pending.result()
+        sequence += 1
+        push = {"incarnation": endpoint.incarnation, "sequence": sequence, "version": version, "item": unroll}
+        pending = peer.call(f"{PATH}/push", push, timeout=CALL_SECONDS)
+        if not answer["ahead"]:
+            answer, pending = pending.result(), None
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(int(sys.argv[1]))))
+    sys.stdout.flush()
+    os._exit(0)

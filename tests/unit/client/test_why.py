@@ -1,0 +1,79 @@
+"""The bottleneck of a run, from its status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import refused
+from rltraining.why import bottleneck
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.manifest import read_job
+
+IMPALA: dict[str, Any] = {"algorithm": {"impala": {}}}
+
+
+def job(
+    percent: float | None, samplers: int = 3, spec: dict[str, Any] = IMPALA, steps: int = 9
+) -> RLTrainingJob:
+    return read_job(
+        {
+            "apiVersion": "rltraining.dev/v1alpha1",
+            "kind": "RLTrainingJob",
+            "metadata": {"name": "cartpole"},
+            "spec": {
+                "environment": {"id": "CartPole-v1", "numEnvs": 8},
+                "sampler": {"replicas": samplers},
+                "stop": {"environmentSteps": 1000},
+                **spec,
+            },
+            "status": {
+                "phase": "Running",
+                "progress": {"environmentSteps": steps, "learnerWaitPercent": percent},
+            },
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("percent", "samplers", "cores", "first"),
+    [
+        (
+            3.4,
+            3,
+            8,
+            "The learner is the bottleneck: the learner waits for data 3% of the time, so that more samplers add",
+        ),
+        (30.0, 3, 8, "Learner and samplers are balanced: the learner waits for data 30% of the time."),
+        (90.0, 3, 8, "The samplers are the bottleneck: the learner waits for data 90% of the time."),
+        (90.0, 3, None, "The samplers are the bottleneck"),
+        (
+            90.0,
+            3,
+            2,
+            "The cores of this machine are the bottleneck: the learner waits for data 90% of the time, and 4 proc",
+        ),
+        (90.0, 1, 2, "The samplers are the bottleneck"),
+    ],
+)
+def test_the_bottleneck_is_named(percent: float, samplers: int, cores: int | None, first: str) -> None:
+    sentence, remedy = bottleneck(job(percent, samplers), cores).split("\n")
+    assert sentence.startswith(first)
+    assert remedy.startswith("Faster: ")
+
+
+def test_the_remedy_names_the_fields_and_their_values() -> None:
+    assert bottleneck(job(90.0), 8).endswith(
+        "more samplers (spec.sampler.replicas, now 3), or more environments in each (spec.environment.numEnvs, now 8)."
+    )
+
+
+def test_without_a_measurement_the_reason_is_named() -> None:
+    assert bottleneck(job(None, steps=0), 2) == "Unknown: no training has been measured yet (phase Running)."
+    own = {"algorithm": {"entryPoint": {"module": "reinforce"}}}
+    assert "does not train with `run.train`" in bottleneck(job(None, spec=own), 2)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    assert "holds no run: name the folder of a run" in refused("why", tmp_path)
