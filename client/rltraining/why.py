@@ -38,7 +38,7 @@ def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
     percent = job.status.progress.learner_wait_percent
     if percent is None:
         if job.status.progress.environment_steps and job.spec.algorithm.entry_point is not None:
-            return "Unknown: this algorithm does not train with `run.train`, which measures how long the learner waits for data."
+            return "Unknown: only an algorithm that trains with `run.train` measures how long its learner waits for data."
         return f"Unknown: no training has been measured yet (phase {job.status.phase})."
     waits = f"the learner waits for data {percent:.0f}% of the time"
     learners, samplers = job.spec.learner.replicas, job.spec.sampler.replicas

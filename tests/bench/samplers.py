@@ -140,9 +140,12 @@ def _push(name: str, url: str) -> None:
         "observation": torch.zeros(STEPS + 1, ENVIRONMENTS, 4),
         **{field: torch.zeros(STEPS, ENVIRONMENTS) for field in ("action", "reward", "log_prob", "ended")},
     }
-    answer: Any = peer.call(f"{PATH}/pull", {"version": 0}, timeout=CALL_SECONDS).result()
+    answer: Any = {"credit": False, "version": 0}
     sequence, pending = 0, None
     while True:
+        while not answer["credit"]:
+            request = {"version": answer["version"]}
+            answer = peer.call(f"{PATH}/credit", request, timeout=CALL_SECONDS).result()
         version = answer["version"]
         time.sleep(COLLECT_SECONDS)
         if pending is not None:

@@ -23,6 +23,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import io
 import json
 import os
 import selectors
@@ -235,9 +236,11 @@ def end(code: int) -> NoReturn:
     """
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are not daemons
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream
-            stream.flush()
+    # Flush open files too. The template's objects are frozen, and not among these.
+    files = [one for one in gc.get_objects() if isinstance(one, io.TextIOWrapper | io.BufferedWriter)]
+    for file in (sys.stdout, sys.stderr, *files):
+        with contextlib.suppress(OSError, ValueError):  # a full disk, a closed file
+            file.flush()
     os._exit(code)
 
 

@@ -72,7 +72,7 @@ def test_the_remedy_names_the_fields_and_their_values() -> None:
 def test_without_a_measurement_the_reason_is_named() -> None:
     assert bottleneck(job(None, steps=0), 2) == "Unknown: no training has been measured yet (phase Running)."
     own = {"algorithm": {"entryPoint": {"module": "reinforce"}}}
-    assert "does not train with `run.train`" in bottleneck(job(None, spec=own), 2)
+    assert "that trains with `run.train`" in bottleneck(job(None, spec=own), 2)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

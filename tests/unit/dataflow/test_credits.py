@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from rltraining_trainer.dataflow.credits import LEASE_COLLECTIONS, LEASE_SECONDS, Credits
+from rltraining_trainer.dataflow.credits import (
+    ABSENT_SECONDS,
+    FIRST_LEASE_SECONDS,
+    HOLD_SECONDS,
+    LEASE_COLLECTIONS,
+    LEASE_SECONDS,
+    Credits,
+    Reply,
+)
 
 
 class Clock:
@@ -24,21 +30,23 @@ class Samplers:
         self.credits = Credits(self.clock)
         self.credits.limit = limit
         self.granted: list[str] = []
+        self.held_back: list[str] = []
+        """Samplers that should request again."""
 
     def request(self, *names: str, queued: int = 0) -> list[str]:
         """Returns the samplers that get a credit now."""
         for name in names:
-            self.credits.request(name, self._grant(name))
+            self.credits.request(name, self._reply(name))
         return self.grant(queued)
 
     def grant(self, queued: int = 0) -> list[str]:
         before = len(self.granted)
-        for grant in self.credits.grant(queued):
-            grant()
+        for reply in self.credits.take(queued):
+            reply()
         return self.granted[before:]
 
-    def _grant(self, name: str) -> Callable[[], None]:
-        return lambda: self.granted.append(name)
+    def _reply(self, name: str) -> Reply:
+        return lambda credit: (self.granted if credit else self.held_back).append(name)
 
 
 def test_credits_are_granted_in_the_order_of_requests() -> None:
@@ -74,25 +82,57 @@ def test_a_restarted_sampler_takes_over_its_credit() -> None:
 
 def test_the_credit_of_a_lost_sampler_goes_to_another_when_its_lease_ends() -> None:
     samplers = Samplers(limit=1)
+    samplers.request("lost")
+    samplers.credits.spend("lost")
     samplers.request("lost", "b")
     samplers.clock.now += LEASE_SECONDS
     assert samplers.grant() == []
-    samplers.clock.now += 0.1
+    samplers.clock.now += 1.0
     assert samplers.grant() == ["b"]
 
     samplers.credits.spend("lost")  # it was only slow
     assert samplers.credits.collecting == 1
 
 
+def test_the_first_lease_is_long_since_nobody_knows_how_long_an_item_takes() -> None:
+    samplers = Samplers(limit=1)
+    samplers.request("slow", "b")
+    samplers.clock.now += FIRST_LEASE_SECONDS + 1.0
+    assert samplers.request("b") == ["b", "b"]
+
+    samplers.clock.now += 10.0
+    samplers.credits.spend("slow")  # the time that its item took is learnt nevertheless
+    samplers.request("c")
+    samplers.clock.now += FIRST_LEASE_SECONDS
+    assert samplers.request("c") == [], "b may take as long"
+
+
+def test_samplers_that_wait_for_long_show_that_they_live_or_lose_their_place() -> None:
+    samplers = Samplers(limit=1)
+    samplers.request("a")
+    samplers.credits.spend("a")
+    samplers.request("a", "lost", "b", "c")
+    samplers.clock.now += HOLD_SECONDS
+    samplers.request("a")  # it continues to collect
+    assert samplers.held_back == ["lost", "b", "c"]
+
+    samplers.request("c", "b")
+    samplers.clock.now += ABSENT_SECONDS
+    samplers.grant()
+    samplers.credits.spend("a")
+    assert samplers.grant() == ["b"], "places are kept"
+    assert samplers.credits.waiting == 1
+
+
 def test_the_lease_is_longer_where_items_take_longer() -> None:
     samplers = Samplers(limit=1)
     samplers.request("a")
-    samplers.clock.now += 60.0
+    samplers.clock.now += 30.0
     samplers.credits.spend("a")
-    samplers.request("a", "b")
-    samplers.clock.now += 60.0 * LEASE_COLLECTIONS
-    assert samplers.grant() == []
-    samplers.clock.now += 0.1
+    samplers.request("a")
+    samplers.clock.now += 30.0 * LEASE_COLLECTIONS
+    assert samplers.request("b") == []
+    samplers.clock.now += 1.0
     assert samplers.grant() == ["b"]
 
 
@@ -100,7 +140,7 @@ def test_the_lease_is_longer_where_items_take_longer() -> None:
 def test_the_end_grants_all(queued: int) -> None:
     samplers = Samplers(limit=1)
     samplers.request("a", "b", "c", queued=queued)
-    for grant in samplers.credits.close():
-        grant()
+    for reply in samplers.credits.close():
+        reply()
     assert sorted(samplers.granted) == ["a", "b", "c"]
     assert samplers.request("d", queued=9) == ["d"]

@@ -45,7 +45,7 @@ class Learner:
         return Answer(self.server.push(sender, payload))
 
     def pull(self, version: int) -> dict[str, Any]:
-        [answer] = Answer(self.server.pull("sampler-0", {"version": version}))
+        answer = self.server.pull("sampler-0", {"version": version})
         assert isinstance(answer, dict)
         return answer
 
@@ -64,7 +64,13 @@ def test_an_item_arrives_with_its_source_and_version() -> None:
 def test_parameters_come_only_when_they_are_new() -> None:
     learner = Learner(capacity=2)
 
-    assert learner.push(1, version=1)[0] == {"version": 1, "parameters": None, "done": False, "ahead": True}
+    assert learner.push(1, version=1)[0] == {
+        "version": 1,
+        "parameters": None,
+        "done": False,
+        "credit": True,
+        "ahead": True,
+    }
     answer = learner.push(2, version=0)[0]
     assert answer["version"] == 1
     assert answer["parameters"].tolist() == [1.0] * 4
@@ -86,7 +92,13 @@ def test_a_parked_answer_brings_the_parameters_of_the_moment_it_is_given() -> No
 def test_a_pull_pushes_nothing() -> None:
     learner = Learner()
 
-    assert learner.pull(version=1) == {"version": 1, "parameters": None, "done": False, "ahead": False}
+    assert learner.pull(version=1) == {
+        "version": 1,
+        "parameters": None,
+        "done": False,
+        "credit": True,
+        "ahead": True,
+    }
     assert learner.pull(version=99)["parameters"] is not None
     assert learner.queue.pushed == 0
 

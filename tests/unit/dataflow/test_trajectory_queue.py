@@ -28,7 +28,8 @@ class Producer:
         queue.push(self.source, self.source, self._go_on)
         return self.source
 
-    def _go_on(self) -> None:
+    def _go_on(self, credit: bool) -> None:
+        assert credit, "there is no limit"
         self.accepted += 1
 
 

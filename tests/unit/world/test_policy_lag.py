@@ -16,6 +16,8 @@ from rltraining_trainer.transport import DeferredReply
 from rltraining_trainer.world.trajectories import PATH, LearnerTrajectories
 from soak import SOAK
 
+POLL_SECONDS = 1.0
+
 
 class Simulation:
     """Samplers that take some time for an item, and a learner that takes 1 for an update."""
@@ -45,14 +47,17 @@ class Simulation:
         self._held = dict[int, int]()  # items that wait for the answer to the previous one: their versions
         self._ahead = [False] * len(speeds)
         self._pending = [False] * len(speeds)
+        self.lost: set[int] = set()
+        """Samplers that are dead."""
         for sampler in range(len(speeds)):
-            self._call("pull", sampler, {"version": 0})
+            self._call("credit", sampler, {"version": 0})
 
     def run(self, updates: int) -> None:
         """Runs until the learner has made this number of updates."""
         free = 0.0  # when the learner is ready for a batch
         for _ in range(updates):
             while not self.queue.get(self.count, timeout=0.0):
+                self._wait()
                 self._next()
             self.lags += self.queue.lags
             free = max(free, self.now) + 1.0
@@ -61,9 +66,17 @@ class Simulation:
             self.now = free
             self.models.publish(torch.zeros(1))
 
+    def _wait(self) -> None:
+        """The learner polls until a sampler has an item."""
+        while not self._events or self._events[0][0] - self.now > POLL_SECONDS:
+            self.now += POLL_SECONDS
+            assert not self.queue.get(self.count, timeout=0.0)
+
     def _next(self) -> None:
         """A sampler has collected its next item."""
         self.now, sampler, version = heapq.heappop(self._events)
+        if sampler in self.lost:
+            return
         if self._pending[sampler]:
             self._held[sampler] = version
         else:
@@ -80,6 +93,11 @@ class Simulation:
 
     def _call(self, service: str, sampler: int, payload: dict[str, Any], collect: bool = True) -> None:
         def answered(answer: tuple[str, Any]) -> None:
+            if sampler in self.lost:
+                return
+            if not answer[1]["credit"]:
+                self._call("credit", sampler, {"version": 0}, collect)
+                return
             self._version[sampler], self._ahead[sampler] = answer[1]["version"], answer[1]["ahead"]
             self._pending[sampler] = False
             if sampler in self._held:
@@ -140,6 +158,35 @@ def test_every_sampler_has_its_turn() -> None:
 
     assert min(simulation._sequence) >= 9
     assert max(simulation._sequence) <= 11
+
+
+def test_lost_samplers_keep_the_others_waiting_for_seconds_only() -> None:
+    simulation = Simulation([2.0] * 1000, max_lag=8)
+    simulation.run(updates=50)
+    simulation.lost = set(range(990))
+    begin = simulation.now
+    simulation.run(updates=60)
+
+    assert simulation.now - begin < 60 + 40
+
+
+def test_the_age_of_an_incomplete_batch_counts() -> None:
+    models = ModelServer()
+    models.publish(torch.zeros(1))
+    queue = LearnerTrajectories(4, models, threading.Event(), max_lag=2)
+    push = queue.services[f"{PATH}/push"]
+    for sequence in (1, 2):
+        push("sampler-0", {"incarnation": "a", "sequence": sequence, "version": 1, "item": {}})
+    assert queue.get(3, timeout=0.0) == []
+    assert queue.counts() == (2, 0, 0, 2, 0)
+    for _ in range(3):  # of other learners
+        models.publish(torch.zeros(1))
+    for sequence in (3, 4, 5):
+        push("sampler-0", {"incarnation": "a", "sequence": sequence, "version": 4, "item": {}})
+    assert len(queue.get(3, timeout=0.0)) == 3
+    assert queue.lags == [0, 0, 0]
+    assert queue.counts() == (5, 3, 2, 0, 2)
+    assert queue.get_state()["used"] == 3
 
 
 @settings(max_examples=20 * SOAK)

@@ -12,9 +12,9 @@ PERIOD_ITEMS = 4
 """Shortest such period in items, as a multiple of the limit."""
 BUSY = 0.1
 """Share of time in which the learner waits for batches, below which it is busy enough."""
-GAIN = 1.2
-"""By this factor the rate of items has to rise when the limit is doubled. Otherwise the limit goes back: the samplers
-share what limits them, such as the cores of one machine."""
+GAIN = 1.1
+"""By this factor the rate of items has to rise when the limit is doubled, or by half of what a busy learner would gain.
+Otherwise the limit goes back: the samplers share what limits them, such as the cores of one machine."""
 PAUSE_PERIODS = 20
 """Periods after which a limit that did not raise the rate is tried again."""
 
@@ -46,7 +46,9 @@ class CreditLimit:
         self.most = max(1, most)
         self.items = self._least = min(self.most, LEAST * batch)
         """The limit."""
-        self._before: tuple[int, float] | None = None  # the limit and the rate before a trial
+        self._before: tuple[int, float] | None = (
+            None  # the limit before a trial, and the rate that it has to reach
+        )
         self._pause = 0  # periods until the next trial
         self._period = _Period(now, 2 * self.items)
 
@@ -79,13 +81,14 @@ class CreditLimit:
         self._pause = max(0, self._pause - 1)
         # Judge a trial.
         if self._before is not None:
-            (items, earlier), self._before = self._before, None
-            if rate < GAIN * earlier:
+            (items, least), self._before = self._before, None
+            if rate < least:
                 self.items, self._pause = items, PAUSE_PERIODS
                 return
         # A busy learner needs fewer items. If it waits while samplers lack credits, try twice as many.
         if period.waited < BUSY * seconds:
             self.items = max(self._least, self.items - max(1, self.items // 8))
         elif 2 * period.short > period.batches and self.items < self.most and not self._pause:
-            self._before = (self.items, rate)
+            most = seconds / max(seconds - period.waited, 1e-9)  # what a learner that never waits would gain
+            self._before = (self.items, rate * min(GAIN, (1 + most) / 2))
             self.items = min(self.most, 2 * self.items)

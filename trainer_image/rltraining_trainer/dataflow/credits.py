@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
+HOLD_SECONDS = 15.0
+"""A sampler that has waited for this time is asked to request its credit again, which shows that it lives."""
+ABSENT_SECONDS = 5.0
+"""A sampler that does not request its credit again within this time loses its place."""
 LEASE_SECONDS = 5.0
 """Shortest lease of a credit. A frozen or dead sampler may hold a credit for this time."""
 LEASE_COLLECTIONS = 10.0
 """The lease of a credit, as a multiple of the mean time in which samplers collect an item."""
+FIRST_LEASE_SECONDS = 60.0
+"""The lease of a credit as long as no item has arrived."""
+LOOK_SECONDS = 0.25
+"""Time between two looks for samplers that take too long."""
 _WEIGHT = 0.05  # of the newest collection in that mean
 
-Grant = Callable[[], None]
-"""Sends a credit to a sampler that waits for it."""
+Reply = Callable[[bool], None]
+"""Answers a sampler that waits for a credit: whether it has one now, or should request it again."""
+
+
+@dataclass
+class _Request:
+    replies: list[Reply]
+    since: float
+    """When the sampler made this request, or, without replies, when it was asked to make it again."""
 
 
 class Credits:
@@ -29,10 +46,12 @@ class Credits:
         self.limit: int | None = None
         """None: no limit."""
         self._clock = clock
-        self._waiting: dict[str, list[Grant]] = {}  # by sampler, in the order of their requests
-        self._granted: dict[str, float] = {}  # samplers that collect: since when
-        self._renewed: list[Grant] = []  # for samplers that hold a credit already, such as restarted ones
-        self._mean_seconds = 0.0  # from a grant to the arrival of the item
+        self._waiting: dict[str, _Request] = {}  # by sampler, in the order of their first requests
+        self._granted: dict[str, float] = {}  # samplers that collect: since when, oldest first
+        self._late: dict[str, float] = {}  # samplers whose lease has ended: since when they collect
+        self._replies: list[Callable[[], None]] = []
+        self._mean_seconds: float | None = None  # from a grant to the arrival of the item
+        self._next_look = 0.0
 
     @property
     def waiting(self) -> int:
@@ -44,45 +63,66 @@ class Credits:
         """Number of samplers that hold a credit."""
         return len(self._granted)
 
-    def request(self, sampler: str, *grants: Grant) -> None:
+    def request(self, sampler: str, *replies: Reply) -> None:
         """Makes `sampler` wait for a credit, unless it holds one. A repeated request keeps its place."""
+        now = self._clock()
         if sampler in self._granted:
-            self._granted[sampler] = self._clock()
-            self._renewed += grants
+            self._grant(sampler, list(replies), now)
+        elif (request := self._waiting.get(sampler)) is None:
+            self._waiting[sampler] = _Request(list(replies), now)
         else:
-            self._waiting.setdefault(sampler, []).extend(grants)
+            request.since = request.since if request.replies else now
+            request.replies += replies
 
     def spend(self, sampler: str) -> None:
         """Takes the credit of `sampler`, whose item has arrived."""
-        granted = self._granted.pop(sampler, None)
-        if granted is not None:
-            seconds = self._clock() - granted
-            self._mean_seconds += _WEIGHT * (seconds - self._mean_seconds) if self._mean_seconds else seconds
+        granted, late = self._granted.pop(sampler, None), self._late.pop(sampler, None)
+        if (since := late if granted is None else granted) is not None:
+            seconds = self._clock() - since
+            mean = seconds if self._mean_seconds is None else self._mean_seconds
+            self._mean_seconds = mean + _WEIGHT * (seconds - mean)
 
-    def grant(self, queued: int) -> list[Grant]:
-        """Returns the grants to call now, without a lock. `queued`: number of queued items."""
-        grants, self._renewed = self._renewed, []
-        # End leases only when credits are short.
-        if self._waiting and not self._has_room(queued):
-            self._end_leases()
-        while self._waiting and self._has_room(queued):
-            grants += self._start(next(iter(self._waiting)))
-        return grants
+    def take(self, queued: int) -> list[Callable[[], None]]:
+        """Hands out free credits. Returns the replies to send now, without a lock. `queued`: number of queued items."""
+        now = self._clock()
+        looks = now >= self._next_look
+        if looks:
+            self._next_look = now + LOOK_SECONDS
+            self._end_leases(now)
+        while self._waiting and (self.limit is None or len(self._granted) + queued < self.limit):
+            sampler = next(iter(self._waiting))
+            self._grant(sampler, self._waiting.pop(sampler).replies, now)
+        if looks:
+            self._hold_back(now)
+        replies, self._replies = self._replies, []
+        return replies
 
-    def close(self) -> list[Grant]:
-        """Returns all grants, and sets no limit from now on."""
+    def close(self) -> list[Callable[[], None]]:
+        """Returns the replies to all, and sets no limit from now on."""
         self.limit = None
-        return self.grant(0)
+        return self.take(0)
 
-    def _has_room(self, queued: int) -> bool:
-        return self.limit is None or len(self._granted) + queued < self.limit
+    def _grant(self, sampler: str, replies: list[Reply], now: float) -> None:
+        self._granted.pop(sampler, None)
+        self._late.pop(sampler, None)
+        self._granted[sampler] = now
+        self._replies += [partial(reply, True) for reply in replies]
 
-    def _start(self, sampler: str) -> list[Grant]:
-        self._granted[sampler] = self._clock()
-        return self._waiting.pop(sampler)
+    def _end_leases(self, now: float) -> None:
+        """Takes the credits of samplers that should have sent their item long ago."""
+        mean = self._mean_seconds
+        lease = FIRST_LEASE_SECONDS if mean is None else max(LEASE_SECONDS, LEASE_COLLECTIONS * mean)
+        while self._granted:
+            sampler, granted = next(iter(self._granted.items()))
+            if granted >= now - lease:
+                break
+            self._late[sampler] = self._granted.pop(sampler)
 
-    def _end_leases(self) -> None:
-        lease = max(LEASE_SECONDS, LEASE_COLLECTIONS * self._mean_seconds)
-        expired = self._clock() - lease
-        for sampler in [sampler for sampler, granted in self._granted.items() if granted < expired]:
-            del self._granted[sampler]
+    def _hold_back(self, now: float) -> None:
+        """Asks samplers that have waited for long to request again, and forgets those that did not."""
+        for sampler, request in list(self._waiting.items()):
+            if request.replies and request.since <= now - HOLD_SECONDS:
+                self._replies += [partial(reply, False) for reply in request.replies]
+                request.replies, request.since = [], now
+            elif not request.replies and request.since <= now - ABSENT_SECONDS:
+                del self._waiting[sampler]

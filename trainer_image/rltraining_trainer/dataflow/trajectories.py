@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rltraining_trainer.dataflow.credits import Reply
 from rltraining_trainer.dataflow.fields import field
 from rltraining_trainer.dataflow.model_server import ModelServer
 from rltraining_trainer.dataflow.trajectory_queue import Source, TrajectoryQueue
@@ -28,14 +29,15 @@ class Trajectory:
 
 
 class TrajectoryServer:
-    """Answers the services "push" and "pull".
+    """Answers the services "push", "pull" and "credit".
 
     push: ``{"incarnation": str, "sequence": int, "version": int, "item": Any}``
-    pull: ``{"version": int}``
+    pull and credit: ``{"version": int}``
 
-    Both answers are ``{"version": int, "parameters": Tensor [N] | None, "done": bool, "ahead": bool}``. The parameters
-    are None if the sampler has the newest version. ``ahead``: the sampler may collect its next item while an item is
-    under way. Otherwise it waits for the answer, so that its parameters are newer.
+    All answers are ``{"version": int, "parameters": Tensor [N] | None, "done": bool, "credit": bool, "ahead": bool}``. The
+    parameters are None if the sampler has the newest version. Without ``credit`` the sampler requests one before it
+    collects its next item. ``ahead``: it may collect the next item while an item is under way. Otherwise it waits for the
+    answer, so that its parameters are newer.
     """
 
     def __init__(self, queue: TrajectoryQueue[Trajectory], models: ModelServer) -> None:
@@ -49,15 +51,19 @@ class TrajectoryServer:
         source = Source(sender, field(payload, "incarnation", str), field(payload, "sequence", int))
         trajectory = Trajectory(source, version, field(payload, "item", object))
         deferred = DeferredReply()
-        self._queue.push(trajectory, source, lambda: deferred.resolve(self._answer(version)))
+        self._queue.push(trajectory, source, self._reply(deferred, version))
         return deferred
 
-    def pull(self, sender: str, payload: Payload) -> DeferredReply:
+    def pull(self, sender: str, payload: Payload) -> Payload:
         """Raises TypeError, naming the field, if `payload` is not a pull."""
+        return self._answer(field(payload, "version", int), credit=not self._queue.limited)
+
+    def credit(self, sender: str, payload: Payload) -> DeferredReply:
+        """Raises TypeError, naming the field, if `payload` is not a request for a credit."""
         version = field(payload, "version", int)
         deferred = DeferredReply()
-        # Nobody knows yet how many samplers there are, so this one waits for the answer to its first item.
-        self._queue.request(sender, lambda: deferred.resolve(self._answer(version, ahead=False)))
+        # A sampler that begins is not counted yet, so that it waits for the answer to its first item.
+        self._queue.request(sender, self._reply(deferred, version, ahead=False))
         return deferred
 
     def finish(self) -> None:
@@ -65,7 +71,16 @@ class TrajectoryServer:
         self._done = True
         self._queue.close()
 
-    def _answer(self, version: int, *, ahead: bool = True) -> Payload:
+    def _reply(self, deferred: DeferredReply, version: int, *, ahead: bool = True) -> Reply:
+        return lambda credit: deferred.resolve(self._answer(version, credit=credit, ahead=ahead))
+
+    def _answer(self, version: int, *, credit: bool, ahead: bool = True) -> Payload:
         newest, parameters = self._models.newer_than(version)
-        ahead = ahead and not self._queue.crowded
-        return {"version": newest, "parameters": parameters, "done": self._done, "ahead": ahead}
+        ahead = ahead and credit and not self._queue.crowded
+        return {
+            "version": newest,
+            "parameters": parameters,
+            "done": self._done,
+            "credit": credit,
+            "ahead": ahead,
+        }

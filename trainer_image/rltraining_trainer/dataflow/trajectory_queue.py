@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, NamedTuple, TypedDict, TypeVar
 
-from rltraining_trainer.dataflow.credits import Credits, Grant
+from rltraining_trainer.dataflow.credits import Credits, Reply
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class QueueState(TypedDict):
 class _Entry(Generic[T]):
     item: T
     source: Source
-    accepted: list[Grant] = field(default_factory=list)  # callbacks that were not called yet
+    accepted: list[Reply] = field(default_factory=list)  # callbacks that were not called yet
 
 
 class TrajectoryQueue(Generic[T]):
@@ -63,7 +63,7 @@ class TrajectoryQueue(Generic[T]):
     With a capacity of 0 an unroll is accepted when the consumer requests the next one, after it has used this one.
 
     Credits limit how many unrolls are under way at a time, that is in the making or queued (see `limit`). Then an
-    accepted producer is answered when there is a credit for its next unroll.
+    accepted producer is answered when there is a credit for its next unroll, or after some time without one.
 
     ``pushed = used + dropped + queued`` at all times. An unroll counts as pushed on arrival, accepted or not.
     Queued unrolls of a process that dies count as dropped. A repeated push (same source, since its answer was
@@ -99,6 +99,11 @@ class TrajectoryQueue(Generic[T]):
         return len(self._entries)
 
     @property
+    def limited(self) -> bool:
+        """Whether producers need a credit for each unroll."""
+        return self._credits.limit is not None
+
+    @property
     def crowded(self) -> bool:
         """Whether the unrolls of all producers, two each, could be more than the limit."""
         credits = self._credits
@@ -114,25 +119,24 @@ class TrajectoryQueue(Generic[T]):
             if not self._closed:
                 self._credits.limit = under_way
 
-    def push(self, item: T, source: Source, accepted: Grant) -> None:
+    def push(self, item: T, source: Source, accepted: Reply) -> None:
         """Queues `item`. Never blocks.
 
         Calls `accepted` once, without a lock: now if there is room, otherwise later from the thread that makes
-        room. A closed queue drops the item and accepts it at once.
+        room. Its argument is whether there is a credit for the next item. Without one, the producer should `request` it.
+        A closed queue drops the item and accepts it at once.
         """
         with self._changed:
             self._take(item, source, accepted)
-            grants = self._credits.grant(len(self._entries))
-        for grant in grants:
-            grant()
+            replies = self._credits.take(len(self._entries))
+        _call(replies)
 
-    def request(self, sender: str, grant: Grant) -> None:
-        """Calls `grant` like `accepted` of `push`, as soon as there is a credit for the sender's first unroll."""
+    def request(self, sender: str, reply: Reply) -> None:
+        """Requests a credit for the next item of `sender`. Calls `reply` like `accepted` of `push`."""
         with self._changed:
-            self._credits.request(sender, grant)
-            grants = self._credits.grant(len(self._entries))
-        for one in grants:
-            one()
+            self._credits.request(sender, reply)
+            replies = self._credits.take(len(self._entries))
+        _call(replies)
 
     def get(self, timeout: float | None = None, fits: Callable[[T], bool] = lambda item: True) -> T | None:
         """Returns the oldest item that `fits`, which counts as used from now on. Earlier ones count as dropped.
@@ -156,9 +160,8 @@ class TrajectoryQueue(Generic[T]):
                     self._taken = entry
                 elif len(self._entries) >= self._capacity:
                     self._accept(next(islice(self._entries, self._capacity - 1, None)))
-                grants = self._credits.grant(len(self._entries))
-            for grant in grants:
-                grant()
+                replies = self._credits.take(len(self._entries))
+            _call(replies)
             if fitting:
                 return entry.item
 
@@ -170,11 +173,10 @@ class TrajectoryQueue(Generic[T]):
             for entry in self._entries:
                 self._accept(entry)
             self._entries.clear()
-            grants = self._credits.close()
+            replies = self._credits.close()
             self._changed.notify_all()
         self._release()
-        for grant in grants:
-            grant()
+        _call(replies)
 
     def counts(self) -> QueueCounts:
         """Returns all counts of one moment."""
@@ -203,7 +205,8 @@ class TrajectoryQueue(Generic[T]):
                     f"the trajectory queue cannot be restored: it has received {self._pushed} unrolls"
                 )
             self._pushed, self._used = state["pushed"], state["used"]
-            self._dropped, self._stale = self._pushed - self._used, state["stale"]
+            self._dropped = self._pushed - self._used
+            self._stale = state.get("stale", 0)  # a checkpoint of an earlier version has none
             self._seen = {
                 sender: (incarnation, last) for sender, (incarnation, last) in state["seen"].items()
             }
@@ -223,7 +226,7 @@ class TrajectoryQueue(Generic[T]):
                     f"place {place} of {self._capacity}: waits is {waits}"
                 )
 
-    def _take(self, item: T, source: Source, accepted: Grant) -> None:
+    def _take(self, item: T, source: Source, accepted: Reply) -> None:
         """Queues an item, and accepts it if there is room."""
         if self._is_repeated(source):
             waiting = self._waiting(source)
@@ -245,14 +248,13 @@ class TrajectoryQueue(Generic[T]):
             self._accept(entry)
 
     def _release(self) -> None:
-        """Accepts the item in use, with a capacity of 0, and grants credits whose lease has ended."""
+        """Accepts the item in use, with a capacity of 0, and hands out credits whose lease has ended."""
         with self._changed:
             taken, self._taken = self._taken, None
             if taken:
                 self._accept(taken)
-            grants = self._credits.grant(len(self._entries))
-        for grant in grants:
-            grant()
+            replies = self._credits.take(len(self._entries))
+        _call(replies)
 
     def _accept(self, entry: _Entry[T]) -> None:
         """Makes the producer of an item wait for a credit only."""
@@ -268,3 +270,8 @@ class TrajectoryQueue(Generic[T]):
         """Returns the entry of this source if it is not accepted yet."""
         behind = islice(self._entries, self._capacity, None)
         return next((entry for entry in (self._taken, *behind) if entry and entry.source == source), None)
+
+
+def _call(replies: Iterable[Callable[[], None]]) -> None:
+    for reply in replies:
+        reply()

@@ -147,9 +147,8 @@ class ProgressTracker:
 
     def _lag_percentile(self, percent: int) -> float | None:
         """Returns the smallest recent lag that at least this share of the data does not exceed."""
-        if not self._lags:
-            return None
-        return sorted(self._lags)[math.ceil(percent / 100 * len(self._lags)) - 1]
+        lags = sorted(self._lags)
+        return lags[math.ceil(percent / 100 * len(lags)) - 1] if lags else None
 
     def _note_best(self) -> None:
         mean = self.returns.mean

@@ -132,7 +132,8 @@ class MemberSession:
             else:
                 if self._greet(self._peer):
                     break
-            self._backoff.wait(stopping)
+            if self._backoff.wait(stopping):
+                raise Stopped("asked to end")
         self._backoff.reset()
         self._attachments += 1
         self.attached.set()
@@ -209,6 +210,14 @@ class LearnerSession(MemberSession):
 
     def send(self, **content: Any) -> None:
         super().send(version=self.version, **content, **self._counters())
+
+    def request(self, service: str) -> None:
+        """Calls a service whose answer has the fields of all answers. Connects again if the learner is lost."""
+        answer = self.ask(service, {"version": self.version})
+        if answer is None:
+            self.attach()
+        else:
+            self._accept(answer)
 
     def _greet(self, peer: Peer) -> bool:
         # Another incarnation of the learner may use the same version for other parameters.

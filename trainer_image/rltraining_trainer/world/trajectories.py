@@ -98,7 +98,7 @@ class LearnerTrajectories(Trajectories, DataPath):
             raise ValueError(f"the largest policy lag must be at least 1, not {max_lag}")
         self.lags = []
         self._max_lag, self._clock = max_lag, clock
-        self._limit: CreditLimit | None = None  # for batches of `_count` items
+        self._limit: CreditLimit | None = None  # for batches of at most `_count` items
         self._count = 0
         self.sends_large = large
         self._queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(capacity, clock)
@@ -107,10 +107,12 @@ class LearnerTrajectories(Trajectories, DataPath):
         self._models, self._stopping = models, stopping
         self._batch: list[Trajectory] = []  # an incomplete batch
         self._requested: float | None = None  # when it was first requested
+        self._aged = 0  # items that became too old in an incomplete batch
 
     @property
     def services(self) -> Mapping[str, Handler]:
-        return {f"{PATH}/push": self._server.push, f"{PATH}/pull": self._server.pull}
+        server = self._server
+        return {f"{PATH}/push": server.push, f"{PATH}/pull": server.pull, f"{PATH}/credit": server.credit}
 
     def get(self, count: int = 1, timeout: float = 1.0) -> list[Any]:
         deadline = time.monotonic() + timeout
@@ -124,6 +126,8 @@ class LearnerTrajectories(Trajectories, DataPath):
             trajectory = self._queue.get(min(left, LOOK_SECONDS), self._is_new)
             if trajectory is not None:
                 self._batch.append(trajectory)
+                if len(self._batch) == count:
+                    self._drop_aged()
             elif left <= LOOK_SECONDS:
                 return []
         batch, self._batch = self._batch, []
@@ -138,10 +142,16 @@ class LearnerTrajectories(Trajectories, DataPath):
 
     def _set_batch_size(self, count: int) -> None:
         """Limits the items under way to those of half as many batches as the largest lag, since samplers differ in speed."""
-        if self._max_lag is not None and count != self._count:
+        if self._max_lag is not None and count > self._count:
+            self._count = count
             self._limit = CreditLimit(count * self._max_lag // 2, count, self._clock())
             self._queue.limit(self._limit.items)
-        self._count = count
+
+    def _drop_aged(self) -> None:
+        """Drops items of the batch that became too old while it was incomplete."""
+        fresh = [one for one in self._batch if self._is_new(one)]
+        self._aged += len(self._batch) - len(fresh)
+        self._batch = fresh
 
     def _is_new(self, trajectory: Trajectory) -> bool:
         if self._max_lag is None or trajectory.version == WANTS_NONE:
@@ -149,10 +159,12 @@ class LearnerTrajectories(Trajectories, DataPath):
         return self._models.version - trajectory.version <= self._max_lag
 
     def counts(self) -> QueueCounts:
-        return self._queue.counts()
+        pushed, used, dropped, queued, stale = self._queue.counts()
+        held, aged = len(self._batch), self._aged
+        return QueueCounts(pushed, used - held - aged, dropped + aged, queued + held, stale + aged)
 
     def metrics(self) -> Numbers:
-        return self._queue.counts().metrics()
+        return self.counts().metrics()
 
     def finish(self) -> None:
         self._server.finish()
@@ -161,7 +173,8 @@ class LearnerTrajectories(Trajectories, DataPath):
         self._queue.close()
 
     def get_state(self) -> dict[str, Any]:
-        return {**self._queue.get_state()}
+        _, used, dropped, _, stale = self.counts()
+        return {**self._queue.get_state(), "used": used, "dropped": dropped, "stale": stale}
 
     def set_state(self, state: dict[str, Any]) -> None:
         self._queue.set_state(state)  # type: ignore[arg-type]
@@ -185,6 +198,7 @@ class SamplerTrajectories(Trajectories, SamplerPath):
         learner = context.index % len(context.learners)
         self._session = self._connections.learner(learner, PATH, parameters)
         self._session.attach()
+        self._get_credit(self._session)
 
     def put(self, item: Payload) -> None:
         self._connections.check_started("trajectories.put()")
@@ -192,6 +206,13 @@ class SamplerTrajectories(Trajectories, SamplerPath):
             self.attach(None)
         assert self._session is not None
         self._session.send(item=item)
-        if not self._session.answer.get("ahead", True):
+        if not self._session.answer["ahead"] and not self._session.done:
             self._session.settle()
-        self._connections.check(self._session)
+        self._get_credit(self._session)
+
+    def _get_credit(self, session: LearnerSession) -> None:
+        """Waits for the credit for the next item. Raises Stopped."""
+        self._connections.check(session)
+        while not session.answer["credit"]:
+            session.request(f"{PATH}/credit")
+            self._connections.check(session)
