@@ -14,6 +14,7 @@ from tests.bench import (
     environments,
     gradients,
     impala,
+    lag,
     limits,
     operator,
     ppo,
@@ -31,6 +32,7 @@ BENCHES = {
     "gradients": gradients.run,
     "impala": impala.run,
     "samplers": samplers.run,
+    "lag": lag.run,
     "ppo": ppo.run,
     "replay": replay.run,
     "replay-library": replay_library.run,
@@ -42,7 +44,7 @@ BENCHES = {
     "operator": operator.run,  # needs a cluster: see its first lines
 }
 
-HOURS = {"tasks"}
+HOURS = {"tasks", "lag"}
 """What takes so long that it runs only where it is named."""
 
 

@@ -28,7 +28,7 @@ NOT_RUN = (
 """Commands that are not run here, as patterns of their beginnings, and the reasons. All other commands are run."""
 
 SHARED_RUN = "runs/quickstart"
-FOLDERS = {"docs/policies.md": "docs/quickstart.md", "docs/report.md": "docs/quickstart.md"}
+FOLDERS = dict.fromkeys(("docs/policies.md", "docs/report.md", "docs/running.md"), "docs/quickstart.md")
 """Pages that use the run of another page, and therefore its folder. Every other page gets a fresh folder."""
 
 STEPS = {"run": 3_000, "resume": 6_000}
