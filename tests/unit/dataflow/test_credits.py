@@ -1,4 +1,4 @@
-"""Credits: who may collect, and what becomes of the credits of samplers that do not return."""
+"""Credits: the order of grants, leases, and lost samplers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Clock:
 
 
 class Samplers:
-    """Requests credits, and records who got one, in order."""
+    """Requests credits, and records the grants in order."""
 
     def __init__(self, limit: int | None) -> None:
         self.clock = Clock()

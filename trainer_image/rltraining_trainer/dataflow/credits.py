@@ -38,8 +38,8 @@ class Credits:
     A credit is out while its sampler collects an item, and then while the item is queued. Items are used in the
     order of their arrival, so that an item waits for fewer than `limit` others.
 
-    A sampler holds at most one credit. A restarted sampler takes over the credit of its previous incarnation. The
-    lease of a credit whose sampler does not return ends after some time, and the credit goes to another sampler.
+    A sampler holds at most one credit. A restarted sampler takes over the credit of its previous incarnation. A
+    credit is leased: if its sampler sends no item in time, the credit goes to another sampler.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,7 +48,7 @@ class Credits:
         self._clock = clock
         self._waiting: dict[str, _Request] = {}  # by sampler, in the order of their first requests
         self._granted: dict[str, float] = {}  # samplers that collect: since when, oldest first
-        self._late: dict[str, float] = {}  # samplers whose lease has ended: since when they collect
+        self._late: dict[str, float] = {}  # samplers that collect after the end of their lease: since when
         self._replies: list[Callable[[], None]] = []
         self._mean_seconds: float | None = None  # from a grant to the arrival of the item
         self._next_look = 0.0
@@ -75,7 +75,7 @@ class Credits:
             request.replies += replies
 
     def spend(self, sampler: str) -> None:
-        """Takes the credit of `sampler`, whose item has arrived."""
+        """Takes the credit of `sampler` when its item arrives."""
         granted, late = self._granted.pop(sampler, None), self._late.pop(sampler, None)
         if (since := late if granted is None else granted) is not None:
             seconds = self._clock() - since
@@ -119,7 +119,7 @@ class Credits:
             self._late[sampler] = self._granted.pop(sampler)
 
     def _hold_back(self, now: float) -> None:
-        """Asks samplers that have waited for long to request again, and forgets those that did not."""
+        """Asks samplers to request again after a long wait, and removes absent ones."""
         for sampler, request in list(self._waiting.items()):
             if request.replies and request.since <= now - HOLD_SECONDS:
                 self._replies += [partial(reply, False) for reply in request.replies]

@@ -31,7 +31,7 @@ class QueueCounts(NamedTuple):
     dropped: int
     queued: int
     stale: int
-    """Those of the dropped ones that were too old at their use."""
+    """Dropped unrolls that were too old. `dropped` includes them."""
 
     def metrics(self) -> dict[str, float | None]:
         """Returns the points of a run's curves."""
@@ -124,7 +124,7 @@ class TrajectoryQueue(Generic[T]):
 
         Calls `accepted` once, without a lock: now if there is room, otherwise later from the thread that makes
         room. Its argument is whether there is a credit for the next item. Without one, the producer should `request` it.
-        A closed queue drops the item and accepts it at once.
+        A closed queue drops the item and accepts it immediately.
         """
         with self._changed:
             self._take(item, source, accepted)
@@ -248,7 +248,7 @@ class TrajectoryQueue(Generic[T]):
             self._accept(entry)
 
     def _release(self) -> None:
-        """Accepts the item in use, with a capacity of 0, and hands out credits whose lease has ended."""
+        """Accepts the item in use, with a capacity of 0, and hands out expired credits."""
         with self._changed:
             taken, self._taken = self._taken, None
             if taken:

@@ -212,7 +212,7 @@ class LearnerSession(MemberSession):
         super().send(version=self.version, **content, **self._counters())
 
     def request(self, service: str) -> None:
-        """Calls a service whose answer has the fields of all answers. Connects again if the learner is lost."""
+        """Calls a service and processes its answer. Connects again if the learner is lost."""
         answer = self.ask(service, {"version": self.version})
         if answer is None:
             self.attach()

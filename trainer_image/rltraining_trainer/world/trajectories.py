@@ -141,7 +141,7 @@ class LearnerTrajectories(Trajectories, DataPath):
         return [one.item for one in batch]
 
     def _set_batch_size(self, count: int) -> None:
-        """Limits the items under way to those of half as many batches as the largest lag, since samplers differ in speed."""
+        """Limits the items under way to half of ``max_lag`` batches, since samplers differ in speed."""
         if self._max_lag is not None and count > self._count:
             self._count = count
             self._limit = CreditLimit(count * self._max_lag // 2, count, self._clock())
