@@ -156,10 +156,10 @@ def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None, again: Aga
         changes = "".join(f" --set {shlex.quote(change)}" for change in again.changes)
         if snapshot.status.checkpoint is None and checkpoint is None:
             into = f" --workdir {here} --overwrite" if again.named else ""
-            return [f"Try again, once it is mended:  rltrain run {manifest}{into}{changes}"]
+            return [f"Try again after fixing the error:  rltrain run {manifest}{into}{changes}"]
         edited = f"rltrain run {manifest} --workdir {here} --resume{changes}"
         return [
-            f"Go on from the newest checkpoint, once it is mended:  {resume}",
+            f"After fixing the error, continue from the newest checkpoint:  {resume}",
             f"(reads {shown(folder / JOB_FILE)}; to use an edited manifest: {edited})",
         ]
     return [

@@ -12,8 +12,11 @@ from rltraining import workdir
 from rltraining.errors import ClientError, UsageError
 from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
+from rltraining.summary import failure
 from rltraining.units import plural
 
+IN_TURNS = ("a2c", "ppo")
+"""Algorithms whose learner and samplers wait for each other at each update."""
 LEARNER_PERCENT, SAMPLERS_PERCENT = 15.0, 50.0
 """The learner is the bottleneck if it waits for data for a smaller share of the time than the first, and the samplers
 are if it waits for a larger share than the second."""
@@ -37,27 +40,42 @@ def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
     """Describes what limits the speed of a run. `cores`: of the machine that all its processes share, if they do."""
     percent = job.status.progress.learner_wait_percent
     if percent is None:
-        if job.status.progress.environment_steps and job.spec.algorithm.entry_point is not None:
-            return "Unknown: only an algorithm that trains with `run.train` measures how long its learner waits for data."
-        return f"Unknown: no training has been measured yet (phase {job.status.phase})."
+        return _unknown(job)
     waits = f"the learner waits for data {percent:.0f}% of the time"
     learners, samplers = job.spec.learner.replicas, job.spec.sampler.replicas
-    if percent < LEARNER_PERCENT:
+    in_turns = job.spec.algorithm.name in IN_TURNS
+    if percent < (SAMPLERS_PERCENT if in_turns else LEARNER_PERCENT):
+        more = "" if in_turns else ", so that more samplers add nothing"
         return (
-            f"The learner is the bottleneck: {waits}, so that more samplers add nothing.\n"
+            f"The learner is the bottleneck: {waits}{more}.\n"
             f"Faster: a GPU for the learner, a smaller network, fewer updates for each step, or more learners "
             f"(spec.learner.replicas, now {learners})."
         )
     if percent <= SAMPLERS_PERCENT:
-        return f"Learner and samplers are balanced: {waits}.\nFaster: more of both, or faster ones."
-    processes = learners + samplers
-    if cores is not None and processes > cores:
+        return f"Learner and samplers are balanced: {waits}.\nFaster: more samplers together with a faster learner."
+    if cores is not None and learners + samplers > cores:
         return (
-            f"The cores of this machine are the bottleneck: {waits}, and {processes} processes share "
-            f"{plural(cores, 'core')}.\nFaster: fewer samplers with more environments in each (spec.sampler.replicas, "
-            f"now {samplers}; spec.environment.numEnvs, now {job.spec.environment.num_envs}), or more cores."
+            f"The cores of this machine are the bottleneck: {waits}, and {learners + samplers} processes share "
+            f"{plural(cores, 'core')}.\nFaster: more cores, or fewer samplers with more environments in each "
+            f"(spec.sampler.replicas, now {samplers}; spec.environment.numEnvs).{_stepping(job)}"
         )
     return (
         f"The samplers are the bottleneck: {waits}.\nFaster: more samplers (spec.sampler.replicas, now {samplers}), or more "
-        f"environments in each (spec.environment.numEnvs, now {job.spec.environment.num_envs})."
+        f"environments in each (spec.environment.numEnvs).{_stepping(job)}"
     )
+
+
+def _stepping(job: RLTrainingJob) -> str:
+    """Names the remedy for environments that wait, which more of them do not make faster one after the other."""
+    if job.spec.environment.stepping != "Serial":
+        return ""
+    return "\nIf a step of an environment takes a millisecond or more: spec.environment.stepping: Threads or Processes."
+
+
+def _unknown(job: RLTrainingJob) -> str:
+    status = job.status
+    if status.phase == "Failed":
+        return f"Unknown: the run failed before its speed was measured: {failure(status).splitlines()[0]}"
+    if status.progress.environment_steps and job.spec.algorithm.entry_point is not None:
+        return "Unknown: only an algorithm that trains with `run.train` measures how long its learner waits for data."
+    return f"Unknown: no training has been measured yet (phase {status.phase})."

@@ -149,7 +149,9 @@ def test_of_user_code_the_advice_has_the_flag_with_which_it_runs(folder: Path) -
 
 
 def test_after_a_failure_without_a_checkpoint_one_begins_again(folder: Path) -> None:
-    assert text_of(snapshot("Failed"), folder).endswith("\n\nTry again, once it is mended:  rltrain run FILE")
+    assert text_of(snapshot("Failed"), folder).endswith(
+        "\n\nTry again after fixing the error:  rltrain run FILE"
+    )
     again = Again(("seed=7", "environment.id=maze: v0"), named=True)
     assert text_of(snapshot("Failed"), folder, again=again).endswith(
         "  rltrain run FILE --workdir runs/x --overwrite --set seed=7 --set 'environment.id=maze: v0'"
@@ -163,7 +165,7 @@ def test_after_a_failure_with_a_checkpoint_one_goes_on(folder: Path) -> None:
     origin = Metadata(name="cartpole", annotations=source)
     last = replace(last, job=last.job.model_copy(update={"metadata": origin}))
     assert text_of(last, folder).endswith(
-        "\n\nGo on from the newest checkpoint, once it is mended:  rltrain run runs/x --resume\n"
+        "\n\nAfter fixing the error, continue from the newest checkpoint:  rltrain run runs/x --resume\n"
         "(reads runs/x/job.yaml; "
         "to use an edited manifest: rltrain run 'my job.yaml' --workdir runs/x --resume)"
     )

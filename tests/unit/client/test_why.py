@@ -58,15 +58,22 @@ def job(
     ],
 )
 def test_the_bottleneck_is_named(percent: float, samplers: int, cores: int | None, first: str) -> None:
-    sentence, remedy = bottleneck(job(percent, samplers), cores).split("\n")
+    sentence, remedy, *_ = bottleneck(job(percent, samplers), cores).split("\n")
     assert sentence.startswith(first)
     assert remedy.startswith("Faster: ")
 
 
 def test_the_remedy_names_the_fields_and_their_values() -> None:
     assert bottleneck(job(90.0), 8).endswith(
-        "more samplers (spec.sampler.replicas, now 3), or more environments in each (spec.environment.numEnvs, now 8)."
+        "more samplers (spec.sampler.replicas, now 3), or more environments in each (spec.environment.numEnvs).\n"
+        "If a step of an environment takes a millisecond or more: spec.environment.stepping: Threads or Processes."
     )
+
+
+def test_ppo_has_a_bottleneck_although_its_learner_always_waits_for_a_while() -> None:
+    ppo = {"algorithm": {"ppo": {}}}
+    assert bottleneck(job(24.0, spec=ppo), 8).startswith("The learner is the bottleneck: the learner waits")
+    assert bottleneck(job(60.0, spec=ppo), 8).startswith("The samplers are the bottleneck")
 
 
 def test_without_a_measurement_the_reason_is_named() -> None:
