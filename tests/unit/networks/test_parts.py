@@ -17,6 +17,7 @@ from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import build_actor_critic, build_deterministic, build_q_network
 from rltraining_trainer.networks.encoders import OneHot, Scaled, image_encoder, vector_encoder
+from rltraining_trainer.networks.torsos import SmallCnn
 from rltraining_trainer.networks.unpack import MASKED, Unpack
 
 MLP = Network(mlp=Mlp(hidden_sizes=(8, 7)))
@@ -254,3 +255,10 @@ def test_convolutions_need_an_image_among_the_parts() -> None:
         BadConfiguration, match=r"natureCnn: it needs images, but the observations contain none"
     ):
         build_actor_critic(NATURE, packed(VECTORS), spaces.Discrete(2))
+
+
+@pytest.mark.parametrize(("side", "weights"), [(7, 49 * 32 * 64), (24, 36 * 32 * 64)])
+def test_a_small_image_does_not_get_millions_of_weights(side: int, weights: int) -> None:
+    torso = SmallCnn(3, side, side, 64)
+    assert torso(torch.zeros(2, 3, side, side)).shape == (2, 64)
+    assert max(parameter.numel() for parameter in torso.parameters()) == weights

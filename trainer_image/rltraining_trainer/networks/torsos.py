@@ -122,14 +122,18 @@ def _output_size(module: nn.Module, *shape: int) -> int:
 
 
 class SmallCnn(nn.Sequential):
-    """Two 3 x 3 convolutions and one layer on ``[N, C, H, W]``, for small images."""
+    """Two 3 x 3 convolutions and one layer on ``[N, C, H, W]``, for small images.
+
+    The convolutions have a stride of 2 for images of 16 pixels or more. Without it the layer of a 24 x 24 image has
+    ten million weights.
+    """
 
     def __init__(self, channels: int, height: int, width: int, hidden_size: int) -> None:
-        gain = math.sqrt(2)
+        gain, stride = math.sqrt(2), 2 if max(height, width) >= 16 else 1
         convolutions = nn.Sequential(
-            orthogonal(nn.Conv2d(channels, 16, 3, padding=1), gain),
+            orthogonal(nn.Conv2d(channels, 16, 3, stride, padding=1), gain),
             nn.ReLU(),
-            orthogonal(nn.Conv2d(16, 32, 3, padding=1), gain),
+            orthogonal(nn.Conv2d(16, 32, 3, stride, padding=1), gain),
             nn.ReLU(),
             nn.Flatten(),
         )
