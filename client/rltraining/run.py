@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -147,9 +148,11 @@ def _check_goes_on(file: JobFile, folder: Path) -> None:
         return
     if before.status.phase != "Succeeded" or before.spec.stop != file.job.spec.stop:
         return
+    # The message begins with the rule that was met.
+    rule = re.match(r"stop\.\w+", before.status.message or "")
     raise UsageError(
         f"this run has succeeded already ({before.status.message}); "
-        "to train on, raise the rule with --set stop..."
+        f"to train on, change the rule: --set {rule[0] if rule else 'stop.environmentSteps'}=..."
     )
 
 

@@ -97,7 +97,7 @@ _PPO: dict[Preset, Values] = {
             network=_TANH_64,
         ),
         **_values(
-            "SB3 zoo ppo.yml, LunarLander: 16 environments in 2 samplers",
+            "SB3 zoo ppo.yml, LunarLander: 16 environments, here 8 in each of 2 samplers",
             environment__numEnvs=8,
         ),
     },

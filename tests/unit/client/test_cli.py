@@ -150,7 +150,7 @@ def test_a_run_that_has_succeeded_does_not_go_on(file: Path, run: Path, argument
     before = (run / "job.yaml").read_text()
     assert refused("run", "--resume", *arguments.format(file=file, run=run).split()) == (
         "this run has succeeded already (stop.environmentSteps is met); "
-        "to train on, raise the rule with --set stop..."
+        "to train on, change the rule: --set stop.environmentSteps=..."
     )
     assert (run / "job.yaml").read_text() == before
 
