@@ -49,12 +49,12 @@ demo: $(READY) ## train CartPole-v1 from a manifest, here, and show it
 
 # What a suite of processes gains from running beside another one, both lose again: integration and unit tests take 239 s side by side,
 # 216 s one after the other. The live tests wait for pods, so that they run beside others, but integration tests leave pods too little.
-# The first time the cluster is compiled, for minutes, meanwhile.
+# So do the end-to-end tests in their first minutes. The first time the cluster is compiled, for minutes, meanwhile.
 SUITES := env -u MAKEFLAGS $(MAKE) --no-print-directory --keep-going --output-sync=target
 test: $(READY) ## everything this machine can run; each suite is shown when it is over
 	@status=0; \
 	$(SUITES) --jobs=2 prepare processes || status=$$?; \
-	$(SUITES) --jobs=2 live e2e api || status=$$?; \
+	$(SUITES) --jobs=2 live api e2e || status=$$?; \
 	exit $$status
 
 processes: $(READY)
