@@ -16,7 +16,7 @@ from rltraining.summary import failure
 from rltraining.units import plural
 
 IN_TURNS = ("a2c", "ppo")
-"""Algorithms whose learner and samplers wait for each other at each update."""
+"""Algorithms in which learner and samplers wait for each other at each update."""
 LEARNER_PERCENT, SAMPLERS_PERCENT = 15.0, 50.0
 """The learner is the bottleneck if it waits for data for a smaller share of the time than the first, and the samplers
 are if it waits for a larger share than the second."""

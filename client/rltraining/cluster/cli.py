@@ -17,6 +17,11 @@ app = typer.Typer()
 _command = command(app)
 
 NAME = typer.Argument(metavar="NAME", help="Name of the job.", autocompletion=complete_job)
+TARGET = typer.Argument(
+    metavar="WORKDIR|JOB",
+    help="Folder of a run on this machine, or the name of a job in a cluster.",
+    autocompletion=complete_job,
+)
 PLAIN = typer.Option("--plain", help="Lines of text, as when the output is not a terminal.")
 
 
@@ -167,14 +172,7 @@ def watch(
 @with_place
 def why(
     place: Place,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="WORKDIR|JOB",
-            help="Folder of a run on this machine, or the name of a job in a cluster.",
-            autocompletion=complete_job,
-        ),
-    ],
+    target: Annotated[str, TARGET],
 ) -> None:
     """Explain why a run is not faster.
 
@@ -196,14 +194,7 @@ def why(
 @with_place
 def report(
     place: Place,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="WORKDIR|JOB",
-            help="Folder of a run on this machine, or the name of a job in a cluster.",
-            autocompletion=complete_job,
-        ),
-    ],
+    target: Annotated[str, TARGET],
     output: Annotated[
         Path | None,
         typer.Option(

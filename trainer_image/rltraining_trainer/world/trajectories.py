@@ -115,6 +115,7 @@ class LearnerTrajectories(Trajectories, DataPath):
         return {f"{PATH}/push": server.push, f"{PATH}/pull": server.pull, f"{PATH}/credit": server.credit}
 
     def get(self, count: int = 1, timeout: float = 1.0) -> list[Any]:
+        # Collect a batch of items that are not too old.
         deadline = time.monotonic() + timeout
         self._set_batch_size(count)
         if self._requested is None:
@@ -131,11 +132,13 @@ class LearnerTrajectories(Trajectories, DataPath):
             elif left <= LOOK_SECONDS:
                 return []
         batch, self._batch = self._batch, []
+        # Adapt the number of credits to the time for which the learner waited.
         if self._limit is not None:
             now = self._clock()
             self._limit.on_batch(count, now - self._requested, self._queue.crowded, now)
             self._queue.limit(self._limit.items)
         self._requested = None
+        # Note how old the parameters of the items are.
         version = self._models.version
         self.lags = [version - one.version for one in batch if one.version != WANTS_NONE]
         return [one.item for one in batch]
