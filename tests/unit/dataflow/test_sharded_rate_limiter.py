@@ -95,15 +95,35 @@ def test_what_may_be_inserted_is_divided_over_the_shards() -> None:
     assert world.replay.insert_limit("b") == 0, "the first one was promised everything"
     world.add("a", [1.0] * 2)
     assert world.replay.insert_limit("a") == 2 + 65, "until it asks again"
-    assert world.replay.insert_limit("b") == 65
-    world.add("a", [1.0] * 65)
-    assert world.replay.insert_limit("a") == 67, "the rest is promised to b"
+    assert world.replay.insert_limit("b") == 0, "the first one may not have heard of it yet"
+    world.add("a", [1.0])
+    assert world.replay.insert_limit("a") == 3 + 64
+    assert world.replay.insert_limit("b") == 64
+    world.add("a", [1.0] * 64)
+    assert world.replay.insert_limit("a") == 67 + 1, "the rest is promised to b"
     world.add("b", [1.0] * 40)
     assert world.replay.insert_limit("b") == 40 + 12
-    assert world.replay.insert_limit("a") == 67 + 12
+    world.add("a", [1.0])
+    assert world.replay.insert_limit("a") == 68, "b may still insert 64"
     assert world.replay.insert_limit("b") == 40 + 1, "it inserts nothing, although it may"
-    assert world.replay.insert_limit("a") == 67 + 1
+    assert world.replay.insert_limit("a") == 68 + 12, "b may still insert 52"
+    world.add("a", [1.0])
+    assert world.replay.insert_limit("b") == 40 + 1
+    assert world.replay.insert_limit("a") == 69 + 23, "everything that is left"
     assert world.replay.insert_limit("nobody") == 0
+
+
+def test_a_grant_that_is_taken_back_goes_to_others_when_the_shard_has_heard_of_it() -> None:
+    world = paced(1.0)  # bound: 32
+    world.start("a")
+    assert world.replay.insert_limit("a") == 132
+    world.start("b")
+    assert world.replay.insert_limit("b") == 0
+    assert world.replay.insert_limit("a") == 1, "it has inserted nothing, although it may"
+    assert world.replay.insert_limit("b") == 0, "a may insert 132 until it has heard of it"
+    world.add("a", [1.0] * 132)
+    assert world.replay.insert_limit("a") == 132
+    assert world.replay.insert_limit("b") == 0, "a has inserted what both may"
 
 
 def test_the_only_shard_is_promised_everything_however_often_it_asks() -> None:

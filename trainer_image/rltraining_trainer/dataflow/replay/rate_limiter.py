@@ -110,9 +110,10 @@ class ShardedRateLimiter:
         """Returns the maximum number of insertions of a shard since its start; None: no limit.
 
         The remaining insertions are divided evenly between the present shards, after subtracting
-        what has been granted to other shards. The limit may decrease. A shard that does not use its
-        grant is idle. It is granted at most one insertion if there are other shards, and its grants
-        are not subtracted from theirs.
+        what has been granted to other shards. The limit may decrease. What a shard loses by that is
+        given to others when it asks again: until then it may not have heard of it. A shard that does
+        not use its grant is idle. It is granted at most one insertion if there are other shards, and
+        this one is not subtracted from theirs.
         """
         allowed = self._limiter.insert_limit(self._sampled)
         if allowed is None:
@@ -128,12 +129,16 @@ class ShardedRateLimiter:
         shard.idle = shard.counts.inserted == shard.asked_with and shard.granted > shard.asked_with
         shard.asked_with = shard.counts.inserted
         # Grant this shard its part of what the other shards have not been granted.
-        others = [other for other in present if other is not shard and not other.idle]
-        promised = sum(max(0, other.granted - other.counts.inserted) for other in others)
+        others = [other for other in present if other is not shard]
+        promised = sum(max(0, other.reserved - other.counts.inserted) for other in others)
         room = allowed - inserted
-        share = 1 if shard.idle and len(present) > 1 else max(1, room // (1 + len(others)))
-        shard.granted = shard.counts.inserted + max(0, min(share, room - promised))
-        return shard.granted
+        active = 1 + sum(not other.idle for other in others)
+        share = 1 if shard.idle and others else max(1, room // active)
+        granted = shard.counts.inserted + max(0, min(share, room - promised))
+        # Reserve the earlier grant, if it is larger, until the shard asks again.
+        shard.reserved = 0 if shard.idle and granted >= shard.granted else max(granted, shard.granted)
+        shard.granted = granted
+        return granted
 
     def get_state(self) -> dict[str, Any]:
         return {"sampled": self._sampled, "others": self._prior_insertions}

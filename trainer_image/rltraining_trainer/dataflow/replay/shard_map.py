@@ -55,6 +55,8 @@ class Shard:
     """Time of its latest answer."""
     granted: int = 0
     """Maximum number of insertions that was granted to it."""
+    reserved: int = 0
+    """Maximum number of insertions that the other shards leave to it."""
     asked_with: int = -1
     """Number of its insertions when they were granted."""
     idle: bool = False
