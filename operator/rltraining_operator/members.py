@@ -119,15 +119,17 @@ def remove(observed: Observed, pods: Iterable[Pod], now: datetime) -> Moves:
 
 
 def _waits_for_the_first(pod: Pod, observed: Observed, now: datetime) -> bool:
-    """Returns whether this is a learner that is done while the first learner still writes its
+    """Returns whether this pod is done while the first learner still evaluates or writes its
     results.
 
     The first learner then reports a stop reason. A first learner that runs without one is a new
-    incarnation, which resumes from a checkpoint and needs all other learners. Before its report is
-    requested, a new incarnation is recognised because it started after this learner ended.
+    incarnation, which resumes from a checkpoint and needs all pods. Other learners are not replaced
+    before its report is requested either, unless they ended before it started.
     """
-    if pod.role != "learner" or not is_done(pod, observed, now):
+    if not is_done(pod, observed, now):
         return False
+    if pod.role != "learner":
+        return observed.report is not None and observed.report.stop_reason is not None
     first = observed.first_learner
     trainer = first.container(TRAINER_CONTAINER) if first else None
     began = trainer.started_at if trainer else None

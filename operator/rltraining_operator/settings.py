@@ -59,7 +59,7 @@ class Settings:
 # Delays of a plan. None of them is polled: a pass is due when one has elapsed.
 REMAKE_SECONDS = 10.0
 """Delay in seconds before a sampler or replay pod that exited as done is created again, if the
-learner is not done by then. A pod that failed within this time of its creation is not replaced
+first learner has no stop reason by then. A pod that failed within this time of its creation is not replaced
 sooner."""
 FINISH_SECONDS = 5.0
 """After success, pods have this many seconds to exit by themselves, as the first learner requests,

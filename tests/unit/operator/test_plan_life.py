@@ -112,6 +112,15 @@ def test_a_sampler_that_is_done_too_early_is_made_anew_after_a_while(world: Worl
     assert world.counts == (0, 0)
 
 
+def test_a_sampler_that_is_done_stays_away_from_a_learner_that_stops(world: World) -> None:
+    """As in a last evaluation, which may take longer than the delay."""
+    world.up().say(report(1000, "Training", stopReason="1000 steps are reached"))
+    world.die(SAMPLER_0, 0, "Completed", words("Completed", "")).after(REMAKE_SECONDS).settle()
+    assert (world.phase(SAMPLER_0), world.status.phase, world.counts) == ("Succeeded", "Running", (0, 0))
+    world.say(report(1000, "Training")).settle()
+    assert world.phase(SAMPLER_0) == "Pending", "a learner that began anew needs it"
+
+
 def test_a_learner_that_was_asked_to_end_has_not_succeeded(world: World) -> None:
     world.up().die(LEARNER, 0, "Completed", words("Completed", "", report(10, "Training"))).settle()
     assert world.status.phase == "Restarting"
