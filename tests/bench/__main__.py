@@ -17,6 +17,7 @@ from tests.bench import (
     lag,
     limits,
     operator,
+    peers_cartpole,
     ppo,
     replay,
     replay_library,
@@ -41,10 +42,11 @@ BENCHES = {
     "environments": environments.run,
     "distributed-replay": distributed_replay.run,
     "tasks": tasks.run,
+    "peers": peers_cartpole.run,
     "operator": operator.run,  # needs a cluster: see its first lines
 }
 
-HOURS = {"tasks", "lag"}
+HOURS = {"tasks", "lag", "peers"}
 """What takes so long that it runs only where it is named."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench.table import print_table, thousands
-from tests.bench.training import Measured, train
+from tests.bench.training import train
 
 MANIFEST = Path("examples/cartpole-impala.yaml")
 EPISODES = 100
@@ -34,7 +34,7 @@ def _sustained(samplers: int) -> float:
     overrides = ["stop.meanReturn=null", "stop.environmentSteps=1e9", f"stop.seconds={SUSTAINED}"]
     with tempfile.TemporaryDirectory() as folder:
         result = train(MANIFEST, 0, Path(folder), [f"sampler.replicas={samplers}", *overrides])
-    return result.steps / _seconds(result)
+    return result.steps / result.seconds_with_first_data
 
 
 def report(seeds: int, overrides: Sequence[str]) -> None:
@@ -44,9 +44,9 @@ def report(seeds: int, overrides: Sequence[str]) -> None:
     rows = [
         (
             result.seed,
-            f"{_seconds(result):.2f}" if result.solved else "never",
+            f"{result.seconds_with_first_data:.2f}" if result.solved else "never",
             f"{result.steps:,}",
-            thousands(result.steps / _seconds(result)),
+            thousands(result.steps / result.seconds_with_first_data),
             f"{result.last['policyLag']:.1f}",
             result.cpu,
             f"{result.bytes_per_step:.0f}",
@@ -54,13 +54,9 @@ def report(seeds: int, overrides: Sequence[str]) -> None:
         for result in results
     ]
     print_table(("seed", "s to 475", "steps to 475", "steps/s", "policy lag", "CPU", "bytes/step"), rows)
-    seconds = [_seconds(result) if result.solved else float("inf") for result in results]
-    rate = statistics.median(result.steps / _seconds(result) for result in results)
+    seconds = [result.seconds_with_first_data if result.solved else float("inf") for result in results]
+    rate = statistics.median(result.steps / result.seconds_with_first_data for result in results)
     print(
         f"\nmedian of {seeds}: {statistics.median(seconds):.2f} s to 475, {thousands(rate)} steps/s; "
         f"slowest seed {max(seconds):.2f} s"
     )
-
-
-def _seconds(result: Measured) -> float:
-    return result.seconds * (1 + 1 / max(1, result.last["unrolls/used"]))

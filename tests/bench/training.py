@@ -36,6 +36,11 @@ class Measured:
         return self.steps / self.seconds
 
     @property
+    def seconds_with_first_data(self) -> float:
+        """Seconds since the samplers began to collect the first data that reached the learner, estimated."""
+        return self.seconds * (1 + 1 / max(1, self.last.get("unrolls/used", self.last["updates"])))
+
+    @property
     def cpu(self) -> str:
         return " ".join(f"{role} {share:.0%}" for role, share in self.shares.items())
 

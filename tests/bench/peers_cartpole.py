@@ -1,0 +1,146 @@
+"""CartPole-v1 by other libraries and by this project, in turn, each alone on all cores of this machine.
+
+All networks have two layers of 64 units. A run ends when the mean return of the last 100 training episodes is at least
+475. Seconds count from the first environment step. Start-up (imports, processes, compilation) is shown apart. Each
+library runs a program of tests/bench/peers with settings of its own examples, in a separate environment with pinned
+versions. A library that cannot be installed here is left out, with the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.table import print_table, thousands
+from tests.bench.training import train
+
+PROGRAMS = Path(__file__).with_name("peers")
+LIMIT = 120
+"""Seconds of training after which a run counts as not solved."""
+STARTUP = 180
+"""Seconds that a library may take to install and start."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str
+    program: str
+    packages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    solved: bool
+    seconds: float
+    steps: int
+    startup: float
+
+
+PEERS = (
+    Peer("rejax 0.1.3, PPO", "rejax_cartpole.py", ("rejax==0.1.3", "gymnax==0.0.9", "jax==0.10.2")),
+    Peer(
+        "Stable-Baselines3 2.9.2, PPO",
+        "sb3_cartpole.py",
+        ("stable-baselines3==2.9.2", "gymnasium==1.4.0", "torch==2.13.0"),
+    ),
+    Peer("RLlib 2.60.0, IMPALA", "rllib_cartpole.py", ("ray[rllib]==2.60.0", "torch==2.13.0")),
+    Peer(
+        "Sample Factory 2.1.1, APPO", "sample_factory_cartpole.py", ("sample-factory==2.1.1", "torch==2.5.1")
+    ),
+)
+EXAMPLES = {"this project, IMPALA": "cartpole-impala", "this project, PPO": "cartpole-ppo"}
+
+
+def run(seeds: int) -> None:
+    ways: dict[str, Callable[[int], Result]] = {name: _own(example) for name, example in EXAMPLES.items()}
+    ways |= {peer.name: _peer(peer) for peer in PEERS}
+    found: dict[str, list[Result]] = {}
+    failures: dict[str, str] = {}
+    for seed in range(seeds):  # in turn, so that others on the machine disturb all alike
+        for name in ways.keys() - failures.keys():
+            try:
+                found.setdefault(name, []).append(ways[name](seed))
+            except RuntimeError as error:
+                failures[name] = str(error)
+    rows = [(name, *_cells(found[name])) for name in ways if found.get(name)]
+    print_table(
+        ("CartPole-v1, 64-64 units", "s to 475: median (all)", "steps to 475", "steps/s", "start-up s"), rows
+    )
+    for name, failure in failures.items():
+        print(f"{name} is left out: {failure}")
+
+
+def _cells(results: list[Result]) -> tuple[str, ...]:
+    seconds = sorted(result.seconds if result.solved else float("inf") for result in results)
+    steps = statistics.median(result.steps if result.solved else float("inf") for result in results)
+    return (
+        f"{_number(statistics.median(seconds))} ({', '.join(map(_number, seconds))})",
+        "never" if steps == float("inf") else thousands(steps),
+        thousands(statistics.median(result.steps / result.seconds for result in results)),
+        f"{statistics.median(result.startup for result in results):.1f}",
+    )
+
+
+def _number(seconds: float) -> str:
+    return f"over {LIMIT}" if seconds == float("inf") else f"{seconds:.2f}"
+
+
+def _own(example: str) -> Callable[[int], Result]:
+    overrides = ["network.mlp.hiddenSizes=[64,64]", "stop.meanReturn.episodes=100", f"stop.seconds={LIMIT}"]
+
+    def measure(seed: int) -> Result:
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            result = train(Path(f"examples/{example}.yaml"), seed, Path(folder), overrides)
+        seconds = result.seconds_with_first_data
+        return Result(result.solved, seconds, result.steps, time.monotonic() - start - seconds)
+
+    return measure
+
+
+def _peer(peer: Peer) -> Callable[[int], Result]:
+    uv = str(Path(sys.executable).with_name("uv"))
+    packages = [option for package in peer.packages for option in ("--with", package)]
+    command = [uv, "run", "--quiet", "--no-project", "--python", sys.executable, *packages, "python"]
+    command.append(str(PROGRAMS / peer.program))
+
+    def measure(seed: int) -> Result:
+        with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryDirectory() as folder:
+            process = subprocess.Popen(
+                [*command, str(seed), str(LIMIT)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=folder,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                start_new_session=True,
+            )
+            try:
+                output, _ = process.communicate(timeout=LIMIT + STARTUP)
+            except subprocess.TimeoutExpired:
+                raise RuntimeError(f"no result after {LIMIT + STARTUP} s") from None
+            finally:
+                _end_group(process.pid)
+            lines = [line for line in output.splitlines() if line.startswith('{"solved"')]
+            if not lines:
+                errors.seek(0)
+                raise RuntimeError((errors.read().strip().splitlines() or ["no output"])[-1])
+            return Result(**json.loads(lines[-1]))
+
+    return measure
+
+
+def _end_group(group: int) -> None:
+    """Ends what a program has left running."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
