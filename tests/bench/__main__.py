@@ -15,9 +15,9 @@ from tests.bench import (
     gradients,
     impala,
     lag,
+    libraries,
     limits,
     operator,
-    peers_cartpole,
     ppo,
     replay,
     replay_library,
@@ -42,7 +42,7 @@ BENCHES = {
     "environments": environments.run,
     "distributed-replay": distributed_replay.run,
     "tasks": tasks.run,
-    "peers": peers_cartpole.run,
+    "peers": libraries.run,
     "operator": operator.run,  # needs a cluster: see its first lines
 }
 

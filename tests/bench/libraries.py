@@ -1,9 +1,11 @@
 """CartPole-v1 by other libraries and by this project, in turn, each alone on all cores of this machine.
 
-All networks have two layers of 64 units. A run ends when the mean return of the last 100 training episodes is at least
-475. Seconds count from the first environment step. Start-up (imports, processes, compilation) is shown apart. Each
-library runs a program of tests/bench/peers with settings of its own examples, in a separate environment with pinned
-versions. A library that cannot be installed here is left out, with the reason.
+A run ends when the mean return of the last 100 training episodes is at least 475 (A3C as published: by the literature's
+rule, see peers/hogwild_a3c.py). Seconds count from the first environment step. Start-up (imports, processes,
+compilation) is shown apart. Each library runs a program of tests/bench/peers with settings of its own examples, in a
+separate environment with pinned versions. A library that cannot be installed here is left out, with the reason.
+
+CleanRL and LeanRL are not among them: the former's package requires Python below 3.10, the latter has none.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,24 +60,35 @@ PEERS = (
         "Sample Factory 2.1.1, APPO", "sample_factory_cartpole.py", ("sample-factory==2.1.1", "torch==2.5.1")
     ),
 )
-EXAMPLES = {"this project, IMPALA": "cartpole-impala", "this project, PPO": "cartpole-ppo"}
+HOGWILD = Peer("Hogwild in shared memory", "hogwild_a3c.py", ("gymnasium==1.4.0", "torch==2.13.0"))
 
 
 def run(seeds: int) -> None:
-    ways: dict[str, Callable[[int], Result]] = {name: _own(example) for name, example in EXAMPLES.items()}
-    ways |= {peer.name: _peer(peer) for peer in PEERS}
+    units = ["network.mlp.hiddenSizes=[64,64]", "stop.meanReturn.episodes=100"]
+    ways = {
+        "this project, IMPALA": _own("cartpole-impala", units),
+        "this project, PPO": _own("cartpole-ppo", units),
+        **{peer.name: _peer(peer) for peer in PEERS},
+    }
+    _compare("CartPole-v1, 64-64 units", ways, seeds)
+    print()
+    published = {"this project": _own("cartpole-a3c-published", []), HOGWILD.name: _peer(HOGWILD)}
+    _compare("A3C as published, three samplers", published, seeds)
+
+
+def _compare(title: str, ways: dict[str, Callable[[int], Result]], seeds: int) -> None:
     found: dict[str, list[Result]] = {}
     failures: dict[str, str] = {}
     for seed in range(seeds):  # in turn, so that others on the machine disturb all alike
-        for name in ways.keys() - failures.keys():
+        for name, measure in ways.items():
+            if name in failures:
+                continue
             try:
-                found.setdefault(name, []).append(ways[name](seed))
+                found.setdefault(name, []).append(measure(seed))
             except RuntimeError as error:
                 failures[name] = str(error)
     rows = [(name, *_cells(found[name])) for name in ways if found.get(name)]
-    print_table(
-        ("CartPole-v1, 64-64 units", "s to 475: median (all)", "steps to 475", "steps/s", "start-up s"), rows
-    )
+    print_table((title, "s to solve: median (all)", "steps to solve", "steps/s", "start-up s"), rows)
     for name, failure in failures.items():
         print(f"{name} is left out: {failure}")
 
@@ -95,13 +108,12 @@ def _number(seconds: float) -> str:
     return f"over {LIMIT}" if seconds == float("inf") else f"{seconds:.2f}"
 
 
-def _own(example: str) -> Callable[[int], Result]:
-    overrides = ["network.mlp.hiddenSizes=[64,64]", "stop.meanReturn.episodes=100", f"stop.seconds={LIMIT}"]
-
+def _own(example: str, overrides: Sequence[str]) -> Callable[[int], Result]:
     def measure(seed: int) -> Result:
         start = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            result = train(Path(f"examples/{example}.yaml"), seed, Path(folder), overrides)
+            limit = f"stop.seconds={LIMIT}"
+            result = train(Path(f"examples/{example}.yaml"), seed, Path(folder), [*overrides, limit])
         seconds = result.seconds_with_first_data
         return Result(result.solved, seconds, result.steps, time.monotonic() - start - seconds)
 
@@ -115,26 +127,27 @@ def _peer(peer: Peer) -> Callable[[int], Result]:
     command.append(str(PROGRAMS / peer.program))
 
     def measure(seed: int) -> Result:
-        with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryDirectory() as folder:
-            process = subprocess.Popen(
-                [*command, str(seed), str(LIMIT)],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                cwd=folder,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-                start_new_session=True,
-            )
-            try:
-                output, _ = process.communicate(timeout=LIMIT + STARTUP)
-            except subprocess.TimeoutExpired:
-                raise RuntimeError(f"no result after {LIMIT + STARTUP} s") from None
-            finally:
-                _end_group(process.pid)
-            lines = [line for line in output.splitlines() if line.startswith('{"solved"')]
+        # Output goes to files: processes that outlive the program keep a pipe open.
+        with tempfile.TemporaryDirectory() as folder:
+            output, errors = Path(folder, "output"), Path(folder, "errors")
+            with output.open("w") as out, errors.open("w") as err:
+                process = subprocess.Popen(
+                    [*command, str(seed), str(LIMIT)],
+                    stdout=out,
+                    stderr=err,
+                    cwd=folder,
+                    env=os.environ | {"OMP_NUM_THREADS": "1"},
+                    start_new_session=True,
+                )
+                try:
+                    process.wait(LIMIT + STARTUP)
+                except subprocess.TimeoutExpired:
+                    raise RuntimeError(f"no result after {LIMIT + STARTUP} s") from None
+                finally:
+                    _end_group(process.pid)
+            lines = [line for line in output.read_text().splitlines() if line.startswith('{"solved"')]
             if not lines:
-                errors.seek(0)
-                raise RuntimeError((errors.read().strip().splitlines() or ["no output"])[-1])
+                raise RuntimeError((errors.read_text().strip().splitlines() or ["no output"])[-1])
             return Result(**json.loads(lines[-1]))
 
     return measure
