@@ -69,7 +69,8 @@ class Normalize(ApiModel):
 
     observations: bool = False
     """Normalise each number of an observation to mean 0 and variance 1, and clip it to ±10. Images
-    and discrete observations are not changed (Stable-Baselines3, VecNormalize)."""
+    and discrete observations are not changed (Stable-Baselines3, VecNormalize). Numbers beyond
+    ±1e19 are errors of the environment."""
     rewards: bool = False
     """Divide rewards by the standard deviation of discounted returns for learning, and clip them to
     ±10. Reported returns do not change. For a3c, a2c, ppo and impala (Stable-Baselines3,
@@ -139,9 +140,9 @@ class Environment(ApiModel):
     for simulators that sleep, wait or release the GIL. Processes: one process each, for other slow
     simulators."""
     on_error: Literal["Fail", "Reset"] = "Fail"
-    """What happens when an environment raises, or returns an observation or a reward that is NaN or
-    infinite. Fail: the job fails. Reset: the environment is reset or recreated, and its episode is
-    discarded."""
+    """What happens when an environment raises, or returns an observation or a reward that is NaN,
+    infinite or too large. Fail: the job fails. Reset: the environment is reset or recreated, and
+    its episode is discarded."""
     max_errors_per_hour: Annotated[int, Field(ge=1, le=1_000_000)] = 60
     """With onError Reset, the number of errors that a sampler tolerates within an hour. The next
     one fails the job."""

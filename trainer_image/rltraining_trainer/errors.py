@@ -48,6 +48,10 @@ class Diverged(TrainerError):
     reason = "Diverged"
 
 
+class TooLarge(Diverged):
+    """An environment returned a finite number that is too large to learn from."""
+
+
 def user_code_error(what: str, error: BaseException) -> TrainerError:
     """Converts ``error``, raised by user code: its message and location, then its traceback.
 

@@ -65,6 +65,24 @@ def test_observations_are_normalised_and_clipped() -> None:
     assert normalizer(torch.full((1, 3), 1e9)).tolist() == [[10.0, 10.0, 10.0]]
 
 
+@pytest.mark.parametrize("rare", [1e19, 1e25, 3.4e38, -3.4e38])
+@pytest.mark.parametrize("count", [1, 1000])
+def test_statistics_of_finite_numbers_are_finite(rare: float, count: int) -> None:
+    normalizer = Normalizer((3,), rewards=True)
+    usual = torch.cat((torch.cat(parts()), torch.ones(248, 1)), 1)
+    for _ in range(3):
+        normalizer.merge([moments_of(usual), moments_of(torch.full((count, 4), rare))])
+
+    assert all(parameter.isfinite().all() for parameter in normalizer.parameters())
+    assert normalizer.reward_scale > 0
+    extremes = torch.tensor([[-3.4e38, 0.0, 3.4e38]])
+    assert normalizer(extremes).isfinite().all()
+    # Sums of rewards may exceed float32.
+    normalizer.merge([moments_of(torch.full((1, 4), 1e100, dtype=torch.float64))])
+    assert normalizer.variance.tolist() == [3.4028234663852886e38] * 4
+    assert all(parameter.isfinite().all() for parameter in normalizer.parameters())
+
+
 def test_nothing_that_was_merged_changes_nothing() -> None:
     normalizer = Normalizer((3,), rewards=True)
     normalizer.merge([])

@@ -146,7 +146,11 @@ def test_a_policy_that_is_not_finite_is_not_written(tmp_path: Path) -> None:
     network, *rest = trained("discrete")
     with torch.no_grad():
         next(network.parameters())[0] = torch.inf
-    with pytest.raises(Diverged, match=r"^the policy's parameter \S+ is NaN or infinite in the end$"):
+    with pytest.raises(
+        Diverged,
+        match=r"^the policy's parameter \S+ is NaN or infinite in the end: lower the learning rate, or clip "
+        r"gradients or rewards, and continue from the newest checkpoint$",
+    ):
         export_policy(tmp_path / "policy", network, *rest, PROGRESS)
     assert not list(tmp_path.iterdir())
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from learner_rounds import DONE, IDLE, SAVE, UPDATE, Learner
+from learner_rounds import DONE, IDLE, SAVE, UPDATE, Algorithm, Learner
+from rltraining_trainer.errors import Diverged
 from rltraining_trainer.group import GroupChanged
 from rltraining_trainer.transport import Stopped
-from test_own_run import make_context
+from rltraining_trainer.world.run import Run
+from test_own_run import Begin, make_context
 
 
 @pytest.fixture
@@ -258,3 +261,31 @@ def test_learners_with_slices_evaluate_at_checkpoints_and_void_evaluations_on_ro
     assert first.steps == 10
     assert first.record._evaluations.is_due(10), "its result did not come before the checkpoint"
     first.run.close()
+
+
+def test_a_policy_that_is_not_finite_ends_a_run_that_can_be_resumed(tmp_path: Path) -> None:
+    def begin_run() -> tuple[Run, Algorithm]:
+        begin = Begin(make_context(tmp_path))
+        run, algorithm = begin.make(SimpleNamespace(incarnation="a life")), Algorithm(begin.policy())
+        run.begin(None, {}, begin.spaces, algorithm)
+        return run, algorithm
+
+    # Write a checkpoint, after which a parameter overflows.
+    run, algorithm = begin_run()
+    algorithm.updates = 7
+    run.save()
+    with torch.no_grad():
+        algorithm.network.value_head.bias.fill_(torch.inf)
+    algorithm.updates = 8
+    for state in (run.save, run.paths.get_common_state):
+        with pytest.raises(Diverged) as caught:
+            state()
+        assert str(caught.value) == (
+            "the policy's parameter value_head.bias is NaN or infinite at update 8: lower the learning rate, "
+            "or clip gradients or rewards, and continue from the newest checkpoint"
+        )
+    run.close()
+
+    again, resumed = begin_run()
+    assert resumed.updates == 7
+    again.close()

@@ -227,7 +227,9 @@ def test_a_policy_that_is_not_finite_is_neither_kept_nor_exported(begin: Begin) 
     run.update(1)
     for end in (run.save, run.finish):
         with pytest.raises(
-            Diverged, match=r"^the policy's parameter value_head\.bias is NaN or infinite at update 1$"
+            Diverged,
+            match=r"^the policy's parameter value_head\.bias is NaN or infinite at update 1: lower the "
+            r"learning rate, or clip gradients or rewards, and continue from the newest checkpoint$",
         ):
             end()
     run.close()

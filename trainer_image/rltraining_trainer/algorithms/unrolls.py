@@ -12,8 +12,6 @@ from torch import Tensor
 
 from rltraining_trainer.dataflow.moments import NO_MOMENTS, moments_of
 from rltraining_trainer.environments import EpisodeTracker, Stepper
-from rltraining_trainer.environments.mistakes import not_finite
-from rltraining_trainer.errors import Diverged
 from rltraining_trainer.networks import State
 from rltraining_trainer.networks.normalizer import CLIP, Normalizer
 
@@ -157,7 +155,7 @@ class UnrollCollector:
         """The next T steps, with the network's parameters as they are now. Every tensor is new: it may be sent as it is.
 
         Raises:
-            Diverged: an observation or a reward is NaN or infinite.
+            Diverged: an observation or a reward is NaN, infinite or too large.
         """
         length, batch, distribution = self.length, self._batch, self.distribution
         observation, first, state = self._observation, self._first, self._state
@@ -194,7 +192,7 @@ class UnrollCollector:
 
         observations[length], firsts[length] = observation, first
         self._observation, self._first, self._state = observation, first, state
-        self._check_finite(observations, rewards[valid])
+        self.stepper.check_rewards(rewards[valid])
         returns, lengths = self._episodes.add(rewards, over, valid, self.reported, discarded)
         if self.reward_clip is not None:
             rewards = rewards.clip(-self.reward_clip, self.reward_clip)
@@ -216,11 +214,6 @@ class UnrollCollector:
             episode_length=torch.from_numpy(lengths),
             moments=moments,
         )
-
-    def _check_finite(self, observations: np.ndarray, rewards: np.ndarray) -> None:
-        for what, values in (("an observation", observations), ("a reward", rewards)):
-            if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
-                raise Diverged(not_finite(self.stepper.name, what))
 
     def _normalize(
         self, observations: np.ndarray, rewards: np.ndarray, ended: np.ndarray, valid: np.ndarray

@@ -104,7 +104,7 @@ class EnvironmentBatch(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         # The latest observation of each environment; zeros until it has returned one.
-        self._observations: list[Any] = [blank(self.single_observation_space)] * num_envs
+        self._env_obs: list[Any] = [blank(self.single_observation_space)] * num_envs
         self._remade = 0
         self._seed: int | None = None
 
@@ -170,7 +170,7 @@ class EnvironmentBatch(VectorEnv):
             if outcome.error is not None:
                 failed[b] = outcome.error
             elif request is not None:
-                self._observations[b] = outcome.observation
+                self._env_obs[b] = outcome.observation
                 if outcome.action_mask is not None:
                     masks[b] = outcome.action_mask
         # Report the masks and errors in infos.
@@ -183,9 +183,9 @@ class EnvironmentBatch(VectorEnv):
     def _batched(self) -> Any:
         space = self.single_observation_space
         if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-            return np.array(self._observations, space.dtype)
+            return np.array(self._env_obs, space.dtype)
         empty: Any = create_empty_array(space, self.num_envs)
-        return concatenate(space, self._observations, empty)
+        return concatenate(space, self._env_obs, empty)
 
     def render(self) -> tuple[Any, ...]:
         outcomes = self._slots.call([("render", ())] * self.num_envs)

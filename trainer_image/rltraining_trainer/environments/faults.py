@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from rltraining_api.environment import Environment
 
-from rltraining_trainer.errors import EnvironmentLost, EnvironmentRaised
+from rltraining_trainer.errors import EnvironmentLost, EnvironmentRaised, TooLarge
 
 FAILED = "rltraining/failed"
 """Key in infos."""
@@ -78,7 +78,7 @@ class Faults:
         """
         if not self.resets and isinstance(error, EnvironmentLost):
             return EnvironmentLost(f"{error}; {LOST_REMEDY}")
-        if self.resets or not isinstance(error, EnvironmentRaised):
+        if self.resets or not isinstance(error, EnvironmentRaised | TooLarge):
             return error
         sentence, newline, trace = str(error).partition("\n")
-        return EnvironmentRaised(f"{sentence}; {REMEDY}{newline}{trace}")
+        return type(error)(f"{sentence}; {REMEDY}{newline}{trace}")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rltraining_trainer.environments.magnitudes import numbers_in, overflow_error
 from rltraining_trainer.errors import EnvironmentRaised, TrainerError, UserCodeError, user_code_error
 from rltraining_trainer.user_trace import user_trace
 
@@ -42,9 +43,14 @@ def copy_array(
     Raises:
         WrongObservation: The shape differs from the space's.
         TypeError, ValueError: The shape is right, but the elements are not numbers.
+        FloatingPointError: A number is too large for ``dtype``.
     """
     try:
-        copied = np.array(observation, dtype)
+        if getattr(observation, "dtype", None) == dtype:
+            copied = np.array(observation)
+        else:
+            with np.errstate(over="raise"):
+                copied = np.array(observation, dtype)
     except (TypeError, ValueError) as error:
         if shape_of(observation) == shape:
             raise
@@ -67,6 +73,11 @@ def environment_error(
         space: The space of one observation.
         observations: Observations that may have been returned before the failure.
     """
+    # Name the number that a conversion to the space's type could not hold.
+    if isinstance(error, FloatingPointError):
+        for observation in (given for given in observations if given is not None):
+            if too_large := overflow_error(name, numbers_in(space, observation)):
+                return too_large
     rule = mistake(space, method, error, observations)
     what = f"environment {name!r}: {method}"
     if rule:

@@ -10,7 +10,7 @@ array in which each number takes four bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,9 +194,11 @@ class PackedSpace(spaces.Box):
         """Packs arrays ``[B, ...]``, one for each of ``parts``, into rows ``[B, P]``."""
         rows = np.zeros((batch, *self.shape), self.dtype)
         numbers, data = self.split(rows)
-        for part, value in zip(self.parts, values, strict=True):
-            target = data if part.is_bytes else numbers
-            target[:, part.start : part.start + part.size] = value.reshape(batch, -1)
+        # Numbers that float32 cannot hold become infinite, which the ``Stepper`` reports.
+        with np.errstate(over="ignore"):
+            for part, value in zip(self.parts, values, strict=True):
+                target = data if part.is_bytes else numbers
+                target[:, part.start : part.start + part.size] = value.reshape(batch, -1)
         return rows
 
     def split(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -210,6 +212,12 @@ class PackedSpace(spaces.Box):
         """Returns a view ``[B, size]`` of ``part`` in rows ``[B, P]``."""
         numbers, data = self.split(rows)
         return (data if part.is_bytes else numbers)[:, part.start : part.start + part.size]
+
+    def numbers_in(self, row: np.ndarray) -> Iterator[tuple[Path, np.ndarray]]:
+        """Yields the path and the numbers of each part of a row ``[P]`` that is not stored as bytes."""
+        for part in self.parts:
+            if not part.is_bytes:
+                yield part.path, self.part_of(row[np.newaxis], part).reshape(part.shape)
 
     def _values(self, part: Part, observation: Any, batch: int, mask: np.ndarray | None) -> np.ndarray:
         if part.is_mask and self.mask_from_info:

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector.utils import batch_space, iterate
 
 from rltraining_trainer.environments.faults import FAILED
 from rltraining_trainer.environments.masks import fill_empty_masks, mask_array
@@ -62,6 +62,8 @@ class PackedEnvironments(VectorEnv):
             environments.action_space,
         )
         self._masks = np.ones((self.num_envs, sum(space.choices)), np.uint8)
+        self.given: Any = None
+        """The newest observations ``[B, ...]`` before packing."""
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -117,6 +119,7 @@ class PackedEnvironments(VectorEnv):
         failed: dict[int, Exception] = dict(info.get(FAILED, {}))
         exempt = ended.copy()
         exempt[list(failed)] = True
+        self.given = observation
         # Pack the observations and check the masks.
         wrong = self._take_masks(info, exempt, kept) if self.space.mask_from_info else {}
         rows = self.space.pack(observation, self.num_envs, self._masks)
@@ -169,6 +172,19 @@ class PackedEnvironments(VectorEnv):
             fill_empty_masks(self.space, row)
             final[b] = row[0]
         return final
+
+
+def given_observations(environments: VectorEnv, default: Any) -> Any:
+    """Returns the newest observation of each environment as the environment returned it.
+
+    Gymnasium's SyncVectorEnv and this package's classes keep them in ``_env_obs``, also if they
+    cannot be batched. Returns ``default`` for a user's vector environment that is not packed.
+    """
+    if (kept := getattr(environments.unwrapped, "_env_obs", None)) is not None:
+        return kept
+    if isinstance(environments, PackedEnvironments):
+        return list(iterate(environments.environments.observation_space, environments.given))
+    return default
 
 
 def _gives_mask(environments: VectorEnv) -> bool:

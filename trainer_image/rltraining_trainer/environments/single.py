@@ -38,6 +38,7 @@ class SingleEnvironment(VectorEnv):
         self._reward = np.zeros(1, np.float32)
         self._terminated, self._truncated = np.zeros(1, bool), np.zeros(1, bool)
         self._ended = False
+        self._env_obs: tuple[Any, ...] = ()  # the newest observation, as SyncVectorEnv keeps it
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -67,6 +68,7 @@ class SingleEnvironment(VectorEnv):
         self.environment.close()
 
     def _batch_of_one(self, observation: Any) -> Any:
+        self._env_obs = (observation,)
         if self._parts is not None:
             empty: Any = create_empty_array(self._parts, 1)
             return concatenate(self._parts, [observation], empty)

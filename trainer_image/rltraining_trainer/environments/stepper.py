@@ -36,12 +36,16 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
+from rltraining_api.job import JobSpec
 
 from rltraining_trainer.environments.faults import FAILED, REMAKE, RESETS_ALONE, Faults
+from rltraining_trainer.environments.magnitudes import Limits
 from rltraining_trainer.environments.make import close_environments
-from rltraining_trainer.environments.mistakes import environment_error, not_finite
-from rltraining_trainer.environments.packed_space import numbers_of, original_space
-from rltraining_trainer.errors import BadConfiguration, Diverged, UserCodeError
+from rltraining_trainer.environments.mistakes import environment_error
+from rltraining_trainer.environments.number_check import NumberCheck
+from rltraining_trainer.environments.packed_space import PackedSpace, original_space
+from rltraining_trainer.environments.packing import given_observations
+from rltraining_trainer.errors import BadConfiguration, UserCodeError
 
 _LOG = logging.getLogger(__name__)
 
@@ -98,8 +102,22 @@ class StepperStats:
 class Stepper:
     """Steps a vector environment of any autoreset mode."""
 
-    def __init__(self, environments: VectorEnv, name: str, faults: Faults | None = None) -> None:
-        """``faults`` decides which errors of environments are survived (None: no errors)."""
+    def __init__(
+        self,
+        environments: VectorEnv,
+        name: str,
+        faults: Faults | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Wraps ``environments``.
+
+        Args:
+            environments: Closed with this stepper.
+            name: The environment's name in messages.
+            faults: Decides which errors of environments are survived. None: no errors.
+            limits: Observations beyond them are failures, and so are rewards if failures are
+                survived. Otherwise the algorithm checks rewards. None: numbers have to be finite.
+        """
         mode, dtype = environments.metadata.get("autoreset_mode"), environments.single_observation_space.dtype
         if not isinstance(mode, AutoresetMode):
             raise BadConfiguration(
@@ -116,9 +134,16 @@ class Stepper:
         self._none = np.zeros(environments.num_envs, bool)
         self._over = self._none
         self._faults = faults or Faults()
+        space = environments.single_observation_space
+        self._check = NumberCheck(space, name, limits or Limits(), always=self._faults.resets)
         self._alone = bool(environments.metadata.get(RESETS_ALONE))
         self._suspect = self._none.copy()  # environments that failed and have not completed a step since
         self.stats = StepperStats()
+
+    @classmethod
+    def of(cls, spec: JobSpec, environments: VectorEnv) -> Stepper:
+        """Returns a stepper of ``environments`` with the name and the rules of a job's spec."""
+        return cls(environments, spec.environment.id, Faults.of(spec.environment), Limits.of(spec))
 
     def reset(self, seed: int | None) -> np.ndarray:
         """Resets all environments, each with a different seed derived from ``seed``.
@@ -138,12 +163,17 @@ class Stepper:
         return observation
 
     def step(self, action: np.ndarray) -> Step:
-        """Takes ``action[b]`` in environment b. Raises UserCodeError with the user's traceback."""
+        """Takes ``action[b]`` in environment b.
+
+        Raises:
+            UserCodeError: The environment raised. The message has the user's traceback.
+            Diverged: An observation is beyond the limits.
+        """
         began = time.perf_counter()
         try:
-            observation, reward, terminated, truncated, info = self.environments.step(action)
+            given, reward, terminated, truncated, info = self.environments.step(action)
             # Convert types, without a copy where they are right already.
-            observation, reward = np.asarray(observation, self._dtype), np.asarray(reward, np.float32)
+            observation, reward = self._converted(given), np.asarray(reward, np.float32)
             terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
             over = terminated | truncated
             # Hide the autoreset mode.
@@ -159,8 +189,9 @@ class Stepper:
             raise self._error("step", error) from error
         step = Step(observation, reward, terminated, truncated, over, valid, first, final)
         # Discard the episodes of failed environments.
-        if self._faults.resets or FAILED in info:
-            failed = self._failures(info, observation, np.where(valid, reward, 0.0), final)
+        accepts = self._check.accepts
+        if self._faults.resets or FAILED in info or not (accepts(observation) and accepts(final)):
+            failed = self._failures(info, observation, given, np.where(valid, reward, 0.0), final)
             if failed:
                 self._discard(step, failed)
             else:
@@ -172,33 +203,48 @@ class Stepper:
         self.stats.seconds += time.perf_counter() - began
         return step
 
+    def _converted(self, observation: Any) -> np.ndarray:
+        """Converts observations to this stepper's type. Numbers that it cannot hold become infinite."""
+        if getattr(observation, "dtype", None) == self._dtype:
+            return np.asarray(observation)
+        with np.errstate(over="ignore"):
+            return np.asarray(observation, self._dtype)
+
     def _failures(
         self,
         info: dict[str, Any],
         observation: np.ndarray,
+        given: Any,
         reward: np.ndarray | None = None,
         final: np.ndarray | None = None,
     ) -> dict[int, Exception]:
         """Returns the error of each failed environment by its index.
 
-        NaN and infinite values count as failures if failed environments are reset.
+        Args:
+            info: Infos with the failures that the environments report.
+            observation: ``[B, ...]``.
+            given: The observations as the environments returned them.
+            reward: ``[B]``. Values beyond their limit count as failures if these are survived.
+            final: ``[B, ...]``, last observations of episodes.
         """
         failed: dict[int, Exception] = dict(info.get(FAILED, {}))
-        if not self._faults.resets:
-            return failed
-        for what, values in (
-            ("an observation", observation),
-            ("an observation", final),
-            ("a reward", reward),
-        ):
-            if values is not None and what == "an observation":
-                values = numbers_of(self.environments.single_observation_space, values)
-            if values is None or not np.issubdtype(values.dtype, np.floating) or np.isfinite(values).all():
-                continue
-            finite = np.isfinite(values).reshape(len(values), -1).all(1)
-            for b in np.flatnonzero(~finite).tolist():
-                failed.setdefault(b, Diverged(not_finite(self.name, what)))
+        # Check the observations, and the last ones of episodes.
+        if not self._check.accepts(observation):
+            originals = given_observations(self.environments, given)
+            failed = self._check.observation_errors(observation, originals) | failed
+        if final is not None and not self._check.accepts(final):
+            packed = isinstance(self.environments.single_observation_space, PackedSpace)
+            originals = None if packed else info.get("final_obs")
+            failed = self._check.observation_errors(final, originals) | failed
+        # Check the rewards.
+        if self._faults.resets and reward is not None:
+            failed = self._check.reward_errors(reward) | failed
         return failed
+
+    def check_rewards(self, rewards: np.ndarray) -> None:
+        """Raises Diverged if one of the rewards ``[N]`` is NaN, infinite or beyond the limit."""
+        for error in self._check.reward_errors(rewards).values():
+            raise self._faults.advised(error)
 
     def _discard(self, step: Step, failed: dict[int, Exception]) -> None:
         """Turns the rows of environments that failed at ``step`` into resets, and resets them."""
@@ -260,11 +306,11 @@ class Stepper:
         Returns observations ``[B, ...]`` and failures by index, limited to ``only`` ``[B]`` bool.
         """
         try:
-            observation, info = self.environments.reset(seed=seed, options=options)
-            observation = np.asarray(observation, self._dtype)
+            given, info = self.environments.reset(seed=seed, options=options)
+            observation = self._converted(given)
         except BaseException as error:
             raise self._error("reset", error) from error
-        failed = self._failures(info, observation)
+        failed = self._failures(info, observation, given)
         return observation, {b: error for b, error in failed.items() if only is None or only[b]}
 
     def _final(
@@ -280,13 +326,12 @@ class Stepper:
             observation, begun = self.environments.reset(options={"reset_mask": over})
             if FAILED in begun:
                 info = {**info, FAILED: {**info.get(FAILED, {}), **begun[FAILED]}}
-            return np.asarray(observation, self._dtype), final, info
-        final[over] = np.stack(list(info["final_obs"][over]))
+            return self._converted(observation), final, info
+        final[over] = self._converted(np.stack(list(info["final_obs"][over])))
         return observation, final, info
 
     def _error(self, method: str, error: BaseException) -> Exception:
-        # SyncVectorEnv stores the observations before it concatenates them and fails.
-        observations = getattr(self.environments.unwrapped, "_env_obs", ())
+        observations = given_observations(self.environments, ())
         space = original_space(self.environments.single_observation_space)
         return self._faults.advised(environment_error(self.name, method, error, space, observations))
 

@@ -21,6 +21,9 @@ CLIP = 10.0
 EPSILON = 1e-8
 """Added to variances (openai/baselines and Stable-Baselines3, VecNormalize)."""
 
+LARGEST = torch.finfo(torch.float32).max
+"""Larger means and variances are stored as this: computed in float64, they can exceed float32."""
+
 
 class Normalizer(nn.Module):
     """Normalises observations ``[N, *shape]``, and rewards by the variance of discounted returns.
@@ -71,6 +74,9 @@ class Normalizer(nn.Module):
         """Merges moments of new observations and returns into the running ones (Chan, Golub and
         LeVeque 1979).
 
+        The statistics stay finite for all finite values. Samplers reject observations beyond
+        ``magnitudes.NORMALIZED_MAX``, which would normalise all others to 0.
+
         Args:
             moments: Each is count, mean and sum of squared deviations ``[1 + 2·d]`` float64. May be
                 empty.
@@ -97,5 +103,5 @@ class Normalizer(nn.Module):
             return
         shift = deviation / total
         self.count.copy_(total)
-        self.mean.copy_(mean + shift)
-        self.variance.copy_(((count * variance + squares) / total - shift.square()).clamp_(min=0.0))
+        self.mean.copy_((mean + shift).clamp_(-LARGEST, LARGEST))
+        self.variance.copy_(((count * variance + squares) / total - shift.square()).clamp_(0.0, LARGEST))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from rltraining_trainer.environments import Faults, Stepper, make_environments
+from rltraining_trainer.environments.magnitudes import Limits
 from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.policy.description import describe_space
@@ -90,7 +91,7 @@ def open_environments(policy: Policy, num_envs: int, **kwargs: Any) -> Iterator[
     """Opens environments of the policy's job. ``kwargs`` are passed to their constructor."""
     policy.check_environment()
     spec = policy.description.environment
-    stepper = Stepper(make_environments(spec, num_envs, **kwargs), spec.id, Faults.of(spec))
+    stepper = Stepper(make_environments(spec, num_envs, **kwargs), spec.id, Faults.of(spec), Limits(None))
     try:
         _check_spaces(policy, stepper)
         yield stepper

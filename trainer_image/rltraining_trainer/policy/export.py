@@ -92,7 +92,10 @@ def check_finite(network: PolicyNetwork, when: str) -> None:
     """Raises Diverged if a parameter is NaN or infinite. ``when`` completes its message."""
     for name, parameter in network.named_parameters():
         if not torch.isfinite(parameter).all():
-            raise Diverged(f"the policy's parameter {name} is NaN or infinite {when}")
+            raise Diverged(
+                f"the policy's parameter {name} is NaN or infinite {when}: lower the learning rate, or clip "
+                "gradients or rewards, and continue from the newest checkpoint"
+            )
 
 
 def saved_weights(weights: dict[str, torch.Tensor]) -> bytes:

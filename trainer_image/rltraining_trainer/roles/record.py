@@ -151,7 +151,10 @@ class RunRecord:
         return self._is_due(now) or collect or (self.stop_reason is not None and not self._ended)
 
     def save(self) -> None:
-        """Have a checkpoint of this moment written, in the background."""
+        """Have a checkpoint of this moment written, in the background.
+
+        Raises Diverged, and keeps the checkpoints written before, if the policy is not finite.
+        """
         now = time.monotonic()
         self._next_checkpoint, self._next_collection = now + self._every_seconds, now + COLLECT_SECONDS
         state = snapshot(self._get_state())
@@ -322,7 +325,7 @@ class RunRecord:
     def _get_state(self) -> dict[str, Any]:
         """All that a checkpoint must hold: with it a new learner goes on as this one would have."""
         return {
-            "learner": self._flow.algorithm.get_state(),
+            "learner": self._flow.get_learner_state(),
             "models": self._models.get_state(),
             "flow": self._flow.get_state(),
             "progress": self.progress.get_state(time.monotonic()),

@@ -75,9 +75,6 @@ class UserState:
         return float(next(rates, 0.0))
 
     def get_state(self) -> dict[str, Any]:
-        """Raises Diverged if the policy has a value that is NaN or infinite."""
-        if self.network is not None:
-            check_finite(self.network, f"at update {self.updates}")
         parts = {name: copied(part.state_dict()) for name, part in self._parts.items()}
         return {"updates": self.updates, "parts": parts}
 
@@ -159,9 +156,19 @@ class RunPaths:
         """Returns how new this learner's state is. The group takes the newest, or that of learner 0 if all have slices."""
         return self.algorithm.updates if self.shares_whole or index == 0 else -1
 
+    def get_learner_state(self) -> dict[str, Any]:
+        """Returns the algorithm's state.
+
+        Raises Diverged if the policy has a value that is NaN or infinite: checkpoints and other
+        learners never receive such a state, so that a run can continue from the newest checkpoint.
+        """
+        if (network := self.algorithm.network) is not None:
+            check_finite(network, f"at update {self.algorithm.updates}")
+        return self.algorithm.get_state()
+
     def get_common_state(self) -> dict[str, Any]:
         paths = {name: path.get_common_state() for name, path in self.paths.items()}
-        return {"learner": self.algorithm.get_state(), "paths": paths}
+        return {"learner": self.get_learner_state(), "paths": paths}
 
     def set_common_state(self, state: dict[str, Any]) -> None:
         self.algorithm.set_state(state["learner"])

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from rltraining_trainer.dataflow import WANTS_NONE
 from rltraining_trainer.environments import (
-    Faults,
     Stepper,
     StepperStats,
     close_environments,
@@ -179,7 +178,7 @@ class World(DataPaths):
         """
         environment = self.spec.environment
         environments = make_environments(environment, count or environment.num_envs)
-        stepper = Stepper(environments, environment.id, Faults.of(environment))
+        stepper = Stepper.of(self.spec, environments)
         self._stats.append(stepper.stats)
         self._steppers.add(stepper)
         if self.spec.algorithm.entry_point is None:
