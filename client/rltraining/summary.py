@@ -87,6 +87,7 @@ def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str
         ("replay", _replay(status.replay) if status.replay else ""),
         _restarts(status),
         *(_kept(status, stopped_at) if snapshot.stopped_by else ()),
+        *(("warning", warning) for warning in status.warnings),
     ]
 
 

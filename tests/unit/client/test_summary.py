@@ -75,6 +75,13 @@ def test_a_replay_memory_is_told_of(folder: Path) -> None:
     assert told(None) == []
 
 
+def test_a_warning_in_force_at_the_end_is_repeated(folder: Path) -> None:
+    last = snapshot("Succeeded", warnings=("LastPolicyNotEvaluated: the last policy was not evaluated",))
+    assert "\n  warning    LastPolicyNotEvaluated: the last policy was not evaluated\n" in text_of(
+        last, folder
+    )
+
+
 def test_a_stopped_run_says_who_stopped_it_what_was_kept_and_how_to_go_on(folder: Path) -> None:
     for name in ("step-000000409000", "step-000000415000-1", ".step-000000500000"):
         (folder / "checkpoints" / name).mkdir(parents=True)

@@ -18,6 +18,7 @@ from rltraining_trainer.evaluation.messages import Answer
 from rltraining_trainer.metrics import EvaluationTracker
 from rltraining_trainer.networks import build_actor_critic
 from rltraining_trainer.policy import export_policy
+from rltraining_trainer.roles import evaluations
 from rltraining_trainer.roles.context import Context, read_job
 from rltraining_trainer.roles.evaluations import Evaluations, _stored_best
 
@@ -205,6 +206,37 @@ def test_the_last_policy_is_evaluated_too(world: World) -> None:
     assert next(ended)["evaluation/best"] == 9.0
     assert list(ended) == []
     assert world.tracker.status.count == 2
+
+
+def test_the_wait_for_the_last_evaluation_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluations, "PENDING_SECONDS", 0.0)
+    looks = iter((False, True))
+    assert list(world.evaluations.finish(Progress(environment_steps=130), 13.0, lambda: next(looks))) == []
+    (warning,) = world.evaluations.warnings()
+    assert (warning.reason, warning.message) == (
+        "LastEvaluationPending",
+        "training is complete; the run waits for the evaluation of the last policy, at most 60 s",
+    )
+    world.evaluator.done(9.0)
+    assert len(list(world.evaluations.finish(Progress(environment_steps=130), 13.0, lambda: False))) == 1
+    assert list(world.evaluations.warnings()) == [], "it was evaluated"
+
+
+@pytest.mark.parametrize(
+    ("episodes", "training"), [(0, ", and no episode of the training has ended"), (7, "")]
+)
+def test_a_last_policy_that_is_not_evaluated_is_reported_with_the_remedy(
+    world: World, monkeypatch: pytest.MonkeyPatch, episodes: int, training: str
+) -> None:
+    monkeypatch.setattr(evaluations, "LAST_EVALUATION_SECONDS", 0.0)
+    last = Progress(environment_steps=130, episodes=episodes)
+    assert list(world.evaluations.finish(last, 13.0, lambda: False)) == []
+    (warning,) = world.evaluations.warnings()
+    assert (warning.reason, warning.message) == (
+        "LastPolicyNotEvaluated",
+        f"the last policy was not evaluated: its episodes did not end within 0 s{training}; episodes "
+        "without an end need environment.maxEpisodeSteps; fewer evaluation.episodes take less time",
+    )
 
 
 def test_the_best_is_found_again_where_it_is_kept(world: World, tmp_path: Path) -> None:

@@ -33,8 +33,14 @@ BEST = "policy/best"
 """Directory of the best policy in the run's storage."""
 LAST_EVALUATION_SECONDS = 60.0
 """How long the end of a run waits for the evaluation of the last policy."""
+PENDING_SECONDS = 3.0
+"""Duration of that wait after which it is reported."""
 SLOW_SECONDS = 600.0
 """Duration of an evaluation after which a warning is reported."""
+ENDLESS_REMEDY = (
+    "episodes without an end need environment.maxEpisodeSteps; fewer evaluation.episodes take less time"
+)
+"""Clause for the messages about evaluations that take too long."""
 _PERIOD = 0.05
 """Seconds between two looks at the evaluator at the end of a run."""
 
@@ -90,6 +96,7 @@ class Evaluations:
         self._due = self._next_multiple(last.environment_steps if last else 0)
         self._lost, self._not_kept = 0, ""
         self._started: tuple[int, float] | None = None  # step and time of the evaluation in progress
+        self._last: Warning | None = None  # the last evaluation is awaited, or was given up
 
     def is_due(self, environment_steps: int) -> bool:
         """Returns whether an evaluation is due and the evaluator is idle."""
@@ -158,18 +165,31 @@ class Evaluations:
     def finish(self, counters: Progress, seconds: float, stopping: Callable[[], bool]) -> Iterator[Numbers]:
         """Completes the evaluation in progress and evaluates the last policy.
 
-        Waits at most LAST_EVALUATION_SECONDS. Yields results for the curves.
+        Waits at most LAST_EVALUATION_SECONDS, which `warnings` reports. Yields results for the curves.
         """
-        deadline = time.monotonic() + LAST_EVALUATION_SECONDS
-        while not stopping() and time.monotonic() < deadline:
+        began = time.monotonic()
+        while not stopping():
+            # Process a result, and start the evaluation of the last policy.
             if numbers := self.take():
                 yield numbers
             if self._evaluator.idle:
                 if self._started is not None and self._started[0] == counters.environment_steps:
+                    self._last = None
                     return
                 self.start(counters, seconds)
+            # Report the wait, and its end if it takes too long.
+            waited = time.monotonic() - began
+            if waited >= LAST_EVALUATION_SECONDS:
+                self._last = _not_evaluated(counters)
+                _LOG.warning("%s", self._last.message)
+                return
+            if self._last is None and waited >= PENDING_SECONDS:
+                self._last = Warning(
+                    reason="LastEvaluationPending",
+                    message="training is complete; the run waits for the evaluation of the last policy, "
+                    f"at most {LAST_EVALUATION_SECONDS:g} s",
+                )
             time.sleep(_PERIOD)
-        _LOG.warning("the last policy was not evaluated within %g s", LAST_EVALUATION_SECONDS)
 
     def warnings(self) -> Iterator[Warning]:
         """Yields warnings for the job's status. Thread-safe."""
@@ -177,12 +197,13 @@ class Evaluations:
             yield Warning(reason="EvaluatorLost", message=self._evaluator.warning)
         if self._not_kept:
             yield Warning(reason="BestPolicyNotKept", message=self._not_kept)
+        if (last := self._last) is not None:
+            yield last
         started = self._started
         if started is not None and not self._evaluator.idle and time.monotonic() - started[1] > SLOW_SECONDS:
             yield Warning(
                 reason="EvaluationSlow",
-                message=f"the evaluation at step {started[0]} takes more than {SLOW_SECONDS:g} s: episodes without an end "
-                "need environment.maxEpisodeSteps; fewer evaluation.episodes take less time",
+                message=f"the evaluation at step {started[0]} takes more than {SLOW_SECONDS:g} s: {ENDLESS_REMEDY}",
             )
 
     def close(self) -> None:
@@ -207,6 +228,16 @@ class Evaluations:
             "evaluation/merged": status.merged,
             "evaluation/restarts": status.restarts,
         }
+
+
+def _not_evaluated(counters: Progress) -> Warning:
+    """Returns the warning that the evaluation of the last policy took too long."""
+    training = "" if counters.episodes else ", and no episode of the training has ended"
+    return Warning(
+        reason="LastPolicyNotEvaluated",
+        message=f"the last policy was not evaluated: its episodes did not end within "
+        f"{LAST_EVALUATION_SECONDS:g} s{training}; {ENDLESS_REMEDY}",
+    )
 
 
 def _stored_best(uri: str) -> tuple[EvaluationResult | None, str | None]:
