@@ -38,6 +38,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from rltraining_api.job import JobSpec
 
+from rltraining_trainer.environments.bounds import box_bounds, index_bounds
 from rltraining_trainer.environments.faults import FAILED, REMAKE, RESETS_ALONE, Faults
 from rltraining_trainer.environments.magnitudes import Limits
 from rltraining_trainer.environments.make import close_environments
@@ -51,6 +52,12 @@ _LOG = logging.getLogger(__name__)
 
 LIFE_LOST = "rltraining/lifeLost"
 """Key in infos, with a prefix that users' environments do not use."""
+CHECKED_OBSERVATIONS = 100
+"""Number of batches of observations that are checked against the bounds of a Box. Checking all of
+them would slow down small environments."""
+
+_exceeded: set[str] = set()
+"""Names of environments with a warning about the bounds of a Box in this process."""
 
 
 @dataclass(slots=True)
@@ -130,6 +137,8 @@ class Stepper:
         """Whether the last observation of every episode is in the stream (mode NextStep)."""
         self._mode = mode
         self._dtype = np.dtype(np.float32) if dtype is None or np.issubdtype(dtype, np.floating) else dtype
+        self._indices = index_bounds(environments.single_observation_space)
+        self._boxes, self._unchecked = box_bounds(environments.single_observation_space), CHECKED_OBSERVATIONS
         self._all = np.ones(environments.num_envs, bool)
         self._none = np.zeros(environments.num_envs, bool)
         self._over = self._none
@@ -187,6 +196,7 @@ class Stepper:
                 terminated, first = terminated | info[LIFE_LOST], first | info[LIFE_LOST]
         except BaseException as error:
             raise self._error("step", error) from error
+        info = self._check_bounds("step", info, observation, final)
         step = Step(observation, reward, terminated, truncated, over, valid, first, final)
         # Discard the episodes of failed environments.
         accepts = self._check.accepts
@@ -209,6 +219,45 @@ class Stepper:
             return np.asarray(observation)
         with np.errstate(over="ignore"):
             return np.asarray(observation, self._dtype)
+
+    def _check_bounds(
+        self, method: str, info: dict[str, Any], observation: np.ndarray, final: np.ndarray | None = None
+    ) -> dict[str, Any]:
+        """Returns ``info`` with a failure for each index outside of its space. Warns of values
+        outside of the bounds of a Box."""
+        if self._boxes is not None:
+            self._warn_of_excess(observation)
+        if self._indices is None:
+            return info
+        excesses = self._indices.excesses(observation)
+        if final is not None:
+            excesses |= self._indices.excesses(final)
+        if not excesses:
+            return info
+        outside = {
+            b: UserCodeError(
+                f"environment {self.name!r}: {method} must return {excess.element} from {excess.low} to "
+                f"{excess.high} to match its observation space {excess.space}, got {excess.value}"
+            )
+            for b, excess in excesses.items()
+        }
+        return {**info, FAILED: {**outside, **info.get(FAILED, {})}}
+
+    def _warn_of_excess(self, observation: np.ndarray) -> None:
+        """Checks one of the first observations against the bounds of Boxes."""
+        assert self._boxes is not None
+        excess = next(iter(self._boxes.excesses(observation).values()), None)
+        self._unchecked -= 1
+        if excess is not None and self.name not in _exceeded:
+            _exceeded.add(self.name)
+            _LOG.warning(
+                "environment %r returned an observation outside of its observation space: %s is %g, and its "
+                "bounds are %g to %g; training continues, but correct the bounds: integers and images are "
+                "scaled by them",
+                *(self.name, excess.element, excess.value, excess.low, excess.high),
+            )
+        if self._unchecked == 0 or excess is not None:
+            self._boxes = None
 
     def _failures(
         self,
@@ -310,6 +359,7 @@ class Stepper:
             observation = self._converted(given)
         except BaseException as error:
             raise self._error("reset", error) from error
+        info = self._check_bounds("reset", info, observation)
         failed = self._failures(info, observation, given)
         return observation, {b: error for b, error in failed.items() if only is None or only[b]}
 
