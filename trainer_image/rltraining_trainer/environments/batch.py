@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from rltraining_trainer.environments.faults import FAILED, REMAKE, RESETS_ALONE
-from rltraining_trainer.environments.mistakes import environment_error
+from rltraining_trainer.environments.mistakes import environment_error, number
 from rltraining_trainer.environments.packed_space import MASK_KEY
 from rltraining_trainer.environments.slot import Description, Outcome, Request, Slot, blank
 
@@ -71,6 +72,34 @@ class InThreads:
         for thread in self._threads:
             thread.shutdown(wait=False)
         raise_first(outcomes)
+
+
+class SerialEnvironments(SyncVectorEnv):
+    """Steps single environments in turn as gymnasium does, and describes rewards that are not numbers.
+
+    Gymnasium's class stores rewards as floats at once, which turns None into NaN. Composite
+    observations are not copied and change with the next step: packing copies them anyway.
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], gym.Env]]) -> None:
+        super().__init__(makers, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        observations, info = super().reset(**kwargs)
+        self._rewards = np.zeros(self.num_envs, object)
+        return _copy_of(observations), info
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        observations, returned, terminated, truncated, info = super().step(actions)
+        try:
+            rewards = np.array(list(map(float, returned)))
+        except (TypeError, ValueError):
+            rewards = np.array([number(reward) for reward in returned])
+        return _copy_of(observations), rewards, terminated, truncated, info
+
+
+def _copy_of(observations: Any) -> Any:
+    return observations.copy() if isinstance(observations, np.ndarray) else observations
 
 
 class EnvironmentBatch(VectorEnv):

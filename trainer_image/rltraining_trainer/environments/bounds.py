@@ -15,9 +15,10 @@ from gymnasium import spaces
 from rltraining_trainer.environments.nested_spaces import LeafSpace, Path, shown
 from rltraining_trainer.environments.packed_space import PackedSpace, numbers_of
 
-FAST_VALUES_MAX = 10_000
-"""Maximum number of values of a Discrete that is checked with a set of them. For one environment
-this takes 0.1 us instead of 3 us, and a step of a small environment takes 7 us."""
+FAST_ELEMENTS_MAX, FAST_VALUES_MAX = 4, 10_000
+"""Maximum number of indices, and of values of an index, that are checked with sets. For one
+environment and one index this takes 0.2 us instead of 4 us. A step of a small environment takes 7
+us."""
 
 Interval = tuple[np.ndarray, np.ndarray]
 """The smallest and the largest value of each element of a space."""
@@ -58,24 +59,28 @@ class Bounds:
         self, space: spaces.Space, columns: np.ndarray, interval: Interval, parts: list[_Limited]
     ) -> None:
         self._space, self._shape, self._parts = space, space.shape, parts
+        self._is_scalar = space.shape == ()
         self._low, self._high = interval
         first, last = int(columns[0]), int(columns[-1])
         is_slice = last - first + 1 == len(columns)
         self._columns = slice(first, last + 1) if is_slice else columns
-        self._valid: frozenset[int] | None = None
-        if isinstance(space, spaces.Discrete) and space.n <= FAST_VALUES_MAX:
-            self._valid = frozenset(range(int(space.start), int(space.start + space.n)))
+        self._valid = _valid_values(*interval) if all(_indices(part.space) for part in parts) else None
 
     def excesses(self, observations: np.ndarray) -> dict[int, Excess]:
         """Returns the first excess of each observation ``[B, ...]`` that has one, by its index.
 
         Observations of another shape than the space's, which are a separate error, have none.
         """
-        if observations.shape[1:] != self._shape:
+        # Check a few indices with sets of their values.
+        is_scalar = observations.ndim == 1 and self._is_scalar
+        if is_scalar and self._valid is not None and self._valid[0].issuperset(observations.tolist()):
             return {}
-        if self._valid is not None and self._valid.issuperset(observations.tolist()):
+        if not is_scalar and observations.shape[1:] != self._shape:
             return {}
         values = numbers_of(self._space, observations).reshape(len(observations), -1)[:, self._columns]
+        if self._valid is not None and all(map(frozenset.issuperset, self._valid, values.T.tolist())):
+            return {}
+        # Compare all elements, and find the first excess of each observation.
         outside = (values < self._low) | (values > self._high)
         if 1 not in outside.tobytes():  # takes half the time of any()
             return {}
@@ -102,6 +107,13 @@ def index_bounds(space: spaces.Space) -> Bounds | None:
 def box_bounds(space: spaces.Space) -> Bounds | None:
     """Returns the bounds of all Boxes in observations of ``space``, or None without any."""
     return _bounds(space, _box)
+
+
+def _valid_values(low: np.ndarray, high: np.ndarray) -> list[frozenset[int]] | None:
+    """Returns the values of each index, or None if there are too many."""
+    if len(low) > FAST_ELEMENTS_MAX or (high - low).max() >= FAST_VALUES_MAX:
+        return None
+    return [frozenset(range(int(first), int(last) + 1)) for first, last in zip(low, high, strict=True)]
 
 
 def _bounds(space: spaces.Space, interval: Callable[[LeafSpace], Interval | None]) -> Bounds | None:

@@ -12,10 +12,17 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec, load_env_creator
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 from rltraining_api.environment import Environment
 
-from rltraining_trainer.environments.batch import EnvironmentBatch, InThreads, InTurn, Slots, WholeBatch
+from rltraining_trainer.environments.batch import (
+    EnvironmentBatch,
+    InThreads,
+    InTurn,
+    SerialEnvironments,
+    Slots,
+    WholeBatch,
+)
 from rltraining_trainer.environments.extras import missing_extra, register_extra
 from rltraining_trainer.environments.packing import pack_environments
 from rltraining_trainer.environments.processes import InProcesses
@@ -48,7 +55,7 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
       that has the same spaces and keywords, since stepping it is faster.
     - onError Reset, or stepping Threads or Processes: ``EnvironmentBatch``.
     - One environment: ``SingleEnvironment``.
-    - Otherwise gymnasium's ``SyncVectorEnv``.
+    - Otherwise ``SerialEnvironments``, a ``SyncVectorEnv`` of gymnasium.
 
     With onError Reset the first two are wrapped in a ``WholeBatch``, so that all classes report
     errors instead of raising them (see ``faults``). Wrappers are applied to each single
@@ -107,14 +114,7 @@ def _make(spec: Environment, num_envs: int, kwargs: dict[str, Any]) -> VectorEnv
     if num_envs == 1:
         return SingleEnvironment(make_environment(spec, **kwargs))
     with _making(spec):
-        return gym.make_vec(
-            registered.id,
-            num_envs=num_envs,
-            vectorization_mode="sync",
-            wrappers=wrappers,  # type: ignore[arg-type]
-            vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
-            **options,
-        )
+        return SerialEnvironments([partial(make_environment, spec, **kwargs)] * num_envs)
 
 
 def make_environment(spec: Environment, **kwargs: Any) -> gym.Env:

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rltraining_trainer.environments.magnitudes import numbers_in, overflow_error
+from rltraining_trainer.environments.nested_spaces import Path, items_of
 from rltraining_trainer.errors import EnvironmentRaised, TrainerError, UserCodeError, user_code_error
 from rltraining_trainer.user_trace import user_trace
 
@@ -19,13 +20,40 @@ RETURNS = {
 
 
 class WrongObservation(ValueError):
-    """Raised when the shape of an observation differs from that of its space."""
+    """Raised when the shape or the type of an observation, or of its part at ``path``, differs from
+    that of its space."""
 
-    def __init__(self, observation: Any, space: spaces.Space) -> None:
-        super().__init__(
-            f"must return an observation of shape {space.shape} to match its observation space, "
-            f"got {_describe(observation)}"
-        )
+    def __init__(self, observation: Any, space: spaces.Space, path: Path = ()) -> None:
+        shape = shape_of(observation)
+        rule, got = f"shape {space.shape}", _describe(observation)
+        if observation is not None and shape == space.shape:
+            rule, got = f"type {space.dtype}", _type_of(np.asarray(observation))
+        of = f"in which the part {'.'.join(map(str, path))!r} has" if path else "of"
+        super().__init__(f"must return an observation {of} {rule} to match its observation space, got {got}")
+
+
+class WrongReward(ValueError):
+    """Raised when a reward is not a number."""
+
+    def __init__(self, reward: Any) -> None:
+        got = _describe(reward)
+        if isinstance(reward, str | bytes):
+            got = "text"
+        elif reward is not None and shape_of(reward) == ():
+            got = type(reward).__qualname__
+        elif isinstance(reward, np.ndarray):
+            got = f"an array of {got}"
+        super().__init__(f"must return a reward that is a float, got {got}")
+
+
+def number(reward: Any) -> float:
+    """Converts a reward to a float. Accepts an array of one element. Raises WrongReward."""
+    try:
+        return float(reward)
+    except (TypeError, ValueError) as error:
+        if isinstance(reward, np.ndarray) and reward.size == 1 and reward.dtype.kind in "biuf":
+            return float(reward.item())
+        raise WrongReward(reward) from error
 
 
 def copy_array(
@@ -41,8 +69,7 @@ def copy_array(
         shape: The space's shape.
 
     Raises:
-        WrongObservation: The shape differs from the space's.
-        TypeError, ValueError: The shape is right, but the elements are not numbers.
+        WrongObservation: The shape differs from the space's, or the elements are not numbers.
         FloatingPointError: A number is too large for ``dtype``.
     """
     try:
@@ -52,8 +79,6 @@ def copy_array(
             with np.errstate(over="raise"):
                 copied = np.array(observation, dtype)
     except (TypeError, ValueError) as error:
-        if shape_of(observation) == shape:
-            raise
         raise WrongObservation(observation, space) from error
     if copied.shape != shape:
         raise WrongObservation(observation, space)
@@ -98,16 +123,39 @@ def mistake(
 
     Returns None if ``error`` has another cause.
     """
-    if isinstance(error, WrongObservation):
+    if isinstance(error, WrongReward):
         return str(error)
-    if not isinstance(error, ValueError | TypeError) or user_trace(error)[0]:
-        return None  # an unrelated error, or one raised by user code
-    if "unpack" in str(error):
-        return f"must return {RETURNS[method]}"
-    for observation in observations:
-        if space.shape is not None and shape_of(observation) != space.shape:
-            return str(WrongObservation(observation, space))
-    return None
+    is_described = isinstance(error, WrongObservation)
+    if not is_described:
+        if not isinstance(error, ValueError | TypeError | KeyError) or user_trace(error)[0]:
+            return None  # an unrelated error, or one raised by user code
+        if "unpack" in str(error):
+            return f"must return {RETURNS[method]}"
+    # Find the part of an observation that is wrong.
+    wrong = (_wrong_observation(observation, space) for observation in observations)
+    return next(filter(None, wrong), str(error) if is_described else None)
+
+
+def _wrong_observation(observation: Any, space: spaces.Space, path: Path = ()) -> str | None:
+    """Describes a part of an observation that is missing, or has another shape or type than its
+    space."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for key, part in items_of(space):
+            at = (*path, key)
+            try:
+                value = observation[key]
+            except (LookupError, TypeError):
+                name = ".".join(map(str, at))
+                return f"must return observations with the part {name!r} to match its observation space"
+            if (clause := _wrong_observation(value, part, at)) is not None:
+                return clause
+        return None
+    if space.shape is None or space.dtype is None or isinstance(space, spaces.Text):
+        return None
+    same_shape = shape_of(observation) == space.shape
+    if same_shape and np.can_cast(np.asarray(observation).dtype, space.dtype, "same_kind"):
+        return None
+    return str(WrongObservation(observation, space, path))
 
 
 def _describe(observation: Any) -> str:
@@ -115,6 +163,10 @@ def _describe(observation: Any) -> str:
         return "None"
     shape = shape_of(observation)
     return "lists of different lengths" if shape is None else f"shape {shape}"
+
+
+def _type_of(array: np.ndarray) -> str:
+    return "text" if array.dtype.kind in "US" else str(array.dtype)
 
 
 def shape_of(observation: Any) -> tuple[int, ...] | None:

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
-from rltraining_trainer.environments.mistakes import copy_array
+from rltraining_trainer.environments.mistakes import WrongReward, copy_array, number
 from rltraining_trainer.environments.nested_spaces import first_of
 from rltraining_trainer.environments.packed_space import MASK_KEY
 
@@ -56,7 +56,13 @@ class SingleEnvironment(VectorEnv):
         else:
             action = first_of(actions)
             observation, reward, terminated, truncated, info = self.environment.step(action)
-        self._reward[0], self._terminated[0], self._truncated[0] = reward, terminated, truncated
+        if reward is None:  # numpy would convert it to NaN
+            raise WrongReward(reward)
+        try:
+            self._reward[0] = reward
+        except (TypeError, ValueError):
+            self._reward[0] = number(reward)
+        self._terminated[0], self._truncated[0] = terminated, truncated
         self._ended = bool(terminated or truncated)
         figures = self._reward.copy(), self._terminated.copy(), self._truncated.copy()
         return self._batch_of_one(observation), *figures, _kept(info)

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rltraining_trainer.environments.mistakes import copy_array, environment_error
+from rltraining_trainer.environments.mistakes import copy_array, environment_error, number
 from rltraining_trainer.environments.packed_space import MASK_KEY
 from rltraining_trainer.errors import user_code_error
 
@@ -126,7 +126,7 @@ class Slot:
                 raw, reward, terminated, truncated, info = returned
             outcome = Outcome(
                 conform(self._space, raw),
-                float(reward),
+                number(reward),
                 bool(terminated),
                 bool(truncated),
                 info.get(MASK_KEY) if info else None,

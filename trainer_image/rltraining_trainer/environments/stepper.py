@@ -196,7 +196,8 @@ class Stepper:
                 terminated, first = terminated | info[LIFE_LOST], first | info[LIFE_LOST]
         except BaseException as error:
             raise self._error("step", error) from error
-        info = self._check_bounds("step", info, observation, final)
+        if self._indices is not None or self._boxes is not None:
+            info = self._check_bounds("step", info, observation, final)
         step = Step(observation, reward, terminated, truncated, over, valid, first, final)
         # Discard the episodes of failed environments.
         accepts = self._check.accepts
