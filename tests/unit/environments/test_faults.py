@@ -134,6 +134,20 @@ def test_the_error_after_the_last_that_is_survived_in_an_hour_is_raised_as_it_is
     )
 
 
+def test_a_first_reset_that_keeps_failing_is_not_a_matter_of_the_limit() -> None:
+    class Closed(CountingEnv):
+        def reset(self, **kwargs: Any) -> Any:
+            raise OSError("no map")
+
+    environments = EnvironmentBatch(InTurn([Slot(lambda: Closed(0), "Mine")]), 1)
+    with pytest.raises(UserCodeError) as caught:
+        Stepper(environments, "Mine", Faults(resets=True, max_per_hour=2)).reset(0)
+    assert str(caught.value).startswith(
+        "more than 2 errors of environments within an hour (spec.environment.maxErrorsPerHour): fix the first "
+        "reset, which keeps failing; the last: environment 'Mine': reset raised OSError: no map"
+    )
+
+
 def test_without_a_policy_the_first_error_is_raised() -> None:
     stepper = Stepper(apart("raises"), "Mine")
     stepper.reset(0)

@@ -17,6 +17,9 @@ from rltraining_trainer.environments.single import SingleEnvironment
 from rltraining_trainer.errors import BadConfiguration, UserCodeError
 
 REMEDY = "if it happens only now and then, environment.onError: Reset lets training continue"
+FIRST_RESET_REMEDY = (
+    "this was the first reset, so fix it: environment.onError: Reset helps only if errors happen now and then"
+)
 MODES = list(AutoresetMode)
 MAKERS = [synchronous, HandWritten]
 B = 4
@@ -212,7 +215,7 @@ def test_what_the_environment_does_wrong_is_the_users_with_its_traceback(
     first, _, trace = told(where, fault).partition("\n")
     line = fault.__code__.co_firstlineno + 1
     raised = f"environment 'Mine': {where} raised {said} (test_stepper.py, line {line})"
-    assert first == f"{raised}; {REMEDY}"
+    assert first == f"{raised}; {FIRST_RESET_REMEDY if where == 'reset' else REMEDY}"
     header, begin, *_, last = trace.splitlines()
     assert header == "Traceback (most recent call last):"
     assert "test_stepper.py" in begin, "it begins where their code does"

@@ -30,6 +30,12 @@ REMEDY = "if it happens only now and then, environment.onError: Reset lets train
 """Clause for the message of an exception that ends the job."""
 LOST_REMEDY = "environment.onError: Reset replaces this environment instead of restarting its sampler"
 """Clause for the message when the process of an environment has ended."""
+FIRST_RESET_REMEDY = (
+    "this was the first reset, so fix it: environment.onError: Reset helps only if errors happen now and then"
+)
+"""Clause for the message of an exception in the first reset."""
+FIRST_RESET_LIMIT_REMEDY = "fix the first reset, which keeps failing"
+"""Clause for the message of the error that exceeds ``max_per_hour`` in the first reset."""
 LIMIT_REMEDY = (
     "fix the environment, or set the limit above a sampler's steps per hour times the rate of errors"
 )
@@ -49,6 +55,8 @@ class Faults:
         self, resets: bool = False, max_per_hour: int = 0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.resets = resets
+        self.in_first_reset = False
+        """Whether no environment has been stepped yet. Set by the Stepper."""
         self._max_per_hour = max_per_hour
         self._clock = clock
         self._times: deque[float] = deque(maxlen=max_per_hour + 1)
@@ -66,9 +74,10 @@ class Faults:
             now = self._clock()
             self._times.append(now)
             if len(self._times) > self._max_per_hour and now - self._times[0] <= HOUR_SECONDS:
+                remedy = FIRST_RESET_LIMIT_REMEDY if self.in_first_reset else LIMIT_REMEDY
                 raise type(error)(
                     f"more than {self._max_per_hour} errors of environments within an hour "
-                    f"(spec.environment.maxErrorsPerHour): {LIMIT_REMEDY}; the last: {error}"
+                    f"(spec.environment.maxErrorsPerHour): {remedy}; the last: {error}"
                 )
 
     def advised(self, error: Exception) -> Exception:
@@ -76,9 +85,10 @@ class Faults:
 
         Returns all other errors unchanged.
         """
-        if not self.resets and isinstance(error, EnvironmentLost):
-            return EnvironmentLost(f"{error}; {LOST_REMEDY}")
-        if self.resets or not isinstance(error, EnvironmentRaised | TooLarge):
+        if self.resets or not isinstance(error, EnvironmentLost | EnvironmentRaised | TooLarge):
             return error
+        remedy = LOST_REMEDY if isinstance(error, EnvironmentLost) else REMEDY
+        if self.in_first_reset:
+            remedy = FIRST_RESET_REMEDY
         sentence, newline, trace = str(error).partition("\n")
-        return type(error)(f"{sentence}; {REMEDY}{newline}{trace}")
+        return type(error)(f"{sentence}; {remedy}{newline}{trace}")

@@ -159,9 +159,11 @@ class Stepper:
 
         Returns first observations ``[B, ...]``.
         """
+        self._faults.in_first_reset = True
         observation, failed = self._reset(seed=seed)
         if failed:
             observation, _ = self._recover(observation, failed)
+        self._faults.in_first_reset = False
         self._over = self._none
         expected = (self.environments.num_envs, *(self.environments.single_observation_space.shape or ()))
         if observation.shape != expected:
