@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 from rltraining_api.environment import Environment
-from rltraining_trainer.environments import Faults, Stepper, make_environments
+from rltraining_trainer.environments import Faults, Stepper, make_environments, make_spaces
 from rltraining_trainer.errors import EnvironmentLost, UserCodeError
 
 MODULE = """
@@ -30,9 +30,13 @@ class Walk(gym.Env):
 
     def __init__(self, fault=""):
         self.fault = fault
+        if fault == "exits when made":
+            os._exit(9)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        if self.fault == "exits when reset":
+            os._exit(9)
         self.at = self.np_random.normal(size=2)
         return self._observation(), {}
 
@@ -123,6 +127,26 @@ def test_a_crash_of_native_code_ends_one_environment_alone_or_is_worth_a_restart
     stepper = Stepper(make_environments(crashing, 2), "Mine", Faults(resets=True, max_per_hour=100))
     step_until(stepper, 12)
     assert stepper.stats.discarded > 0
+    stepper.close()
+
+
+def test_a_constructor_that_exits_is_a_mistake_and_named() -> None:
+    for make in (make_spaces, lambda exits: make_environments(exits, 2)):
+        with pytest.raises(UserCodeError) as caught:
+            make(spec(kwargs={"fault": "exits when made"}))
+        assert str(caught.value) == (
+            "environment 'walk_env:Vector-v0': the process of environment 0 ended with exit code 9 in its constructor"
+        )
+
+
+def test_a_process_that_ends_before_the_first_reset_is_reported_with_its_exit_code() -> None:
+    stepper = Stepper(make_environments(spec(kwargs={"fault": "exits when reset"}), 2), "Mine")
+    with pytest.raises(EnvironmentLost) as caught:
+        stepper.reset(0)
+    assert str(caught.value) == (
+        "environment 'walk_env:Vector-v0': the process of environment 0 ended with exit code 9 in reset; this was "
+        "the first reset, so fix it: environment.onError: Reset helps only if errors happen now and then"
+    )
     stepper.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -55,7 +56,7 @@ class TooLarge(Diverged):
 def user_code_error(what: str, error: BaseException) -> TrainerError:
     """Converts ``error``, raised by user code: its message and location, then its traceback.
 
-    Reraises KeyboardInterrupt.
+    Reraises a KeyboardInterrupt of Ctrl-C.
 
     Args:
         what: The code that was called, as the subject of the message.
@@ -63,12 +64,21 @@ def user_code_error(what: str, error: BaseException) -> TrainerError:
     """
     if isinstance(error, TrainerError):
         return error
-    if isinstance(error, KeyboardInterrupt):
+    if is_ctrl_c(error):
         raise error
     where, trace = user_trace(error)
     place = f" ({where})" if where else ""
     lines = "\n".join(map(_cut, trace.splitlines()))
     return UserCodeError(f"{what} raised {one_line(error)}{place}\n{lines}\n")
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Returns whether ``error`` is a KeyboardInterrupt that Ctrl-C may have caused.
+
+    Processes of a job handle or ignore Ctrl-C, so that there only user code raises one.
+    """
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return isinstance(error, KeyboardInterrupt) and is_default
 
 
 def text_of(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -182,6 +183,15 @@ def interrupt() -> Any:
 def test_ctrl_c_is_nobodys_mistake() -> None:
     with pytest.raises(KeyboardInterrupt):
         told("step", interrupt)
+
+
+def test_a_keyboard_interrupt_where_ctrl_c_is_handled_is_the_environments_mistake() -> None:
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        text = told("step", interrupt)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert text.startswith("environment 'Mine': step raised KeyboardInterrupt (test_stepper.py, line ")
 
 
 def test_an_environment_that_cannot_be_closed_after_its_work_is_a_warning(

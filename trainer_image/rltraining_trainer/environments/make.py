@@ -195,9 +195,11 @@ def _making(spec: Environment) -> Iterator[None]:
 def make_spaces(spec: Environment) -> tuple[Space, Space]:
     """Returns the spaces of one observation and one action.
 
-    Makes an environment for that and closes it. Raises like ``make_environments``.
+    Makes an environment for that and closes it. Raises like ``make_environments``. With stepping
+    Processes the environment has a process here as well, since its constructor may crash.
     """
-    environments = make_environments(spec.model_copy(update={"stepping": "Serial", "on_error": "Fail"}), 1)
+    stepping = "Processes" if spec.stepping == "Processes" else "Serial"
+    environments = make_environments(spec.model_copy(update={"stepping": stepping, "on_error": "Fail"}), 1)
     with user_code(f"environment {spec.id!r}: close"):
         environments.close()
     return environments.single_observation_space, environments.single_action_space

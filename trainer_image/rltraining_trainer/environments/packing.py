@@ -17,6 +17,7 @@ from rltraining_trainer.environments.nested_spaces import batch_of_one, discrete
 from rltraining_trainer.environments.pack_space import pack_space
 from rltraining_trainer.environments.packed_space import MASK_KEY, PackedSpace, WrongPart
 from rltraining_trainer.environments.single import SingleEnvironment
+from rltraining_trainer.errors import is_ctrl_c
 
 _LOG = logging.getLogger(__name__)
 
@@ -199,7 +200,9 @@ def _gives_mask(environments: VectorEnv) -> bool:
             _, info = environments.environment.reset()
         else:
             _, info = environments.reset()
-    except (Exception, SystemExit):
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
         return False
     return MASK_KEY in info
 

@@ -23,7 +23,7 @@ from multiprocessing.reduction import send_handle
 import gymnasium as gym
 
 from rltraining_trainer.environments.slot import Outcome, Request
-from rltraining_trainer.errors import EnvironmentLost
+from rltraining_trainer.errors import EnvironmentLost, UserCodeError
 from rltraining_trainer.process import describe_exit
 
 CLOSE_SECONDS = 2.0
@@ -47,6 +47,7 @@ class InProcesses:
         self._template, self._control = _start_template()
         self._control.send((list(sys.path), preload, make, name))
         self._workers: list[_Worker | None] = [None] * count
+        self._losses: dict[int, Exception] = {}  # of environments whose process has ended
 
     def call(self, requests: Sequence[Request | None]) -> list[Outcome]:
         for b, request in enumerate(requests):
@@ -84,19 +85,27 @@ class InProcesses:
 
     def _receive(self, b: int, method: str) -> Outcome:
         worker = self._workers[b]
+        if worker is None:
+            return Outcome(error=self._losses[b])
         try:
-            if worker is not None:
-                outcome: Outcome = worker.connection.recv()
-                return outcome
-            how = "had ended"
+            outcome: Outcome = worker.connection.recv()
         except (EOFError, OSError):
-            assert worker is not None, "only a worker's connection raises these errors"
             worker.connection.close()
             self._workers[b] = None
-            self._control.send(worker.pid)
-            how = f"ended with {describe_exit(self._control.recv())}"
-        error = f"environment {self._name!r}: the process of environment {b} {how} in {method}"
-        return Outcome(error=EnvironmentLost(error))
+        else:
+            return outcome
+        # Ask the template how the process has ended.
+        self._control.send(worker.pid)
+        code: int = self._control.recv()
+        where = "its constructor" if method == "make" else method
+        error = (
+            f"environment {self._name!r}: the process of environment {b} ended with {describe_exit(code)} "
+            f"in {where}"
+        )
+        # A constructor that exits does so again after a restart. A signal may have another cause.
+        exits = method == "make" and code >= 0
+        self._losses[b] = UserCodeError(error) if exits else EnvironmentLost(error)
+        return Outcome(error=self._losses[b])
 
     def _fork(self) -> _Worker:
         ours, theirs = socket.socketpair()
