@@ -59,12 +59,12 @@ class Bounds:
         self, space: spaces.Space, columns: np.ndarray, interval: Interval, parts: list[_Limited]
     ) -> None:
         self._space, self._shape, self._parts = space, space.shape, parts
-        self._is_scalar = space.shape == ()
         self._low, self._high = interval
         first, last = int(columns[0]), int(columns[-1])
         is_slice = last - first + 1 == len(columns)
         self._columns = slice(first, last + 1) if is_slice else columns
         self._valid = _valid_values(*interval) if all(_indices(part.space) for part in parts) else None
+        self._scalars = self._valid[0] if self._valid is not None and space.shape == () else None
 
     def excesses(self, observations: np.ndarray) -> dict[int, Excess]:
         """Returns the first excess of each observation ``[B, ...]`` that has one, by its index.
@@ -72,10 +72,10 @@ class Bounds:
         Observations of another shape than the space's, which are a separate error, have none.
         """
         # Check a few indices with sets of their values.
-        is_scalar = observations.ndim == 1 and self._is_scalar
-        if is_scalar and self._valid is not None and self._valid[0].issuperset(observations.tolist()):
-            return {}
-        if not is_scalar and observations.shape[1:] != self._shape:
+        if self._scalars is not None and observations.ndim == 1:
+            if self._scalars.issuperset(observations.tolist()):
+                return {}
+        elif observations.shape[1:] != self._shape:
             return {}
         values = numbers_of(self._space, observations).reshape(len(observations), -1)[:, self._columns]
         if self._valid is not None and all(map(frozenset.issuperset, self._valid, values.T.tolist())):
