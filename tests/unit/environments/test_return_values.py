@@ -9,7 +9,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.environments.batch import EnvironmentBatch, InTurn, SerialEnvironments
 from rltraining_trainer.environments.packing import pack_environments
@@ -135,3 +136,19 @@ def test_observations_in_turn_are_copies() -> None:
     array += 1
     mine.step(np.zeros(1, np.int64))
     assert (first.tolist(), second.tolist()) == ([[0, 0]], [[1, 1]])
+
+
+def test_an_error_in_the_first_reset_of_a_packed_vector_environment_is_reported() -> None:
+    class Closed(VectorEnv):
+        num_envs = 2
+        single_observation_space, single_action_space = PARTS, spaces.Discrete(2)
+        observation_space, action_space = batch_space(PARTS, 2), spaces.MultiDiscrete([2, 2])
+
+        def __init__(self) -> None:
+            self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+        def reset(self, **kwargs: Any) -> Any:
+            raise OSError("no map")
+
+    with pytest.raises(UserCodeError, match=r"^environment 'Mine': reset raised OSError: no map"):
+        Stepper(pack_environments(Closed(), "Mine"), "Mine").reset(0)

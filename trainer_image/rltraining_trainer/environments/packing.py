@@ -179,11 +179,12 @@ def given_observations(environments: VectorEnv, default: Any) -> Any:
     """Returns the newest observation of each environment as the environment returned it.
 
     Gymnasium's SyncVectorEnv and this package's classes keep them in ``_env_obs``, also if they
-    cannot be batched. Returns ``default`` for a user's vector environment that is not packed.
+    cannot be batched. Returns ``default`` for a user's vector environment that is not packed, or has
+    returned nothing yet.
     """
     if (kept := getattr(environments.unwrapped, "_env_obs", None)) is not None:
         return kept
-    if isinstance(environments, PackedEnvironments):
+    if isinstance(environments, PackedEnvironments) and environments.given is not None:
         return list(iterate(environments.environments.observation_space, environments.given))
     return default
 
