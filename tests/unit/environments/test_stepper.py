@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -180,17 +181,24 @@ def interrupt() -> Any:
     raise KeyboardInterrupt
 
 
+@contextmanager
+def on_ctrl_c(handler: Any) -> Iterator[None]:
+    """Sets the handler, which a shell that runs the tests in the background sets too."""
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_ctrl_c_is_nobodys_mistake() -> None:
-    with pytest.raises(KeyboardInterrupt):
+    with on_ctrl_c(signal.default_int_handler), pytest.raises(KeyboardInterrupt):
         told("step", interrupt)
 
 
 def test_a_keyboard_interrupt_where_ctrl_c_is_handled_is_the_environments_mistake() -> None:
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with on_ctrl_c(signal.SIG_IGN):
         text = told("step", interrupt)
-    finally:
-        signal.signal(signal.SIGINT, handler)
     assert text.startswith("environment 'Mine': step raised KeyboardInterrupt (test_stepper.py, line ")
 
 
