@@ -104,6 +104,7 @@ curves: $(READY) ## train the examples and draw docs/images/
 
 pictures: curves ## make every picture of docs/images/ that shows this software; the curves take minutes
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/survival.py
 
 docs: $(READY) ## build the documentation's site into site/; a link that leads nowhere is an error
 	$(MKDOCS) build
