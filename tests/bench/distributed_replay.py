@@ -28,7 +28,7 @@ SECONDS = 4.0
 
 
 class Kind(NamedTuple):
-    """What is stored, and what is wanted."""
+    """What is stored."""
 
     name: str
     observation: Column
@@ -39,9 +39,6 @@ class Kind(NamedTuple):
     """Transitions that a writer appends at once."""
     pace: int
     """Appends per second that all writers together keep to."""
-    wanted: int
-    """Transitions per second that are drawn and updated."""
-    wanted_appends: int
     direct: bool
     """Tensors go from memory to memory, as roles have it with such observations where processes see each other."""
 
@@ -50,9 +47,9 @@ _VECTOR = Column((4,), torch.float32)
 _FRAMES = Column((4, 84, 84), torch.uint8)  # 28 KB
 _NONE = Column((0,), torch.float32)
 KINDS = (
-    Kind("small", _VECTOR, _VECTOR, 100_000, 512, 104_000, 250_000, 100_000, direct=False),
-    Kind("Atari, 28 KB", _FRAMES, _NONE, 20_000, 64, 8_000, 60_000, 0, direct=True),
-    Kind("the same by the network", _FRAMES, _NONE, 20_000, 64, 8_000, 60_000, 0, direct=False),
+    Kind("small", _VECTOR, _VECTOR, 100_000, 512, 104_000, direct=False),
+    Kind("Atari, 28 KB", _FRAMES, _NONE, 20_000, 64, 8_000, direct=True),
+    Kind("the same by the network", _FRAMES, _NONE, 20_000, 64, 8_000, direct=False),
 )
 
 
@@ -78,15 +75,13 @@ def run(seeds: int) -> None:
             (
                 kind.name,
                 thousands(drawn / seconds),
-                thousands(kind.wanted),
                 thousands((after.inserted - before.inserted) / seconds),
-                thousands(kind.wanted_appends) if kind.wanted_appends else "-",
                 f"{(after.stale - before.stale) / drawn:.1%}",
                 f"{cpu / batches * 1e3:.2f}",
                 f"{busy / batches * 1e3:.2f}",
             )
         )
-    header = ("drawn + updated/s", "wanted", "appends/s", "wanted", "stale", "learner's CPU", "shards' CPU")
+    header = ("drawn + updated/s", "appends/s", "stale", "learner's CPU", "shards' CPU")
     print_table((f"{SHARDS} shards, batch {BATCH}", *header), rows)
     print(
         f"\nCPU: ms a batch; the shards' with what their writers take, who keep to {KINDS[0].pace:,} small and "

@@ -1,6 +1,6 @@
 """IMPALA on CartPole-v1, learning, over RPC.
 
-Solved means: the mean return of the last 100 training episodes is at least 475, as the peers' runs were measured; the
+Solved means: the mean return of the last 100 training episodes is at least 475, as in `peers`; the
 example itself goes on for a while. Seconds count from the first unroll that
 reaches the learner; collecting it took one unroll's time more, which is added.
 """
@@ -18,7 +18,6 @@ from tests.bench.training import train
 MANIFEST = Path("examples/cartpole-impala.yaml")
 EPISODES = 100
 SUSTAINED = 10
-PEERS = "peers on two cores: Sample Factory 14 k steps/s, 24 s; RLlib 10 k, 35 s; Machin 5 k, 42 s (easier criterion)"
 
 
 def run(seeds: int) -> None:
@@ -26,7 +25,6 @@ def run(seeds: int) -> None:
         print(f"{samplers} samplers\n" if samplers > 1 else "\n1 sampler\n")
         report(seeds, [f"sampler.replicas={samplers}", f"stop.meanReturn.episodes={EPISODES}"])
         print(f"going on for {SUSTAINED} s: {thousands(_sustained(samplers))} steps/s")
-    print(f"\n{PEERS}")
 
 
 def _sustained(samplers: int) -> float:

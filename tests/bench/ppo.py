@@ -21,8 +21,6 @@ PEER = Path(__file__).with_name("peers") / "sb3_ppo.py"
 PACKAGES = ("stable-baselines3==2.9.2", "gymnasium[mujoco]==1.4.0", "torch==2.13.0")
 ENVIRONMENT = "HalfCheetah-v5"
 SECONDS = 20
-WANTED = 2.0
-"""Times the steps/s of Stable-Baselines3."""
 
 
 def run(seeds: int) -> None:
@@ -39,13 +37,12 @@ def run(seeds: int) -> None:
     medians = {name: statistics.median(found) for name, found in rates.items()}
     peer = max(medians[name] for name in ways if name.startswith("Stable"))
     print_table(
-        ("HalfCheetah-v5", "steps/s: median (all)", "times Stable-Baselines3", "wanted"),
+        ("HalfCheetah-v5", "steps/s: median (all)", "times Stable-Baselines3"),
         [
             (
                 name,
                 f"{medians[name]:,.0f} ({', '.join(map('{:,.0f}'.format, sorted(found)))})",
                 f"{medians[name] / peer:.2f}",
-                f"{WANTED:g}" if name.endswith("Learner") else "",
             )
             for name, found in rates.items()
         ],

@@ -31,8 +31,6 @@ class Kind(NamedTuple):
     name: str
     columns: dict[str, Column]
     frame_stack: int = 1
-    wanted: str = ""
-    """Of a cycle."""
 
 
 def _columns(observation: Column, next_observation: Column) -> dict[str, Column]:
@@ -47,15 +45,15 @@ def _columns(observation: Column, next_observation: Column) -> dict[str, Column]
 _VECTOR = Column((4,), torch.float32)
 _HALF = Column((STACK // 2, *FRAME), torch.uint8)
 _STACKS = Column((STACK, *FRAME), torch.uint8)
-SMALL = Kind("small", _columns(_VECTOR, _VECTOR), wanted="5,000 k")
-ATARI = Kind("Atari, 28 KB", _columns(_HALF, _HALF), wanted="300 k")
+SMALL = Kind("small", _columns(_VECTOR, _VECTOR))
+ATARI = Kind("Atari, 28 KB", _columns(_HALF, _HALF))
 STACKED = Kind("Atari, 2 stacks of 4, frames once", _columns(_STACKS, _STACKS), STACK)
 
 
 def run(seeds: int) -> None:
     torch.set_num_threads(1)
     keep_memory()
-    header = ("items/s", "append 1", "append 50", "sample 512", "update 512", "cycle 512", "wanted")
+    header = ("items/s", "append 1", "append 50", "sample 512", "update 512", "cycle 512")
     rows = [
         _limit(SMALL),
         _ours(SMALL),
@@ -109,7 +107,7 @@ def _limit(kind: Kind) -> tuple[str, ...]:
         (BATCH, update),
         (BATCH, both),
     ]
-    return (f"{kind.name}: limit", *_rates(kind, calls), kind.wanted)
+    return (f"{kind.name}: limit", *_rates(kind, calls))
 
 
 def _ours(kind: Kind, compiled: bool = True) -> tuple[str, ...]:
@@ -146,7 +144,7 @@ def _ours(kind: Kind, compiled: bool = True) -> tuple[str, ...]:
     calls += [(1, lambda: append(1)), (50, lambda: append(50))]
     sampled, updated, cycled, one, many = _rates(kind, calls)
     name = kind.name if compiled else f"{kind.name}, not compiled"
-    return (name, one, many, sampled, updated, cycled, kind.wanted)
+    return (name, one, many, sampled, updated, cycled)
 
 
 def _blocks(kind: Kind, count: int) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
