@@ -28,7 +28,7 @@ SECONDS = 4.0
 
 
 class Kind(NamedTuple):
-    """What is stored."""
+    """The stored transitions."""
 
     name: str
     observation: Column

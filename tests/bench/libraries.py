@@ -2,7 +2,7 @@
 
 A run ends when the mean return of the last 100 training episodes is at least 475 (A3C as published: by the literature's
 rule, see peers/hogwild_a3c.py). Seconds count from the first environment step. Start-up (imports, processes,
-compilation) is shown apart. Each library runs a program of tests/bench/peers with settings of its own examples, in a
+compilation) is shown apart. Each library runs a program of tests/bench/peers with settings of its examples, in a
 separate environment with pinned versions. A library that cannot be installed here is left out, with the reason.
 
 CleanRL and LeanRL are not among them: the former's package requires Python below 3.10, the latter has none.

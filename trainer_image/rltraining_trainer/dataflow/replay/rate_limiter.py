@@ -110,10 +110,10 @@ class ShardedRateLimiter:
         """Returns the maximum number of insertions of a shard since its start; None: no limit.
 
         The remaining insertions are divided evenly between the present shards, after subtracting
-        what has been granted to other shards. The limit may decrease. What a shard loses by that is
-        given to others when it asks again: until then it may not have heard of it. A shard that does
-        not use its grant is idle. It is granted at most one insertion if there are other shards, and
-        this one is not subtracted from theirs.
+        what has been granted to other shards. The limit may decrease. The difference is
+        granted to other shards only after this shard asks again, since it may not have received the
+        new limit before. A shard that does not use its grant is idle. It is granted at most one
+        insertion if there are other shards, and this one is not subtracted from theirs.
         """
         allowed = self._limiter.insert_limit(self._sampled)
         if allowed is None:
