@@ -12,6 +12,7 @@ from tests.bench import (
     atari,
     distributed_replay,
     environments,
+    goodput,
     gradients,
     impala,
     lag,
@@ -43,10 +44,11 @@ BENCHES = {
     "distributed-replay": distributed_replay.run,
     "tasks": tasks.run,
     "peers": libraries.run,
+    "goodput": goodput.run,
     "operator": operator.run,  # needs a cluster: see its first lines
 }
 
-HOURS = {"tasks", "lag", "peers"}
+HOURS = {"tasks", "lag", "peers", "goodput"}
 """What takes so long that it runs only where it is named."""
 
 
