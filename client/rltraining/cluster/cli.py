@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rltraining.cluster.place import CONTEXT, KUBECONFIG, NAMESPACE, Place, complete_job, with_place
-from rltraining.commands import Overrides, Seed, Seeds, Sweep, command, refusals
+from rltraining.commands import MANIFEST, Overrides, Seed, Seeds, Sweep, command, refusals
 
 __all__ = ["CONTEXT", "KUBECONFIG", "NAMES", "NAMESPACE", "app"]
 
@@ -47,7 +47,7 @@ class Role(StrEnum):
 @with_place
 def submit(
     place: Place,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The manifest; - reads standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help=MANIFEST)],
     overrides: Overrides = None,
     seed: Seed = None,
     name: Annotated[
@@ -89,7 +89,7 @@ def submit(
 
     Examples:
 
-      rltrain submit examples/cartpole-impala.yaml
+      rltrain submit cartpole-impala
       rltrain submit job.yaml --generate-name --seed 7 --set sampler.replicas=8
       rltrain submit job.yaml --code maze_env.py --code maze_net.py
       rltrain submit job.yaml --namespace team --wait
