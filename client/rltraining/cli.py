@@ -24,6 +24,7 @@ from rltraining.commands import (
 )
 from rltraining.errors import UsageError
 from rltraining.export import Format
+from rltraining.local import require_local
 from rltraining.printable import say
 
 app = typer.Typer(
@@ -152,6 +153,7 @@ def run(
       kubectl get rlj/cartpole -o yaml | rltrain run - --plain
     """
     with refusals():
+        require_local("rltrain run")
         from rltraining import run as command
         from rltraining.sweep.plan import Request
 
@@ -316,6 +318,7 @@ def evaluate(
       rltrain evaluate runs/maze --trust-code
     """
     with refusals():
+        require_local("rltrain evaluate")
         from rltraining import evaluate as command
 
         options = command.Options(
@@ -357,6 +360,7 @@ def export(
       rltrain export runs/first --format onnx --output cartpole.onnx
     """
     with refusals():
+        require_local("rltrain export")
         from rltraining import export as command
 
         command.export(policy, form, output, trust_code=trust_code)

@@ -10,6 +10,7 @@ import typer
 
 from rltraining.cluster.place import CONTEXT, KUBECONFIG, NAMESPACE, Place, complete_job, with_place
 from rltraining.commands import MANIFEST, Overrides, Seed, Seeds, Sweep, command, refusals
+from rltraining.local import require_local
 
 __all__ = ["CONTEXT", "KUBECONFIG", "NAMES", "NAMESPACE", "app"]
 
@@ -223,6 +224,7 @@ def report(
       rltrain report cartpole --namespace team
     """
     with refusals():
+        require_local("rltrain report")
         from rltraining.report import command as action
 
         action.report(action.Options(target, output, video=not no_video), place.client)
