@@ -12,10 +12,19 @@ import pytest
 from docs_pages import ROOT, commands
 from rltrain_command import SECONDS_MAX, Ended
 
+from tests.torch_versions import DOWNLOAD_FAILED
+
 PROGRAMS = Path(sys.executable).parent
 UV = PROGRAMS / "uv"
 LOCAL_COMMANDS = r"rltrain (run cartpole-impala --workdir|evaluate runs/first/policy --episodes|why) "
 """The commands of the README that the test runs with the extra `local`."""
+IMPORT_CLUSTER_COMMANDS = """
+import importlib, pkgutil, rltraining.cluster, rltraining.sdk
+for package in (rltraining.cluster, rltraining.sdk):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+"""
+"""A program that imports what the commands on a cluster need."""
 
 
 def shell(folder: Path, command: str, programs: Path = PROGRAMS) -> Ended:
@@ -36,7 +45,10 @@ def shell(folder: Path, command: str, programs: Path = PROGRAMS) -> Ended:
 
 
 def succeeded(folder: Path, command: str, programs: Path = PROGRAMS) -> str:
+    """Runs a command that must succeed. Returns its output. Skips the test if packages cannot be downloaded."""
     ended = shell(folder, command, programs)
+    if ended.code and DOWNLOAD_FAILED.search(ended.err):
+        pytest.skip(f"packages cannot be downloaded: {ended.err.strip().splitlines()[-1]}")
     assert ended.code == 0, (command, ended)
     return ended.out
 
@@ -68,6 +80,7 @@ def test_the_wheels_are_a_light_client_and_with_an_extra_train_here(tmp_path: Pa
     assert kept == {path.name for path in (ROOT / "examples").iterdir() if path.is_file()}
     assert {f"{name}.yaml" for name in names} == {name for name in kept if name.endswith(".yaml")}
     succeeded(outside, f"rltrain validate {' '.join(names)}", light)
+    succeeded(outside, f"python -c '{IMPORT_CLUSTER_COMMANDS}'", light)
     refused = shell(outside, "rltrain run cartpole-impala", light)
     assert refused.code == 2
     assert refused.err.endswith("pip install 'rltraining[local]'\n")
