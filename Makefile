@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 ROOMS  := crds operator trainer_image client
+# The version of all distributions, images and the chart. Change it with: make version VERSION=0.2.0
+RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' crds/pyproject.toml)
 READY  := $(VENV)/.ready
-EXTRAS := $(ROOMS:client=client[atari,box2d,minigrid,mujoco,notebook,onnx])
+EXTRAS := $(ROOMS:client=client[local,atari,box2d,minigrid,mujoco,notebook,onnx,s3])
 KERNEL := trainer_image/rltraining_trainer/dataflow/replay/sum_tree.c
 GATE   := trainer_image/rltraining_trainer/transport/gate
 PYTEST := $(BIN)/python -m pytest $(if $(SEED),-p randomly --randomly-seed=$(SEED))
@@ -20,14 +22,14 @@ export PYTHONDONTWRITEBYTECODE :=
 # For make images: which builder, what goes before and after the images' names, further arguments.
 BUILDER      ?= $(shell for tool in docker podman; do $$tool version >/dev/null 2>&1 && echo $$tool && exit; done; command -v buildah)
 IMAGE_PREFIX ?=
-TAG          ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' operator/pyproject.toml)
+TAG          ?= $(RELEASE)
 BUILD_ARGS   ?=
 
 # Its theme else says of MkDocs' future, at each build, what is of no use here.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test processes unit integration e2e cluster prepare api live soak lint format bench curves pictures docs docs-serve crd constraints images cluster-up cluster-down clean
+.PHONY: help setup demo test processes unit integration e2e cluster prepare api live soak lint format bench curves pictures docs docs-serve crd constraints wheels version images cluster-up cluster-down clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +121,17 @@ crd: $(READY) ## write crds/rltraining.dev_rltrainingjobs.yaml and the chart's c
 constraints: $(READY) ## resolve every dependency anew and pin it
 	@sh tests/constraints.sh $(BIN)/uv > constraints.new && mv constraints.new constraints.txt
 
+DIST ?= dist
+wheels: $(READY) ## build wheels and source archives of all distributions into dist/, and check them as a package index does
+	rm -rf $(DIST)
+	for room in $(ROOMS); do $(BIN)/uv build -q $$room --out-dir $(DIST) || exit 1; done
+	$(BIN)/twine check --strict $(DIST)/*.whl $(DIST)/*.tar.gz
+
+version: ## write the version into every file that contains it: make version VERSION=0.2.0
+	@test -n "$(VERSION)" || { echo "which version? make version VERSION=0.2.0 (it is $(RELEASE))"; exit 1; }
+	git grep -lwF '$(RELEASE)' -- '*pyproject.toml' '*Dockerfile' '*Chart.yaml' '*.md' tests/unit/client ':!CHANGELOG.md' \
+	  | xargs sed -i 's/\b$(subst .,\.,$(RELEASE))\b/$(VERSION)/g'
+
 cluster-up: $(READY) ## a real Kubernetes on this machine: Linux, root, Go; the first time compiles it
 	$(BIN)/python -m tests.local_kubernetes up
 
@@ -133,5 +146,5 @@ images: ## build the images of operator and trainer: IMAGE_PREFIX=registry.examp
 	done
 
 clean: ## remove what these commands made
-	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

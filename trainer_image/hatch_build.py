@@ -4,12 +4,18 @@ and CXX.
 Without the compiled sum tree the replay memory is slower. Without the frame guard, eight foreign bytes on the RPC port
 can allocate gigabytes of memory. Only wheels contain the gate of the RPC port, and only if torch is installed where
 they are built (`uv build --no-build-isolation`). Otherwise `python -m rltraining_trainer.transport.gate` compiles it.
+
+A wheel without compiled code is for every platform (`py3-none-any`). On Linux, a wheel with the two libraries has the
+tag of the oldest glibc that both can use (`manylinux_2_34_x86_64`), which package indexes accept. They do not accept a
+wheel with the gate, which fits one version of torch.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -23,6 +29,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SUM_TREE = "rltraining_trainer/dataflow/replay/sum_tree.c"
 FRAME_GUARD = "rltraining_trainer/transport/frame_guard.c"  # for Linux
 GATE = "rltraining_trainer/transport/gate"
+GLIBC_MIN = 17
+"""Of the oldest tag that indexes accept without doubt: manylinux2014."""
 OPTIONS = ["-O2", "-shared", "-fPIC", "-ffp-contract=off", "-fexceptions"]
 """-ffp-contract keeps sums and products apart, as numpy computes them; exceptions of C++ pass through the frame guard."""
 
@@ -31,8 +39,13 @@ class CustomBuildHook(BuildHookInterface[Any]):
     """For wheels and for editable installs."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        for source in (SUM_TREE, FRAME_GUARD) if sys.platform == "linux" else (SUM_TREE,):
-            self._compile(source, build_data)
+        sources = (SUM_TREE, FRAME_GUARD) if sys.platform == "linux" else (SUM_TREE,)
+        libraries = [library for source in sources if (library := self._compile(source))]
+        if libraries:
+            build_data["pure_python"] = False
+            # Any Python of this platform.
+            build_data["tag"] = f"py3-none-{_oldest_platform(libraries)}"
+            build_data["artifacts"] += [str(library.relative_to(self.root)) for library in libraries]
         if version == "standard" and importlib.util.find_spec("torch") is not None:
             self._compile_gate(build_data)
 
@@ -48,23 +61,31 @@ class CustomBuildHook(BuildHookInterface[Any]):
         build_data["tag"] = f"{python}-{python}-{_platform()}"
         build_data["artifacts"].append(f"{GATE}/_gate.*.so")
 
-    def _compile(self, name: str, build_data: dict[str, Any]) -> None:
-        """Compiles a source into a library beside it, which Python loads with ctypes."""
+    def _compile(self, name: str) -> Path | None:
+        """Compiles a source into a library beside it, which Python loads with ctypes. Returns None without a compiler."""
         source = Path(self.root, name)
         library = source.with_name(f"lib{source.stem}.so")
         library.unlink(missing_ok=True)
         compiler = shlex.split(os.environ.get("CC", "cc"))
         if not compiler or not shutil.which(compiler[0]):
-            return
+            return None
         command = [*compiler, *OPTIONS, "-o", str(library), str(source)]
         done = subprocess.run(command, capture_output=True, text=True)  # noqa: S603
         if done.returncode:
             self.app.display_warning(f"left out {library.name}: {shlex.join(command)}: {done.stderr}")
-            return
-        build_data["pure_python"] = False
-        # Any Python of this platform.
-        build_data["tag"] = f"py3-none-{_platform()}"
-        build_data["artifacts"].append(str(library.relative_to(self.root)))
+            return None
+        return library
+
+
+def _oldest_platform(libraries: list[Path]) -> str:
+    """Returns the tag of the oldest platform on which the libraries can be loaded. They need nothing but libc."""
+    if platform.libc_ver()[0] != "glibc":  # macOS, or a Linux with musl
+        return _platform()
+    # A library lists the glibc in which each of its functions appeared: GLIBC_2.34.
+    needed = [
+        int(minor) for library in libraries for minor in re.findall(rb"GLIBC_2\.(\d+)", library.read_bytes())
+    ]
+    return _platform().replace("linux", f"manylinux_2_{max(GLIBC_MIN, *needed)}", 1)
 
 
 def _platform() -> str:

@@ -10,9 +10,21 @@ from typing import Annotated
 import typer
 
 from rltraining.cluster import cli as cluster
-from rltraining.commands import F, Overrides, PresetName, Seed, Seeds, Sweep, command, reflow, refusals
+from rltraining.commands import (
+    MANIFEST,
+    F,
+    Overrides,
+    PresetName,
+    Seed,
+    Seeds,
+    Sweep,
+    command,
+    reflow,
+    refusals,
+)
 from rltraining.errors import UsageError
 from rltraining.export import Format
+from rltraining.local import require_local
 from rltraining.printable import say
 
 app = typer.Typer(
@@ -62,7 +74,7 @@ def rltrain(
 
     A first run:
 
-      rltrain run examples/cartpole-impala.yaml --workdir runs/first
+      rltrain run cartpole-impala --workdir runs/first
       rltrain evaluate runs/first/policy
 
     With an environment of your own:
@@ -72,7 +84,7 @@ def rltrain(
     The same in a cluster (submit, get, watch, logs, suspend, resume, scale and delete are for
     clusters):
 
-      rltrain submit examples/cartpole-impala.yaml
+      rltrain submit cartpole-impala
       rltrain watch cartpole
     """
     given = {"namespace": namespace, "context": context, "kubeconfig": kubeconfig}
@@ -91,7 +103,7 @@ def run(
         str | None,
         typer.Argument(
             metavar="FILE",
-            help="The manifest; - reads standard input. With --resume it may be the folder of the run, or nothing.",
+            help=f"{MANIFEST} With --resume it may be the folder of the run, or nothing.",
         ),
     ] = None,
     workdir: Annotated[
@@ -133,7 +145,7 @@ def run(
 
     Examples:
 
-      rltrain run examples/cartpole-impala.yaml
+      rltrain run cartpole-impala
       rltrain run job.yaml --seed 7 --set sampler.replicas=4 --set stop.environmentSteps=1e6
       rltrain run job.yaml --sweep algorithm.impala.learningRate=1e-4,3e-4 --seeds 3
       rltrain run job.yaml --sweep 'network.mlp.hiddenSizes=[64],[64,64]' --sweep sampler.replicas=1,2 --parallel 2
@@ -141,6 +153,7 @@ def run(
       kubectl get rlj/cartpole -o yaml | rltrain run - --plain
     """
     with refusals():
+        require_local("rltrain run")
         from rltraining import run as command
         from rltraining.sweep.plan import Request
 
@@ -156,6 +169,23 @@ def run(
             parallel=parallel,
         )
         raise typer.Exit(command.run(options))
+
+
+@_command
+def examples() -> None:
+    """List the built-in examples: their names and what they train.
+
+    A name can be given to run, validate, explain and submit in place of a file. Examples of Atari
+    games need the extra atari: pip install 'rltraining[atari]'.
+
+    Example:
+
+      rltrain examples
+    """
+    with refusals():
+        from rltraining import built_in
+
+        built_in.print_list()
 
 
 @_command
@@ -185,7 +215,12 @@ def init(
 
 @_command
 def validate(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Manifests; - reads standard input.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="Manifests, or names of built-in examples; - reads standard input."
+        ),
+    ],
     print_: Annotated[
         bool, typer.Option("--print", help="Print the jobs with all defaults filled in.")
     ] = False,
@@ -197,7 +232,7 @@ def validate(
 
     Examples:
 
-      rltrain validate examples/*.yaml
+      rltrain validate jobs/*.yaml
       rltrain validate job.yaml --print
     """
     with refusals():
@@ -208,7 +243,7 @@ def validate(
 
 @_command
 def explain(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The manifest; - reads standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help=MANIFEST)],
     preset: Annotated[
         PresetName | None,
         typer.Option(help="The preset, instead of the one that fits the environment.", show_default=False),
@@ -283,6 +318,7 @@ def evaluate(
       rltrain evaluate runs/maze --trust-code
     """
     with refusals():
+        require_local("rltrain evaluate")
         from rltraining import evaluate as command
 
         options = command.Options(
@@ -324,6 +360,7 @@ def export(
       rltrain export runs/first --format onnx --output cartpole.onnx
     """
     with refusals():
+        require_local("rltrain export")
         from rltraining import export as command
 
         command.export(policy, form, output, trust_code=trust_code)

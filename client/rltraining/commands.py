@@ -24,6 +24,9 @@ Overrides = Annotated[
 ]
 
 
+MANIFEST = "The manifest, or the name of a built-in example (rltrain examples); - reads standard input."
+
+
 class PresetName(StrEnum):
     """The names of presets, for the command line."""
 

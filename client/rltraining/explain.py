@@ -18,6 +18,7 @@ from rltraining_api.job import JobSpec, RLTrainingJob
 
 from rltraining import jobfile
 from rltraining.errors import ClientError, UsageError
+from rltraining.local import REMEDY
 from rltraining.printable import say
 
 Spaces = tuple[Any, Any]
@@ -60,7 +61,7 @@ def _preset_of(loaded: jobfile.JobFile) -> tuple[Preset, Spaces]:
     except ModuleNotFoundError as error:
         raise UsageError(
             f"the defaults depend on the spaces of {environment.id}, and the trainer that makes it is not installed "
-            f"({error.name}): name a preset with --preset, or install rltraining-trainer"
+            f"({error.name}): name a preset with --preset, or {REMEDY}"
         ) from None
     if loaded.code_folder is not None:
         sys.path.append(str(loaded.code_folder))

@@ -14,6 +14,7 @@ from rltraining_api.bounds import BYTES_MAX
 from rltraining_api.job import Metadata, RLTrainingJob
 from rltraining_api.manifest import ManifestError, load_manifest_and_others
 
+from rltraining import built_in
 from rltraining.errors import UsageError
 from rltraining.whole_file import write_whole
 
@@ -56,10 +57,10 @@ def source_of(job: RLTrainingJob) -> str | None:
 
 
 def source(file: str) -> Path | str:
-    """Returns the input of the contract's readers: a path or, for `-`, the text of standard input.
-    Raises UsageError."""
+    """Returns the input of the contract's readers: the path of a file or of a built-in example or,
+    for `-`, the text of standard input. Raises UsageError."""
     if file != STDIN:
-        return Path(file)
+        return built_in.find(file) or Path(file)
     try:
         return sys.stdin.read(BYTES_MAX + 1)  # larger input is rejected
     except UnicodeDecodeError:

@@ -27,6 +27,7 @@ from rltraining.display import Display, choose
 from rltraining.engine_thread import EngineThread
 from rltraining.errors import ClientError, UsageError
 from rltraining.jobfile import SOURCE_ANNOTATION, JobFile
+from rltraining.local import require_local
 from rltraining.run import check_runs_here, check_same_algorithm, draw
 from rltraining.sdk.errors import JobFailedError
 from rltraining.snapshot import Snapshot
@@ -137,6 +138,7 @@ def train(
             "train() was called in a process of a run, which has imported your script: "
             'put the call below if __name__ == "__main__":'
         )
+    require_local("train()")
     with ExitStack() as held:
         with _arguments_named():
             file = _job_file(environment, algorithm, environment_steps, samplers, seed, spec or {})

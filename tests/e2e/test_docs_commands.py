@@ -16,6 +16,7 @@ from docs_pages import ROOT, Command, commands
 NOT_RUN = (
     (r"make setup|source \.venv/bin/activate", "the tests run in what they make"),
     (r"make (test|cluster|cluster-up|cluster-down|images)\b", "takes minutes, or builds images"),
+    (r"make wheels|pip install .*-c constraints\.txt", "the wheels: test_wheels.py"),
     (r"(docker|buildah|kind|helm|kubectl)\b", "no cluster, no builder: tests/cluster looks at the options"),
     (r"rltrain (submit|get|watch|logs|scale|suspend|resume|delete)\b", "a cluster's: tests/cluster"),
     (r"rltrain (report maze|compare lr)\b", "a cluster's: tests/cluster"),

@@ -9,7 +9,7 @@ import pytest
 
 from tests import docs_pages
 from tests.docs_pages import Command
-from tests.lint import chart, code, commands, images, monitoring, pages
+from tests.lint import chart, code, commands, distributions, images, monitoring, pages
 from tests.lint.__main__ import report
 from tests.lint.problem import Problem
 
@@ -22,6 +22,13 @@ def asked(query: str, *, drawn: bool = False) -> Iterator[Problem]:
     return (Problem("alerts", 1, error) for error in monitoring.query_errors(query, drawn=drawn))
 
 
+TIED = {
+    "crds/pyproject.toml": '[project]\nversion = "0.1.0"\ndependencies = []\n',
+    "client/pyproject.toml": '[project]\nversion = "0.1.0"\ndependencies = ["rltraining-api=={}"]\n',
+}
+"""Two distributions; the second requires a version of the first."""
+
+
 @pytest.mark.parametrize(
     ("problems", "expected"),
     [
@@ -32,6 +39,14 @@ def asked(query: str, *, drawn: bool = False) -> Iterator[Problem]:
         (typed("kubectl wait rlj/a --for=condition=Raedy"), "jobs have no condition Raedy"),
         (typed("rltrain --version && rltrain get && make lint"), ""),
         (images.wrong_images({"operator": "FROM x\nUSER root\n"}), "operator/Dockerfile:2: this should be USER 65532"),
+        (
+            distributions.differing_versions({path: text.format("0.1.0") for path, text in TIED.items()}),
+            "",
+        ),
+        (
+            distributions.differing_versions({path: text.format("0.0.9") for path, text in TIED.items()}),
+            "client/pyproject.toml:3: this should be ==0.1.0",
+        ),
         (chart.wrong_defaults("\n| `replicaCount` | 2 | pods |\n"), "docs/install.md:2: replicaCount is 1 by default"),
         (asked('up{job="rltraining-operator"}'), ""),
         (asked('rltraining_leeder{job="rltraining-operator"}'), "no program exports rltraining_leeder"),

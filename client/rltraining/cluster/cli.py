@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from rltraining.cluster.place import CONTEXT, KUBECONFIG, NAMESPACE, Place, complete_job, with_place
-from rltraining.commands import Overrides, Seed, Seeds, Sweep, command, refusals
+from rltraining.commands import MANIFEST, Overrides, Seed, Seeds, Sweep, command, refusals
+from rltraining.local import require_local
 
 __all__ = ["CONTEXT", "KUBECONFIG", "NAMES", "NAMESPACE", "app"]
 
@@ -47,7 +48,7 @@ class Role(StrEnum):
 @with_place
 def submit(
     place: Place,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The manifest; - reads standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help=MANIFEST)],
     overrides: Overrides = None,
     seed: Seed = None,
     name: Annotated[
@@ -89,7 +90,7 @@ def submit(
 
     Examples:
 
-      rltrain submit examples/cartpole-impala.yaml
+      rltrain submit cartpole-impala
       rltrain submit job.yaml --generate-name --seed 7 --set sampler.replicas=8
       rltrain submit job.yaml --code maze_env.py --code maze_net.py
       rltrain submit job.yaml --namespace team --wait
@@ -223,6 +224,7 @@ def report(
       rltrain report cartpole --namespace team
     """
     with refusals():
+        require_local("rltrain report")
         from rltraining.report import command as action
 
         action.report(action.Options(target, output, video=not no_video), place.client)

@@ -13,6 +13,7 @@ from rltraining.compare.result import Result, of_folder, of_job
 from rltraining.compare.row import Row, rows
 from rltraining.compare.table import as_csv, as_json, table
 from rltraining.errors import ClientError, UsageError
+from rltraining.local import require_local
 from rltraining.printable import say
 from rltraining.summary import shown
 
@@ -37,6 +38,7 @@ def compare(options: Options, client: Callable[[], RLTrainingClient]) -> None:
     if options.as_json and options.as_csv:
         raise UsageError("--json and --csv exclude each other: leave one out")
     if options.output is not None:
+        require_local("--output")
         picture.check_format(options.output)
     found = [result for name in dict.fromkeys(options.names) for result in _results(name, client)]
     compared = rows(found)
