@@ -146,6 +146,7 @@ def run(
     Examples:
 
       rltrain run cartpole-impala
+      rltrain run job.yaml --set algorithm=ppo
       rltrain run job.yaml --seed 7 --set sampler.replicas=4 --set stop.environmentSteps=1e6
       rltrain run job.yaml --sweep algorithm.impala.learningRate=1e-4,3e-4 --seeds 3
       rltrain run job.yaml --sweep 'network.mlp.hiddenSizes=[64],[64,64]' --sweep sampler.replicas=1,2 --parallel 2
@@ -261,7 +262,7 @@ def explain(
 
       rltrain explain job.yaml
       rltrain explain job.yaml --preset MuJoCo
-      rltrain explain job.yaml --set 'algorithm={a2c: {}}'
+      rltrain explain job.yaml --set algorithm=a2c
     """
     with refusals():
         from rltraining import explain as command
