@@ -205,7 +205,7 @@ def init(
 
     Examples:
 
-      rltrain init maze && cd maze && rltrain run job.yaml
+      rltrain init maze && rltrain run maze
       rltrain init . --name maze
     """
     with refusals():
@@ -219,7 +219,8 @@ def validate(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...", help="Manifests, or names of built-in examples; - reads standard input."
+            metavar="FILE...",
+            help="Manifests, folders with a job.yaml, or names of built-in examples; - reads standard input.",
         ),
     ],
     print_: Annotated[

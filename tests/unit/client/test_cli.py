@@ -108,7 +108,7 @@ def test_a_bad_manifest_is_refused_before_anything_is_made(file: Path, manifest:
         ("{file} --resume --workdir {here}", "holds no run to resume"),
         ("--resume --workdir {here}", "holds no run to resume"),
         ("{here} --resume", "holds no run to resume"),
-        ("{here}", "is a folder, a file is needed"),
+        ("{here}/..", "is a folder, a file is needed"),
         ("--workdir {here}", "FILE is missing: name a manifest, or continue a run with --resume"),
         ("{file} --workdir {file}", "is a file, a folder is needed"),
     ],
@@ -117,6 +117,13 @@ def test_a_command_that_cannot_be_meant_is_refused(file: Path, arguments: str, s
     told = refused("run", *(word.format(file=file, here=file.parent) for word in arguments.split()))
     assert sentence in told
     assert [path.name for path in file.parent.iterdir()] == ["job.yaml"]
+
+
+def test_a_folder_stands_for_its_job_yaml(file: Path) -> None:
+    assert succeeded("validate", file.parent) == f"ok: {file.parent}: cartpole (impala on CartPole-v1)\n"
+    told = refused("run", file.parent, "--set", "sampler.replicas=0")
+    assert told == f"{file}: spec.sampler.replicas: must be at least 1, got 0"
+    assert "File name too long" in refused("validate", "a" * 5000)
 
 
 @pytest.fixture
