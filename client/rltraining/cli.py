@@ -229,8 +229,10 @@ def validate(
 ) -> None:
     """Check manifests and report all errors, a sentence each.
 
-    The checks are those of the cluster's API server and of the operator. Environments and modules
-    are checked only by run. Exit code: 0 when all manifests are valid, 2 otherwise.
+    The checks are those of the cluster's API server and of the operator. Where the trainer is
+    installed, environments are looked up in the installed packages. An environment that may be in
+    another package, such as one of a cluster's image, is a warning. Your modules are not imported:
+    run and explain do that. Exit code: 0 when all manifests are valid, 2 otherwise.
 
     Examples:
 
