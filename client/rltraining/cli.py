@@ -122,6 +122,12 @@ def run(
     sweep: Sweep = None,
     seeds: Seeds = None,
     parallel: Annotated[int, typer.Option(min=1, help="How many runs of a sweep go at once.")] = 1,
+    nice: Annotated[
+        int,
+        typer.Option(
+            min=0, max=19, help="Let other programs come first: 10 as the command nice, 19 the most."
+        ),
+    ] = 0,
 ) -> None:
     """Train from a manifest, on this machine.
 
@@ -168,6 +174,7 @@ def run(
             plain=plain,
             sweep=Request(tuple(sweep or ()), seeds),
             parallel=parallel,
+            nice=nice,
         )
         raise typer.Exit(command.run(options))
 

@@ -137,7 +137,10 @@ def test_an_environment_that_does_not_exist_is_an_error(file: Path, id: str, sen
     ("id", "sentence"),
     [
         ("highway-v0", "there is no environment 'highway-v0': Environment `highway` doesn't exist."),
-        ("maze.env:Maze-v0", "module maze.env is neither installed here nor beside the manifest: maze.env:Maze-v0"),
+        (
+            "maze.env:Maze-v0",
+            "module maze.env is neither installed here nor beside the manifest: maze.env:Maze-v0",
+        ),
     ],
 )
 def test_an_environment_that_may_be_elsewhere_is_a_warning(file: Path, id: str, sentence: str) -> None:
