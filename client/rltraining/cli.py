@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from rltraining import diagnosis
 from rltraining.cluster import cli as cluster
 from rltraining.commands import (
     MANIFEST,
@@ -89,12 +90,11 @@ def rltrain(
     """
     given = {"namespace": namespace, "context": context, "kubeconfig": kubeconfig}
     places = {name: value for name, value in given.items() if value is not None}
-    if places and context_.invoked_subcommand not in cluster.NAMES:
+    names = (*cluster.NAMES, *diagnosis.NAMES)
+    if places and context_.invoked_subcommand not in names:
         with refusals():
-            raise UsageError(
-                f"--{next(iter(places))}: is for commands on a cluster: {', '.join(cluster.NAMES)}"
-            )
-    context_.default_map = {name: places for name in cluster.NAMES}
+            raise UsageError(f"--{next(iter(places))}: is for commands on a cluster: {', '.join(names)}")
+    context_.default_map = {name: places for name in names}
 
 
 @_command
@@ -378,6 +378,7 @@ def export(
 
 
 app.add_typer(cluster.app)
+app.add_typer(diagnosis.app)
 
 
 def main() -> None:
