@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from rltraining import diagnosis
 from rltraining.cluster import cli as cluster
 from rltraining.commands import (
     MANIFEST,
@@ -89,12 +90,11 @@ def rltrain(
     """
     given = {"namespace": namespace, "context": context, "kubeconfig": kubeconfig}
     places = {name: value for name, value in given.items() if value is not None}
-    if places and context_.invoked_subcommand not in cluster.NAMES:
+    names = (*cluster.NAMES, *diagnosis.NAMES)
+    if places and context_.invoked_subcommand not in names:
         with refusals():
-            raise UsageError(
-                f"--{next(iter(places))}: is for commands on a cluster: {', '.join(cluster.NAMES)}"
-            )
-    context_.default_map = {name: places for name in cluster.NAMES}
+            raise UsageError(f"--{next(iter(places))}: is for commands on a cluster: {', '.join(names)}")
+    context_.default_map = {name: places for name in names}
 
 
 @_command
@@ -122,6 +122,12 @@ def run(
     sweep: Sweep = None,
     seeds: Seeds = None,
     parallel: Annotated[int, typer.Option(min=1, help="How many runs of a sweep go at once.")] = 1,
+    nice: Annotated[
+        int,
+        typer.Option(
+            min=0, max=19, help="Let other programs come first: 10 as the command nice, 19 the most."
+        ),
+    ] = 0,
 ) -> None:
     """Train from a manifest, on this machine.
 
@@ -146,6 +152,7 @@ def run(
     Examples:
 
       rltrain run cartpole-impala
+      rltrain run job.yaml --set algorithm=ppo
       rltrain run job.yaml --seed 7 --set sampler.replicas=4 --set stop.environmentSteps=1e6
       rltrain run job.yaml --sweep algorithm.impala.learningRate=1e-4,3e-4 --seeds 3
       rltrain run job.yaml --sweep 'network.mlp.hiddenSizes=[64],[64,64]' --sweep sampler.replicas=1,2 --parallel 2
@@ -167,6 +174,7 @@ def run(
             plain=plain,
             sweep=Request(tuple(sweep or ()), seeds),
             parallel=parallel,
+            nice=nice,
         )
         raise typer.Exit(command.run(options))
 
@@ -204,7 +212,7 @@ def init(
 
     Examples:
 
-      rltrain init maze && cd maze && rltrain run job.yaml
+      rltrain init maze && rltrain run maze
       rltrain init . --name maze
     """
     with refusals():
@@ -218,7 +226,8 @@ def validate(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...", help="Manifests, or names of built-in examples; - reads standard input."
+            metavar="FILE...",
+            help="Manifests, folders with a job.yaml, or names of built-in examples; - reads standard input.",
         ),
     ],
     print_: Annotated[
@@ -227,8 +236,10 @@ def validate(
 ) -> None:
     """Check manifests and report all errors, a sentence each.
 
-    The checks are those of the cluster's API server and of the operator. Environments and modules
-    are checked only by run. Exit code: 0 when all manifests are valid, 2 otherwise.
+    The checks are those of the cluster's API server and of the operator. Where the trainer is
+    installed, environments are looked up in the installed packages. An environment that may be in
+    another package, such as one of a cluster's image, is a warning. Your modules are not imported:
+    run and explain do that. Exit code: 0 when all manifests are valid, 2 otherwise.
 
     Examples:
 
@@ -261,7 +272,7 @@ def explain(
 
       rltrain explain job.yaml
       rltrain explain job.yaml --preset MuJoCo
-      rltrain explain job.yaml --set 'algorithm={a2c: {}}'
+      rltrain explain job.yaml --set algorithm=a2c
     """
     with refusals():
         from rltraining import explain as command
@@ -367,6 +378,7 @@ def export(
 
 
 app.add_typer(cluster.app)
+app.add_typer(diagnosis.app)
 
 
 def main() -> None:

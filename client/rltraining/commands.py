@@ -24,7 +24,7 @@ Overrides = Annotated[
 ]
 
 
-MANIFEST = "The manifest, or the name of a built-in example (rltrain examples); - reads standard input."
+MANIFEST = "The manifest, a folder with a job.yaml, or a built-in example (rltrain examples); - reads standard input."
 
 
 class PresetName(StrEnum):

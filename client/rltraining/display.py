@@ -8,7 +8,14 @@ from contextlib import suppress
 from typing import Protocol, TextIO
 
 from rltraining.curve import terminal
-from rltraining.plain import event_line, phase_line, print_line, progress_line
+from rltraining.plain import (
+    event_line,
+    final_error,
+    phase_line,
+    print_line,
+    progress_line,
+    repeats_error,
+)
 from rltraining.printable import one_line
 from rltraining.snapshot import EventRow, Snapshot
 
@@ -34,7 +41,7 @@ class Display(Protocol):
 
 class Plain:
     """Prints phase changes and events immediately, and progress every two seconds if there is
-    any."""
+    any. Leaves out the error that ends the job, which the command prints below."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -50,10 +57,12 @@ class Plain:
             self._notice = snapshot.notice
             if snapshot.notice:
                 self._print(snapshot.notice)
+        error = final_error(snapshot)
         for event in snapshot.events:
             if event not in self._told:
                 self._told.add(event)
-                self._print(event_line(event))
+                if not repeats_error(event, error):
+                    self._print(event_line(event))
         if snapshot.phase != self._phase:
             self._phase = snapshot.phase
             self._say(phase_line(snapshot), snapshot.elapsed)

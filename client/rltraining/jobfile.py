@@ -25,6 +25,8 @@ it."""
 FILE_NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 """The keys that Kubernetes allows in a ConfigMap."""
 
+JOB_NAME = "job.yaml"
+"""Name of the manifest in a folder that stands for it: a project's, or a run's."""
 SAVED_HEADER = "# The manifest of this run, with all defaults filled in; written by rltrain."
 
 
@@ -57,14 +59,22 @@ def source_of(job: RLTrainingJob) -> str | None:
 
 
 def source(file: str) -> Path | str:
-    """Returns the input of the contract's readers: the path of a file or of a built-in example or,
-    for `-`, the text of standard input. Raises UsageError."""
+    """Returns the input of the contract's readers: the path of a file, of the job.yaml in a folder
+    or of a built-in example or, for `-`, the text of standard input. Raises UsageError."""
     if file != STDIN:
-        return built_in.find(file) or Path(file)
+        return built_in.find(file) or _manifest_in(Path(file))
     try:
         return sys.stdin.read(BYTES_MAX + 1)  # larger input is rejected
     except UnicodeDecodeError:
         raise UsageError("standard input: is not UTF-8 text") from None
+
+
+def _manifest_in(path: Path) -> Path:
+    """Returns the job.yaml of a folder, and any other path unchanged."""
+    try:
+        return path / JOB_NAME if (path / JOB_NAME).is_file() else path
+    except OSError:  # such as a name that is too long: the reader reports it
+        return path
 
 
 def load(file: str, overrides: Iterable[str] = ()) -> JobFile:

@@ -8,6 +8,9 @@ from rltraining.printable import printable
 from rltraining.snapshot import EventRow, Snapshot
 from rltraining.units import clock, count, decimal, plural, score, short
 
+ENDS = ("FailureTarget", "Failed")
+"""Conditions of a job that fails: first its processes are ended, then it has failed."""
+
 
 def print_line(line: str, out: TextIO) -> None:
     """Prints a line. Ignores errors of writing, since a full disk or a lost terminal must not stop
@@ -27,6 +30,8 @@ def progress_line(snapshot: Snapshot) -> str:
     progress = snapshot.status.progress
     parts = [f"{clock(snapshot.elapsed)}  {snapshot.phase:<9}"]
     if not progress.environment_steps:
+        if final_error(snapshot):
+            return f"{parts[0]} ending the other processes"
         awaited = "pods" if snapshot.phase == "Pending" else "the first steps"
         return f"{parts[0]} {snapshot.message or f'waiting for {awaited}'}"
     parts.append(f"{count(progress.environment_steps):>9} steps")
@@ -58,5 +63,20 @@ def event_text(event: EventRow) -> str:
 
 
 def phase_line(snapshot: Snapshot) -> str:
-    """Formats a phase, such as `00:01  Running   all pods are ready`."""
-    return f"{clock(snapshot.elapsed)}  {snapshot.phase:<9} {snapshot.message}".rstrip()
+    """Formats a phase, such as `00:01  Running   all pods are ready`. The command prints the error
+    of a failed job after its last line."""
+    message = "" if final_error(snapshot) else snapshot.message
+    return f"{clock(snapshot.elapsed)}  {snapshot.phase:<9} {message}".rstrip()
+
+
+def final_error(snapshot: Snapshot) -> str:
+    """Returns the error that ends the job, without its traceback. Empty if there is none."""
+    ends = (c for c in snapshot.status.conditions if c.type in ENDS and c.status == "True")
+    return next((c.message.partition("\n")[0] for c in ends), "")
+
+
+def repeats_error(event: EventRow, error: str) -> bool:
+    """Returns whether an event says what the error says, with or without the pod before it."""
+    said = event.message.partition("\n")[0]
+    _, _, reason = error.partition(": ")
+    return bool(said and said in error) or bool(reason and reason in said)

@@ -39,6 +39,8 @@ class Options:
     sweep: Request = field(default_factory=Request)
     parallel: int = 1
     """Number of runs of a sweep that run in parallel."""
+    nice: int = 0
+    """How much lower the CPU priority of the processes is, 0 to 19."""
 
     @property
     def mode(self) -> Mode:
@@ -73,7 +75,7 @@ def run(options: Options) -> int:
         # Train, then print a summary and draw the curve.
         display = choose(sys.stdout, plain=options.plain)
         try:
-            last = asyncio.run(train(file, folder, display))
+            last = asyncio.run(train(file, folder, display, options.nice))
         finally:
             display.close()
         return _finish(last, folder, options)

@@ -29,10 +29,11 @@ PERIOD = 0.25
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-async def train(file: JobFile, folder: Path, display: Display) -> Snapshot:
-    """Runs a job until it is over, or stopped in order. Returns its last snapshot."""
+async def train(file: JobFile, folder: Path, display: Display, nice: int = 0) -> Snapshot:
+    """Runs a job until it is over, or stopped in order. Returns its last snapshot. `nice` lowers
+    the CPU priority of its processes."""
     name_code_folder(file.code_folder)
-    return await train_on(WarmRuntime(TRAINER), Interrupt(display.close), file, folder, display.show)
+    return await train_on(WarmRuntime(TRAINER, nice), Interrupt(display.close), file, folder, display.show)
 
 
 async def train_on(

@@ -70,8 +70,8 @@ def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str
     """
     status, progress = snapshot.status, snapshot.status.progress
     stopped_at = checkpoint if snapshot.stopped_by else None
-    why = failure(status) if status.phase == "Failed" else status.message
-    why = "" if snapshot.stopped_by else why.split("\n")[0]
+    # The error of a failed job is printed in full before the summary.
+    why = "" if snapshot.stopped_by or status.phase == "Failed" else status.message.split("\n")[0]
     # The best mean is over the full number of episodes, since a few could be good by chance.
     best = "" if progress.best_return is None else f", {score(progress.best_return)} best"
     returns = f"{score(progress.mean_return)} last{best} (mean of training episodes)"
@@ -129,8 +129,9 @@ def _restarts(status: Status) -> tuple[str, str]:
     """Returns the number of restarts. For a failed job without other restarts, returns the number
     of failures, since the last one is counted but not restarted."""
     if status.phase == "Failed" and status.failures >= status.restarts:
-        return "failures", str(status.failures or "")
-    return "restarts", f"{status.restarts} ({status.failures} counted as failures)" if status.restarts else ""
+        return "failures", count(status.failures) if status.failures else ""
+    failures = f"{count(status.failures)} counted as failures"
+    return "restarts", f"{count(status.restarts)} ({failures})" if status.restarts else ""
 
 
 def _places(folder: Path, has_curve: bool) -> list[tuple[str, str]]:

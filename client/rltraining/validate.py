@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import yaml
+from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import ManifestError, Manifests, load_manifests
 from rltraining_api.names import KIND
 
+from rltraining.environment_check import check_environment
 from rltraining.errors import UsageError
-from rltraining.jobfile import manifest, source
+from rltraining.jobfile import manifest, source, source_of
 from rltraining.printable import say
 
 
@@ -21,16 +24,26 @@ def validate(files: Sequence[str], *, print_jobs: bool) -> None:
     they can be piped.
     """
     problems: list[str] = []
-    checked: list[tuple[str, Manifests]] = []
+    checked: list[tuple[str, Manifests, list[str]]] = []
     for file in files:
+        # Check the manifest.
+        origin = source(file)
         try:
-            checked.append((file, load_manifests(source(file))))
+            found = load_manifests(origin)
         except ManifestError as error:
             problems += error.problems
-    if not problems and not any(found.jobs for _, found in checked):
+            continue
+        # Look up the environments.
+        findings = [check_environment(job.spec, _code_folder(job, origin)) for job in found.jobs]
+        errors = _distinct(finding.error for finding in findings)
+        problems += [f"{file}: {error}" for error in errors]
+        if not errors:
+            checked.append((file, found, _distinct(finding.warning for finding in findings)))
+    # Report.
+    if not problems and not any(found.jobs for _, found, _ in checked):
         problems = [f"{file}: holds no {KIND}: nothing was checked" for file in files]
-    for file, found in checked:
-        for line in _report(file, found):
+    for file, found, warnings in checked:
+        for line in _report(file, found, warnings):
             say(line, err=print_jobs)
         if print_jobs and found.jobs:
             say(yaml.safe_dump_all(map(manifest, found.jobs), sort_keys=False, explicit_start=True), nl=False)
@@ -38,11 +51,22 @@ def validate(files: Sequence[str], *, print_jobs: bool) -> None:
         raise UsageError(*problems)
 
 
-def _report(file: str, found: Manifests) -> list[str]:
+def _code_folder(job: RLTrainingJob, origin: Path | str) -> Path | None:
+    """Returns the folder of the manifest, which may contain user modules. None for standard input."""
+    path = source_of(job) or (origin if isinstance(origin, Path) else None)
+    return None if path is None else Path(path).parent
+
+
+def _distinct(sentences: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(filter(None, sentences)))
+
+
+def _report(file: str, found: Manifests, warnings: Iterable[str]) -> list[str]:
     jobs = [
         f"{job.metadata.name} ({job.spec.algorithm.title} on {job.spec.environment.id})" for job in found.jobs
     ]
     return [
         *([f"ok: {file}: {', '.join(jobs)}"] if jobs else []),
         *(f"note: {file}: {n}" for n in found.notes),
+        *(f"warning: {file}: {warning}" for warning in warnings),
     ]

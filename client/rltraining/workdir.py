@@ -22,10 +22,10 @@ from rltraining_operator.local.events import EVENTS_FILE
 from rltraining.curve import CURVE_FILE
 from rltraining.errors import UsageError
 from rltraining.history import PROGRESS_FILE
-from rltraining.jobfile import SAVED_HEADER
+from rltraining.jobfile import JOB_NAME, SAVED_HEADER
 
 RUNS = Path("runs")
-JOB_FILE = "job.yaml"
+JOB_FILE = JOB_NAME
 STATUS_FILE = "status.json"
 SWEEP_FILE = "sweep.json"
 REPORT_FILE = "report.html"

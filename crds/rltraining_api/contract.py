@@ -23,6 +23,9 @@ TRAINER_CONTAINER = "trainer"
 HTTP_PORT = 8080
 """Every member serves health, rendezvous and status on this port (never RPC)."""
 
+STACKS_SIGNAL = "SIGUSR1"
+"""The signal on which a process of the trainer prints the Python stacks of its threads to its log."""
+
 # Environment of a member. A local cluster rewrites values that are paths or `http://<pod>.<service>:<port>`.
 ENV_JOB_FILE = "RLTRAINING_JOB_FILE"
 """Path of the resolved job: the JSON of an RLTrainingJob with all defaults filled in."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rltraining_api import patterns
-from rltraining_api.base import ApiModel
+from rltraining_api.base import ApiModel, OneOf
 from rltraining_api.bounds import PROBLEMS_MAX
 from rltraining_api.introspect import Path, allows_null, child_model, dotted, fields_by_key, model_at
 
@@ -54,11 +54,14 @@ def _has_defaults(model: type[BaseModel]) -> bool:
     return True
 
 
-def suggestion(key: str, known: Iterable[str]) -> str:
-    """Suggests a known key for an unknown one."""
+def suggestion(key: str, known: Iterable[str], *, list_all: bool = False) -> str:
+    """Suggests a known key for an unknown one. Lists all known keys if none is close, or with `list_all`."""
     candidates = {name.lower().replace("_", ""): name for name in known}
     close = difflib.get_close_matches(key.lower().replace("_", ""), candidates, n=1, cutoff=0.6)
-    return f"did you mean {candidates[close[0]]}?" if close else f"known are {', '.join(candidates.values())}"
+    listed = ", ".join(candidates.values())
+    if not close:
+        return f"known are {listed}"
+    return f"did you mean {candidates[close[0]]}?" + (f" Known are {listed}" if list_all else "")
 
 
 def _follows(details: ErrorDetails, found: Iterable[ErrorDetails]) -> bool:
@@ -89,8 +92,11 @@ def _sentence(details: ErrorDetails, model: type[ApiModel]) -> str:
 
 def _unknown(path: Path, model: type[ApiModel]) -> str:
     owner = model_at(model, path[:-1])
-    known = fields_by_key(owner) if owner else ()
-    return f"is not a known field: {suggestion(str(path[-1]), known)}" if known else "is not a known field"
+    known = fields_by_key(owner) if owner else {}
+    if owner is None or not known:
+        return "is not a known field"
+    # A key beside choices, such as algorithms, may be meant as another choice than the closest one.
+    return f"is not a known field: {suggestion(str(path[-1]), known, list_all=issubclass(owner, OneOf))}"
 
 
 Wording = Callable[[Mapping[str, Any]], str]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from rltraining_api.base import ApiModel, by_task
+from rltraining_api.base import ApiModel, OneOf, by_task
 
 Path = Sequence[str | int]
 
@@ -43,6 +43,14 @@ def model_at(model: type[ApiModel], path: Path) -> type[ApiModel] | None:
         return model
     field = field_at(model, path)
     return child_model(field.annotation) if field else None
+
+
+def is_choice(field: FieldInfo) -> bool:
+    """Returns whether the field contains an object of which exactly one field is set, such as the
+    algorithm."""
+    inner = (field.annotation, *get_args(field.annotation))
+    is_list = get_origin(field.annotation) is tuple
+    return not is_list and any(isinstance(each, type) and issubclass(each, OneOf) for each in inner)
 
 
 def allows_null(field: FieldInfo) -> bool:

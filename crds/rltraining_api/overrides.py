@@ -9,7 +9,7 @@ from typing import Any
 
 from rltraining_api import yaml_text
 from rltraining_api.errors import ManifestError
-from rltraining_api.introspect import allows_null, dotted, field_at
+from rltraining_api.introspect import allows_null, dotted, field_at, is_choice
 from rltraining_api.job import RLTrainingJob
 
 _ROOTS = ("apiVersion", "kind", "metadata", "spec")
@@ -21,7 +21,8 @@ def apply_overrides(data: dict[str, Any], assignments: Iterable[str]) -> dict[st
 
     A path is as in `kubectl explain`, with or without `spec.` before it; `[0]` picks from a list. The value
     is YAML: `1e-3` is a number, `[64, 64]` a list. `path=null` removes the field, except where null has a
-    meaning of its own. Raises ManifestError.
+    meaning of its own. `algorithm=ppo` is short for `algorithm={ppo: {}}`, and so for each object of which
+    one field is set. Raises ManifestError.
     """
     changed = copy.deepcopy(data)
     for assignment in assignments:
@@ -81,6 +82,8 @@ def _assign(data: dict[str, Any], path: list[str | int], value: Any) -> None:
     field = field_at(RLTrainingJob, path)
     if value is None and isinstance(place, dict) and field is not None and not allows_null(field):
         place.pop(last, None)
+    elif isinstance(value, str) and isinstance(last, str) and field is not None and is_choice(field):
+        place[last] = {value: {}}
     else:
         place[last] = value
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from rltraining_api.contract import STACKS_SIGNAL
 from rltraining_api.environment import Environment
 from rltraining_trainer.environments import Faults, Stepper, make_environments, make_spaces
 from rltraining_trainer.errors import EnvironmentLost, UserCodeError
@@ -187,3 +188,20 @@ def test_closing_leaves_no_process_and_does_not_wait_for_one_that_hangs() -> Non
     assert time.monotonic() - began < 20
     _, alive = psutil.wait_procs(family, timeout=20)
     assert not alive
+
+
+def test_the_processes_print_their_stacks_on_a_signal_and_go_on(capfd: pytest.CaptureFixture[str]) -> None:
+    others = {process.pid for process in psutil.Process().children(recursive=True)}  # of other tests
+    environments = make_environments(spec(), 2)
+    family = [child for child in psutil.Process().children(recursive=True) if child.pid not in others]
+    told = []
+    for process in family:
+        process.send_signal(signal.Signals[STACKS_SIGNAL])
+        until, text = time.monotonic() + 60, ""
+        while " in <module>" not in text and time.monotonic() < until:  # the outermost frame
+            text += capfd.readouterr().err
+        told.append(text)
+    assert len(told) == 3, "a template and two environments"
+    assert [" in _serve" in text for text in told] == [False, True, True]
+    Stepper(environments, "Mine").reset(0)
+    environments.close()

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from local_cluster_run import gone, make_job, on_python_path, running, trainer
+from local_cluster_run import PROGRAM, gone, make_job, on_python_path, running, trainer
 from rltraining_operator.errors import NotFoundError, RejectedError
+from rltraining_operator.local import WarmRuntime
+from training import training
 
 
 @pytest.fixture(autouse=True)
@@ -46,14 +48,15 @@ def test_a_job_runs_to_its_end(tmp_path: Path) -> None:
     assert not (tmp_path / ".pods").exists()
 
 
-def test_training_gives_way_to_who_watches_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nice", [0, 10])
+def test_training_has_the_priority_that_was_asked_for(tmp_path: Path, nice: int) -> None:
     def check(pid: int | None) -> None:
-        assert psutil.Process(pid).nice() == min(psutil.Process().nice() + 10, 19)
+        assert psutil.Process(pid).nice() == min(psutil.Process().nice() + nice, 19)
         session = Path(f"/proc/{pid}/autogroup")
-        assert not session.exists() or session.read_text().endswith("nice 10\n")
+        assert not session.exists() or session.read_text().endswith(f"nice {nice}\n")
 
     async def scenario() -> None:
-        async with running(tmp_path, make_job()) as run:
+        async with training(tmp_path, WarmRuntime(PROGRAM, nice), make_job()) as run:
             await run.until_phase("Running")
             check(run.cluster.pid("demo-learner-0"))
             check(run.cluster.pid("demo-sampler-0"))

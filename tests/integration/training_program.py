@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import at_full_priority  # noqa: F401 - before imports that take seconds
 import rltraining_trainer  # noqa: F401 - before torch, as in a pod
 
 # isort: split

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import logging
 import os
 import signal
 import sys
 
-from rltraining_api.contract import ENV_CODE_DIR, ENV_MANIFEST_DIR
+from rltraining_api.contract import ENV_CODE_DIR, ENV_MANIFEST_DIR, STACKS_SIGNAL
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
+STANDARD_ERROR = 2
+"""The file descriptor, which is the log of a pod."""
+
+
 def prepare_process(log_name: str) -> None:
-    """Logs to standard output and makes the user's modules importable.
+    """Logs to standard output, makes the user's modules importable and prints stacks on a signal.
 
     Args:
         log_name: Source of a message in the log. ``%(name)s`` is replaced by the logger's name.
@@ -26,6 +31,13 @@ def prepare_process(log_name: str) -> None:
         force=True,
     )
     sys.path += filter(None, map(os.environ.get, (ENV_CODE_DIR, ENV_MANIFEST_DIR)))
+    print_stacks_on_signal()
+
+
+def print_stacks_on_signal() -> None:
+    """Makes a signal print the Python stacks of all threads to standard error, even while user code
+    blocks in C or holds the GIL. ``rltrain stack`` sends the signal."""
+    faulthandler.register(signal.Signals[STACKS_SIGNAL], STANDARD_ERROR, all_threads=True)
 
 
 def die_with(parent: int) -> None:

@@ -83,7 +83,7 @@ def _execute(folder: Path, options: single.Options) -> int:
         doing = "resuming" if options.resume else "running"
         at_once = f", {options.parallel} at once" if options.parallel > 1 else ""
         print_line(f"{doing} {shown(folder)}: {plural(number, 'run')}{at_once}", sys.stdout)
-        asyncio.run(execution.run(options.parallel))
+        asyncio.run(execution.run(options.parallel, options.nice))
     # Print the comparison, and how to resume.
     board = execution.board
     over = is_over(board.rows)

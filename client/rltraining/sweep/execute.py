@@ -56,12 +56,13 @@ class Execution:
         stops = self.signal is not None and any(row.phase not in (*OVER, WAITING, "Stopped") for row in rows)
         return Board(self._title, rows, time.monotonic() - self._began, STOPPING if stops else "")
 
-    async def run(self, parallel: int) -> None:
-        """Runs until all jobs are over, or a signal has stopped the running ones."""
+    async def run(self, parallel: int, nice: int = 0) -> None:
+        """Runs until all jobs are over, or a signal has stopped the running ones. `nice` lowers the
+        CPU priority of their processes."""
         waiting = iter([name for name, row in self._rows.items() if row.phase not in OVER])
         interrupt = Interrupt(self._display.close)
         name_code_folder(self._code)
-        async with _warm(self._folder / RUNTIME_LOG) as runtime:
+        async with _warm(self._folder / RUNTIME_LOG, nice) as runtime:
             await asyncio.gather(*(self._work(waiting, runtime, interrupt) for _ in range(parallel)))
         self.signal = interrupt.number
         self._display.show(self.board)
@@ -100,9 +101,9 @@ def _is_drawn(folder: Path) -> bool:
 
 
 @asynccontextmanager
-async def _warm(log: Path) -> AsyncIterator[SharedRuntime]:
+async def _warm(log: Path, nice: int) -> AsyncIterator[SharedRuntime]:
     """Provides the runtime from which all runs are forked, so that torch is imported once."""
-    runtime = WarmRuntime(TRAINER)
+    runtime = WarmRuntime(TRAINER, nice)
     await runtime.open(log)
     try:
         yield SharedRuntime(runtime)

@@ -81,11 +81,12 @@ class WarmRuntime:
 
     `entry` is `module:function`, with `function(argv) -> exit code`. It is called for the command
     `rltraining-trainer`. Any other command is executed. If a template dies, its children die with
-    it and a new template is started.
+    it and a new template is started. `nice` lowers the CPU priority of all processes, from 0 to 19.
     """
 
-    def __init__(self, entry: str) -> None:
+    def __init__(self, entry: str, nice: int = 0) -> None:
         self._entry = entry
+        self._nice = nice
         self._log = Path(os.devnull)
         self._template: _Template | None = None
         self._making = asyncio.Lock()
@@ -108,7 +109,7 @@ class WarmRuntime:
     async def _living_template(self) -> _Template:
         async with self._making:
             if self._template is None or not self._template.alive:
-                self._template = await _Template.make(self._entry, self._log)
+                self._template = await _Template.make(self._entry, self._nice, self._log)
             return self._template
 
 
@@ -163,7 +164,7 @@ class _Template:
         self._listening: asyncio.Task[None] | None = None
 
     @classmethod
-    async def make(cls, entry: str, log: Path) -> _Template:
+    async def make(cls, entry: str, nice: int, log: Path) -> _Template:
         """Starts a template process."""
         ours, theirs = socket.socketpair()
         with theirs, log.open("ab") as output:
@@ -171,7 +172,7 @@ class _Template:
                 sys.executable,
                 "-P",  # do not import modules from the current directory
                 "-u",
-                *("-m", "rltraining_operator.local.warm", str(theirs.fileno()), entry),
+                *("-m", "rltraining_operator.local.warm", str(theirs.fileno()), entry, str(nice)),
                 # Libraries must not start threads at import, since the template forks.
                 env={"OMP_NUM_THREADS": "1"} | os.environ,
                 stdin=asyncio.subprocess.DEVNULL,

@@ -1,15 +1,15 @@
 """The warm template process: imports a program once, then forks a copy for every request.
 
-`python -m rltraining_operator.local.warm <fd> <module>:<function>` exchanges JSON lines over the
-socket `fd`.
+`python -m rltraining_operator.local.warm <fd> <module>:<function> <nice>` exchanges JSON lines over
+the socket `fd`.
 In:  {"id", "argv", "call", "env", "cwd", "log", "title"}: fork. The child calls
      `function(argv[1:]) -> exit code` if `call` is true, and executes `argv` otherwise.
      {"id", "signal"}: send it to the child's process group.
 Out: {"ready": true} once imported, or {"error"}; {"id", "pid"}; {"id", "error"};
      {"id", "exit", "signal"}.
 
-The template and its forks have a low priority, below the process that monitors them and other
-programs of the machine.
+With `nice` above 0 the template and its forks have a lower CPU priority than the process that
+monitors them.
 
 The template is single-threaded, so that forking is safe. If its parent exits, the socket closes and
 the template kills all children. If the template itself is killed, the kernel kills them
@@ -38,8 +38,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 Program = Callable[[list[str]], int]
-NICE = 10
-"""The default increment of the command `nice`."""
 GIVE_WAY_PERIOD, GIVE_WAY_TRIES = 0.1, 30
 """Seconds between attempts, and their number. Users other than root may change the priority of a
 session once in this time, all users together."""
@@ -160,8 +158,8 @@ def become(child: Child, program: Program) -> int:
     """Resets the state of the template in a forked child, then runs the program. Returns the exit
     code."""
     request = child.request
-    # Create a group that is killed as a whole, and reset signals. The session, and its low
-    # priority, remain those of the template.
+    # Create a group that is killed as a whole, and reset signals. The session, and its priority,
+    # remain those of the template.
     os.setpgid(0, 0)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -191,13 +189,13 @@ def become(child: Child, program: Program) -> int:
     return program(argv[1:])
 
 
-def give_way() -> None:
-    """Lowers the priority of this session. Training uses all cores, and would delay the monitoring
-    process by up to a second."""
-    os.nice(NICE)
+def give_way(nice: int) -> None:
+    """Lowers the CPU priority of this session by `nice`, so that other programs of the machine come
+    first."""
+    os.nice(nice)
     for _ in range(GIVE_WAY_TRIES):
         try:  # Linux may divide the cores between sessions: sched(7), autogroup
-            Path("/proc/self/autogroup").write_text(str(NICE))
+            Path("/proc/self/autogroup").write_text(str(nice))
         except BlockingIOError:
             time.sleep(GIVE_WAY_PERIOD)
         except OSError:
@@ -247,7 +245,8 @@ def end(code: int) -> NoReturn:
 def main() -> NoReturn:
     """Runs the template and, after `serve` has returned a child, its forked copy."""
     template = Template(socket.socket(fileno=int(sys.argv[1])))
-    give_way()
+    if nice := int(sys.argv[3]):
+        give_way(nice)
     module, _, name = sys.argv[2].partition(":")
     try:
         program: Program = getattr(importlib.import_module(module), name)

@@ -108,7 +108,7 @@ def test_a_bad_manifest_is_refused_before_anything_is_made(file: Path, manifest:
         ("{file} --resume --workdir {here}", "holds no run to resume"),
         ("--resume --workdir {here}", "holds no run to resume"),
         ("{here} --resume", "holds no run to resume"),
-        ("{here}", "is a folder, a file is needed"),
+        ("{here}/..", "is a folder, a file is needed"),
         ("--workdir {here}", "FILE is missing: name a manifest, or continue a run with --resume"),
         ("{file} --workdir {file}", "is a file, a folder is needed"),
     ],
@@ -117,6 +117,57 @@ def test_a_command_that_cannot_be_meant_is_refused(file: Path, arguments: str, s
     told = refused("run", *(word.format(file=file, here=file.parent) for word in arguments.split()))
     assert sentence in told
     assert [path.name for path in file.parent.iterdir()] == ["job.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("id", "sentence"),
+    [
+        ("Cartpole-v1", "Environment `Cartpole` doesn't exist. Did you mean: `CartPole`?"),
+        ("CartPole-v7", "Environment version `v7` for environment `CartPole` doesn't exist."),
+        ("ALE/Pogn-v5", "Environment `Pogn` doesn't exist in namespace ALE. Did you mean: `Pong`?"),
+    ],
+)
+def test_an_environment_that_does_not_exist_is_an_error(file: Path, id: str, sentence: str) -> None:
+    file.write_text(file.read_text().replace("CartPole-v1", id))
+    told = refused("validate", file)
+    assert told.startswith(f"{file}: spec.environment.id: there is no environment {id!r}: {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("id", "sentence"),
+    [
+        ("highway-v0", "there is no environment 'highway-v0': Environment `highway` doesn't exist."),
+        (
+            "maze.env:Maze-v0",
+            "module maze.env is neither installed here nor beside the manifest: maze.env:Maze-v0",
+        ),
+    ],
+)
+def test_an_environment_that_may_be_elsewhere_is_a_warning(file: Path, id: str, sentence: str) -> None:
+    file.write_text(file.read_text().replace("CartPole-v1", f"'{id}'"))
+    ok, warning = succeeded("validate", file).splitlines()
+    assert ok == f"ok: {file}: cartpole (impala on {id})"
+    assert warning.startswith(f"warning: {file}: spec.environment.id: {sentence}")
+
+
+def test_an_environment_beside_the_manifest_is_found_and_not_imported(file: Path) -> None:
+    (file.parent / "maze.py").write_text("raise SystemExit")
+    file.write_text(file.read_text().replace("CartPole-v1", "'maze:Maze-v0'"))
+    assert succeeded("validate", file) == f"ok: {file}: cartpole (impala on maze:Maze-v0)\n"
+
+
+def test_an_environment_without_its_package_is_a_warning(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "minigrid", None)
+    file.write_text(file.read_text().replace("CartPole-v1", "MiniGrid-Nowhere-v0"))
+    _, warning = succeeded("validate", file).splitlines()
+    assert "needs the package minigrid, which is not installed" in warning
+
+
+def test_a_folder_stands_for_its_job_yaml(file: Path) -> None:
+    assert succeeded("validate", file.parent) == f"ok: {file.parent}: cartpole (impala on CartPole-v1)\n"
+    told = refused("run", file.parent, "--set", "sampler.replicas=0")
+    assert told == f"{file}: spec.sampler.replicas: must be at least 1, got 0"
+    assert "File name too long" in refused("validate", "a" * 300)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def test_before_the_first_steps_there_is_a_reason_instead() -> None:
 
 
 def test_phases_and_events() -> None:
-    assert phase_line(snapshot("Failed", message="it broke")) == "00:03  Failed    it broke"
+    assert phase_line(snapshot("Suspended", message="by you")) == "00:03  Suspended by you"
     assert phase_line(snapshot("Running")) == "00:03  Running"
     assert event_line(EventRow(61, "Warning", "Disrupted", "killed")) == "01:01  Warning   Disrupted: killed"
     assert event_line(EventRow(0, "Normal", "Created", "a, b")) == "00:00  Event     Created: a, b"

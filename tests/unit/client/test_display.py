@@ -12,7 +12,7 @@ from rltraining.snapshot import EventRow, PodRow, Snapshot
 from rltraining.sweep.board import Board, row_of
 from rltraining.sweep.display import Lines, Live
 from rltraining_api.curve import CurvePoint
-from snapshots import snapshot
+from snapshots import condition, snapshot
 
 STEPS = {"environment_steps": 1000, "mean_return": 20.0, "policy_lag": 1.0, "updates": 5}
 
@@ -75,6 +75,38 @@ def test_a_stop_is_told_in_words_of_who_has_asked_for_it() -> None:
     assert lines == ["Stopping: …", "00:03  Stopping  by Ctrl-C", "00:03  Stopped   by Ctrl-C"]
     over = snapshot("Succeeded", message="stop is met", signal=SIGINT, completion_time=datetime.now(UTC))
     assert shown(over) == ["00:03  Succeeded stop is met"], "it was over before it could be stopped"
+
+
+def test_the_error_that_ends_a_job_is_left_to_the_command_that_prints_it_in_full() -> None:
+    """In plain mode the error would be in two events and a phase as well."""
+    error = "demo-sampler-0: environment 'Maze-v0': step raised ValueError: no exit"
+    ended = EventRow(
+        4, "Warning", "MemberFailed", f"pod {error.replace(':', ', container trainer: exit code 2:', 1)}"
+    )
+    failed = EventRow(5, "Warning", "UserCodeError", f"{error}\nTraceback")
+    other = EventRow(5, "Normal", "PodsDeleted", "deleted demo-learner-0")
+    ending = condition("FailureTarget", f"{error}\nTraceback")
+    over = condition("Failed", f"{error}\nTraceback")
+    lines = shown(
+        snapshot("Running", message="all pods are ready"),
+        snapshot(events=(ended,), message=error, conditions=(ending,), elapsed=6.0),
+        snapshot("Failed", events=(ended, other, failed), message=error, conditions=(ending, over), elapsed=9),
+    )
+    assert lines == [
+        "00:03  Running   all pods are ready",
+        "00:06  Running   ending the other processes",
+        "00:05  Event     PodsDeleted: deleted demo-learner-0",
+        "00:09  Failed",
+    ]
+
+
+def test_an_earlier_failure_is_shown_although_the_job_ends_with_a_later_one() -> None:
+    first = EventRow(1, "Warning", "MemberFailed", "pod demo-sampler-0: exit code 1: KeyError")
+    message = "4 failures are more than runPolicy.backoffLimit 3; pod demo-sampler-1: exit code 1"
+    last = condition("Failed", message)
+    lines = shown(snapshot(events=(first,)), snapshot("Failed", events=(first,), conditions=(last,)))
+    assert lines[0] == "00:01  Warning   MemberFailed: pod demo-sampler-0: exit code 1: KeyError"
+    assert lines[-1] == "00:03  Failed"
 
 
 class Broken(io.StringIO):

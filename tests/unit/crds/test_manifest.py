@@ -42,6 +42,14 @@ PROBLEMS = {
     ("impala: {}", "impala: {learning_rate: 1e-3}"): (
         "spec.algorithm.impala.learning_rate: is not a known field: did you mean learningRate?"
     ),
+    ("impala: {}", "sac2: {}"): (
+        "spec.algorithm.sac2: is not a known field: did you mean sac? "
+        "Known are a3c, a2c, ppo, dqnApex, ddpgApex, r2d2, sac, td3, impala, entryPoint"
+    ),
+    ("impala: {}", "reinforce: {}"): (
+        "spec.algorithm.reinforce: is not a known field: "
+        "known are a3c, a2c, ppo, dqnApex, ddpgApex, r2d2, sac, td3, impala, entryPoint"
+    ),
     ("replicas: 2", "xyzzy: 2"): ("spec.sampler.xyzzy: is not a known field: known are replicas, template"),
     # Two of what may be one, and what does not go together
     ("impala: {}", "impala: {}, a3c: {}"): (

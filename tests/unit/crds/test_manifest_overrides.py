@@ -42,6 +42,30 @@ def test_an_override_takes_effect(assignment: str, path: str, value: object) -> 
     assert found == value
 
 
+@pytest.mark.parametrize("assignment", ["algorithm=ppo", "spec.algorithm=ppo", "algorithm={ppo: {}}"])
+def test_the_name_of_an_algorithm_replaces_the_algorithm(assignment: str) -> None:
+    tuned = GOOD.replace("{impala: {}}", "{impala: {learningRate: 0.5}}")
+    found = load_manifest(tuned, [assignment])
+    default = load_manifest(GOOD.replace("{impala: {}}", "{ppo: {}}"))
+    assert found.spec.algorithm == default.spec.algorithm
+    changed = load_manifest(tuned, [assignment, "algorithm.ppo.epochs=7"])
+    assert changed.spec.algorithm.ppo is not None
+    assert changed.spec.algorithm.ppo.epochs == 7
+
+
+def test_the_name_of_a_network_replaces_the_network() -> None:
+    found = load_manifest(GOOD, ["network=natureCnn"])
+    assert found.spec.network.name == "natureCnn"
+
+
+def test_a_wrong_name_of_an_algorithm_is_reported_with_all_algorithms() -> None:
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(GOOD, ["algorithm=pppo"])
+    assert "spec.algorithm.pppo: is not a known field: did you mean ppo? Known are a3c, a2c, ppo" in str(
+        caught.value
+    )
+
+
 NINES, SIZES = "9" * 5000, "network.mlp.hiddenSizes"
 PROBLEMS = {
     "foo": "foo: must be path=value, as in environment.numEnvs=4",

@@ -21,7 +21,7 @@ from rltraining_operator.local.warm import give_way
 for _ in range(3):
     if os.fork() == 0:
         os.setsid()
-        give_way()
+        give_way(10)
         print(Path("/proc/self/autogroup").read_text(), end="", flush=True)
         os._exit(0)
 for _ in range(3):

@@ -90,7 +90,7 @@ class CheckpointStore:
         )
         # Publish it with its checksum.
         with _translate_errors(
-            f"the checkpoint at step {step} could not be written to {self._storage.uri()}"
+            f"the checkpoint at step {step:,} could not be written to {self._storage.uri()}"
         ):
             name = _new_name(step, self._storage.directories())
             with self._storage.publish(name) as open_new:

@@ -24,6 +24,7 @@ from rltraining_trainer.environments.batch import (
     WholeBatch,
 )
 from rltraining_trainer.environments.extras import missing_extra, register_extra
+from rltraining_trainer.environments.lookup import find_registered, sentence_of
 from rltraining_trainer.environments.packing import pack_environments
 from rltraining_trainer.environments.processes import InProcesses
 from rltraining_trainer.environments.single import SingleEnvironment
@@ -37,8 +38,6 @@ from rltraining_trainer.errors import (
     user_code,
     user_code_error,
 )
-
-OWN_ENVIRONMENT = "One of your own is named with its module: my_env:My-v0"
 
 _LOG = logging.getLogger(__name__)
 
@@ -144,17 +143,7 @@ def _slots(spec: Environment, num_envs: int, kwargs: dict[str, Any]) -> Slots:
 
 def _find(spec: Environment) -> tuple[EnvSpec, tuple[Wrapping, ...]]:
     """Returns the registration of ``spec.id``, after importing its module, and its wrappers."""
-    id = _import_and_strip_module(spec.id)
-    try:
-        registered = gym.spec(id)
-    except gym.error.Error as error:
-        reason = _sentence(error)
-        is_known = isinstance(error, gym.error.VersionNotFound | gym.error.DeprecatedEnv)
-        if ":" not in spec.id and not is_known:
-            reason += f"{'' if reason.endswith(('.', '?')) else '.'} {OWN_ENVIRONMENT}"
-        raise BadConfiguration(
-            f"spec.environment.id: there is no environment {spec.id!r}: {reason}"
-        ) from error
+    registered = find_registered(_import_and_strip_module(spec.id), spec.id)
     wrappers = load_wrappers(spec.wrappers)
     if wrappers and registered.entry_point is None:
         raise BadConfiguration(
@@ -177,7 +166,7 @@ def _making(spec: Environment) -> Iterator[None]:
         yield
     except gym.error.DependencyNotInstalled as error:
         raise missing_extra(spec.id, error) or BadConfiguration(
-            f"spec.environment.id: {spec.id!r} needs a package: {_sentence(error)}"
+            f"spec.environment.id: {spec.id!r} needs a package: {sentence_of(error)}"
         ) from error
     except TrainerError:
         raise
@@ -185,7 +174,7 @@ def _making(spec: Environment) -> Iterator[None]:
         # An unexpected or a missing keyword argument.
         if isinstance(error, TypeError) and "argument" in text_of(error):
             raise BadConfiguration(
-                f"spec.environment.kwargs: {spec.id!r} does not take them: {_sentence(error)}"
+                f"spec.environment.kwargs: {spec.id!r} does not take them: {sentence_of(error)}"
             ) from error
         raise missing_extra(spec.id, error) or user_code_error(
             f"making environment {spec.id!r}", error
@@ -250,7 +239,3 @@ def _import_and_strip_module(id: str) -> str:
             f"call gymnasium.register(id={name!r}, ...) in it"
         )
     return name
-
-
-def _sentence(error: BaseException) -> str:
-    return text_of(error).strip().splitlines()[0] if text_of(error).strip() else type(error).__name__

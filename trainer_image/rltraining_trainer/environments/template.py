@@ -25,13 +25,14 @@ import numpy as np
 
 from rltraining_trainer.environments.slot import Outcome, Slot
 from rltraining_trainer.errors import UserCodeError, one_line
-from rltraining_trainer.process import die_with
+from rltraining_trainer.process import die_with, print_stacks_on_signal
 
 
 def main() -> None:
     """Serves orders until the connection closes."""
     # The sampler handles Ctrl-C and closes this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    print_stacks_on_signal()  # also in the forked processes
     control = Connection(int(sys.argv[1]))
     try:
         sys.path[:], preload, make, name = control.recv()

@@ -77,7 +77,7 @@ class Outcome:
         if self.answer is None or not self.answer.error:
             return None
         kind = UserCodeError if self.answer.error == "UserCodeError" else BadConfiguration
-        return kind(f"evaluation at step {self.task.step}: {self.answer.message}")
+        return kind(f"evaluation at step {self.task.step:,}: {self.answer.message}")
 
 
 class Evaluator:
@@ -163,7 +163,7 @@ class Evaluator:
                     break
                 self.lost += 1
                 what = "repeated" if attempt < TRIES else f"skipped after {TRIES} attempts"
-                self.warning = f"the evaluator {error}; the evaluation at step {task.step} is {what}"
+                self.warning = f"the evaluator {error}; the evaluation at step {task.step:,} is {what}"
                 _LOG.warning("%s", self.warning)
                 if attempt < TRIES and backoff.wait(self._closing):
                     break

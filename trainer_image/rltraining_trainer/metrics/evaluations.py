@@ -100,7 +100,7 @@ class EvaluationTracker:
             return None
         which = "the evaluation" if rule.times == 1 else f"the last of {rule.times} such evaluations in a row"
         return (
-            f"stop.evaluation is met: {which}, of step {last.environment_steps}, returned {last.mean_return:.6g} on "
+            f"stop.evaluation is met: {which}, of step {last.environment_steps:,}, returned {last.mean_return:.6g} on "
             f"average over {last.episodes} episodes, at least {rule.at_least:g} was asked for"
         )
 

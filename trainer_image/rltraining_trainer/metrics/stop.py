@@ -73,4 +73,4 @@ def _smoothed_return(stop: Stop, smoothed: SmoothedReturn | None) -> str | None:
 def _counted(field: str, so_far: int, limit: int | None, what: str) -> str | None:
     if limit is None or so_far < limit:
         return None
-    return f"stop.{field} is met: {so_far} {what} of {limit}"
+    return f"stop.{field} is met: {so_far:,} {what} of {limit:,}"

@@ -108,7 +108,7 @@ class Evaluations:
         Raises Diverged if a parameter is NaN or infinite.
         """
         steps = counters.environment_steps
-        check_finite(self._network, f"at step {steps}")
+        check_finite(self._network, f"at step {steps:,}")
         best = self._tracker.status.best
         self._tracker.add_merged(max(0, steps - self._due) // self._spec.every_steps)
         self._due = self._next_multiple(steps)
@@ -203,7 +203,7 @@ class Evaluations:
         if started is not None and not self._evaluator.idle and time.monotonic() - started[1] > SLOW_SECONDS:
             yield Warning(
                 reason="EvaluationSlow",
-                message=f"the evaluation at step {started[0]} takes more than {SLOW_SECONDS:g} s: {ENDLESS_REMEDY}",
+                message=f"the evaluation at step {started[0]:,} takes more than {SLOW_SECONDS:g} s: {ENDLESS_REMEDY}",
             )
 
     def close(self) -> None:

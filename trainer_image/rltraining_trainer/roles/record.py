@@ -282,7 +282,7 @@ class RunRecord:
             error = self._checkpoints.error if self._refused else None
             return (_checkpoint_condition("False", "CheckpointFailed", str(error or failure)),)
         if self._checkpoints.newest:
-            newest = f"the newest is of step {self._checkpoints.newest.step}"
+            newest = f"the newest is of step {self._checkpoints.newest.step:,}"
             return (_checkpoint_condition("True", "CheckpointWritten", newest),)
         return ()
 
