@@ -83,7 +83,11 @@ def draw(points: list[dict[str, float]], kills: list[Kill]) -> None:
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     axes = figure.subplots()
     begin = points[0]["time"] - points[0]["seconds"]
-    axes.plot([point["time"] - begin for point in points], [point["meanReturn"] for point in points], color="#00796b")
+    axes.plot(
+        [point["time"] - begin for point in points],
+        [point["meanReturn"] for point in points],
+        color="#00796b",
+    )
     for dead in kills:
         role = dead.pod.split("-")[-2]
         axes.axvline(dead.time - begin, color=COLORS[role], linestyle="--", linewidth=1.2)

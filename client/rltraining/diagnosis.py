@@ -40,7 +40,9 @@ def doctor(place: Place) -> None:
 
 @_command
 def stack(
-    run: Annotated[Path, typer.Argument(metavar="WORKDIR", help="Folder of a run that trains on this machine.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="WORKDIR", help="Folder of a run that trains on this machine.")
+    ],
     member: Annotated[
         str | None,
         typer.Argument(

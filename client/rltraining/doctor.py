@@ -63,9 +63,13 @@ def machine(folder: Path) -> Iterator[Finding]:
     if limit == resource.RLIM_INFINITY:
         yield Finding("ok", "open files: no limit")
     else:
-        yield graded(limit, 1024, 256, f"open files: at most {limit:,}", "raise the limit with ulimit -n 4096")
+        yield graded(
+            limit, 1024, 256, f"open files: at most {limit:,}", "raise the limit with ulimit -n 4096"
+        )
     if not os.access(folder, os.W_OK):
-        yield Finding("error", f"{folder} is not writable", "go to another folder, or name one with --workdir")
+        yield Finding(
+            "error", f"{folder} is not writable", "go to another folder, or name one with --workdir"
+        )
     free = shutil.disk_usage(folder).free
     remedy = "free some space, or name a folder on another disk with --workdir"
     yield graded(free, 1024 * MIB, 100 * MIB, f"disk: {free // MIB:,} MiB free in {folder}", remedy)

@@ -55,7 +55,9 @@ def stack(folder: Path, member: str | None) -> None:
     if not workdir.holds_run(folder):
         raise UsageError(f"{folder}: holds no run: name the folder of a run")
     if not (PROC / "self" / "fd").exists():
-        raise ClientError(f"{PROC}: does not list processes here: send {STACKS_SIGNAL} to the process and read its log")
+        raise ClientError(
+            f"{PROC}: does not list processes here: send {STACKS_SIGNAL} to the process and read its log"
+        )
     found = sorted(_processes(folder), key=lambda process: (process.member, process.pid))
     if not found:
         raise ClientError(f"{folder}: none of its processes runs")

@@ -13,7 +13,6 @@ from pathlib import Path
 from tests.bench.table import print_table, thousands
 from tests.bench.training import train
 
-
 MANIFESTS = (Path("examples/cartpole-dqn-apex.yaml"), Path("examples/pendulum-ddpg-apex.yaml"))
 
 

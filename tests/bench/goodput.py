@@ -28,7 +28,12 @@ from tests.bench.table import print_table, thousands
 MANIFEST = Path("examples/cartpole-impala.yaml")
 SECONDS = 120.0
 SAMPLERS = 2
-OVERRIDES = (f"sampler.replicas={SAMPLERS}", "stop.meanReturn=null", "stop.environmentSteps=1e12", "checkpoint.everySeconds=5")
+OVERRIDES = (
+    f"sampler.replicas={SAMPLERS}",
+    "stop.meanReturn=null",
+    "stop.environmentSteps=1e12",
+    "checkpoint.everySeconds=5",
+)
 POLL_SECONDS = 0.02
 NEVER = float("inf")
 
@@ -71,7 +76,10 @@ def run(seeds: int) -> None:
                 name,
                 thousands(steps[name] / SECONDS),
                 f"{steps[name] / ideal:.1%}",
-                *(_times([s for outcome in outcomes for s in outcome.recoveries[role]]) for role in ("sampler", "learner")),
+                *(
+                    _times([s for outcome in outcomes for s in outcome.recoveries[role]])
+                    for role in ("sampler", "learner")
+                ),
             )
             for name, outcomes in found.items()
         ],
@@ -91,7 +99,9 @@ async def _train(kills: Kills, seed: int, folder: Path) -> Outcome:
         cluster.subscribe(engine.mark)
         running = asyncio.create_task(engine.run())
         key = await cluster.submit(job)
-        await cluster.until(key, lambda job: job.status.phase == "Running" and bool(job.status.progress.environment_steps))
+        await cluster.until(
+            key, lambda job: job.status.phase == "Running" and bool(job.status.progress.environment_steps)
+        )
         before, begun = cluster.job(key).status.progress.environment_steps, time.monotonic()
         killers = [
             asyncio.create_task(_kill(cluster, key, role, mean, seed, outcome.recoveries[role]))
@@ -107,7 +117,9 @@ async def _train(kills: Kills, seed: int, folder: Path) -> Outcome:
     return outcome
 
 
-async def _kill(cluster: LocalCluster, key: Key, role: str, mean: float, seed: int, times: list[float]) -> None:
+async def _kill(
+    cluster: LocalCluster, key: Key, role: str, mean: float, seed: int, times: list[float]
+) -> None:
     """Kills a random pod of the role after exponentially distributed times, and notes how long each recovery takes."""
     randomness = random.Random(seed)
     while True:

@@ -20,7 +20,9 @@ def test_the_stacks_of_a_blocked_sampler_show_where_it_blocks(
         stack(folder, "sampler-0")
         sampler = capsys.readouterr().out
         assert f"{SAMPLER}, process {run.cluster.pid(SAMPLER)}: " in sampler
-        (step,) = [line for line in sampler.splitlines() if line.endswith(" in step") and "training_program" in line]
+        (step,) = [
+            line for line in sampler.splitlines() if line.endswith(" in step") and "training_program" in line
+        ]
         assert step.startswith('  File "')
         stack(folder, None)
         everything = capsys.readouterr().out

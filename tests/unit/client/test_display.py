@@ -90,7 +90,9 @@ def test_the_error_that_ends_a_job_is_left_to_the_command_that_prints_it_in_full
     lines = shown(
         snapshot("Running", message="all pods are ready"),
         snapshot(events=(ended,), message=error, conditions=(ending,), elapsed=6.0),
-        snapshot("Failed", events=(ended, other, failed), message=error, conditions=(ending, over), elapsed=9),
+        snapshot(
+            "Failed", events=(ended, other, failed), message=error, conditions=(ending, over), elapsed=9
+        ),
     )
     assert lines == [
         "00:03  Running   all pods are ready",

@@ -42,13 +42,18 @@ def test_each_check_is_a_line_and_a_cluster_that_answers_is_named() -> None:
 def test_runs_on_this_machine_need_no_cluster(tmp_path: Path) -> None:
     assert lines()[-1].startswith("warning  no cluster is known: ")
     missing = tmp_path / "kubeconfig"
-    assert lines("--kubeconfig", missing, code=1)[-1] == f"error    kubeconfig {missing}: there is no such file"
+    assert (
+        lines("--kubeconfig", missing, code=1)[-1] == f"error    kubeconfig {missing}: there is no such file"
+    )
 
 
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        (failure(404, "NotFound", "the server could not find the requested resource"), "install the operator"),
+        (
+            failure(404, "NotFound", "the server could not find the requested resource"),
+            "install the operator",
+        ),
         (forbidden("list", "rltrainingjobs"), "the cluster answers, but ann may not list rltrainingjobs"),
         (failure(500, "InternalError", "etcd is away"), "answers 500: etcd is away"),
     ],
@@ -87,7 +92,9 @@ def test_a_low_limit_of_open_files_and_a_folder_that_is_read_only(
     remedy = "raise the limit with ulimit -n 4096"
     assert ("warning", "open files: at most 300", remedy) in findings
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    assert any(f"{tmp_path} is not writable" == text for level, text, _ in machine(tmp_path) if level == "error")
+    assert any(
+        f"{tmp_path} is not writable" == text for level, text, _ in machine(tmp_path) if level == "error"
+    )
 
 
 def test_each_extra_of_the_client_is_checked() -> None:

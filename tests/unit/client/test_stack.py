@@ -57,7 +57,9 @@ def start() -> Iterator[Callable[[Path, str], subprocess.Popen[str]]]:
 Start = Callable[[Path, str], subprocess.Popen[str]]
 
 
-def test_the_stacks_of_all_processes_are_printed_without_other_lines_of_their_logs(run: Path, start: Start) -> None:
+def test_the_stacks_of_all_processes_are_printed_without_other_lines_of_their_logs(
+    run: Path, start: Start
+) -> None:
     first = start(run / "logs" / "cartpole-sampler-0.log", PRINTS + WAITS)
     second = start(run / "logs" / "cartpole-learner-0.log", PRINTS + WAITS)
     lines = succeeded("stack", run).splitlines()
