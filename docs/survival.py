@@ -29,10 +29,10 @@ JOB = {
         "environment": {"id": "LunarLander-v3"},
         "sampler": {"replicas": 2},
         "checkpoint": {"everySeconds": 5},
-        "stop": {"environmentSteps": 1_000_000},
+        "stop": {"environmentSteps": 400_000},
     },
 }
-KILLS = {300_000: "lander-sampler-1", 500_000: "lander-learner-0", 700_000: "lander-sampler-0"}
+KILLS = {60_000: "lander-sampler-1", 120_000: "lander-learner-0", 200_000: "lander-sampler-0"}
 """Pods that are killed, by the number of environment steps after which."""
 COLORS = {"sampler": "#c77700", "learner": "#b3261e"}
 

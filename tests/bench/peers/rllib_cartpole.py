@@ -36,7 +36,7 @@ algorithm = (
 score.begin()
 steps = 0
 while not score.over:
-    samplers = algorithm.train()["env_runners"]
+    samplers = algorithm.train().get("env_runners", {})  # empty at first
     steps = int(samplers.get("num_env_steps_sampled_lifetime", 0))
     if samplers.get("num_episodes_lifetime", 0) >= EPISODES:
         for _ in range(EPISODES):
