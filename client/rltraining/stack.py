@@ -27,6 +27,8 @@ QUIET_SECONDS = 0.1
 NOT_OF_MEMBERS = ("rltrain.log", "runtime.log")
 """Logs of the engine, and of the process from which members are forked."""
 TITLE_MAX = 100
+HEADER_END = "(most recent call first):"
+"""The end of the line before the stack of each thread."""
 STACK_LINE = re.compile(
     r'(?:Current thread|Thread) 0x[0-9a-f]+.* \(most recent call first\):|  File ".*", line \d+ in .*|  \.\.\.|  <.*>'
 )
@@ -72,7 +74,7 @@ def stack(folder: Path, member: str | None) -> None:
         if not process.prints:
             say("  (not a process of the trainer, or still starting)\n")
         elif lines := stacks_of(process):
-            say("\n".join([*lines, ""]))
+            say("\n".join(f"\n{line}" if line.endswith(HEADER_END) else line for line in lines) + "\n")
         else:
             stuck.append(f"{process.member}, process {process.pid}: {_why_silent(process)}")
     if stuck:
