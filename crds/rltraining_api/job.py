@@ -110,9 +110,9 @@ def _replay_is_dedicated() -> str:
 
 
 class JobSpec(ApiModel):
-    """Algorithm, environment, pods and stop rules of a run. `sampler.replicas`, `stop` and
-    `runPolicy` (except its `managedBy` and `schedulingPolicy`) may change while the job runs. All
-    other fields are immutable."""
+    """Algorithm, environment, pods and stop rules of a run. `sampler.replicas`,
+    `sampler.autoscale`, `stop` and `runPolicy` (except its `managedBy` and `schedulingPolicy`) may
+    change while the job runs. All other fields are immutable."""
 
     preset: Preset | None = None
     """The kind of task that sets defaults: images (Atari), continuous control (MuJoCo), or
@@ -130,7 +130,7 @@ class JobSpec(ApiModel):
     """The pods that store the replay memory if its placement is Dedicated. Default: one pod.
     Immutable."""
     sampler: SamplerRole = Field(default_factory=SamplerRole)
-    """The pods that step environments. Only `replicas` may change."""
+    """The pods that step environments. Only `replicas` and `autoscale` may change."""
     image: Image | None = None
     """Trainer image. Default: the image set at the operator's installation. Immutable."""
     code: Code | None = None
@@ -186,7 +186,8 @@ class JobSpec(ApiModel):
         )
 
     def replicas(self, role: Role) -> int:
-        """Returns the number of pods that the job requests for a role."""
+        """Returns the number of pods that the spec requests for a role. With `sampler.autoscale` see
+        `RLTrainingJob.replicas`."""
         match role:
             case "learner":
                 return self.learner.replicas
@@ -332,3 +333,16 @@ class RLTrainingJob(ApiModel):
     """What to train; written by the user."""
     status: Status = Field(default_factory=Status)
     """State of the run; written by the operator."""
+
+    def replicas(self, role: Role) -> int:
+        """Returns the number of pods that the job should have for a role. With `sampler.autoscale` the
+        operator sets the number of samplers."""
+        autoscale = self.status.autoscale
+        if role == "sampler" and self.spec.sampler.autoscale is not None and autoscale is not None:
+            return autoscale.target
+        return self.spec.replicas(role)
+
+    def with_samplers(self, count: int) -> Self:
+        """Returns the job with this number of samplers in its spec."""
+        sampler = self.spec.sampler.model_copy(update={"replicas": count})
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"sampler": sampler})})

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from rltraining_api import patterns
+from rltraining_api.autoscale import Autoscale
 from rltraining_api.base import ApiModel, refusal
 from rltraining_api.fields import FreeForm, ObjectName
 from rltraining_api.names import (
@@ -120,7 +121,11 @@ class SamplerRole(ApiModel):
     """The pods that step environments."""
 
     replicas: Annotated[int, Field(ge=1, le=SAMPLERS_MAX)] = 1
-    """Number of sampler pods. May change while the job runs; `kubectl scale` sets it too."""
+    """Number of sampler pods. May change while the job runs; `kubectl scale` sets it too. With
+    `autoscale` the number at the start, within its bounds; a later change overrides `autoscale`."""
+    autoscale: Autoscale | None = None
+    """Lets the operator set the number of samplers, so that the learner does not wait for data. May
+    change while the job runs. Default: `replicas` samplers."""
     template: PodTemplate = Field(default_factory=PodTemplate)
     """Additions to the pods that the operator creates: resources, node selection, sidecars.
     Immutable."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
+from rltraining_api.autoscale import AutoscaleStatus
 from rltraining_api.base import ApiModel
 from rltraining_api.curve import Curve
 from rltraining_api.evaluation import EvaluationStatus
@@ -185,6 +186,8 @@ class Status(ApiModel):
     """The learner pods."""
     sampler: SamplerStatus = Field(default_factory=SamplerStatus)
     """The sampler pods."""
+    autoscale: AutoscaleStatus | None = None
+    """The number of samplers, for jobs with `spec.sampler.autoscale`."""
     replay_pods: RoleStatus | None = None
     """The replay pods, for jobs with replay pods."""
     restarts: CountOrZero = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from random_jobs import SHORTEST, job
+from rltraining_api.autoscale import AutoscaleSearch, AutoscaleStatus, AutoscaleWindow
 from rltraining_api.curve import CURVE_POINTS_MAX, CurvePoint
 from rltraining_api.evaluation import EvaluationResult, EvaluationStatus
 from rltraining_api.manifest import read_job
@@ -41,6 +42,18 @@ def test_a_whole_status_is_kept(server: Server) -> None:
         ),
         learner=RoleStatus(**role),
         sampler=SamplerStatus(**role, selector="a=b"),
+        autoscale=AutoscaleStatus(
+            target=2,
+            state="Overridden",
+            message="spec.sampler.replicas was changed",
+            observed_replicas=2,
+            observed_min=1,
+            observed_max=3,
+            window=AutoscaleWindow(since=TIME, ready=1, reports=2, wait_percent=50.0, steps_per_second=1e9),
+            search=AutoscaleSearch(
+                before=1, steps_per_second_needed=9.5, too_few=1, enough=4, learned=TIME, steps_per_second=0.5
+            ),
+        ),
         replay_pods=RoleStatus(**role),
         restarts=2**31 - 1,
         failures=1,

@@ -52,7 +52,7 @@ def test_all_problems_of_all_files_are_told(file: Path, manifest: str, tmp_path:
     assert result.stdout.startswith(f"ok: {file}")
     assert result.stderr.splitlines() == [
         f"error: {bad}: spec.sampler.replicas: must be at least 1, got -2",
-        f"error: {bad}: spec.sampler.foo: is not a known field: known are replicas, template",
+        f"error: {bad}: spec.sampler.foo: is not a known field: known are replicas, autoscale, template",
         f"error: {tmp_path / 'nope.yaml'}: there is no such file",
     ]
 

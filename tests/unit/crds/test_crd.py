@@ -97,6 +97,7 @@ def test_every_field_is_described_bounded_and_typed() -> None:
             }
         },
         {"stop": {"smoothedReturn": {"atLeast": 1}}},
+        {"sampler": {"replicas": 2, "autoscale": {"max": 4}}},
         {"runPolicy": {"schedulingPolicy": {"coscheduling": {"scheduleTimeoutSeconds": 60}}}},
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from rltraining_api.algorithms import A2c, A3c, Aggregate, DqnApex, Impala, Ppo, UserAlgorithm
 from rltraining_api.algorithms.gradients import A3cAggregate
+from rltraining_api.autoscale import AutoscaleStatus, AutoscaleWindow
 from rltraining_api.environment import Atari
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import NAME_MAX, ROLES, SAMPLERS_MAX, parse_pod_name, pod_name
@@ -115,6 +117,8 @@ PROBLEMS = {
     "checkpoint: {uri: s3://b/p, volume: {claimName: c}}": "exclude each other",
     "checkpoint: {volume: {}}": "exactly one claim is needed",
     "checkpoint: {volume: {claimTemplate: {metadata: {labels: []}, spec: {}}}}": "must be an object of texts",
+    "sampler: {autoscale: {min: 3, max: 2}}": "autoscale.min must be at most autoscale.max, got 3 and 2",
+    "sampler: {autoscale: {min: 3}}": "max",
     "sampler: {template: {spec: {containers: {name: x}}}}": "containers must be a list of objects, each with a",
     "sampler: {template: {spec: {volumes: [{name: ../x}]}}}": "volumes: a name must be lower-case letters, digits",
     f"sampler: {TRAINER % 'env: [{name: [A]}]'}": "env must be a list",
@@ -199,6 +203,23 @@ def test_a_users_algorithm_keeps_its_parameters_as_they_are() -> None:
 def test_only_a_dedicated_replay_has_pods(algorithm: dict[str, Any], replay: Any, count: int) -> None:
     made = job(algorithm=algorithm, replay=replay).spec
     assert {role: made.replicas(role) for role in ROLES} == {"learner": 1, "replay": count, "sampler": 2}
+
+
+def test_with_autoscale_the_operator_sets_the_number_of_samplers() -> None:
+    autoscale = AutoscaleStatus(
+        target=5,
+        observed_replicas=2,
+        observed_min=1,
+        observed_max=8,
+        window=AutoscaleWindow(since=datetime(2026, 1, 1, tzinfo=UTC)),
+    )
+    status = {"status": Status(autoscale=autoscale)}
+    follows = job(sampler={"replicas": 2, "autoscale": {"max": 8}})
+    assert follows.replicas("sampler") == 2, "before the operator's first pass"
+    follows = follows.model_copy(update=status)
+    assert {role: follows.replicas(role) for role in ROLES} == {"learner": 1, "replay": 0, "sampler": 5}
+    assert job().model_copy(update=status).replicas("sampler") == 2, "autoscale was removed"
+    assert RLTrainingJob.model_validate(follows.to_dict()) == follows
 
 
 def test_each_role_has_its_template() -> None:

@@ -50,7 +50,9 @@ PROBLEMS = {
         "spec.algorithm.reinforce: is not a known field: "
         "known are a3c, a2c, ppo, dqnApex, ddpgApex, r2d2, sac, td3, impala, entryPoint"
     ),
-    ("replicas: 2", "xyzzy: 2"): ("spec.sampler.xyzzy: is not a known field: known are replicas, template"),
+    ("replicas: 2", "xyzzy: 2"): (
+        "spec.sampler.xyzzy: is not a known field: known are replicas, autoscale, template"
+    ),
     # Two of what may be one, and what does not go together
     ("impala: {}", "impala: {}, a3c: {}"): (
         "spec.algorithm: exactly one algorithm is needed, found two: a3c and impala"
