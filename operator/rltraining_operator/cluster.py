@@ -46,7 +46,7 @@ class Event:
     reason: str
     message: str
     reported: bool = False
-    """Whether a learner reported the event, as opposed to the operator."""
+    """Whether a learner's report caused the event, as opposed to the cluster or the spec."""
 
 
 class Cluster(Protocol):

@@ -6,14 +6,16 @@ The same input gives the same plan. After a plan has been carried out, the next 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from rltraining_api.autoscale import AutoscaleStatus
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import KIND, Role, learner_budget_name, network_policy_name
 from rltraining_api.status import Status
 
 from rltraining_operator import children, gang, owned
+from rltraining_operator.autoscale import follow
 from rltraining_operator.bounds import MESSAGE_BYTES_MAX, clip
 from rltraining_operator.cluster import Event, Manifest, Ref
 from rltraining_operator.conditions import Conditions
@@ -66,8 +68,12 @@ def plan(job: RLTrainingJob, observed: Observed, now: datetime, settings: Settin
     conditions = Conditions(observed.status.conditions, observed.generation, now)
     # After the end, only clean up.
     if conditions.true("Complete") or conditions.true("Failed"):
-        return _plan_after_end(job, observed, conditions, now, settings)
-    return _plan_life(job, observed, conditions, now, settings)
+        sized = _with_samplers(job, observed.status.autoscale)
+        return _plan_after_end(sized, observed, conditions, now, settings)
+    # Set the number of samplers. All further decisions are about a job with this number in its spec.
+    autoscale = follow(job, observed, now, settings)
+    sized = _with_samplers(job, autoscale)
+    return _plan_life(sized, replace(observed, job=sized), conditions, autoscale, now, settings)
 
 
 def plan_invalid(observed: Observed, now: datetime) -> Plan:
@@ -106,7 +112,12 @@ def plan_invalid(observed: Observed, now: datetime) -> Plan:
 
 
 def _plan_life(
-    job: RLTrainingJob, observed: Observed, conditions: Conditions, now: datetime, settings: Settings
+    job: RLTrainingJob,
+    observed: Observed,
+    conditions: Conditions,
+    autoscale: AutoscaleStatus | None,
+    now: datetime,
+    settings: Settings,
 ) -> Plan:
     """Plans a job from its first pass to its end."""
     # Count new failures and decide whether the job is over. An outcome is final once decided.
@@ -122,7 +133,12 @@ def _plan_life(
     past = past_refusal(conditions) if create or apply else None
     # Build the new status from these decisions.
     made = Decisions(
-        counted, outcome, _is_over(job, observed, outcome), moves, refusal=observed.refusal or past
+        counted,
+        outcome,
+        _is_over(job, observed, outcome),
+        moves,
+        refusal=observed.refusal or past,
+        autoscale=autoscale,
     )
     status = roll_up(job, observed, made, now, settings)
     return Plan(
@@ -171,6 +187,11 @@ def _seconds_to_expiry(status: Status, ttl_seconds: int | None, now: datetime) -
 
 def _if_new(status: Status, observed: Observed) -> Status | None:
     return status if status != observed.status or observed.unreadable else None
+
+
+def _with_samplers(job: RLTrainingJob, autoscale: AutoscaleStatus | None) -> RLTrainingJob:
+    """Returns the job with the number of samplers that it should have now."""
+    return job if autoscale is None else job.with_samplers(autoscale.target)
 
 
 def _wants_pods(job: RLTrainingJob, outcome: Outcome | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from rltraining_api.autoscale import AutoscaleStatus
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import ROLES, Role, role_selector
 from rltraining_api.status import Phase, RoleStatus, SamplerStatus, Status
@@ -35,6 +36,8 @@ class Decisions:
     moves: Moves
     refusal: Refusal | None = None
     """A child that the cluster rejects and that is still needed."""
+    autoscale: AutoscaleStatus | None = None
+    """The number of samplers, for a job with `sampler.autoscale`."""
 
 
 def roll_up(
@@ -51,6 +54,7 @@ def roll_up(
         update={
             "algorithm": job.spec.algorithm.title,
             **_by_field(observed, roles),
+            "autoscale": made.autoscale,
             "restarts": sum(role.restarts for role in roles.values()),
             "failures": old.failures + tally.total(Verdict.FAILURE, Verdict.PERMANENT),
             "disruptions": old.disruptions + tally.total(Verdict.DISRUPTION),

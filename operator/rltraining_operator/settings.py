@@ -34,6 +34,9 @@ class Settings:
     progress_seconds: float = 10.0
     """Interval of requests for a learner's report. Progress alone is written to a status at most as
     often."""
+    autoscale_seconds: float = 30.0
+    """With `sampler.autoscale`, seconds from a change of the number of ready samplers to the next
+    decision. The first half is for samplers to start, and the second half is measured."""
     rpc_ports: tuple[int, int] | None = (20_000, 29_999)
     """First and last port of a pod's RPC listeners and outgoing connections
     (`net.ipv4.ip_local_port_range`, a sysctl that Kubernetes classifies as safe). The same sysctl

@@ -19,7 +19,7 @@ def tell(observed: Observed, new: Status, made: Decisions) -> tuple[Event, ...]:
     """Returns the events of a pass before it acts."""
     old = observed.status
     lost = [Event("Warning", "StatusUnreadable", observed.unreadable)] if observed.unreadable else []
-    return (*lost, *_ends(made), *_turns(old, new), *_warnings(old, new))
+    return (*lost, *_ends(made), *_turns(old, new), *_scalings(old, new), *_warnings(old, new))
 
 
 def tell_made(created: Sequence[str], deleted: Sequence[str]) -> tuple[Event, ...]:
@@ -78,6 +78,14 @@ def _turn(condition: Condition, was: Condition | None) -> Event | None:
         case "Failed", "True":
             return Event("Warning", condition.reason, condition.message)
     return None
+
+
+def _scalings(old: Status, new: Status) -> Iterator[Event]:
+    was, now = old.autoscale, new.autoscale
+    if was is None or now is None or (was.target, was.state) == (now.target, now.state):
+        return
+    message = f"from {was.target} to {now.target} samplers: {now.message}"
+    yield Event("Normal", "SamplersScaled", message, reported=True)
 
 
 def _warnings(old: Status, new: Status) -> Iterator[Event]:

@@ -35,8 +35,9 @@ from rltraining_operator.local.events import read_events
 from rltraining_operator.local.runtime import Runtime, SharedRuntime, WarmRuntime
 from rltraining_operator.settings import Settings
 
-LOCAL_SETTINGS = Settings(progress_seconds=0.5, one_machine=True)
-"""Reports are requested often, because requests on one machine are cheap."""
+LOCAL_SETTINGS = Settings(progress_seconds=0.5, autoscale_seconds=10.0, one_machine=True)
+"""Reports are requested often, because requests on one machine are cheap. The number of samplers changes
+sooner, because they start sooner."""
 
 __all__ = [
     "LOCAL_SETTINGS",

@@ -134,18 +134,24 @@ class Life(RuleBasedStateMachine):
         self.world.die(LEARNER, 0, "Completed", words("Completed", "done", report(99, "Finished")))
         self.learner_done |= self.open
 
-    @rule(steps=st.integers(0, 50), state=st.sampled_from(["Starting", "Waiting", "Training"]))
-    def the_learner_says(self, steps: int, state: str) -> None:
+    @rule(
+        steps=st.integers(0, 50),
+        state=st.sampled_from(["Starting", "Waiting", "Training"]),
+        wait=st.sampled_from([None, 0.0, 10.0, 60.0]),
+    )
+    def the_learner_says(self, steps: int, state: str, wait: float | None) -> None:
         if LEARNER in self.running():
-            self.world.after(5).say(report(steps, state))
+            progress = {"environmentSteps": steps, "updates": steps, "learnerWaitPercent": wait}
+            self.world.after(5).say(report(steps, state, progress=progress))
 
     @rule(suspend=st.booleans())
     def the_user_suspends_or_resumes(self, suspend: bool) -> None:
         self.world.spec(runPolicy=self.policy | {"suspend": suspend})
 
-    @rule(samplers=st.integers(1, 4))
-    def the_user_scales(self, samplers: int) -> None:
-        self.world.spec(sampler={"replicas": samplers})
+    @rule(samplers=st.integers(1, 4), autoscale=st.sampled_from([{}, {"max": 4}, {"min": 2, "max": 3}]))
+    def the_user_scales(self, samplers: int, autoscale: dict[str, int]) -> None:
+        follows = {"autoscale": autoscale} if autoscale else {}
+        self.world.spec(sampler={"replicas": samplers} | follows)
 
     @rule(seconds=st.sampled_from([0.1, 5, 11, 100, 1000]))
     def time_passes(self, seconds: float) -> None:
