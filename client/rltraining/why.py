@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rltraining_api.job import RLTrainingJob
+from rltraining_operator.autoscale import WAIT_PERCENT_MAX
 
 from rltraining import workdir
 from rltraining.errors import ClientError, UsageError
@@ -17,7 +18,7 @@ from rltraining.units import plural
 
 IN_TURNS = ("a2c", "ppo")
 """Algorithms in which learner and samplers wait for each other at each update."""
-LEARNER_PERCENT, SAMPLERS_PERCENT = 15.0, 50.0
+LEARNER_PERCENT, SAMPLERS_PERCENT = WAIT_PERCENT_MAX, 50.0
 """The learner is the bottleneck if it waits for data for a smaller share of the time than the first, and the samplers
 are if it waits for a larger share than the second."""
 
@@ -42,7 +43,7 @@ def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
     if percent is None:
         return _unknown(job)
     waits = f"the learner waits for data {percent:.0f}% of the time"
-    learners, samplers = job.spec.learner.replicas, job.spec.sampler.replicas
+    learners, samplers = job.spec.learner.replicas, job.replicas("sampler")
     in_turns = job.spec.algorithm.name in IN_TURNS
     if percent < (SAMPLERS_PERCENT if in_turns else LEARNER_PERCENT):
         more = "" if in_turns else ", so that more samplers add nothing"
@@ -57,12 +58,20 @@ def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
         return (
             f"The cores of this machine are the bottleneck: {waits}, and {learners + samplers} processes share "
             f"{plural(cores, 'core')}.\nFaster: more cores, or fewer samplers with more environments in each "
-            f"(spec.sampler.replicas, now {samplers}; spec.environment.numEnvs).{_stepping(job)}"
+            f"({_samplers_field(job)}; spec.environment.numEnvs).{_stepping(job)}"
         )
     return (
-        f"The samplers are the bottleneck: {waits}.\nFaster: more samplers (spec.sampler.replicas, now {samplers}), or more "
+        f"The samplers are the bottleneck: {waits}.\nFaster: more samplers ({_samplers_field(job)}), or more "
         f"environments in each (spec.environment.numEnvs).{_stepping(job)}"
     )
+
+
+def _samplers_field(job: RLTrainingJob) -> str:
+    """Names the field that determines the number of samplers, with its value."""
+    bounds, status = job.spec.sampler.autoscale, job.status.autoscale
+    if bounds is not None and (status is None or status.state == "Active"):
+        return f"spec.sampler.autoscale.max, now {bounds.max}"
+    return f"spec.sampler.replicas, now {job.replicas('sampler')}"
 
 
 def _stepping(job: RLTrainingJob) -> str:

@@ -66,7 +66,7 @@ def _lines(client: RLTrainingClient, options: Options, index: int) -> Iterator[s
 def _count(job: RLTrainingJob, role: Role) -> int:
     """Returns the wanted number of members of a role. Raises UsageError if the job has no such
     role."""
-    if count := job.spec.replicas(role):
+    if count := job.replicas(role):
         return count
     raise UsageError(f"--role: job {job.metadata.name} has no {role} pods")
 

@@ -40,7 +40,7 @@ def headline(source: Source, now: datetime) -> list[Fact]:
     of_best = "" if best is None else f"best {score(best)}; "
     final = Fact("Return", score(last), f"{of_best}of training episodes" if returns else "")
     seconds = source.rows[-1]["seconds"] if source.rows else None
-    replicas = {role: job.spec.replicas(role) for role in ROLES}
+    replicas = {role: job.replicas(role) for role in ROLES}
     members = ", ".join(
         plural(number, "replay pod" if role == "replay" else role)
         for role, number in replicas.items()

@@ -157,7 +157,7 @@ class Follower:
             job = typed(self._jobs.get(self._log.job))
         except errors.JobNotFoundError:
             return True
-        count = job.spec.replicas(self._log.role)
+        count = job.replicas(self._log.role)
         return job.status.completion_time is not None or self._log.index >= count
 
     def _await_change(self, told: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from command_line import refused
 from rltraining.why import bottleneck
+from rltraining_api.autoscale import AutoscaleStatus
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import read_job
 
@@ -68,6 +69,26 @@ def test_the_remedy_names_the_fields_and_their_values() -> None:
         "more samplers (spec.sampler.replicas, now 3), or more environments in each (spec.environment.numEnvs).\n"
         "If a step of an environment takes a millisecond or more: spec.environment.stepping: Threads or Processes."
     )
+
+
+@pytest.mark.parametrize(
+    ("state", "field"),
+    [
+        ("Active", "(spec.sampler.autoscale.max, now 8;"),
+        ("Overridden", "(spec.sampler.replicas, now 5;"),
+    ],
+)
+def test_with_autoscale_the_remedy_names_the_bound_that_holds_samplers_back(state: str, field: str) -> None:
+    autoscale = {
+        **{"target": 5, "state": state, "window": {"since": "2026-01-01T00:00:00Z"}},
+        **{"observedReplicas": 3, "observedMin": 1, "observedMax": 8},
+    }
+    spec = IMPALA | {"sampler": {"replicas": 3, "autoscale": {"max": 8}}}
+    found = job(90.0, spec=spec)
+    status = found.status.model_copy(update={"autoscale": AutoscaleStatus.model_validate(autoscale)})
+    told = bottleneck(found.model_copy(update={"status": status}), 5)
+    assert "and 6 processes share 5 cores" in told
+    assert field in told
 
 
 def test_ppo_has_a_bottleneck_although_its_learner_always_waits_for_a_while() -> None:
