@@ -85,8 +85,13 @@ def stacks_of(process: Process) -> list[str]:
     """Asks a process for its stacks, and returns their lines. Returns none if it does not answer."""
     with open_regular(process.log) as log:
         log.seek(0, os.SEEK_END)
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.Signals[STACKS_SIGNAL])
+        # The process may have ended or started another program since it was found.
+        path = PROC / str(process.pid)
+        with suppress(OSError, KeyError):
+            if _handles_signal(path) and _identity((path / "fd" / "2").stat()) == _identity(
+                process.log.stat()
+            ):
+                os.kill(process.pid, signal.Signals[STACKS_SIGNAL])
         text, lines, until = "", list[str](), time.monotonic() + ANSWER_SECONDS
         while time.monotonic() < until:
             time.sleep(QUIET_SECONDS)
@@ -109,9 +114,13 @@ def _processes(folder: Path) -> Iterator[Process]:
         # Other users' processes, and those that have just ended, cannot be read.
         with suppress(OSError, KeyError):
             log = by_file[_identity((path / "fd" / "2").stat())]
-            caught = int(_status(path, "SigCgt") or "0", 16)
-            prints = bool(caught & 1 << (signal.Signals[STACKS_SIGNAL] - 1))
-            yield Process(int(path.name), log.stem, log, _title(path), prints)
+            yield Process(int(path.name), log.stem, log, _title(path), _handles_signal(path))
+
+
+def _handles_signal(path: Path) -> bool:
+    """Returns whether a process has a handler for the signal. Without one, the signal would end it."""
+    caught = int(_status(path, "SigCgt") or "0", 16)
+    return bool(caught & 1 << (signal.Signals[STACKS_SIGNAL] - 1))
 
 
 def _title(path: Path) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from rltraining_api.job import RLTrainingJob
+from rltraining_api.job import IN_TURNS, RLTrainingJob
 from rltraining_operator.autoscale import WAIT_PERCENT_MAX
 
 from rltraining import workdir
@@ -16,8 +16,6 @@ from rltraining.sdk.client import RLTrainingClient
 from rltraining.summary import failure
 from rltraining.units import plural
 
-IN_TURNS = ("a2c", "ppo")
-"""Algorithms in which learner and samplers wait for each other at each update."""
 LEARNER_PERCENT, SAMPLERS_PERCENT = WAIT_PERCENT_MAX, 50.0
 """The learner is the bottleneck if it waits for data for a smaller share of the time than the first, and the samplers
 are if it waits for a larger share than the second."""

@@ -80,6 +80,13 @@ MAY_BE_ASYNC = ("a3c", "a2c")
 REPLAY_NEEDS_PLACEMENT = (
     f"replay is for {any_of(WITH_REPLAY)} with replay.placement Dedicated: set that, or leave replay out"
 )
+IN_TURNS = ("a2c", "ppo")
+"""The algorithms in which learner and samplers wait for each other at each update."""
+AUTOSCALE_FITS = (
+    f"sampler.autoscale is not for {any_of(IN_TURNS)}, whose learner and samplers wait for each other, nor for "
+    "replay.placement Samplers, where a removed sampler takes its replay shard along: leave autoscale out, or set "
+    "replay.placement to Learner or Dedicated"
+)
 MINIBATCHES_HOLD_STEPS = (
     "ppo.minibatches must be at most rolloutLength x environment.numEnvs, the steps of a rollout"
 )
@@ -102,9 +109,9 @@ def _algorithm_is(names: Iterable[str]) -> str:
     return " || ".join(f"has(self.algorithm.{name})" for name in names)
 
 
-def _replay_is_dedicated() -> str:
+def _replay_is(placement: str) -> str:
     return " || ".join(
-        f"(has(self.algorithm.{name}) && self.algorithm.{name}.replay.placement == 'Dedicated')"
+        f"(has(self.algorithm.{name}) && self.algorithm.{name}.replay.placement == '{placement}')"
         for name in WITH_REPLAY
     )
 
@@ -152,7 +159,12 @@ class JobSpec(ApiModel):
     Immutable."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(f"!has(self.replay) || {_replay_is_dedicated()}", REPLAY_NEEDS_PLACEMENT),
+        Rule(f"!has(self.replay) || {_replay_is('Dedicated')}", REPLAY_NEEDS_PLACEMENT),
+        Rule(
+            f"!has(self.sampler) || !has(self.sampler.autoscale) || "
+            f"!({_algorithm_is(IN_TURNS)} || {_replay_is('Samplers')})",
+            AUTOSCALE_FITS,
+        ),
         Rule(f"!has(self.network) || !has(self.network.lstm) || !({_algorithm_is(WITHOUT_LSTM)})", NO_LSTM),
         Rule(f"!has(self.network) || has(self.network.lstm) || !({_algorithm_is(RECURRENT)})", NEEDS_LSTM),
         Rule(
@@ -247,6 +259,14 @@ class JobSpec(ApiModel):
             raise refusal(NO_LSTM)
         if self.has_set("network") and self.network.lstm is None and name in RECURRENT:
             raise refusal(NEEDS_LSTM)
+        return self
+
+    @model_validator(mode="after")
+    def _autoscale_fits(self) -> Self:
+        replay = getattr(self.algorithm.parameters, "replay", None)
+        at_samplers = replay is not None and replay.placement == "Samplers"
+        if self.sampler.autoscale is not None and (self.algorithm.name in IN_TURNS or at_samplers):
+            raise refusal(AUTOSCALE_FITS)
         return self
 
     @model_validator(mode="after")

@@ -116,12 +116,14 @@ def _differ(one: int, other: int) -> bool:
 
 def _new_progress(observed: Observed, now: datetime, settings: Settings) -> Progress | None:
     """Returns the progress of the learner's report if this pass copies it into the status, so that each
-    report counts once. Returns None before the first update and after the end of training."""
+    report counts once. Returns None before the first update, after the end of training, and
+    while there are no further updates, as when a replay memory is filled again."""
     report = observed.report
     if report is None or not is_report_due(observed.status, now, settings):
         return None
-    is_training = report.state == "Training" and report.stop_reason is None and report.progress.updates > 0
-    return report.progress if is_training and report.progress != observed.status.progress else None
+    is_training = report.state == "Training" and report.stop_reason is None
+    has_learned = report.progress.updates > observed.status.progress.updates
+    return report.progress if is_training and has_learned else None
 
 
 def _adopt(

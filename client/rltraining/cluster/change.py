@@ -25,9 +25,19 @@ def resume(client: RLTrainingClient, name: str) -> None:
 
 
 def scale(client: RLTrainingClient, name: str, samplers: int) -> None:
-    """Sets the number of samplers."""
+    """Sets the number of samplers, which turns `sampler.autoscale` off. Raises UsageError if that number is set
+    already, so that it would not."""
+    job = client.get(name)
+    found = job.status.autoscale
+    scales = job.spec.sampler.autoscale is not None and (found is None or found.state == "Active")
+    if scales and job.spec.sampler.replicas == samplers:
+        raise UsageError(
+            f"{name}: spec.sampler.replicas is {samplers} already, so that sampler.autoscale stays on: set "
+            "another number first, or remove sampler.autoscale"
+        )
     client.scale(name, samplers)
-    _tell(client.get(name), f"scaled to {plural(samplers, 'sampler')}")
+    off = "; sampler.autoscale is off until it is changed" if scales else ""
+    _tell(client.get(name), f"scaled to {plural(samplers, 'sampler')}{off}")
 
 
 def delete(client: RLTrainingClient, name: str | None, of_sweep: str | None, *, wait: bool) -> None:

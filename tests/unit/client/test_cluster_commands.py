@@ -135,6 +135,14 @@ def test_options_before_the_command_count_too(api: FakeApi, job: Any, kubeconfig
     assert told.startswith("--namespace: is for commands on a cluster: submit, get, watch")
 
 
+def test_scaling_turns_autoscale_off_or_is_refused(api: FakeApi, job: Any) -> None:
+    api.job()["spec"]["sampler"] = {"replicas": 2, "autoscale": {"min": 1, "max": 9}}
+    told = refused("scale", "cartpole", "--samplers", "2")
+    assert told.startswith("cartpole: spec.sampler.replicas is 2 already, so that sampler.autoscale stays on")
+    told = succeeded("scale", "cartpole", "--samplers", "3")
+    assert told == "cartpole: scaled to 3 samplers; sampler.autoscale is off until it is changed\n"
+
+
 def test_changes(api: FakeApi, job: Any) -> None:
     assert succeeded("scale", "cartpole", "--samplers", "8") == "cartpole: scaled to 8 samplers\n"
     assert api.job()["spec"]["sampler"]["replicas"] == 8

@@ -119,6 +119,8 @@ PROBLEMS = {
     "checkpoint: {volume: {claimTemplate: {metadata: {labels: []}, spec: {}}}}": "must be an object of texts",
     "sampler: {autoscale: {min: 3, max: 2}}": "autoscale.min must be at most autoscale.max, got 3 and 2",
     "sampler: {autoscale: {min: 3}}": "max",
+    "algorithm: {ppo: {}}, sampler: {autoscale: {max: 3}}": "sampler.autoscale is not for a2c or ppo",
+    "algorithm: {sac: {}}, sampler: {autoscale: {max: 3}}": "nor for replay.placement Samplers",
     "sampler: {template: {spec: {containers: {name: x}}}}": "containers must be a list of objects, each with a",
     "sampler: {template: {spec: {volumes: [{name: ../x}]}}}": "volumes: a name must be lower-case letters, digits",
     f"sampler: {TRAINER % 'env: [{name: [A]}]'}": "env must be a list",

@@ -52,6 +52,18 @@ def test_the_job_gets_more_samplers_while_its_learner_waits_for_data() -> None:
     assert world.counts == (0, 0)
 
 
+def test_a_learner_that_waits_without_updates_gets_no_more_samplers() -> None:
+    """As when a replay memory is filled again after a restart."""
+    world = learn(following().up(), 10.0)
+    now = world.status.progress
+    progress = {"environmentSteps": now.environment_steps, "updates": now.updates, "stepsPerSecond": 20.0}
+    progress["learnerWaitPercent"] = 100.0
+    for _ in range(2 * SECONDS // 5):
+        progress["environmentSteps"] += 100
+        world.after(5).say(report(progress=progress)).settle()
+    assert number(world) == (2, "Active")
+
+
 def test_the_job_gets_fewer_samplers_when_its_learner_hardly_waits() -> None:
     world = learn(following(4).up(), 0.0, 2 * SECONDS + 10)
     assert samplers(world) == ["sampler-0", "sampler-1"]
