@@ -56,6 +56,7 @@ PEERS = (
         ("stable-baselines3==2.9.2", "gymnasium==1.4.0", "torch==2.13.0"),
     ),
     Peer("RLlib 2.60.0, IMPALA", "rllib_cartpole.py", ("ray[rllib]==2.60.0", "torch==2.13.0")),
+    Peer("tianshou 2.0.1, PPO", "tianshou_cartpole.py", ("tianshou==2.0.1", "torch==2.13.0")),
     Peer(
         "Sample Factory 2.1.1, APPO", "sample_factory_cartpole.py", ("sample-factory==2.1.1", "torch==2.5.1")
     ),
