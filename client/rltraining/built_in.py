@@ -1,4 +1,4 @@
-"""Lists and finds the built-in examples: manifests that come with the package, with the modules that they import.
+"""Lists and finds the built-in examples: the manifests in this package, and the modules they import.
 
 The folder `examples/` beside this file is a link to the repository's. Wheels contain its files.
 """

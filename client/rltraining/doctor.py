@@ -24,7 +24,7 @@ Level = Literal["ok", "warning", "error"]
 MIB = 2**20
 DISTRIBUTIONS = ("rltraining", "rltraining-api", "rltraining-operator", "rltraining-trainer")
 TIMING = Timing(connect=5.0, answer=10.0, tries=1)
-"""Shorter times than those of commands that need the cluster."""
+"""Shorter timeouts than other commands have."""
 
 
 class Finding(NamedTuple):
@@ -46,7 +46,7 @@ def doctor(place: Place) -> int:
 
 
 def graded(amount: float, enough: float, needed: float, text: str, remedy: str) -> Finding:
-    """Returns an error if the amount is less than what is needed, and a warning if it is not enough."""
+    """Returns an error if the amount is below `needed`, and a warning if it is below `enough`."""
     if amount >= enough:
         return Finding("ok", text)
     return Finding("warning" if amount >= needed else "error", text, remedy)
@@ -86,7 +86,7 @@ def _versions() -> Finding:
 
 
 def _packages(has_cluster: bool) -> Iterator[Finding]:
-    """Yields the packages that runs on this machine use. Who only uses a cluster needs none."""
+    """Yields the packages for runs on this machine. A client of a cluster needs none."""
     if missing := local.missing_modules():
         text = f"runs on this machine need packages that are not installed ({', '.join(missing)})"
         yield Finding("warning" if has_cluster else "error", text, local.REMEDY)

@@ -12,7 +12,7 @@ from rltraining_api.job import JobSpec
 
 
 class Findings(NamedTuple):
-    """What is wrong with an environment's id. Both are empty if nothing is."""
+    """An error and a warning about an environment's id. Empty if there is none."""
 
     error: str = ""
     """A sentence, if there is no such environment."""

@@ -26,7 +26,7 @@ FILE_NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 """The keys that Kubernetes allows in a ConfigMap."""
 
 JOB_NAME = "job.yaml"
-"""Name of the manifest in a folder that stands for it: a project's, or a run's."""
+"""Name of the manifest in the folder of a project or a run."""
 SAVED_HEADER = "# The manifest of this run, with all defaults filled in; written by rltrain."
 
 

@@ -76,7 +76,7 @@ def final_error(snapshot: Snapshot) -> str:
 
 
 def repeats_error(event: EventRow, error: str) -> bool:
-    """Returns whether an event says what the error says, with or without the pod before it."""
+    """Returns whether an event repeats the error, with or without a pod's name."""
     said = event.message.partition("\n")[0]
     _, _, reason = error.partition(": ")
     return bool(said and said in error) or bool(reason and reason in said)

@@ -103,8 +103,7 @@ def stacks_of(process: Process) -> list[str]:
 
 
 def _processes(folder: Path) -> Iterator[Process]:
-    """Finds the processes of a run by the log that they have open, also those that its members have
-    started."""
+    """Finds the processes of a run, and those started by them, by their open log files."""
     # A link could lead to a file that other programs have open.
     logs = [log for log in (folder / "logs").glob("*.log") if log.resolve().is_relative_to(folder.resolve())]
     by_file = {_identity(log.stat()): log for log in logs if log.is_file() and log.name not in NOT_OF_MEMBERS}

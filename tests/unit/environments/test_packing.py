@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rltraining_api.environment import Environment
 from rltraining_trainer.environments import Faults, Stepper, make_environments
+from rltraining_trainer.environments.masks import mask_array
 from rltraining_trainer.environments.pack_space import pack_space
 from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.environments.packing import pack_environments
@@ -240,6 +241,15 @@ def test_a_mask_that_cannot_be_used_is_an_error_that_a_reset_survives(
     stepper.step(np.zeros(2, np.int64))
     with pytest.raises(UserCodeError, match="more than 5 errors of environments within an hour"):
         stepper.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("mask", [[0.5, 1, 0], [-1, 0, 1], [np.nan, 1, 1], [2, 0, 0]])
+def test_a_mask_has_zeros_and_ones_only(mask: list[float]) -> None:
+    assert mask_array(mask, 3) is None
+    for valid in ([0, 1, 1], [0.0, 1.0, 1.0], [False, True, True]):
+        found = mask_array(valid, 3)
+        assert found is not None
+        assert found.tolist() == [0, 1, 1]
 
 
 def test_a_mask_of_the_wrong_size_is_the_users_error(masked: Callable[..., Environment]) -> None:

@@ -45,11 +45,12 @@ def empty_factors(space: PackedSpace, rows: np.ndarray) -> np.ndarray:
 
 
 def mask_array(value: Any, size: int) -> np.ndarray | None:
-    """Returns an environment's mask as ``[size]`` of 0 and 1, or None if its shape is wrong."""
+    """Returns an environment's mask as ``[size]`` of 0 and 1, or None if its shape or a value is wrong."""
     try:
         array = np.asarray(value)
     except ValueError:
         return None
     if array.shape != (size,) or array.dtype.kind not in "biuf":
         return None
-    return (array != 0).astype(np.uint8)
+    valid = array == 1
+    return valid.astype(np.uint8) if (valid | (array == 0)).all() else None

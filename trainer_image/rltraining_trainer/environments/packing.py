@@ -210,6 +210,7 @@ def _gives_mask(environments: VectorEnv) -> bool:
 
 def _describe(value: Any) -> str:
     try:
-        return f"an array of shape {np.shape(value)}"
+        values = f" with the values {np.ravel(value)[:4].tolist()}" if np.size(value) <= 4 else ""
+        return f"an array of shape {np.shape(value)}{values}"
     except ValueError:
         return "lists of different lengths"
