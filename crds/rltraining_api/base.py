@@ -132,6 +132,8 @@ class OneOf(ApiModel):
     """Names of the fields (in Python) of which one must be set."""
     noun: ClassVar[str] = "of these"
     """Name of a choice in messages."""
+    may_be_none: ClassVar[bool] = False
+    """Whether none of them may be set, since the task's preset sets one."""
 
     @classmethod
     @cache
@@ -141,10 +143,14 @@ class OneOf(ApiModel):
 
     @classmethod
     def all_rules(cls) -> tuple[Rule, ...]:
-        """Returns the rule of exactly one choice, and the model's own rules."""
-        keys = cls.choice_keys()
-        count = f"[{', '.join(f'has(self.{key})' for key in keys)}].filter(x, x).size() == 1"
-        return (Rule(count, f"exactly one {cls.noun} is needed: one of {', '.join(keys)}"), *cls.cel_rules)
+        """Returns the rule of one choice, and the model's own rules."""
+        keys = ", ".join(cls.choice_keys())
+        count = f"[{', '.join(f'has(self.{key})' for key in cls.choice_keys())}].filter(x, x).size()"
+        if cls.may_be_none:
+            one = Rule(f"{count} <= 1", f"at most one {cls.noun} is possible: one of {keys}")
+        else:
+            one = Rule(f"{count} == 1", f"exactly one {cls.noun} is needed: one of {keys}")
+        return (one, *cls.cel_rules)
 
     @property
     def name(self) -> str:
@@ -162,13 +168,15 @@ class OneOf(ApiModel):
         return tuple(zip(cls.choice_keys(), cls.choices, strict=True))
 
     @model_validator(mode="after")
-    def _exactly_one(self) -> Self:
+    def _one_is_chosen(self) -> Self:
         found = [key for key, field in self._pairs() if getattr(self, field) is not None]
-        if len(found) == 1:
+        if len(found) == 1 or (not found and self.may_be_none):
             return self
         named = " and ".join(found)
         if found:
             count = {2: "two", 3: "three"}.get(len(found), str(len(found)))
-            raise refusal(f"exactly one {self.noun} is needed, found {count}: {named}")
+            needed = "at most one" if self.may_be_none else "exactly one"
+            verb = "possible" if self.may_be_none else "needed"
+            raise refusal(f"{needed} {self.noun} is {verb}, found {count}: {named}")
         known = ", ".join(self.choice_keys())
         raise refusal(f"exactly one {self.noun} is needed, found none: set one of {known}")

@@ -25,14 +25,14 @@ TOO_LARGE = f"is larger than {BYTES_MAX // 2**20} MiB, which is what an API serv
 TOO_DEEP = f"lists and objects are nested more than {DEPTH_MAX} levels deep"
 
 
-class _Place(NamedTuple):
+class _Node(NamedTuple):
     """A value and its location."""
 
     value: Any
     depth: int
     """Number of enclosing lists and objects."""
     key: str | int = ""
-    parent: _Place | None = None
+    parent: _Node | None = None
 
     @property
     def path(self) -> tuple[str | int, ...]:
@@ -49,20 +49,20 @@ class _Place(NamedTuple):
 def beyond_bounds(data: Any) -> str | None:
     """Describes why a manifest's data is too large or too deep. Returns None if it is neither, or if it contains
     itself."""
-    to_do, count = [_Place(data, 0)], 0
+    to_do, count = [_Node(data, 0)], 0
     while to_do:
-        place = to_do.pop()
+        node = to_do.pop()
         count += 1
         if count > VALUES_MAX:
             return f"holds more than {VALUES_MAX:,} values"
-        if not isinstance(place.value, dict | list | tuple):
+        if not isinstance(node.value, dict | list | tuple):
             continue
-        if place.depth >= DEPTH_MAX:
-            if place.is_within_itself:
+        if node.depth >= DEPTH_MAX:
+            if node.is_within_itself:
                 continue
-            return f"{shortened(dotted(place.path), PATH_MAX)}: {TOO_DEEP}"
-        items = place.value.items() if isinstance(place.value, dict) else enumerate(place.value)
-        below = [_Place(value, place.depth + 1, key, place) for key, value in items]
+            return f"{shortened(dotted(node.path), PATH_MAX)}: {TOO_DEEP}"
+        items = node.value.items() if isinstance(node.value, dict) else enumerate(node.value)
+        below = [_Node(value, node.depth + 1, key, node) for key, value in items]
         to_do += reversed(below)
     return None
 

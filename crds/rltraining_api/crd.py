@@ -30,6 +30,7 @@ COLUMNS = (
     ("Learners", "string", ".status.learner.summary", 0),
     ("Replays", "string", ".status.replayPods.summary", 1),
     ("Samplers", "string", ".status.sampler.summary", 0),
+    ("Updated", "integer", ".status.sampler.updated", 1),
     ("Steps", "integer", ".status.progress.environmentSteps", 0),
     ("Return", "number", ".status.progress.meanReturn", 0),
     ("Evaluation", "number", ".status.evaluation.last.meanReturn", 1),

@@ -15,7 +15,7 @@ class ManifestError(ValueError):
     cut short, and of many problems the rest are counted."""
 
     def __init__(self, problems: Iterable[str]) -> None:
-        told = [shortened(problem, SENTENCE_MAX) for problem in problems]
-        more = len(told) - LINES_MAX
-        self.problems = (*told[:LINES_MAX], *([f"and {more} more lines"] if more > 0 else []))
+        shown = [shortened(problem, SENTENCE_MAX) for problem in problems]
+        more = len(shown) - LINES_MAX
+        self.problems = (*shown[:LINES_MAX], *([f"and {more} more lines"] if more > 0 else []))
         super().__init__("\n".join(self.problems))

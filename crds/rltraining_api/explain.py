@@ -13,16 +13,29 @@ from pydantic_core import ErrorDetails
 from rltraining_api import patterns
 from rltraining_api.base import ApiModel, OneOf
 from rltraining_api.bounds import PROBLEMS_MAX
-from rltraining_api.introspect import Path, allows_null, child_model, dotted, fields_by_key, model_at
+from rltraining_api.introspect import (
+    Path,
+    allows_null,
+    child_model,
+    dotted,
+    field_at,
+    fields_by_key,
+    model_at,
+)
 
 
-def explain(error: ValidationError, model: type[ApiModel]) -> list[str]:
+def explain(error: ValidationError, model: type[ApiModel], written: Any = None) -> list[str]:
     """Returns one sentence per error, which begins with the field's path in the manifest. Only the
-    first errors are listed, and the rest are counted."""
+    first errors are listed, and the rest are counted.
+
+    `written`: the manifest. If its algorithm has an unknown field of the spec, that field is suggested.
+    """
     found = error.errors(include_url=False)
-    told = [_line(details, model) for details in found[:PROBLEMS_MAX] if not _follows(details, found)]
+    shown = [
+        _line(details, model, written) for details in found[:PROBLEMS_MAX] if not _follows(details, found)
+    ]
     more = len(found) - PROBLEMS_MAX
-    return told if more <= 0 else [*told, f"and {more} more {'problem' if more == 1 else 'problems'}"]
+    return shown if more <= 0 else [*shown, f"and {more} more {'problem' if more == 1 else 'problems'}"]
 
 
 def empty_fields(data: Any, model: type[ApiModel], path: tuple[str | int, ...] = ()) -> list[str]:
@@ -73,16 +86,16 @@ def _follows(details: ErrorDetails, found: Iterable[ErrorDetails]) -> bool:
     )
 
 
-def _line(details: ErrorDetails, model: type[ApiModel]) -> str:
+def _line(details: ErrorDetails, model: type[ApiModel], written: Any) -> str:
     where = dotted(details["loc"])
-    sentence = _sentence(details, model)
+    sentence = _sentence(details, model, written)
     return f"{where}: {sentence}" if where else sentence
 
 
-def _sentence(details: ErrorDetails, model: type[ApiModel]) -> str:
+def _sentence(details: ErrorDetails, model: type[ApiModel], written: Any) -> str:
     kind, context = details["type"], details.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown(details["loc"], model)
+        return _unknown(details["loc"], model, written)
     if kind in _WITHOUT_VALUE:
         return _WITHOUT_VALUE[kind](context)
     template = _WITH_VALUE.get(kind)
@@ -90,13 +103,28 @@ def _sentence(details: ErrorDetails, model: type[ApiModel]) -> str:
     return f"{expected}, got {_shown(details['input'])}"
 
 
-def _unknown(path: Path, model: type[ApiModel]) -> str:
+def _unknown(path: Path, model: type[ApiModel], written: Any) -> str:
+    if (deeper := _deeper(path, model, written)) is not None:
+        return f"is not a known field: did you mean {dotted(deeper)}?"
     owner = model_at(model, path[:-1])
     known = fields_by_key(owner) if owner else {}
     if owner is None or not known:
         return "is not a known field"
     # A key beside choices, such as algorithms, may be meant as another choice than the closest one.
     return f"is not a known field: {suggestion(str(path[-1]), known, list_all=issubclass(owner, OneOf))}"
+
+
+def _deeper(path: Path, model: type[ApiModel], written: Any) -> Path | None:
+    """Returns the path of a field of the manifest's algorithm or environment that was written as a field of the spec or
+    of `spec.algorithm`."""
+    *owner, key = path
+    spec = written.get("spec") if isinstance(written, Mapping) else None
+    if owner not in (["spec"], ["spec", "algorithm"]) or not isinstance(spec, Mapping):
+        return None
+    chosen = spec.get("algorithm")
+    algorithms = chosen if isinstance(chosen, Mapping) else ()
+    places = [*(("spec", "algorithm", name) for name in algorithms), ("spec", "environment")]
+    return next(((*place, key) for place in places if field_at(model, (*place, key))), None)
 
 
 Wording = Callable[[Mapping[str, Any]], str]

@@ -19,8 +19,10 @@ from rltraining_api.introspect import child_model, field_at, fields_by_key, may_
 from rltraining_api.lifecycle import Checkpoint, RunPolicy, Stop
 from rltraining_api.names import API_VERSION, KIND, NAME_MAX, Role
 from rltraining_api.network import Network
+from rltraining_api.reproducible import Reproducible, reproducible_rules
 from rltraining_api.roles import Code, Image, LearnerRole, PodTemplate, ReplayRole, SamplerRole
 from rltraining_api.status import Status
+from rltraining_api.tracking import Tracking
 
 
 class Metadata(ApiModel):
@@ -48,16 +50,20 @@ IMMUTABLE = (
     "network",
     "learner",
     "replay",
-    "sampler.template",
     "image",
     "code",
     "evaluation",
-    "checkpoint",
+    "tracking",
+    "checkpoint.uri",
+    "checkpoint.volume",
+    "checkpoint.resumeFrom",
     "runPolicy.managedBy",
     "runPolicy.schedulingPolicy",
     "seed",
+    "reproducible",
 )
-"""Paths in the spec that are immutable."""
+"""Paths in the spec that are immutable in every job. For `sampler.template` see
+TEMPLATE_HOLDS_SHARDS."""
 
 SCHEDULE_NEEDS_STEPS = "{} Linear needs stop.environmentSteps to fall to 0: set it, or use Constant"
 """Message, to be formatted with the key of the schedule."""
@@ -87,6 +93,10 @@ AUTOSCALE_FITS = (
     "replay.placement Samplers, where a removed sampler takes its replay shard along: leave autoscale out, or set "
     "replay.placement to Learner or Dedicated"
 )
+TEMPLATE_HOLDS_SHARDS = (
+    "sampler.template is immutable with replay.placement Samplers, where a replaced sampler loses its replay shard: "
+    "delete the job and create it anew to change it, or set replay.placement to Learner or Dedicated in a new job"
+)
 MINIBATCHES_HOLD_STEPS = (
     "ppo.minibatches must be at most rolloutLength x environment.numEnvs, the steps of a rollout"
 )
@@ -100,7 +110,7 @@ LEARNER_GRADIENTS_NEED_ONE = (
 NO_LSTM = (
     f"network.lstm does not go with {any_of(WITHOUT_LSTM)}: replayed transitions carry no recurrent state"
 )
-NEEDS_LSTM = f"{any_of(RECURRENT)} needs network.lstm: add it, or leave network out"
+NEEDS_LSTM = f"{any_of(RECURRENT)} needs network.lstm: leave it out, or set its size"
 
 RULES_NEED_EVALUATION = "stop.evaluation and stop.noImprovement need evaluation: set it, or leave them out"
 
@@ -117,9 +127,9 @@ def _replay_is(placement: str) -> str:
 
 
 class JobSpec(ApiModel):
-    """Algorithm, environment, pods and stop rules of a run. `sampler.replicas`,
-    `sampler.autoscale`, `stop` and `runPolicy` (except its `managedBy` and `schedulingPolicy`) may
-    change while the job runs. All other fields are immutable."""
+    """Algorithm, environment, pods and stop rules of a run. `sampler`, `stop`,
+    `checkpoint.everySeconds`, `checkpoint.keep` and `runPolicy` (except its `managedBy` and
+    `schedulingPolicy`) may change while the job runs. All other fields are immutable."""
 
     preset: Preset | None = None
     """The kind of task that sets defaults: images (Atari), continuous control (MuJoCo), or
@@ -137,9 +147,11 @@ class JobSpec(ApiModel):
     """The pods that store the replay memory if its placement is Dedicated. Default: one pod.
     Immutable."""
     sampler: SamplerRole = Field(default_factory=SamplerRole)
-    """The pods that step environments. Only `replicas` and `autoscale` may change."""
+    """The pods that step environments. May change while the job runs, except `template` with
+    `replay.placement: Samplers`."""
     image: Image | None = None
-    """Trainer image. Default: the image set at the operator's installation. Immutable."""
+    """Trainer image. Default: the image set at the operator's installation. Immutable. Samplers may
+    get another image with the container `trainer` of `sampler.template`."""
     code: Code | None = None
     """User code that is not in the image. Immutable."""
     stop: Stop
@@ -148,14 +160,21 @@ class JobSpec(ApiModel):
     evaluation: Evaluation | None = None
     """How often and over how many episodes the policy is evaluated during training. Default: no
     evaluation. Immutable."""
+    tracking: Tracking | None = None
+    """Trackers that receive the curves: Weights & Biases, MLflow. Default: none. Files for
+    TensorBoard are always written. Immutable."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     """How often the training state is saved, and where. Without `uri` and `volume` the state and
     the final policy are stored in the learner's pod, and survive a restart of the container but not
-    the loss of the pod. Immutable."""
+    the loss of the pod. Only `everySeconds` and `keep` may change while the job runs."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy)
     """Suspension, limits and clean-up, with the meanings of a batch/v1 Job."""
     seed: int = Field(default=0, ge=0, le=2**32 - 1)
     """Seed of all random numbers. Each sampler and environment derives a different seed from it.
+    Immutable."""
+    reproducible: Reproducible | None = None
+    """Makes runs with the same manifest and seed equal, bit for bit, whatever the number of samplers
+    and whatever fails. For a2c and ppo. Default: runs differ as far as timing and failures matter.
     Immutable."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
@@ -166,7 +185,7 @@ class JobSpec(ApiModel):
             AUTOSCALE_FITS,
         ),
         Rule(f"!has(self.network) || !has(self.network.lstm) || !({_algorithm_is(WITHOUT_LSTM)})", NO_LSTM),
-        Rule(f"!has(self.network) || has(self.network.lstm) || !({_algorithm_is(RECURRENT)})", NEEDS_LSTM),
+        *reproducible_rules(),
         Rule(
             "has(self.evaluation) || !(has(self.stop.evaluation) || has(self.stop.noImprovement))",
             RULES_NEED_EVALUATION,
@@ -192,6 +211,10 @@ class JobSpec(ApiModel):
         changes = (_unchanged(path) for path in IMMUTABLE)
         return (
             *changes,
+            Rule(
+                f"!({_replay_is('Samplers')}) || self.sampler.template == oldSelf.sampler.template",
+                TEMPLATE_HOLDS_SHARDS,
+            ),
             *_schedules_have_an_end(),
             *map(_has_one_learner, MAY_BE_ASYNC),
             *cls.cel_rules,
@@ -257,7 +280,7 @@ class JobSpec(ApiModel):
             raise refusal(REPLAY_NEEDS_PLACEMENT)
         if self.network.lstm is not None and name in WITHOUT_LSTM:
             raise refusal(NO_LSTM)
-        if self.has_set("network") and self.network.lstm is None and name in RECURRENT:
+        if self.network.has_set("lstm") and self.network.lstm is None and name in RECURRENT:
             raise refusal(NEEDS_LSTM)
         return self
 
@@ -267,6 +290,12 @@ class JobSpec(ApiModel):
         at_samplers = replay is not None and replay.placement == "Samplers"
         if self.sampler.autoscale is not None and (self.algorithm.name in IN_TURNS or at_samplers):
             raise refusal(AUTOSCALE_FITS)
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_reproduced(self) -> Self:
+        if self.reproducible is not None and (problem := self.reproducible.problem(self)) is not None:
+            raise refusal(problem)
         return self
 
     @model_validator(mode="after")

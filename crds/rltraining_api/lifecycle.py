@@ -107,18 +107,21 @@ class Checkpoint(ApiModel):
     pod."""
 
     every_seconds: Count = 60
-    """Seconds between checkpoints. A last checkpoint is saved when the run ends."""
+    """Seconds between checkpoints. A last checkpoint is saved when the run ends. May change while
+    the job runs."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Number of newest checkpoints to keep."""
+    """Number of newest checkpoints to keep. May change while the job runs: older checkpoints are
+    deleted when the next one is saved."""
     uri: Uri | None = None
     """Location to write to, as fsspec reads it: `s3://bucket/path`, `gs://bucket/path`,
     `file:///path`. Checkpoints and the final policy are stored there in a folder with the job's
-    name. A new job with the same name resumes from this folder. Not together with `volume`."""
+    name. A new job with the same name resumes from this folder. Not together with `volume`.
+    Immutable."""
     volume: CheckpointVolume | None = None
-    """A volume to write to. Not together with `uri`."""
+    """A volume to write to. Not together with `uri`. Immutable."""
     resume_from: Uri | None = None
     """A checkpoint to start from, or a directory of checkpoints, of which the newest complete one
-    is used."""
+    is used. Immutable."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (Rule("!(has(self.uri) && has(self.volume))", ONE_PLACE),)
 
@@ -127,6 +130,9 @@ class Checkpoint(ApiModel):
         if self.uri is not None and self.volume is not None:
             raise refusal(ONE_PLACE)
         return self
+
+
+LearnerEviction = Literal["Allow", "Refuse"]
 
 
 class RunPolicy(ApiModel):
@@ -150,6 +156,12 @@ class RunPolicy(ApiModel):
     managed_by: Annotated[str, Field(max_length=63, pattern=patterns.MANAGED_BY)] | None = None
     """The controller in charge, as `domain/path`. With a value other than rltraining.dev/operator the
     operator leaves the job alone. Immutable."""
+    learner_eviction: LearnerEviction | None = None
+    """Whether the drain of a node may evict the learners. An evicted learner writes a checkpoint
+    first, and is created again on another node. It resumes from this checkpoint if
+    `checkpoint.volume` or `checkpoint.uri` is set; otherwise training starts from the beginning.
+    With Refuse a drain waits until the job is over. Default: as set at the operator's installation,
+    which is Allow by default."""
     pod_failure_policy: PodFailurePolicy | None = None
     """Rules that override the operator's classification of failures."""
     scheduling_policy: SchedulingPolicy | None = None

@@ -76,8 +76,8 @@ def load_manifest_and_others(
     return parse_job(data, label), tuple(others)
 
 
-def load_manifests(source: str | Path) -> Manifests:
-    """All jobs of a manifest, and the documents of other kinds.
+def load_manifests(source: str | Path, overrides: Iterable[str] = ()) -> Manifests:
+    """All jobs of a manifest, and the documents of other kinds. Overrides are `path=value`, for each job.
 
     Raises ManifestError with the problems of all jobs.
     """
@@ -85,8 +85,11 @@ def load_manifests(source: str | Path) -> Manifests:
     mine, others = _split(text, label)
     jobs: list[RLTrainingJob] = []
     problems: list[str] = []
+    changes = tuple(overrides)
     for number, data in enumerate(mine, start=1):
         try:
+            if isinstance(data, dict):
+                data = apply_overrides(data, changes)
             jobs.append(parse_job(data, label if len(mine) == 1 else f"{label}: job {number}"))
         except ManifestError as error:
             problems += error.problems
@@ -113,7 +116,7 @@ def parse_job(data: object, label: str = "manifest") -> RLTrainingJob:
             )
         except ValidationError as error:
             no_json = any(each["type"] == "json_invalid" for each in error.errors())
-            problems = (_no_json(written) if no_json else []) or explain(error, RLTrainingJob)
+            problems = (_no_json(written) if no_json else []) or explain(error, RLTrainingJob, written)
         except (ValueError, TypeError) as error:
             problems = _no_json(written) or [f"cannot be written as JSON: {error}"]
     raise ManifestError(f"{label}: {problem}" for problem in problems)

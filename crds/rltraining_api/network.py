@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rltraining_api.base import ApiModel, OneOf, Rule, refusal
+from rltraining_api.base import ApiModel, ByTask, OneOf, Rule, refusal
 from rltraining_api.fields import EntryPoint, LayerSizes
 
 Width = Annotated[int, Field(ge=1, le=65_536)]
@@ -15,9 +15,9 @@ Width = Annotated[int, Field(ge=1, le=65_536)]
 class Mlp(ApiModel):
     """Fully connected layers, for vectors."""
 
-    hidden_sizes: LayerSizes = (64, 64)
+    hidden_sizes: ByTask[LayerSizes] = (64, 64)
     """Width of each hidden layer, first to last."""
-    activation: Literal["Tanh", "Relu", "Elu", "Silu"] = "Tanh"
+    activation: ByTask[Literal["Tanh", "Relu", "Elu", "Silu"]] = "Tanh"
     """Activation function after each layer."""
 
 
@@ -41,7 +41,7 @@ class Lstm(ApiModel):
     """A recurrent core on the network's features. IMPALA's core also received the last reward and
     action. Here an environment can add them to its observations."""
 
-    hidden_size: Width = 256
+    hidden_size: ByTask[Width] = 256
     """Width of the recurrent state (IMPALA: 256)."""
 
 
@@ -62,7 +62,7 @@ class Gaussian(ApiModel):
     squash: Literal["Clip", "Tanh"] = "Clip"
     """How samples are kept within the bounds of actions. Clip: clipped to the bounds, with
     probabilities of the unclipped sample. Tanh: squashed by a tanh, with probabilities of the
-    result (Haarnoja et al. 2018, arXiv 1812.05905, appendix C; PPO and IMPALA: Clip)."""
+    result (PPO and IMPALA: Clip; Haarnoja et al. 2018, arXiv 1812.05905, appendix C: Tanh)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -79,10 +79,12 @@ class Gaussian(ApiModel):
 
 
 class Network(OneOf):
-    """Exactly one network, and optionally an LSTM on top."""
+    """At most one network, and optionally an LSTM on top. The preset chooses the network if none is
+    set, and the values of its fields that are not set."""
 
     choices: ClassVar[tuple[str, ...]] = ("mlp", "nature_cnn", "impala_cnn", "entry_point")
     noun: ClassVar[str] = "network"
+    may_be_none: ClassVar[bool] = True
 
     mlp: Mlp | None = None
     """Fully connected layers."""
@@ -102,6 +104,13 @@ class Network(OneOf):
 
     gaussian: Gaussian | None = None
     """The distribution of actions in a Box, for a3c, a2c, ppo and impala."""
+
+    @property
+    def has_separate_value(self) -> bool:
+        """Whether the value has a separate network, of algorithms that have a policy and a value."""
+        if self.value_network is not None:
+            return self.value_network == "Separate"
+        return self.mlp is not None and self.lstm is None
 
     @classmethod
     def default(cls) -> Self:

@@ -29,12 +29,12 @@ def apply_overrides(data: dict[str, Any], assignments: Iterable[str]) -> dict[st
         path, value = _parse(assignment)
         try:
             _assign(changed, path, value)
-        except _NoSuchPlace as error:
+        except _NoSuchPath as error:
             raise ManifestError([f"{_option(assignment)}: {error}"]) from None
     return changed
 
 
-class _NoSuchPlace(Exception):
+class _NoSuchPath(Exception):
     """Raised if the path passes through a value that is neither an object nor a list with the given
     item."""
 
@@ -70,30 +70,30 @@ def parse_path(text: str, option: str) -> list[str | int]:
 
 
 def _assign(data: dict[str, Any], path: list[str | int], value: Any) -> None:
-    place: Any = data
+    parent: Any = data
     for depth, step in enumerate(path[:-1]):
-        if isinstance(place, dict) and isinstance(step, str) and place.get(step) is None:
-            place[step] = {}
-        _check(place, step, path[:depth])
-        place = place[step]
+        if isinstance(parent, dict) and isinstance(step, str) and parent.get(step) is None:
+            parent[step] = {}
+        _check(parent, step, path[:depth])
+        parent = parent[step]
     last = path[-1]
-    if isinstance(last, int) or not isinstance(place, dict):
-        _check(place, last, path[:-1])
+    if isinstance(last, int) or not isinstance(parent, dict):
+        _check(parent, last, path[:-1])
     field = field_at(RLTrainingJob, path)
-    if value is None and isinstance(place, dict) and field is not None and not allows_null(field):
-        place.pop(last, None)
+    if value is None and isinstance(parent, dict) and field is not None and not allows_null(field):
+        parent.pop(last, None)
     elif isinstance(value, str) and isinstance(last, str) and field is not None and is_choice(field):
-        place[last] = {value: {}}
+        parent[last] = {value: {}}
     else:
-        place[last] = value
+        parent[last] = value
 
 
-def _check(place: Any, step: str | int, so_far: list[str | int]) -> None:
+def _check(parent: Any, step: str | int, so_far: list[str | int]) -> None:
     name = dotted(so_far) or "the manifest"
     if isinstance(step, int):
-        if not isinstance(place, list):
-            raise _NoSuchPlace(f"{name} is not a list")
-        if step >= len(place):
-            raise _NoSuchPlace(f"{name} has only {len(place)} items")
-    elif not isinstance(place, dict):
-        raise _NoSuchPlace(f"{name} is not an object")
+        if not isinstance(parent, list):
+            raise _NoSuchPath(f"{name} is not a list")
+        if step >= len(parent):
+            raise _NoSuchPath(f"{name} has only {len(parent)} items")
+    elif not isinstance(parent, dict):
+        raise _NoSuchPath(f"{name} is not an object")

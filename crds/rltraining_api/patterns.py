@@ -16,6 +16,7 @@ ENVIRONMENT_ID = r"^([A-Za-z_][A-Za-z0-9_.]*:)?([A-Za-z0-9_][A-Za-z0-9_-]*/)?[A-
 ATARI_ID = r"^ALE/[A-Za-z0-9]+-v5$"
 IMAGE = r"^[!-~]+$"
 MANAGED_BY = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9/_.~%!$&'()*+,;=:@-]+$"
+TRACKED_NAME = r"^[^/\\#?%:\x00-\x1f\x7f]+$"
 REASON = r"^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"
 
 MEANINGS = {
@@ -28,5 +29,6 @@ MEANINGS = {
     ENVIRONMENT_ID: "must be a gymnasium id such as CartPole-v1, or module:Id",
     IMAGE: "must be an image reference: ASCII characters, no spaces",
     MANAGED_BY: "must be domain/path, as in rltraining.dev/operator",
+    TRACKED_NAME: "must not contain a control character or one of / \\ # ? % :",
     REASON: "must be one word in CamelCase",
 }

@@ -67,11 +67,11 @@ _PPO: dict[Preset, Values] = {
             optimizer=_ADAM,
             rewardClip=None,
             network=_TANH_64,
+            environment__normalize=_NORMALIZE,
         ),
         **_values(
             "CleanRL ppo_continuous_action.py: 2048 steps of 2 samplers x 4 environments",
             rolloutLength=256,
-            environment__normalize=_NORMALIZE,
             environment__numEnvs=4,
         ),
     },

@@ -6,12 +6,13 @@ works with a complete job from then on. `rltrain explain` calls it to show the d
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from rltraining_api.base import ApiModel, by_task
+from rltraining_api.base import ApiModel, OneOf, by_task
 from rltraining_api.fields import Preset
-from rltraining_api.introspect import dotted
+from rltraining_api.introspect import Path, dotted, field_at, model_at
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.preset_values import PRESET_VALUES
 
@@ -30,7 +31,7 @@ class Resolved(NamedTuple):
 
 def resolve(job: RLTrainingJob, preset: Preset) -> Resolved:
     """Returns the job with the preset's values in all task-dependent fields that the user has not
-    set.
+    set, also within `network` and `optimizer`, unless the user has chosen another one there.
 
     A null counts as set. A preset's value that conflicts with the user's settings is adjusted (see
     `_fit`).
@@ -50,14 +51,44 @@ def resolve(job: RLTrainingJob, preset: Preset) -> Resolved:
         owner = spec
         for step in steps[:-1]:
             owner = owner[step]
-        if steps[-1] not in owner:
-            owner[steps[-1]] = value
-            sources[dotted(["spec", *steps])] = source
+        for filled in _fill(owner, ("spec", *steps), value):
+            sources[dotted(filled)] = source
 
     # Adjust the preset's values to the user's.
     _fit(spec, algorithm, sources)
     spec["preset"] = preset
+    # A network that is not the preset's has the defaults of its model.
+    network = RLTrainingJob.model_validate(data).spec.network
+    dumped = network.model_dump(mode="json", by_alias=True)
+    for path in unresolved(network, "network"):
+        _, choice, key = path.split(".")
+        spec["network"][choice][key] = dumped[choice][key]
     return Resolved(RLTrainingJob.model_validate(data), sources)
+
+
+def _fill(owner: dict[str, Any], path: Path, value: Any) -> Iterator[Path]:
+    """Sets the last key of a path where the user has not, also within an object, and yields the paths
+    that it has set. Choices other than the user's stay unset."""
+    key = str(path[-1])
+    if key not in owner:
+        owner[key] = copy.deepcopy(value)
+        yield path
+        return
+    if not (isinstance(value, dict) and isinstance(owner[key], dict)):
+        return
+    model = model_at(RLTrainingJob, path)
+    choices = set(model.choice_keys()) if model is not None and issubclass(model, OneOf) else set()
+    is_chosen = bool(choices & owner[key].keys())
+    for inner, its_value in value.items():
+        is_free = not (is_chosen and inner in choices) and _has_no_default((*path, inner))
+        if inner in owner[key] or is_free:
+            yield from _fill(owner[key], (*path, inner), its_value)
+
+
+def _has_no_default(path: Path) -> bool:
+    """Returns whether an API server leaves a field unset if the user does."""
+    field = field_at(RLTrainingJob, path)
+    return field is not None and (by_task(field) or field.default is None)
 
 
 def unresolved(model: ApiModel, path: str = "spec") -> Iterator[str]:

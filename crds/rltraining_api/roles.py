@@ -127,8 +127,10 @@ class SamplerRole(ApiModel):
     """Lets the operator set the number of samplers, so that the learner does not wait for data. May
     change while the job runs. Default: `replicas` samplers."""
     template: PodTemplate = Field(default_factory=PodTemplate)
-    """Additions to the pods that the operator creates: resources, node selection, sidecars.
-    Immutable."""
+    """Additions to the pods that the operator creates: resources, node selection, sidecars, another
+    image than `spec.image` for the container `trainer`. May change while the job runs: the operator
+    then replaces the samplers, at most a tenth of them (at least one) at a time. Immutable with
+    `replay.placement: Samplers`, where a replaced sampler loses its replay shard."""
 
 
 class CodeConfigMap(ApiModel):

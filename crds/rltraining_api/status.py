@@ -136,8 +136,14 @@ class RoleStatus(ApiModel):
 class SamplerStatus(RoleStatus):
     """State of the sampler pods."""
 
+    updated: CountOrZero = 0
+    """Pods with the present `spec.sampler.template`. After a change of the template the others are
+    replaced."""
     selector: Annotated[str, Field(max_length=1024)] = ""
     """Label selector of the sampler pods, for autoscalers."""
+    template: ShortText = ""
+    """For the operator only: short hash of the template of pods without the annotation
+    `rltraining.dev/template`, which an older operator created."""
 
 
 class LedgerEntry(ApiModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,8 @@ from rltraining_api.algorithms.optimizer import Adam, Optimizer, RmsProp
 from rltraining_api.algorithms.replay import DdpgReplay, Replay
 from rltraining_api.base import ApiModel, ByTask, Rule, refusal
 from rltraining_api.fields import Count, Fraction, LearningRate, NotNegative, Positive
+
+QUANTILES_NEED_HUBER = "quantiles need loss Huber: their loss is the quantile Huber loss"
 
 
 class Apex(ApiModel):
@@ -70,8 +72,12 @@ class DqnApex(Apex):
     )
     """The optimizer (paper: centred rmsprop with alpha .95, epsilon 1.5e-7)."""
     loss: Literal["Huber", "SquaredError"] = "Huber"
-    """Loss of the TD error δ. Huber: quadratic up to 1 and linear beyond. SquaredError: ½δ² (paper:
-    ½δ²; Huber as in Mnih et al. 2015)."""
+    """Loss of the TD error δ. Huber: quadratic up to 1 and linear beyond. SquaredError: ½δ² (Huber
+    as in Mnih et al. 2015; the paper has ½δ²)."""
+    quantiles: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Quantiles of the return that the network estimates for each action. More than one, such as 50, learn the
+    distribution of returns as QR-DQN does, which has 200 (Dabney et al. 2018, arXiv 1710.10044). 1 is the mean alone
+    (paper: the mean)."""
     double_q: bool = True
     """Choose the next action with the online network, and evaluate it with the target network
     (paper: yes)."""
@@ -83,6 +89,20 @@ class DqnApex(Apex):
     explores with ε^(1 + explorationAlpha i/(N-1)) (paper: .4, one environment a sampler)."""
     exploration_alpha: Positive = 7.0
     """How much faster ε falls from environment to environment; see explorationEpsilon (paper: 7)."""
+
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        *Apex.cel_rules,
+        Rule(
+            "!has(self.quantiles) || self.quantiles == 1 || !has(self.loss) || self.loss == 'Huber'",
+            QUANTILES_NEED_HUBER,
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _quantiles_fit(self) -> Self:
+        if self.quantiles > 1 and self.loss != "Huber":
+            raise refusal(f"{QUANTILES_NEED_HUBER}, got {self.loss}")
+        return self
 
 
 class DdpgApex(Apex):

@@ -246,8 +246,7 @@ class Ppo(ActorCritic):
     advantage_normalization_per: Literal["Rollout", "Minibatch"] = "Rollout"
     """Whether advantages are normalised over the rollouts of all samplers or over each minibatch.
     Where samplers compute gradients, each normalises its part of a minibatch (baselines,
-    Stable-Baselines3,
-    CleanRL: Minibatch)."""
+    Stable-Baselines3 and CleanRL have Minibatch)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule("self.aggregate.mode == 'Sync'", PPO_IS_SYNC),

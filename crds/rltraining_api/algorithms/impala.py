@@ -29,7 +29,7 @@ class Impala(ApiModel):
     """T: steps of each environment in one unroll (paper: 20 for Atari, 100 for DMLab)."""
     batch_unrolls: Count = 1
     """Unrolls that one update uses. One unroll contains `environment.numEnvs` sequences, so the
-    batch is numEnvs x batchUnrolls sequences of unrollLength steps (paper: 32 sequences)."""
+    batch is numEnvs x batchUnrolls sequences of unrollLength steps (the paper has 32 sequences)."""
     queue_capacity: ByTask[CountOrZero] = 1
     """Unrolls that are queued for the learner before samplers have to wait. With 0 a sampler waits
     until its unroll was used, and receives the resulting parameters. A longer queue keeps the

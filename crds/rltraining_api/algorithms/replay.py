@@ -17,7 +17,7 @@ class Replay(ApiModel):
     placement: Literal["Samplers", "Learner", "Dedicated"] = "Samplers"
     """Where the shards are stored. Samplers: each sampler stores its own transitions, and only
     sampled transitions are sent. Learner: the first learner stores all. Dedicated:
-    `spec.replay.replicas` separate pods store them (paper: a memory of its own)."""
+    `spec.replay.replicas` separate pods store them (the paper has a memory of its own)."""
     kind: Literal["Prioritized", "Uniform"] = "Prioritized"
     """Whether transitions are sampled by their priority or uniformly (paper: Prioritized)."""
     capacity: ByTask[Count] = 2_000_000
@@ -40,7 +40,7 @@ class Replay(ApiModel):
     """How far samples may run ahead or lag behind, as a fraction of samplesPerInsert x minimum
     (Acme: .1)."""
     prefetch: Annotated[int, Field(ge=1, le=64)] = 4
-    """Batches that are requested in advance while the learner uses one (paper: up to 16). A larger
+    """Batches that are requested in advance while the learner uses one (the paper has up to 16). A larger
     number hides network latency and needs fewer messages, but priorities are older."""
     frame_stack: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of frames that observations stack along their first axis. Each frame is then stored
@@ -95,4 +95,4 @@ class UniformReplay(Replay):
     neither waits."""
     samples_per_insert_tolerance: Positive = 0.01
     """How far samples may run ahead or lag behind, as a fraction of samplesPerInsert x minimum. The
-    default allows 100 environment steps without an update (papers: 0)."""
+    default allows 100 environment steps without an update (the papers have 0)."""

@@ -56,7 +56,7 @@ class Sac(Apex):
     target_update_rate: ByTask[Fraction] = 0.005
     """How far the target critics then move towards the critics (paper: .005)."""
     parameter_refresh_steps: ByTask[Count] = 4
-    """Steps of each environment between a sampler's requests for newer parameters (paper: 1)."""
+    """Steps of each environment between a sampler's requests for newer parameters (the paper has 1)."""
     initial_temperature: Positive = 1.0
     """α of the first update, the weight of the entropy (the authors' softlearning: 1)."""
     target_entropy: Return | None = None

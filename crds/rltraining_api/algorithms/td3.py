@@ -53,7 +53,7 @@ class Td3(Apex):
     target_update_rate: ByTask[Fraction] = 0.005
     """How far the target networks then move towards the networks (paper: .005)."""
     parameter_refresh_steps: ByTask[Count] = 4
-    """Steps of each environment between a sampler's requests for newer parameters (paper: 1)."""
+    """Steps of each environment between a sampler's requests for newer parameters (the paper has 1)."""
     exploration_noise: NotNegative = 0.1
     """Standard deviation of the noise on actions, in units of half the action's range (paper:
     .1)."""
