@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 from rltraining_api.contract import LearnerReport
 
-from rltraining_operator.answers import BadReport
-from rltraining_operator.observed import Observed, Pod
+from rltraining_operator.observe.answers import BadReport
+from rltraining_operator.observe.mounts import MountFailure
+from rltraining_operator.observe.observed import Observed, Pod
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON. Never modified."""
@@ -46,7 +48,8 @@ class Event:
     reason: str
     message: str
     reported: bool = False
-    """Whether a learner's report caused the event, as opposed to the cluster or the spec."""
+    """Whether a learner's report or a roll-out caused the event, as opposed to the cluster or the
+    spec. Such events are many, and leave room for others."""
 
 
 class Cluster(Protocol):
@@ -64,6 +67,14 @@ class Cluster(Protocol):
         """Returns a learner's report (`GET /v1/status`), or None if it does not answer within a
         second or two. Returns `"awaited"` until the first answer of a learner that was not asked
         lately."""
+
+    async def mount_failure(self, pod: Pod) -> MountFailure | None:
+        """Returns why the volumes of a pod cannot be mounted, or None if no event of the pod names a
+        cause. Does not raise `ClusterError`: the answer is informational."""
+
+    def creating(self, namespace: str) -> AbstractAsyncContextManager[None]:
+        """Held while the first pods of a job are created, so that the jobs of a namespace do not each
+        take a part of a quota that suffices for one of them."""
 
     async def create(self, key: Key, child: Manifest) -> None:
         """Creates a child of the job. Does nothing if a child with this name exists."""

@@ -14,21 +14,22 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import KIND, Role, learner_budget_name, network_policy_name
 from rltraining_api.status import Status
 
-from rltraining_operator import children, gang, owned
-from rltraining_operator.autoscale import follow
-from rltraining_operator.bounds import MESSAGE_BYTES_MAX, clip
 from rltraining_operator.cluster import Event, Manifest, Ref
-from rltraining_operator.conditions import Conditions
-from rltraining_operator.ledger import Tally, tally
-from rltraining_operator.members import Moves, bring_to_size, remove
-from rltraining_operator.observed import Observed, Pod
-from rltraining_operator.outcome import Outcome, deadline_of, decide_outcome, past_outcome
-from rltraining_operator.pods import build_pod
-from rltraining_operator.reports import report_due_at
-from rltraining_operator.rollup import Decisions, past_refusal, recount, roll_up, stalls_at
-from rltraining_operator.settings import FINISH_SECONDS, REFUSED_SECONDS, Settings
-from rltraining_operator.story import tell
-from rltraining_operator.trouble import slow_at
+from rltraining_operator.failures.ledger import FailureCounts, count_failures
+from rltraining_operator.observe.mounts import looks_due
+from rltraining_operator.observe.observed import Observed, Pod
+from rltraining_operator.pods import children, gang, owned
+from rltraining_operator.pods.autoscale import follow
+from rltraining_operator.pods.build import build_pod
+from rltraining_operator.pods.members import PodActions, reconcile_replicas, remove
+from rltraining_operator.settings import FINISH_SECONDS, REJECTION_RETRY_SECONDS, Settings
+from rltraining_operator.status.blocked import slow_at
+from rltraining_operator.status.bounds import MESSAGE_BYTES_MAX, clip
+from rltraining_operator.status.build import StatusInputs, build_status, past_rejection, recount, stalls_at
+from rltraining_operator.status.conditions import Conditions
+from rltraining_operator.status.events import status_events
+from rltraining_operator.status.outcome import Outcome, deadline_of, decide_outcome, past_outcome
+from rltraining_operator.status.reports import report_due_at
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,6 @@ class Plan:
     apply: tuple[Manifest, ...] = ()
     create: tuple[Manifest, ...] = ()
     """Children to create. The objects that pods need precede the pods."""
-    cautious: bool = False
-    """Whether the cluster has recently rejected such children. Then one pod is created first, and
-    the others only if that pod is accepted."""
     events: tuple[Event, ...] = ()
     """Events about changes. Created and deleted children get their events after the action."""
     requeue_after: float | None = None
@@ -56,15 +54,15 @@ class Plan:
         return not (self.status or self.delete or self.apply or self.create or self.events)
 
 
-NOTHING = Plan()
+NO_ACTIONS = Plan()
 
 
 def plan(job: RLTrainingJob, observed: Observed, now: datetime, settings: Settings | None = None) -> Plan:
     """Returns the actions for a job."""
     settings = settings or Settings()
     # Ignore jobs that are being deleted or have another controller.
-    if not observed.ours:
-        return NOTHING
+    if not observed.managed:
+        return NO_ACTIONS
     conditions = Conditions(observed.status.conditions, observed.generation, now)
     # After the end, only clean up.
     if conditions.true("Complete") or conditions.true("Failed"):
@@ -79,8 +77,8 @@ def plan(job: RLTrainingJob, observed: Observed, now: datetime, settings: Settin
 def plan_invalid(observed: Observed, now: datetime) -> Plan:
     """Returns the actions for an object that is not a valid job: report the error, and leave
     running pods alone."""
-    if not observed.ours:
-        return NOTHING
+    if not observed.managed:
+        return NO_ACTIONS
     # After the end, delete the job when its TTL has expired.
     old = observed.status
     conditions = Conditions(old.conditions, observed.generation, now)
@@ -106,9 +104,9 @@ def plan_invalid(observed: Observed, now: datetime) -> Plan:
     }
     status = old.model_copy(update=update)
     if status == old:
-        return NOTHING
-    told = (Event("Warning", "InvalidSpec", message),)
-    return Plan(status, events=told, requeue_after=_seconds_to_expiry(status, ttl, now))
+        return NO_ACTIONS
+    events = (Event("Warning", "InvalidSpec", message),)
+    return Plan(status, events=events, requeue_after=_seconds_to_expiry(status, ttl, now))
 
 
 def _plan_life(
@@ -121,34 +119,33 @@ def _plan_life(
 ) -> Plan:
     """Plans a job from its first pass to its end."""
     # Count new failures and decide whether the job is over. An outcome is final once decided.
-    outcome, counted = past_outcome(conditions), Tally((), observed.status.ledger)
+    outcome, counts = past_outcome(conditions), FailureCounts((), observed.status.ledger)
     if outcome is None:
-        counted = tally(observed, job.spec.run_policy.pod_failure_policy, now)
-        outcome = decide_outcome(job, observed, counted, now)
+        counts = count_failures(observed, job.spec.run_policy.pod_failure_policy, now)
+        outcome = decide_outcome(job, observed, counts, now)
     # Decide which pods to create and to delete.
-    moves = _moves(job, observed, outcome, now)
+    actions = _pod_actions(job, observed, outcome, now)
     # Build the children that are missing or out of date.
     wants_pods = _wants_pods(job, outcome)
-    create, apply = _children(job, observed, moves, settings) if wants_pods else ((), ())
-    past = past_refusal(conditions) if create or apply else None
+    create, apply = _children(job, observed, actions, settings) if wants_pods else ((), ())
+    past = past_rejection(conditions) if create or apply else None
     # Build the new status from these decisions.
-    made = Decisions(
-        counted,
+    inputs = StatusInputs(
+        counts,
         outcome,
         _is_over(job, observed, outcome),
-        moves,
-        refusal=observed.refusal or past,
+        actions,
+        rejection=observed.rejection or past,
         autoscale=autoscale,
     )
-    status = roll_up(job, observed, made, now, settings)
+    status = build_status(job, observed, inputs, now, settings)
     return Plan(
         status=_if_new(status, observed),
-        delete=(*_unwanted(observed, settings, ended=outcome is not None), *_refs(moves)),
+        delete=(*_unwanted(job, observed, settings, ended=outcome is not None), *_refs(actions)),
         apply=apply,
         create=create,
-        cautious=past is not None,
-        events=tell(observed, status, made),
-        requeue_after=_requeue(job, observed, made, status, now, settings),
+        events=status_events(observed, status, inputs),
+        requeue_after=_requeue(job, observed, inputs, status, now, settings),
     )
 
 
@@ -162,11 +159,11 @@ def _plan_after_end(
     if expiry is not None and expiry <= now:
         return Plan(delete=(Ref(KIND, observed.name, observed.uid),))
     # Delete the pods that `cleanPodPolicy` does not keep.
-    moves = remove(observed, _to_clean(job, observed.pods), now)
+    actions = remove(observed, _to_clean(job, observed.pods), now)
     return Plan(
-        status=_if_new(recount(job, observed, moves), observed),
-        delete=(*_unwanted(observed, settings, ended=True), *_refs(moves)),
-        requeue_after=_seconds_until([*moves.due, expiry] if expiry else moves.due, now),
+        status=_if_new(recount(job, observed, actions), observed),
+        delete=(*_unwanted(job, observed, settings, ended=True), *_refs(actions)),
+        requeue_after=_seconds_until([*actions.due, expiry] if expiry else actions.due, now),
     )
 
 
@@ -198,9 +195,11 @@ def _wants_pods(job: RLTrainingJob, outcome: Outcome | None) -> bool:
     return outcome is None and not job.spec.run_policy.suspend
 
 
-def _moves(job: RLTrainingJob, observed: Observed, outcome: Outcome | None, now: datetime) -> Moves:
+def _pod_actions(
+    job: RLTrainingJob, observed: Observed, outcome: Outcome | None, now: datetime
+) -> PodActions:
     if _wants_pods(job, outcome):
-        return bring_to_size(job, observed, now)
+        return reconcile_replicas(job, observed, now)
     if outcome is None:
         return remove(observed, observed.pods, now)
     grace_over = outcome.since + timedelta(seconds=FINISH_SECONDS)
@@ -228,7 +227,7 @@ def _is_over(job: RLTrainingJob, observed: Observed, outcome: Outcome | None) ->
 
 
 def _children(
-    job: RLTrainingJob, observed: Observed, moves: Moves, settings: Settings
+    job: RLTrainingJob, observed: Observed, actions: PodActions, settings: Settings
 ) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
     """Returns the children to create and the children to apply."""
     owner = owned.owner_reference(job, observed.uid)
@@ -247,7 +246,7 @@ def _children(
         child for child in kept if child is not None and not children.covers(_found(observed, child), child)
     ]
     create = [child for child in once if child is not None and _found(observed, child) is None]
-    create += [build_pod(job, owner, role, index, settings) for role, index in moves.create]
+    create += [build_pod(job, owner, role, index, settings) for role, index in actions.create]
     return tuple(create), tuple(apply)
 
 
@@ -255,10 +254,10 @@ def _any_ready(observed: Observed, role: Role) -> bool:
     return any(pod.ready for pod in observed.role(role))
 
 
-def _unwanted(observed: Observed, settings: Settings, *, ended: bool) -> Iterator[Ref]:
+def _unwanted(job: RLTrainingJob, observed: Observed, settings: Settings, *, ended: bool) -> Iterator[Ref]:
     """Yields existing children that should be deleted. Nothing may block a drain once a job is
     over."""
-    if ended or not settings.pod_disruption_budget:
+    if ended or not children.refuses_eviction(job, settings):
         yield from _ref_of(observed, "PodDisruptionBudget", learner_budget_name(observed.name))
     if not settings.network_policy:
         yield from _ref_of(observed, "NetworkPolicy", network_policy_name(observed.name))
@@ -274,33 +273,39 @@ def _found(observed: Observed, child: Manifest) -> Manifest | None:
     return observed.child(child["kind"], child["metadata"]["name"])
 
 
-def _refs(moves: Moves) -> tuple[Ref, ...]:
-    gently = [Ref("Pod", pod.name, pod.uid) for pod in moves.delete]
-    return (*gently, *(Ref("Pod", pod.name, pod.uid, grace_seconds=0) for pod in moves.force))
+def _refs(actions: PodActions) -> tuple[Ref, ...]:
+    gently = [Ref("Pod", pod.name, pod.uid) for pod in actions.delete]
+    return (*gently, *(Ref("Pod", pod.name, pod.uid, grace_seconds=0) for pod in actions.force))
 
 
 def _requeue(
-    job: RLTrainingJob, observed: Observed, made: Decisions, status: Status, now: datetime, settings: Settings
+    job: RLTrainingJob,
+    observed: Observed,
+    inputs: StatusInputs,
+    status: Status,
+    now: datetime,
+    settings: Settings,
 ) -> float | None:
     """Returns the seconds until the next pass is due, or None if only a change triggers it."""
     # Wait for pods that will be replaced or forced out.
-    due = list(made.moves.due)
+    due = list(inputs.actions.due)
     # At the end, wait for the remaining pods and the TTL.
-    if made.outcome is not None:
-        due.append(made.outcome.since + timedelta(seconds=FINISH_SECONDS))
-        ttl = job.spec.run_policy.ttl_seconds_after_finished if made.over else None
+    if inputs.outcome is not None:
+        due.append(inputs.outcome.since + timedelta(seconds=FINISH_SECONDS))
+        ttl = job.spec.run_policy.ttl_seconds_after_finished if inputs.over else None
         waits = (_seconds_until(due, now), _seconds_to_expiry(status, ttl, now))
         return min((wait for wait in waits if wait is not None), default=None)
     # While the job runs, wait for its deadline and for the next attempt to create rejected
     # children.
     if (deadline := deadline_of(job, status)) is not None:
         due.append(deadline)
-    if made.refusal is not None:
+    if inputs.rejection is not None:
         due.append(_retry_at(status, now))
-    # Wait until a job stalls, a pod counts as slow, or the next report is due.
+    # Wait until a job stalls, a pod counts as slow, or the next events or report are due.
     if status.progress_time is not None:
         due.append(stalls_at(status.progress_time))
         due += filter(None, map(slow_at, observed.pods))
+        due += looks_due(observed.pods, now)
         if observed.first_learner is not None and observed.first_learner.running:
             asked = report_due_at(status, settings)
             later = now + timedelta(seconds=settings.progress_seconds)
@@ -311,10 +316,10 @@ def _requeue(
 def _retry_at(status: Status, now: datetime) -> datetime:
     """Returns when rejected children are created again, unless another event triggers a pass
     before. The delay grows with the time since the first rejection."""
-    shortest, longest = REFUSED_SECONDS
+    shortest, longest = REJECTION_RETRY_SECONDS
     condition = Conditions(status.conditions, 0, now).get("ReplicaFailure")
-    refused = (now - condition.last_transition_time).total_seconds() if condition else 0.0
-    return now + timedelta(seconds=min(max(refused / 2, shortest), longest))
+    elapsed = (now - condition.last_transition_time).total_seconds() if condition else 0.0
+    return now + timedelta(seconds=min(max(elapsed / 2, shortest), longest))
 
 
 def _seconds_until(due: Iterable[datetime], now: datetime) -> float | None:

@@ -4,11 +4,17 @@ a job."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from rltraining_api.lifecycle import LearnerEviction
+from rltraining_api.names import Role
 
 Peer = Mapping[str, Any]
 """A NetworkPolicyPeer with `namespaceSelector` and `podSelector`, as in the API."""
+
+Resources = Mapping[str, Mapping[str, Any]]
+"""`requests` and `limits` of a container, as in the API."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,15 @@ class Settings:
     secrets."""
     priority_class: str = ""
     """PriorityClass of pods, for templates without one. If empty, the default of the cluster."""
+    resources: Mapping[Role, Resources] = field(default_factory=dict)
+    """Requests and limits of the trainer container by role. A resource that the template names, in
+    requests or in limits, has only the values of the template."""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the nodes that may run pods, for templates without a node selector."""
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    """Tolerations of pods, for templates without tolerations."""
+    runtime_class: str = ""
+    """RuntimeClass of pods, for templates without one. If empty, the default of the cluster."""
     progress_seconds: float = 10.0
     """Interval of requests for a learner's report. Progress alone is written to a status at most as
     often."""
@@ -51,8 +66,9 @@ class Settings:
     metrics_peer: Peer | None = None
     """The pods that may read the metrics of a job's pods over HTTP, such as Prometheus. None: no
     pods."""
-    pod_disruption_budget: bool = True
-    """Whether voluntary evictions (a drain) of ready learners are refused until their job ends."""
+    learner_eviction: LearnerEviction = "Allow"
+    """Whether voluntary evictions (a drain) of ready learners are allowed, for jobs that do not
+    choose."""
 
     one_machine: bool = False
     """Whether pods are processes of this machine. Messages then describe causes on this machine
@@ -64,6 +80,9 @@ REMAKE_SECONDS = 10.0
 """Delay in seconds before a sampler or replay pod that exited as done is created again, if the
 first learner has no stop reason by then. A pod that failed within this time of its creation is not replaced
 sooner."""
+GIVE_WAY_SECONDS = 10.0
+"""Seconds that a learner or replay pod waits for a node or a queue before samplers give way to
+it."""
 FINISH_SECONDS = 5.0
 """After success, pods have this many seconds to exit by themselves, as the first learner requests,
 before they are deleted."""
@@ -72,11 +91,17 @@ STALL_SECONDS = 180.0
 LOST_SECONDS = 60.0
 """A pod that still exists this many seconds after its grace period was on a lost node. Its deletion
 is forced."""
+EVENTS_AFTER_SECONDS = 5.0
+"""Seconds after which the events of a scheduled pod without volumes are read, because they name a
+missing ConfigMap or Secret."""
+EVENTS_INTERVAL_SECONDS = (5.0, 30.0)
+"""Bounds in seconds of the interval at which these events are read again. The interval is a quarter of
+the time that the pod has waited."""
 START_SECONDS = 60.0
 """Seconds after which a scheduled pod without containers counts as slow."""
 UNREACHABLE_SECONDS = 60.0
 """Seconds without a report after which a ready learner is unreachable."""
-REFUSED_SECONDS = (1.0, 30.0)
+REJECTION_RETRY_SECONDS = (1.0, 30.0)
 """Bounds in seconds of the delay before rejected children are created again. The delay is half the
 time since the first rejection."""
 

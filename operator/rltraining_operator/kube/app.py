@@ -26,6 +26,7 @@ from rltraining_operator.kube.lease import Lease
 from rltraining_operator.kube.metrics import Metrics, StateCollector
 from rltraining_operator.kube.paths import collection
 from rltraining_operator.kube.reports import Reports
+from rltraining_operator.kube.rivals import status_manager
 from rltraining_operator.kube.store import Store
 from rltraining_operator.kube.tokens import Tokens, load_key
 from rltraining_operator.kube.watch import Watch
@@ -57,7 +58,10 @@ async def run_operator(config: Config) -> None:
     host = os.environ.get("POD_NAME") or socket.gethostname()
     events = EventWriter(api, utc_now, host)
     reports = Reports()
-    cluster = KubernetesCluster(api, store, events, reports, metrics, namespaces=config.namespaces)
+    manager = status_manager(_lease_namespace(config), config.leader_election.lease_name)
+    cluster = KubernetesCluster(
+        api, store, events, reports, metrics, namespaces=config.namespaces, manager=manager
+    )
     # Create the engine and the watches that mark changed jobs.
     engine = Engine(
         cluster,

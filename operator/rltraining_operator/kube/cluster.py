@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
 from typing import Any
 
 from rltraining_api.contract import LearnerReport
 from rltraining_api.names import KIND, LABEL_MANAGED_BY, MANAGED_BY, secret_name
 
-from rltraining_operator.answers import BadReport
-from rltraining_operator.children import covers
 from rltraining_operator.cluster import Awaited, Event, Key, Manifest, Ref
 from rltraining_operator.errors import (
     ClusterError,
@@ -27,12 +27,18 @@ from rltraining_operator.kube.api import Api
 from rltraining_operator.kube.events import EventWriter
 from rltraining_operator.kube.metrics import Metrics
 from rltraining_operator.kube.paths import LISTED, UNLISTED, collection, item
+from rltraining_operator.kube.pod_events import PodEvents
 from rltraining_operator.kube.reports import Reports
+from rltraining_operator.kube.rivals import Rivals
 from rltraining_operator.kube.store import Store
 from rltraining_operator.kube.tokens import Tokens
-from rltraining_operator.observed import Observed, Pod
+from rltraining_operator.observe.answers import BadReport
+from rltraining_operator.observe.mounts import MountFailure
+from rltraining_operator.observe.observed import Observed, Pod
+from rltraining_operator.pods.children import covers
 
 FIELD_MANAGER = MANAGED_BY
+"""The field manager of children."""
 SELECTOR = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 """Selects the operator's objects in lists and watches. The server filters them."""
 LISTS_SECONDS = 2.0
@@ -56,9 +62,13 @@ class KubernetesCluster:
         metrics: Metrics,
         *,
         namespaces: Sequence[str] = (),
+        manager: str = FIELD_MANAGER,
     ) -> None:
+        """`manager` is the field manager of status writes, which differs between releases."""
         self._api, self._store, self._events, self._metrics = api, store, events, metrics
         self._reports = reports
+        self._pod_events = PodEvents(api)
+        self._manager, self._rivals = manager, Rivals(manager)
         self._namespaces = tuple(namespaces) or ("",)
         self._versions: dict[Key, tuple[str, Any]] = {}
         """The resourceVersion and the status on which the pass of a job is based."""
@@ -69,6 +79,7 @@ class KubernetesCluster:
         self.pods_synced: dict[str, asyncio.Event] = {}
         """Set when the pods of a namespace ("" is all) are listed. Passes wait for it, since they
         would create unlisted pods again."""
+        self._creating: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._listed = {namespace: asyncio.Event() for namespace in self._namespaces}
 
     async def keys(self) -> list[Key]:
@@ -94,6 +105,7 @@ class KubernetesCluster:
         if job is None:
             self._versions.pop(key, None)
             self._doubted.discard(key)
+            self._rivals.forget(key)
             return None
         self._versions[key] = job["metadata"]["resourceVersion"], job.get("status")
         uid, children = job["metadata"]["uid"], self._store.children(key)
@@ -102,10 +114,17 @@ class KubernetesCluster:
         ):
             # Pods are created after the Secret, which cannot be read.
             children.append(_secret_of(key, uid))
-        return Observed.of(job, children, self.tokens.of(uid))
+        operators = self._rivals.observe(key, uid, self._store.status_writers(key))
+        return replace(Observed.of(job, children, self.tokens.of(uid)), operators=operators)
 
     async def learner_report(self, pod: Pod, token: str) -> LearnerReport | BadReport | Awaited | None:
         return self._reports.newest(pod, token)
+
+    async def mount_failure(self, pod: Pod) -> MountFailure | None:
+        return await self._pod_events.mount_failure(pod)
+
+    def creating(self, namespace: str) -> AbstractAsyncContextManager[None]:
+        return self._creating[namespace]
 
     async def create(self, key: Key, child: Manifest) -> None:
         kind = child["kind"]
@@ -178,7 +197,8 @@ class KubernetesCluster:
             "status": merge_patch(old or {}, status),
         }
         path = f"{item(KIND, key.namespace, key.name)}/status"
-        patched = await self._api.patch(path, "merge", patch, {"fieldManager": FIELD_MANAGER})
+        patched = await self._api.patch(path, "merge", patch, {"fieldManager": self._manager})
+        self._rivals.wrote(key)
         self._versions[key] = patched["metadata"]["resourceVersion"], patched.get("status")
         algorithm = next(
             iter(patched.get("spec", {}).get("algorithm") or ()), ""

@@ -10,11 +10,14 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from rltraining_api.base import ApiModel, refusal
 from rltraining_api.explain import explain
+from rltraining_api.lifecycle import LearnerEviction
+from rltraining_api.names import Role
 
 from rltraining_operator.settings import Settings
 
 Positive = Annotated[float, Field(gt=0)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+Quantity = str | int | float
 
 
 class ConfigError(Exception):
@@ -78,6 +81,13 @@ class KeySecretConfig(ApiModel):
     without one."""
 
 
+class ResourcesConfig(ApiModel):
+    """Requests and limits of the trainer container of a role."""
+
+    requests: dict[str, Quantity] = Field(default_factory=dict)
+    limits: dict[str, Quantity] = Field(default_factory=dict)
+
+
 class Config(ApiModel):
     """The whole configuration. The fields of the first block are inputs of plans, as `settings`."""
 
@@ -85,11 +95,15 @@ class Config(ApiModel):
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     image_pull_secrets: tuple[str, ...] = ()
     priority_class: str = ""
+    resources: dict[Role, ResourcesConfig] = Field(default_factory=dict)
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    tolerations: tuple[dict[str, Any], ...] = ()
+    runtime_class: str = ""
     progress_seconds: Positive = Settings.progress_seconds
     rpc_ports: Annotated[str, Field(pattern=r"^\d+-\d+$")] | None = "20000-29999"
     """First and last port. Null: the default of the kernel."""
     network_policy: NetworkPolicyConfig = Field(default_factory=NetworkPolicyConfig)
-    pod_disruption_budget: bool = True
+    learner_eviction: LearnerEviction = Settings.learner_eviction
 
     namespaces: tuple[str, ...] = ()
     """Namespaces whose jobs are served. If empty, all namespaces of the cluster."""
@@ -120,12 +134,16 @@ class Config(ApiModel):
             image_pull_policy=self.image_pull_policy,
             image_pull_secrets=self.image_pull_secrets,
             priority_class=self.priority_class,
+            resources={role: resources.model_dump() for role, resources in self.resources.items()},
+            node_selector=self.node_selector,
+            tolerations=self.tolerations,
+            runtime_class=self.runtime_class,
             progress_seconds=self.progress_seconds,
             rpc_ports=(int(first), int(last)) if first else None,
             network_policy=self.network_policy.enabled,
             operator_peer=self.network_policy.operator,
             metrics_peer=self.network_policy.prometheus,
-            pod_disruption_budget=self.pod_disruption_budget,
+            learner_eviction=self.learner_eviction,
         )
 
 

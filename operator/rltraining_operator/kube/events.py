@@ -19,11 +19,11 @@ from typing import Any
 
 from rltraining_api.names import API_VERSION, KIND, MANAGED_BY
 
-from rltraining_operator.bounds import clip
 from rltraining_operator.cluster import Event, Key
 from rltraining_operator.errors import ClusterError, NotFoundError, UnavailableError
 from rltraining_operator.kube.api import Api
 from rltraining_operator.kube.paths import collection, item
+from rltraining_operator.status.bounds import clip
 
 MESSAGE_BYTES_MAX = 1024
 """Size of a message. The API server rejects longer ones."""
@@ -32,7 +32,7 @@ BURST, REFILL_SECONDS = 25, 300.0
 """The size of a burst of a job's events, and the seconds until one more is allowed: client-go's
 defaults. Repeated events count, too."""
 RESERVED = 10
-"""Events of a burst that learners' reports cannot use, so that there is always room for the events
+"""Events of a burst that learners' reports and roll-outs cannot use, so that there is always room for the events
 of a job's end."""
 QUEUE_MAX = 10_000
 ATTEMPTS = 3

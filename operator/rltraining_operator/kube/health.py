@@ -60,8 +60,8 @@ def serve(port: int, health: Health, registry: CollectorRegistry) -> HttpServer:
     """Serves until the server is closed. Raises `OSError` if the port is taken."""
     metrics = _Scrapes(registry)
 
-    def probe(trouble: str) -> Answer:
-        return Answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
+    def probe(problem: str) -> Answer:
+        return Answer(503 if problem else 200, f"{problem or 'ok'}\n".encode())
 
     return HttpServer(
         port,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from rltraining_api.contract import HTTP_PORT, LearnerReport
 
-from rltraining_operator.answers import BadReport
-from rltraining_operator.ask import ask_learner
 from rltraining_operator.cluster import Awaited, Key
-from rltraining_operator.observed import Pod
+from rltraining_operator.observe.answers import BadReport
+from rltraining_operator.observe.ask import ask_learner
+from rltraining_operator.observe.observed import Pod
 
 ANSWER_SECONDS = 2.0
 """Time-out of a request in seconds."""

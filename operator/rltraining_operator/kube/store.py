@@ -13,10 +13,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from rltraining_api.names import KIND, LABEL_JOB_NAME
+from rltraining_api.names import ANNOTATION_TEMPLATE, KIND, LABEL_JOB_NAME
 
 from rltraining_operator.cluster import Key, Manifest
 from rltraining_operator.kube.paths import UNLISTED, api_version
+from rltraining_operator.kube.rivals import status_writers
 
 Json = dict[str, Any]
 
@@ -31,6 +32,7 @@ _POD_METADATA = (
     "deletionTimestamp",
     "ownerReferences",
 )
+_POD_ANNOTATIONS = (ANNOTATION_TEMPLATE,)
 _POD_STATUS = (
     "phase",
     "reason",
@@ -48,6 +50,7 @@ class Store:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._jobs: dict[Key, Json] = {}
         self._children: dict[Key, dict[tuple[str, str], Json]] = {}
+        self._writers: dict[Key, Mapping[str, str]] = {}
         self._clock = clock
         self._gone: OrderedDict[str, tuple[float, int]] = OrderedDict()
         """Time and version of recent deletions, by uid. An answer that was in transit at the
@@ -61,6 +64,11 @@ class Store:
     def jobs(self) -> Mapping[Key, Manifest]:
         """Returns all jobs."""
         return self._jobs
+
+    def status_writers(self, key: Key) -> Mapping[str, str]:
+        """Returns the operators that have written the status of the job, with the time of their last
+        write. All that is kept of the managed fields of jobs."""
+        return self._writers.get(key, {})
 
     def children(self, key: Key) -> list[Json]:
         """Returns all objects with the job's label, regardless of their owner."""
@@ -78,6 +86,7 @@ class Store:
         if key is None or self._is_buried(metadata) or not self._newer(self._find(kind, key, found), found):
             return None
         if kind == KIND:
+            self._writers[key] = status_writers(metadata)
             metadata.pop("managedFields", None)
             self._jobs[key] = found
         else:
@@ -135,6 +144,7 @@ class Store:
     def _drop(self, kind: str, key: Key, name: str) -> None:
         if kind == KIND:
             self._jobs.pop(key, None)
+            self._writers.pop(key, None)
             gone = [it for it in self._children.get(key, {}) if it[0] in UNLISTED]
             for its, child in gone:  # no watch and no list reports their deletion
                 self._drop(its, key, child)
@@ -171,12 +181,14 @@ def _slim(kind: str, found: Json) -> Json:
     the memory."""
     if kind == "Pod":
         metadata, status = found["metadata"], found.get("status") or {}
-        return {
-            "kind": "Pod",
-            "metadata": {name: metadata[name] for name in _POD_METADATA if name in metadata},
-            "status": {name: status[name] for name in _POD_STATUS if name in status},
-        }
+        kept = _some(metadata, _POD_METADATA)
+        kept["annotations"] = _some(metadata.get("annotations") or {}, _POD_ANNOTATIONS)
+        return {"kind": "Pod", "metadata": kept, "status": _some(status, _POD_STATUS)}
     found["metadata"].pop("managedFields", None)
     # Items of a list lack both fields. Without them no child equals its desired state, and each
     # pass patches all.
     return {"apiVersion": api_version(kind), "kind": kind} | found
+
+
+def _some(found: Mapping[str, Any], names: Iterable[str]) -> Json:
+    return {name: found[name] for name in names if name in found}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rltraining_operator.failures import KILLED_FROM_OUTSIDE
+from rltraining_operator.failures.pod_failure import KILLED_FROM_OUTSIDE
 
 FIRST_SECONDS, MAX_SECONDS = 0.5, 30.0
 HASTY_SECONDS = 1.0

@@ -8,6 +8,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -17,9 +18,6 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import ManifestError, parse_job, read_job
 from rltraining_api.names import KIND
 
-from rltraining_operator.answers import BadReport
-from rltraining_operator.ask import ask_learner
-from rltraining_operator.children import covers
 from rltraining_operator.cluster import Awaited, Event, Key, Manifest, Ref
 from rltraining_operator.errors import NotFoundError, RejectedError, UnavailableError
 from rltraining_operator.local.events import EVENTS_FILE, EventLog
@@ -28,9 +26,13 @@ from rltraining_operator.local.pod import LocalPod, left_out
 from rltraining_operator.local.runtime import Runtime
 from rltraining_operator.local.silence import SilenceFilter
 from rltraining_operator.local.status_file import StatusFile
-from rltraining_operator.local.store import Store, merge_patch
+from rltraining_operator.local.store import LocalStore, merge_patch
 from rltraining_operator.local.volumes import MountError, Volumes
-from rltraining_operator.observed import Observed, Pod
+from rltraining_operator.observe.answers import BadReport
+from rltraining_operator.observe.ask import ask_learner
+from rltraining_operator.observe.mounts import MountFailure
+from rltraining_operator.observe.observed import Observed, Pod
+from rltraining_operator.pods.children import covers
 
 CHILD_KINDS = (
     "Pod",
@@ -62,7 +64,7 @@ class LocalCluster:
         self.workdir = workdir.absolute()
         self.events = EventLog(self.workdir / EVENTS_FILE)
         self._runtime = runtime
-        self._store = Store()
+        self._store = LocalStore()
         self._ports = Ports()
         self._token = secrets.token_hex(32)
         self._pods: dict[str, LocalPod] = {}
@@ -185,6 +187,12 @@ class LocalCluster:
         answer = await ask_learner(HOST, self._ports.of(pod.name), token, ANSWER_SECONDS)
         return self._silence.apply(pod.uid, answer, time.monotonic())
 
+    async def mount_failure(self, pod: Pod) -> MountFailure | None:
+        return None  # a process has its volumes as folders
+
+    def creating(self, namespace: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
     async def create(self, key: Key, child: Manifest) -> None:
         self._raw_job(key)
         if self._closed:
@@ -193,7 +201,7 @@ class LocalCluster:
             if child["kind"] == "Pod":
                 self._start_pod(child["metadata"]["name"])
                 for sentence in left_out(child):
-                    self.events.tell(Event("Warning", "NotRunLocally", sentence))
+                    self.events.record(Event("Warning", "NotRunLocally", sentence))
             self._notify()
 
     async def apply(self, key: Key, child: Manifest) -> None:
@@ -226,7 +234,7 @@ class LocalCluster:
         self._notify()
 
     async def emit(self, key: Key, uid: str, event: Event) -> None:
-        self.events.tell(event)
+        self.events.record(event)
 
     def _raw_job(self, key: Key) -> dict[str, Any]:
         raw = self._store.get(KIND, key.name) if key == self._key else None

@@ -38,9 +38,9 @@ class EventLog(list[StoredEvent]):
     def __init__(self, file: Path) -> None:
         super().__init__()
         self._file = file
-        self._trouble = ""
+        self._last_error = ""
 
-    def tell(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Adds an event with the current time."""
         now = datetime.now(UTC)
         self._write(event, now)
@@ -57,15 +57,15 @@ class EventLog(list[StoredEvent]):
             with self._file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
-            if str(error) != self._trouble:
+            if str(error) != self._last_error:
                 log.warning("cannot write %s: %s", self._file, error)
-            self._trouble = str(error)
+            self._last_error = str(error)
 
 
 def read_events(folder: Path) -> tuple[StoredEvent, ...]:
     """Returns the events of a directory, oldest first. Consecutive equal events are counted.
     Returns none if there is no file. Raises OSError if the file cannot be read."""
-    told: list[StoredEvent] = []
+    stored: list[StoredEvent] = []
     try:
         content = read_regular(folder / EVENTS_FILE, EVENTS_BYTES_MAX)
     except FileNotFoundError:
@@ -77,8 +77,8 @@ def read_events(folder: Path) -> tuple[StoredEvent, ...]:
             when = datetime.fromisoformat(row["time"]).astimezone(UTC)
             type_: Literal["Normal", "Warning"] = "Warning" if row["type"] == "Warning" else "Normal"
             event = Event(type_, str(row["reason"]), str(row["message"]))
-            if told and told[-1].event == event:
-                told[-1].count, told[-1].last = told[-1].count + 1, when
+            if stored and stored[-1].event == event:
+                stored[-1].count, stored[-1].last = stored[-1].count + 1, when
             else:
-                told.append(StoredEvent(event, when, when))
-    return tuple(told)
+                stored.append(StoredEvent(event, when, when))
+    return tuple(stored)

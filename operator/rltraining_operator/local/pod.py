@@ -21,7 +21,7 @@ from rltraining_operator.local.network import Ports, localize
 from rltraining_operator.local.runtime import Command, Exit, Process, Runtime, StartError
 from rltraining_operator.local.volumes import FILLED, MountError, Volumes
 from rltraining_operator.local.watch import parse_quantity, watch_liveness, watch_memory, watch_readiness
-from rltraining_operator.pods import OUTPUT_VOLUME
+from rltraining_operator.pods.build import OUTPUT_VOLUME
 
 MESSAGE_BYTES_MAX = 4096
 LOG_MESSAGE_BYTES_MAX, LOG_MESSAGE_LINES_MAX = 2048, 80
@@ -198,14 +198,14 @@ class LocalPod:
         terminated = {"exitCode": end.code, "reason": reason, "finishedAt": _now()}
         if end.signal:
             terminated["signal"] = end.signal
-        if message := self._last_words(end.code):
+        if message := self._termination_message(end.code):
             terminated["message"] = message
         return terminated
 
-    def _last_words(self, code: int) -> str:
+    def _termination_message(self, code: int) -> str:
         with contextlib.suppress(OSError):
-            if words := self.volumes.termination_log.read_bytes()[:MESSAGE_BYTES_MAX]:
-                return words.decode(errors="replace")
+            if content := self.volumes.termination_log.read_bytes()[:MESSAGE_BYTES_MAX]:
+                return content.decode(errors="replace")
             if code and self._container.get("terminationMessagePolicy") == "FallbackToLogsOnError":
                 with self._log.open("rb") as file:
                     file.seek(max(self._log_start, file.seek(0, 2) - LOG_MESSAGE_BYTES_MAX))

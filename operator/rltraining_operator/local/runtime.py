@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from rltraining_operator.errors import ClusterError
-from rltraining_operator.pods import PROGRAM
+from rltraining_operator.pods.build import PROGRAM
 
 END_SECONDS = 5.0
 """Seconds in which a template should end its forks and itself."""

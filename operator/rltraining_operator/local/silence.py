@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rltraining_api.contract import LearnerReport
 
-from rltraining_operator.answers import BadReport
 from rltraining_operator.cluster import Awaited
+from rltraining_operator.observe.answers import BadReport
 from rltraining_operator.settings import UNREACHABLE_SECONDS
 
 

@@ -23,7 +23,7 @@ class StatusFile:
         self._path = path
         self._newest: dict[str, Any] | None = None
         self._writing: asyncio.Task[None] | None = None
-        self._trouble = ""
+        self._last_error = ""
         self._refused: dict[str, Any] | None = None
 
     def write(self, job: dict[str, Any]) -> None:
@@ -49,9 +49,9 @@ class StatusFile:
         try:
             fresh.write_text(json.dumps(job, indent=1) + "\n")
             fresh.replace(self._path)
-            self._trouble, self._refused = "", None
+            self._last_error, self._refused = "", None
         except OSError as error:
             self._refused = job
-            if str(error) != self._trouble:
+            if str(error) != self._last_error:
                 log.warning("cannot write %s: %s", self._path, error)
-            self._trouble = str(error)
+            self._last_error = str(error)

@@ -12,7 +12,7 @@ Json = Mapping[str, Any]
 Object = dict[str, Any]
 
 
-class Store:
+class LocalStore:
     """Objects by kind and name. Objects are copied on each access, so that none is shared with a
     caller."""
 

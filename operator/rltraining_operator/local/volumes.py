@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rltraining_operator.errors import ClusterError
-from rltraining_operator.pods import OUTPUT_VOLUME, TERMINATION_LOG
+from rltraining_operator.pods.build import OUTPUT_VOLUME, TERMINATION_LOG
 
 Json = Mapping[str, Any]
 Find = Callable[[str, str], Json | None]

@@ -22,11 +22,11 @@ UNITS = {"m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15
 }
 
 
-async def watch_readiness(probe: Mapping[str, Any], port: int, tell: Callable[[bool], None]) -> None:
+async def watch_readiness(probe: Mapping[str, Any], port: int, report: Callable[[bool], None]) -> None:
     """Reports every change of readiness. Without a probe a running container is ready."""
     get = probe.get("httpGet")
     if get is None:
-        tell(True)
+        report(True)
         return
     ready, failures = False, 0
     while True:
@@ -35,7 +35,7 @@ async def watch_readiness(probe: Mapping[str, Any], port: int, tell: Callable[[b
         failures = 0 if good else failures + 1
         if ready != good and (good or failures >= probe.get("failureThreshold", 3)):
             ready = good
-            tell(ready)
+            report(ready)
         await asyncio.sleep(PROBE_READY_SECONDS if ready else PROBE_SECONDS)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from rltraining_api import contract
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import (
+    ANNOTATION_TEMPLATE,
     Role,
     claim_name,
     config_map_name,
@@ -18,8 +19,9 @@ from rltraining_api.names import (
 )
 from rltraining_api.roles import LIST_KEYS
 
-from rltraining_operator import gang
-from rltraining_operator.settings import Settings
+from rltraining_operator.pods import gang
+from rltraining_operator.pods.rollout import template_hash
+from rltraining_operator.settings import Resources, Settings
 
 Manifest = dict[str, Any]
 
@@ -43,7 +45,8 @@ def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
     theirs = dict(template.spec)
     containers: list[Manifest] = theirs.pop("containers", [])
     trainer: Manifest = next((c for c in containers if c["name"] == contract.TRAINER_CONTAINER), {})
-    spec = _merge(_pod_spec(job, owner, role, index, settings), theirs)
+    ours = _pod_spec(job, owner, role, index, settings) | _placement(settings, theirs)
+    spec = _merge(ours, theirs)
     if spec.get("hostNetwork"):
         _leave_out_sysctl(spec)
     # Add the trainer before the user's other containers.
@@ -70,7 +73,10 @@ def build_pod(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
         },
         "ownerReferences": [owner],
     }
-    if annotations := {**template.metadata.get("annotations", {}), **gang.pod_annotations(job)}:
+    annotations = {**template.metadata.get("annotations", {}), **gang.pod_annotations(job)}
+    if role == "sampler":
+        annotations[ANNOTATION_TEMPLATE] = template_hash(template)
+    if annotations:
         metadata["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -99,6 +105,17 @@ def _pod_spec(job: RLTrainingJob, owner: Manifest, role: Role, index: int, setti
     if settings.priority_class:
         spec["priorityClassName"] = settings.priority_class
     return spec | gang.pod_spec(job)
+
+
+def _placement(settings: Settings, theirs: Mapping[str, Any]) -> Manifest:
+    """Returns where pods run by default. A field of the template replaces the whole default, so that
+    a template can select other nodes."""
+    defaults: Manifest = {
+        "nodeSelector": dict(settings.node_selector),
+        "tolerations": [dict(toleration) for toleration in settings.tolerations],
+        "runtimeClassName": settings.runtime_class,
+    }
+    return {name: value for name, value in defaults.items() if value and name not in theirs}
 
 
 def _leave_out_sysctl(spec: Manifest) -> None:
@@ -169,10 +186,28 @@ def _trainer(
     }
     if settings.image_pull_policy:
         ours["imagePullPolicy"] = settings.image_pull_policy
+    if resources := _resources(settings.resources.get(role) or {}, theirs.get("resources") or {}):
+        ours["resources"] = resources
     merged = _merge(ours, theirs)
     merged["terminationMessagePath"] = TERMINATION_LOG  # the trainer writes to this path
     merged["env"] = _merge_list(merged["env"], _env(_identity(job, role, index)), "name")
+    # Only the first learner sends to trackers. The template's own sources come last and override.
+    secret = job.spec.tracking.secret_name if job.spec.tracking else None
+    if secret is not None and (role, index) == ("learner", 0):
+        merged["envFrom"] = [{"secretRef": {"name": secret}}, *merged.get("envFrom", ())]
     return merged
+
+
+def _resources(defaults: Resources, theirs: Resources) -> Manifest:
+    """Returns the default requests and limits of the resources that a template does not name. A
+    default request above the template's limit would be rejected."""
+    kinds = ("requests", "limits")
+    named = {name for kind in kinds for name in theirs.get(kind) or ()}
+    left = {
+        kind: {name: value for name, value in (defaults.get(kind) or {}).items() if name not in named}
+        for kind in kinds
+    }
+    return {kind: values for kind, values in left.items() if values}
 
 
 def _identity(job: RLTrainingJob, role: Role, index: int) -> dict[str, str]:

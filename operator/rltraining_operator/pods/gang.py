@@ -18,7 +18,7 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import pod_group_name
 from rltraining_api.scheduling import SchedulingPolicy
 
-from rltraining_operator.owned import build_owned
+from rltraining_operator.pods.owned import build_owned
 
 Manifest = dict[str, Any]
 

@@ -14,6 +14,9 @@ from rltraining_api.names import Role
 
 Json = Mapping[str, Any]
 DISRUPTION_TARGET = "DisruptionTarget"
+NOT_STARTED = ("ContainerCreating", "PodInitializing")
+"""Waiting reasons of containers before the first container of a pod is started. In a pod with init
+containers all begin with the second one."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Container:
         return self._termination(self.raw.get("lastState") or {})
 
     @property
-    def deaths(self) -> int:
+    def failures(self) -> int:
         """The number of failures: the restarts, and a failure that has not been followed by a
         restart yet.
 
@@ -82,7 +85,7 @@ class Container:
         return self.restarts + awaits
 
     @property
-    def newest_death(self) -> Termination | None:
+    def newest_failure(self) -> Termination | None:
         """The newest failure."""
         if self.terminated is not None and self.terminated.exit_code != 0:
             return self.terminated
@@ -130,6 +133,10 @@ class Pod:
         return str(self.raw["metadata"]["uid"])
 
     @cached_property
+    def annotations(self) -> Mapping[str, str]:
+        return self.raw["metadata"].get("annotations") or {}
+
+    @cached_property
     def role(self) -> Role:
         return cast(Role, self.name.rsplit("-", 2)[1])
 
@@ -170,6 +177,28 @@ class Pod:
         if scheduled.get("status") != "True":
             return None
         return parse_time(scheduled.get("lastTransitionTime")) or self.created
+
+    @property
+    def unscheduled_since(self) -> datetime | None:
+        """Since when the pod has waited for a node, or for a queue to admit it, or None if it does
+        not wait."""
+        scheduled = self.conditions.get("PodScheduled", {})
+        if scheduled.get("status") != "False" or self.deleting or not self.active:
+            return None
+        return parse_time(scheduled.get("lastTransitionTime")) or self.created
+
+    @property
+    def unstarted_since(self) -> datetime | None:
+        """Since when the pod has had a node and no container, or None if a container was started."""
+        started = any(container.waiting.get("reason") not in NOT_STARTED for container in self.containers)
+        return None if started or not self.active or self.deleting else self.scheduled_at
+
+    @property
+    def awaits_volumes_since(self) -> datetime | None:
+        """Since when the pod has had a node and perhaps not its volumes, or None. The kubelet mounts
+        the volumes before it prepares the sandbox of the containers."""
+        prepared = self.conditions.get("PodReadyToStartContainers", {}).get("status") == "True"
+        return None if prepared or self.ready else self.unstarted_since
 
     @property
     def active(self) -> bool:
@@ -237,22 +266,22 @@ class Pod:
         return next((container for container in self.containers if container.name == name), None)
 
     @property
-    def deaths(self) -> int:
+    def failures(self) -> int:
         """The number of failures of its containers, which never decreases for one uid. Does not
         include exits caused by the deletion of the pod, or of a sidecar after its trainer has
         succeeded."""
         if self._going:
             return sum(container.restarts for container in self.containers)
-        return sum(container.deaths for container in self.containers)
+        return sum(container.failures for container in self.containers)
 
     @property
-    def newest_death(self) -> Termination | None:
-        """The newest of the failures that `deaths` counts."""
-        ends = (c.last_terminated if self._going else c.newest_death for c in self.containers)
-        deaths = [end for end in ends if end is not None and end.exit_code != 0]
+    def newest_failure(self) -> Termination | None:
+        """The newest of the failures that `failures` counts."""
+        ends = (c.last_terminated if self._going else c.newest_failure for c in self.containers)
+        failures = [end for end in ends if end is not None and end.exit_code != 0]
         return max(
-            deaths,
-            key=lambda death: death.finished_at.timestamp() if death.finished_at else 0.0,
+            failures,
+            key=lambda failure: failure.finished_at.timestamp() if failure.finished_at else 0.0,
             default=None,
         )
 

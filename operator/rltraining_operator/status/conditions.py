@@ -12,16 +12,18 @@ from typing import Literal
 from rltraining_api.contract import ReportedCondition
 from rltraining_api.status import Condition
 
-from rltraining_operator.bounds import CONDITION_BYTES_MAX, MESSAGE_BYTES_MAX, REPORTED_BYTES_MAX, clip
-from rltraining_operator.failures import REASON
+from rltraining_operator.failures.pod_failure import REASON
+from rltraining_operator.status.bounds import CONDITION_BYTES_MAX, MESSAGE_BYTES_MAX, REPORTED_BYTES_MAX, clip
 
 State = Literal["True", "False", "Unknown"]
-OURS = (
+MANAGED_CONDITION_TYPES = (
     "Suspended",
     "Ready",
     "Restarting",
     "Progressing",
     "ReplicaFailure",
+    "SamplersUpdated",
+    "OperatorConflict",
     "SuccessCriteriaMet",
     "FailureTarget",
     "Complete",
@@ -78,15 +80,16 @@ class Conditions:
         room. A learner cannot set types that the operator manages."""
         lifted = self
         for condition in reported:
-            kind, others = condition.type, {known.type for known in lifted.items}.difference(OURS)
+            kind = condition.type
+            others = {known.type for known in lifted.items}.difference(MANAGED_CONDITION_TYPES)
             fits = kind in others or len(others) < OTHERS_MAX
-            if TYPE.fullmatch(kind) and kind not in OURS and fits:
+            if TYPE.fullmatch(kind) and kind not in MANAGED_CONDITION_TYPES and fits:
                 reason = condition.reason if REASON.fullmatch(condition.reason) else "Reported"
                 lifted = lifted.set(kind, condition.status, reason, condition.message)
         return lifted
 
     @staticmethod
     def _room(kind: str) -> int:
-        if kind not in OURS:
+        if kind not in MANAGED_CONDITION_TYPES:
             return REPORTED_BYTES_MAX
         return CONDITION_BYTES_MAX.get(kind, MESSAGE_BYTES_MAX)

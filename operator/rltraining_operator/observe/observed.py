@@ -12,9 +12,10 @@ from rltraining_api.manifest import ManifestError, read_job
 from rltraining_api.names import CONTROLLER_NAME, Role, parse_pod_name
 from rltraining_api.status import Status
 
-from rltraining_operator.pod_view import Pod
-from rltraining_operator.refusals import Refusal
-from rltraining_operator.stored_status import read_status
+from rltraining_operator.observe.admission import AdmissionFailure
+from rltraining_operator.observe.mounts import MountFailure
+from rltraining_operator.observe.pod_view import Pod
+from rltraining_operator.observe.stored_status import read_status
 
 __all__ = ["Observed", "Pod"]
 
@@ -53,7 +54,12 @@ class Observed:
     """The problem with the learner's answer, if it was not a valid report."""
     awaited: bool = False
     """Whether the first request, or the first in a while, is still without an answer."""
-    refusal: Refusal | None = None
+    mount_failure: MountFailure | None = None
+    """Why the volumes of the first pod without them cannot be mounted, if the kubelet has reported
+    it."""
+    operators: tuple[str, ...] | None = ()
+    """The operators that serve the job, if another one besides this one does. None: not known yet."""
+    rejection: AdmissionFailure | None = None
     """The object that the cluster has rejected in this pass."""
 
     @classmethod
@@ -89,7 +95,7 @@ class Observed:
         )
 
     @property
-    def ours(self) -> bool:
+    def managed(self) -> bool:
         """Whether this operator is in charge of the job, and the job is not being deleted."""
         return not self.deleting and self.managed_by in (None, CONTROLLER_NAME)
 

@@ -13,13 +13,19 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Status
 from rltraining_api.stores import is_below, store_of
 
-from rltraining_operator.bounds import REPORTED_BYTES_MAX, URI_BYTES_MAX, clip, json_bytes
-from rltraining_operator.conditions import Conditions
-from rltraining_operator.failures import REASON
-from rltraining_operator.members import report_of_first_learner
-from rltraining_operator.observed import Observed
+from rltraining_operator.failures.endings import report_of_first_learner
+from rltraining_operator.failures.pod_failure import REASON
+from rltraining_operator.observe.observed import Observed
 from rltraining_operator.settings import UNREACHABLE_SECONDS, Settings
-from rltraining_operator.trouble import SILENT, UNREACHABLE, UNREACHABLE_LOCALLY, Trouble, bad_report
+from rltraining_operator.status.blocked import (
+    SILENT,
+    UNREACHABLE,
+    UNREACHABLE_LOCALLY,
+    BlockedReason,
+    bad_report,
+)
+from rltraining_operator.status.bounds import REPORTED_BYTES_MAX, URI_BYTES_MAX, clip, json_bytes
+from rltraining_operator.status.conditions import Conditions
 
 
 def report_due_at(status: Status, settings: Settings) -> datetime | None:
@@ -80,7 +86,7 @@ def take_report(
     return Taken(status.model_copy(update=update), lifted)
 
 
-def find_silence(observed: Observed, now: datetime, settings: Settings) -> Trouble | None:
+def find_silence(observed: Observed, now: datetime, settings: Settings) -> BlockedReason | None:
     """Returns why the state of the first learner is unknown, or None: the learner is ready and was
     asked, but has not answered with a report for a while.
 
@@ -93,7 +99,9 @@ def find_silence(observed: Observed, now: datetime, settings: Settings) -> Troub
         return None
     if observed.awaited:
         said = Conditions(status.conditions, observed.generation, now).get("Progressing")
-        return Trouble(said.reason, said.message) if said is not None and said.reason in SILENT else None
+        if said is None or said.reason not in SILENT:
+            return None
+        return BlockedReason(said.reason, said.message)
     since = (status.report_time, status.progress_time, pod.ready_at)
     last = max((when for when in since if when is not None), default=now)
     if now - last < timedelta(seconds=UNREACHABLE_SECONDS):

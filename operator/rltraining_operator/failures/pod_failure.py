@@ -18,7 +18,7 @@ from rltraining_api.contract import (
 )
 from rltraining_api.failure_policy import FailureRule, PodFailurePolicy
 
-from rltraining_operator.pod_view import Pod, Termination
+from rltraining_operator.observe.pod_view import DISRUPTION_TARGET, Pod, Termination
 
 KILLED_FROM_OUTSIDE = (137, 143)
 """Exit codes of SIGKILL and SIGTERM, which a program does not send to itself."""
@@ -34,8 +34,8 @@ SIGNALS = {
 REASON = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 
 
-class Verdict(Enum):
-    """The consequence of a failure for the job."""
+class FailureKind(Enum):
+    """The kind of a failure, which decides its consequence for the job."""
 
     DISRUPTION = auto()
     """Caused from outside. The member is restarted and the failure does not count."""
@@ -46,7 +46,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
-class Death:
+class PodFailure:
     """A failure of a container or of a pod as a whole."""
 
     pod: str
@@ -64,23 +64,27 @@ class Death:
     """Further information for the message."""
 
     @classmethod
-    def of_container(cls, pod: Pod, end: Termination) -> Death:
+    def of_container(cls, pod: Pod, end: Termination) -> PodFailure:
         return cls(
             pod.name, end.container, end.exit_code, end.reason, end.message, pod.disrupted, _conditions(pod)
         )
 
     @classmethod
-    def of_pod(cls, pod: Pod) -> Death:
-        return cls(pod.name, "", None, pod.reason, pod.message, True, _conditions(pod))
+    def of_pod(cls, pod: Pod) -> PodFailure:
+        # A pod that was deleted has its reason, such as preemption, in a condition only.
+        target = pod.conditions.get(DISRUPTION_TARGET, {})
+        why = target if target.get("status") == "True" else {}
+        reason, message = (pod.reason or why.get("reason", "")), (pod.message or why.get("message", ""))
+        return cls(pod.name, "", None, reason, message, True, _conditions(pod))
 
     @classmethod
-    def of_restart(cls, pod: Pod, container: str) -> Death:
+    def of_restart(cls, pod: Pod, container: str) -> PodFailure:
         """Creates the record of a failure that is known only from the restart count."""
         note = "it was restarted, and how it had ended is not recorded"
         return cls(pod.name, container, None, "", "", pod.disrupted, _conditions(pod), note)
 
     @property
-    def words(self) -> TerminationMessage | None:
+    def termination_message(self) -> TerminationMessage | None:
         """The termination message that the trainer wrote, or None."""
         return parse_termination_message(self.message)
 
@@ -97,58 +101,51 @@ class Death:
         code = f"exit code {self.exit_code}" + (f" ({name})" if name else "")
         # A killed process writes no termination message. The kubelet then substitutes the last line
         # of the log, which does not explain the failure.
-        said = (
-            "" if self.exit_code in KILLED_FROM_OUTSIDE and self.words is None else last_words(self.message)
-        )
+        explained = self.exit_code not in KILLED_FROM_OUTSIDE or self.termination_message is not None
+        said = summarize_termination_message(self.message) if explained else ""
         return ": ".join(filter(None, (where, code, said, self.note)))
 
 
-def judge(death: Death, policy: PodFailurePolicy | None) -> Verdict:
-    """Classifies a failure by the first matching rule of `podFailurePolicy`, or by the defaults if
-    none matches."""
-    return judge_by_rules(death, policy) or judge_by_nature(death)
-
-
-def judge_by_rules(death: Death, policy: PodFailurePolicy | None) -> Verdict | None:
+def classify_by_rules(failure: PodFailure, policy: PodFailurePolicy | None) -> FailureKind | None:
     """Classifies a failure by the user's rules. Returns None if none matches."""
     for rule in policy.rules if policy else ():
-        if _matches(rule, death):
+        if _matches(rule, failure):
             match rule.action:
                 case "FailJob":
-                    return Verdict.PERMANENT
+                    return FailureKind.PERMANENT
                 case "Ignore":
-                    return Verdict.DISRUPTION
+                    return FailureKind.DISRUPTION
                 case "Count":
-                    return Verdict.FAILURE
+                    return FailureKind.FAILURE
     return None
 
 
-def judge_by_nature(death: Death) -> Verdict:
+def classify(failure: PodFailure) -> FailureKind:
     """Classifies a failure by its exit code and reason alone."""
-    if death.disrupted or death.exit_code is None:
-        return Verdict.DISRUPTION
-    if death.container == TRAINER_CONTAINER and death.exit_code in PERMANENT_EXIT_CODES:
-        return Verdict.PERMANENT
-    if death.container == TRAINER_CONTAINER and death.exit_code == ExitCode.FOREIGN_BYTES:
-        return Verdict.DISRUPTION
-    if death.exit_code in KILLED_FROM_OUTSIDE and death.reason != "OOMKilled":
-        return Verdict.DISRUPTION
-    return Verdict.FAILURE
+    if failure.disrupted or failure.exit_code is None:
+        return FailureKind.DISRUPTION
+    if failure.container == TRAINER_CONTAINER and failure.exit_code in PERMANENT_EXIT_CODES:
+        return FailureKind.PERMANENT
+    if failure.container == TRAINER_CONTAINER and failure.exit_code == ExitCode.FOREIGN_BYTES:
+        return FailureKind.DISRUPTION
+    if failure.exit_code in KILLED_FROM_OUTSIDE and failure.reason != "OOMKilled":
+        return FailureKind.DISRUPTION
+    return FailureKind.FAILURE
 
 
-def permanent_reason(death: Death) -> str:
+def permanent_reason(failure: PodFailure) -> str:
     """Returns the reason of the `Failed` condition after a permanent failure."""
-    if death.exit_code not in PERMANENT_EXIT_CODES:
+    if failure.exit_code not in PERMANENT_EXIT_CODES:
         return "PodFailurePolicy"
-    words = death.words
-    return words.reason if words and REASON.fullmatch(words.reason) else "PermanentFailure"
+    reported = failure.termination_message
+    return reported.reason if reported and REASON.fullmatch(reported.reason) else "PermanentFailure"
 
 
-def permanent_message(death: Death) -> str:
+def permanent_message(failure: PodFailure) -> str:
     """Returns the message of the `Failed` condition: the trainer's message if there is one, or a
     description of the failure."""
-    words = death.words
-    return f"{death.pod}: {words.message}" if words and words.message else death.sentence
+    reported = failure.termination_message
+    return f"{failure.pod}: {reported.message}" if reported and reported.message else failure.sentence
 
 
 def parse_termination_message(text: str) -> TerminationMessage | None:
@@ -162,23 +159,23 @@ def parse_termination_message(text: str) -> TerminationMessage | None:
         return None
 
 
-def last_words(text: str) -> str:
+def summarize_termination_message(text: str) -> str:
     """Returns one line of a termination message: the trainer's sentence, or the last line of any
     other text."""
-    words = parse_termination_message(text)
-    lines = (words.message if words else text).strip().splitlines()
+    parsed = parse_termination_message(text)
+    lines = (parsed.message if parsed else text).strip().splitlines()
     if not lines:
         return ""
-    return _cut(lines[0] if words else lines[-1])
+    return _cut(lines[0] if parsed else lines[-1])
 
 
-def _matches(rule: FailureRule, death: Death) -> bool:
+def _matches(rule: FailureRule, failure: PodFailure) -> bool:
     if (codes := rule.on_exit_codes) is not None:
         # Exit code 0 is no failure, so no rule matches, not even NotIn.
-        if not death.exit_code or codes.container_name not in (None, death.container):
+        if not failure.exit_code or codes.container_name not in (None, failure.container):
             return False
-        return (death.exit_code in codes.values) == (codes.operator == "In")
-    held = death.conditions or {}
+        return (failure.exit_code in codes.values) == (codes.operator == "In")
+    held = failure.conditions or {}
     return any(held.get(wanted.type) == wanted.status for wanted in rule.on_pod_conditions or ())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rltraining_api.contract import STATUS_PATH, LearnerReport
 
 from rltraining_operator import http
-from rltraining_operator.answers import REFUSED, TOO_LONG, BadReport, parse_report
+from rltraining_operator.observe.answers import TOKEN_REJECTED, TOO_LONG, BadReport, parse_report
 
 UNAUTHORIZED = 401
 
@@ -18,7 +18,7 @@ async def ask_learner(
     headers = {"Authorization": f"Bearer {token}"}
     response = await http.get(host, port, STATUS_PATH, headers=headers, timeout_seconds=timeout_seconds)
     if response is not None and response.status == UNAUTHORIZED:
-        return REFUSED
+        return TOKEN_REJECTED
     if response is None or response.status != 200:
         return None
     if not response.complete:

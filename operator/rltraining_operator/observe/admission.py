@@ -9,8 +9,10 @@ from typing import Any
 
 from rltraining_operator.errors import NameTakenError, RejectedError
 
-WORDS = (
-    ("exceeded quota", "QuotaExceeded"),
+QUOTA_EXCEEDED = "QuotaExceeded"
+REASONS = (
+    ("exceeded quota", QUOTA_EXCEEDED),
+    ("failed quota", QUOTA_EXCEEDED),
     ("violates PodSecurity", "PodSecurityViolation"),
     ("cannot create resource", "OperatorForbidden"),
     ("cannot patch resource", "OperatorForbidden"),
@@ -20,18 +22,23 @@ WORDS = (
 
 
 @dataclass(frozen=True)
-class Refusal:
+class AdmissionFailure:
     """A child that could not be created."""
 
     reason: str
     sentence: str
+    name: str = ""
+    """The name of the child."""
 
 
-def read_refusal(error: RejectedError | NameTakenError, child: Mapping[str, Any]) -> Refusal:
+def parse_admission_failure(
+    error: RejectedError | NameTakenError, child: Mapping[str, Any]
+) -> AdmissionFailure:
     """Returns why the cluster rejected this child. The sentence names the child and contains the
     cluster's message."""
     said, name = str(error), child["metadata"]["name"]
     sentence = said if name in said else f"{child['kind']} {name}: {said}"
     if isinstance(error, NameTakenError):
-        return Refusal("NameTaken", sentence)
-    return Refusal(next((reason for part, reason in WORDS if part in said), "AdmissionRefused"), sentence)
+        return AdmissionFailure("NameTaken", sentence, name)
+    reason = next((reason for part, reason in REASONS if part in said), "AdmissionRefused")
+    return AdmissionFailure(reason, sentence, name)

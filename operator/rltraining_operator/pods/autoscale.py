@@ -24,9 +24,9 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.roles import SamplerRole
 from rltraining_api.status import Progress
 
-from rltraining_operator.observed import Observed
-from rltraining_operator.reports import is_report_due
+from rltraining_operator.observe.observed import Observed
 from rltraining_operator.settings import Settings
+from rltraining_operator.status.reports import is_report_due
 
 WAIT_PERCENT_MAX = 15.0
 """If the learner waits for a larger percentage of the time, it has too few samplers."""
@@ -179,7 +179,7 @@ def _decided(
 ) -> AutoscaleStatus:
     """Returns the state after the decision at the end of a window."""
     wait, ready = state.window.wait_percent or 0.0, sight.count(state.target)
-    # Forget what was learned long ago.
+    # Discard old results of the search.
     search = state.search
     if search.learned is not None and now >= search.learned + timedelta(seconds=FORGET_WINDOWS * seconds):
         search = search.model_copy(update={"too_few": 0, "enough": 0, "learned": None})
@@ -238,7 +238,7 @@ def _fewer(
     if speed < SLOWER * usual:
         search = AutoscaleSearch()
         message += f", and made {speed:.0f} instead of {usual:.0f} steps a second"
-    # Remove some, but at most half of those between this number and one that was too few.
+    # Remove a tenth, but at most half of the samplers between this number and one that was too low.
     step = max(samplers // TENTH, 1)
     target = max(samplers - step, (samplers + search.too_few + 1) // 2, bounds.min)
     if target >= state.target or target >= samplers:

@@ -9,11 +9,16 @@ from datetime import datetime, timedelta
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Status
 
-from rltraining_operator.conditions import Conditions
-from rltraining_operator.failures import Death, Verdict, permanent_message, permanent_reason
-from rltraining_operator.ledger import Tally
-from rltraining_operator.members import is_done, last_words
-from rltraining_operator.observed import Observed
+from rltraining_operator.failures.endings import is_done, termination_report
+from rltraining_operator.failures.ledger import FailureCounts
+from rltraining_operator.failures.pod_failure import (
+    FailureKind,
+    PodFailure,
+    permanent_message,
+    permanent_reason,
+)
+from rltraining_operator.observe.observed import Observed
+from rltraining_operator.status.conditions import Conditions
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,9 @@ def past_outcome(conditions: Conditions) -> Outcome | None:
     return None
 
 
-def decide_outcome(job: RLTrainingJob, observed: Observed, tally: Tally, now: datetime) -> Outcome | None:
+def decide_outcome(
+    job: RLTrainingJob, observed: Observed, counts: FailureCounts, now: datetime
+) -> Outcome | None:
     """Decides the outcome, or returns None while the job continues. Success precedes failure, since
     failures after the end do not matter.
 
@@ -57,18 +64,18 @@ def decide_outcome(job: RLTrainingJob, observed: Observed, tally: Tally, now: da
     # Succeed when the first learner is done.
     first = observed.first_learner
     if first is not None and is_done(first, observed, now):
-        report = last_words(first)
+        report = termination_report(first)
         why = report.stop_reason if report else None
         return Outcome(True, "LearnersSucceeded", why or "the learner has finished", now)
     # Fail after a permanent failure.
     policy, status = job.spec.run_policy, observed.status
-    if (death := tally.latest(Verdict.PERMANENT)) is not None:
-        return Outcome(False, permanent_reason(death), permanent_message(death), now)
+    if (failure := counts.latest(FailureKind.PERMANENT)) is not None:
+        return Outcome(False, permanent_reason(failure), permanent_message(failure), now)
     # Fail after too many failures.
-    failures = status.failures + tally.total(Verdict.FAILURE)
+    failures = status.failures + counts.total(FailureKind.FAILURE)
     if failures > policy.backoff_limit:
         message = f"{failures} failures are more than runPolicy.backoffLimit {policy.backoff_limit}"
-        last = tally.latest(Verdict.FAILURE) or _any_death(observed)
+        last = counts.latest(FailureKind.FAILURE) or _any_failure(observed)
         return Outcome(False, "BackoffLimitExceeded", f"{message}; {last.sentence}" if last else message, now)
     # Fail after the deadline.
     deadline = deadline_of(job, status)
@@ -86,8 +93,8 @@ def deadline_of(job: RLTrainingJob, status: Status) -> datetime | None:
     return start + timedelta(seconds=seconds)
 
 
-def _any_death(observed: Observed) -> Death | None:
+def _any_failure(observed: Observed) -> PodFailure | None:
     """Returns the last failure of some pod, for a limit that was lowered below the counted
     failures."""
-    ends = ((pod, pod.newest_death) for pod in observed.pods)
-    return next((Death.of_container(pod, end) for pod, end in ends if end is not None), None)
+    ends = ((pod, pod.newest_failure) for pod in observed.pods)
+    return next((PodFailure.of_container(pod, end) for pod, end in ends if end is not None), None)

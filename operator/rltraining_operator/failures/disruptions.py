@@ -13,48 +13,48 @@ from dataclasses import replace
 from rltraining_api.names import parse_pod_name
 from rltraining_api.status import LedgerEntry
 
-from rltraining_operator.failures import Death, Verdict, judge_by_nature
-from rltraining_operator.observed import Observed
+from rltraining_operator.failures.pod_failure import FailureKind, PodFailure, classify
+from rltraining_operator.observe.observed import Observed
 from rltraining_operator.settings import DISRUPTIONS_MAX
 
-ROWS_MAX = 200
+STREAKS_MAX = 200
 """Maximum number of streaks in a status. If ten thousand samplers lose their nodes together, the
 status must stay small enough to be written. Single disruptions are no streak yet, and this many
 real streaks suffice to end the job."""
 
 
-class Rows:
+class DisruptionStreaks:
     """The streaks of disruptions that progress has not ended. `steps`: environment steps so far, as
     far as known."""
 
     def __init__(self, entries: Iterable[LedgerEntry], steps: int) -> None:
         self._steps = steps
-        self._rows = {
+        self._streaks = {
             entry.pod: (entry.disruptions, entry.steps)
             for entry in entries
             if entry.disruptions and steps <= entry.steps
         }
         """Length, and environment steps at the last disruption, by pod."""
 
-    def judge(self, death: Death, times: int) -> tuple[Verdict, Death]:
+    def classify(self, failure: PodFailure, times: int) -> tuple[FailureKind, PodFailure]:
         """Classifies `times` failures of a pod, all like this one. Adds a note if their number
         makes them count."""
-        verdict = judge_by_nature(death)
-        if verdict is not Verdict.DISRUPTION:
-            return verdict, death
-        length = self._rows.get(death.pod, (0, 0))[0] + times
-        self._rows[death.pod] = length, self._steps
+        kind = classify(failure)
+        if kind is not FailureKind.DISRUPTION:
+            return kind, failure
+        length = self._streaks.get(failure.pod, (0, 0))[0] + times
+        self._streaks[failure.pod] = length, self._steps
         if length <= DISRUPTIONS_MAX:
-            return verdict, death
+            return kind, failure
         note = f"disruption {length} in a row without progress, counted as a failure"
-        return Verdict.FAILURE, replace(death, note=note)
+        return FailureKind.FAILURE, replace(failure, note=note)
 
-    def written_into(self, counted: dict[str, LedgerEntry], observed: Observed) -> tuple[LedgerEntry, ...]:
+    def to_ledger(self, counted: dict[str, LedgerEntry], observed: Observed) -> tuple[LedgerEntry, ...]:
         """Returns the ledger: the counted failures of existing pods, and the longest streaks of
         members, which may be missing."""
         uids = {pod.name: pod.uid for pod in observed.pods}
-        kept = {n: row for n, row in self._rows.items() if n in uids or _is_member(n, observed)}
-        for name in sorted(kept, key=lambda name: (-kept[name][0], name))[:ROWS_MAX]:
+        kept = {n: streak for n, streak in self._streaks.items() if n in uids or _is_member(n, observed)}
+        for name in sorted(kept, key=lambda name: (-kept[name][0], name))[:STREAKS_MAX]:
             length, steps = kept[name]
             entry = counted.get(name) or LedgerEntry(pod=name, uid=uids.get(name, ""))
             counted[name] = entry.model_copy(update={"disruptions": length, "steps": steps})

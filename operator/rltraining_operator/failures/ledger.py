@@ -15,100 +15,102 @@ from rltraining_api.failure_policy import PodFailurePolicy
 from rltraining_api.names import ROLES, Role, pod_name
 from rltraining_api.status import LedgerEntry
 
-from rltraining_operator.disruptions import Rows
-from rltraining_operator.failures import Death, Verdict, judge_by_rules
-from rltraining_operator.members import known_steps, silent_end
-from rltraining_operator.observed import Observed, Pod
+from rltraining_operator.failures.disruptions import DisruptionStreaks
+from rltraining_operator.failures.endings import exited_without_report, known_steps
+from rltraining_operator.failures.pod_failure import FailureKind, PodFailure, classify_by_rules
+from rltraining_operator.observe.observed import Observed, Pod
 
 
 @dataclass(frozen=True)
-class Count:
+class FailureCount:
     """`times` uncounted failures of one pod, all classified by the latest of them."""
 
     role: Role
-    death: Death
+    failure: PodFailure
     times: int
-    verdict: Verdict
+    kind: FailureKind
 
 
 @dataclass(frozen=True)
-class Tally:
+class FailureCounts:
     """The additions of this pass to the status."""
 
-    counts: tuple[Count, ...]
+    failures: tuple[FailureCount, ...]
     ledger: tuple[LedgerEntry, ...]
 
-    def total(self, *verdicts: Verdict) -> int:
+    def total(self, *kinds: FailureKind) -> int:
         """Returns the number of failures of these kinds."""
-        return sum(count.times for count in self.counts if count.verdict in verdicts)
+        return sum(count.times for count in self.failures if count.kind in kinds)
 
     def restarts(self, role: Role) -> int:
         """Returns the number of failures in a role."""
-        return sum(count.times for count in self.counts if count.role == role)
+        return sum(count.times for count in self.failures if count.role == role)
 
-    def latest(self, verdict: Verdict) -> Death | None:
+    def latest(self, kind: FailureKind) -> PodFailure | None:
         """Returns the newest failure of this kind, or None."""
-        return next((count.death for count in reversed(self.counts) if count.verdict is verdict), None)
+        return next((count.failure for count in reversed(self.failures) if count.kind is kind), None)
 
 
-def tally(observed: Observed, policy: PodFailurePolicy | None, now: datetime) -> Tally:
+def count_failures(observed: Observed, policy: PodFailurePolicy | None, now: datetime) -> FailureCounts:
     """Counts all failures that are not counted yet."""
     # Read the counted failures from the status.
     entries = {entry.pod: entry for entry in observed.status.ledger}
-    rows = Rows(entries.values(), known_steps(observed))
-    counts: list[Count] = []
+    streaks = DisruptionStreaks(entries.values(), known_steps(observed))
+    counts: list[FailureCount] = []
     counted: dict[str, LedgerEntry] = {}
     # Count new failures of existing pods.
     for pod in observed.pods:
         entry = entries.get(pod.name)
         if entry is None or entry.uid != pod.uid:
             entry = LedgerEntry(pod=pod.name, uid=pod.uid)
-        silent = silent_end(pod, observed, now)
-        for death, times in _new_ends(pod, entry, silent):
-            counts.append(_count(pod.role, death, times, rows, policy))
-        restarts = max(entry.restarts, pod.deaths)
+        silent = exited_without_report(pod, observed, now)
+        for failure, times in _new_ends(pod, entry, silent):
+            counts.append(_count(pod.role, failure, times, streaks, policy))
+        restarts = max(entry.restarts, pod.failures)
         ended = entry.ended or pod.failed or silent is not None
         if restarts or ended:
             counted[pod.name] = LedgerEntry(pod=pod.name, uid=pod.uid, restarts=restarts, ended=ended)
     # Count pods that vanished without a deletion by the operator.
-    for role, death in _vanished(observed, {entry.pod for entry in entries.values() if entry.ended}):
-        counts.append(_count(role, death, 1, rows, policy))
-    return Tally(tuple(counts), rows.written_into(counted, observed))
+    for role, failure in _vanished(observed, {entry.pod for entry in entries.values() if entry.ended}):
+        counts.append(_count(role, failure, 1, streaks, policy))
+    return FailureCounts(tuple(counts), streaks.to_ledger(counted, observed))
 
 
-def _count(role: Role, death: Death, times: int, rows: Rows, policy: PodFailurePolicy | None) -> Count:
+def _count(
+    role: Role, failure: PodFailure, times: int, streaks: DisruptionStreaks, policy: PodFailurePolicy | None
+) -> FailureCount:
     """Classifies new failures. The user's rules take precedence, without a limit on disruptions."""
-    ruled = judge_by_rules(death, policy)
-    verdict, death = (ruled, death) if ruled else rows.judge(death, times)
-    return Count(role, death, times, verdict)
+    ruled = classify_by_rules(failure, policy)
+    kind, failure = (ruled, failure) if ruled else streaks.classify(failure, times)
+    return FailureCount(role, failure, times, kind)
 
 
-def _new_ends(pod: Pod, entry: LedgerEntry, silent: Death | None) -> Iterable[tuple[Death, int]]:
+def _new_ends(pod: Pod, entry: LedgerEntry, silent: PodFailure | None) -> Iterable[tuple[PodFailure, int]]:
     """Yields the failures of an existing pod that are not counted yet, with their number. A pod
     that failed because its containers failed counts once, not twice."""
-    times = pod.deaths - entry.restarts
-    death = _death_of_containers(pod) if times > 0 else None
-    if death is not None:
-        yield death, times
+    times = pod.failures - entry.restarts
+    failure = _container_failure(pod) if times > 0 else None
+    if failure is not None:
+        yield failure, times
     if entry.ended:
         return
     if pod.failed:
-        if death is None and not pod.deleting:
-            yield Death.of_pod(pod), 1
+        if failure is None and not pod.deleting:
+            yield PodFailure.of_pod(pod), 1
     elif silent is not None:
         yield silent, 1
 
 
-def _death_of_containers(pod: Pod) -> Death | None:
+def _container_failure(pod: Pod) -> PodFailure | None:
     """Returns the newest known failure of a container, or one known only from a restart, as after
     an operator outage. Returns None if all ended containers have succeeded, as sidecars do."""
-    if (end := pod.newest_death) is not None:
-        return Death.of_container(pod, end)
+    if (end := pod.newest_failure) is not None:
+        return PodFailure.of_container(pod, end)
     container = pod.unexplained_restart
-    return Death.of_restart(pod, container.name) if container is not None else None
+    return PodFailure.of_restart(pod, container.name) if container is not None else None
 
 
-def _vanished(observed: Observed, ended: set[str]) -> Iterable[tuple[Role, Death]]:
+def _vanished(observed: Observed, ended: set[str]) -> Iterable[tuple[Role, PodFailure]]:
     """Yields members that are gone or being deleted, but not by the operator. Members that had
     failed before are counted already."""
     for role in ROLES:
@@ -120,7 +122,8 @@ def _vanished(observed: Observed, ended: set[str]) -> Iterable[tuple[Role, Death
         for index in members:
             name = pod_name(observed.name, role, index)
             if index not in present and name not in ended:
-                yield role, Death.of_pod(going[index]) if index in going else Death(name, disrupted=True)
+                pod = going.get(index)
+                yield role, PodFailure.of_pod(pod) if pod else PodFailure(name, disrupted=True)
 
 
 def parse_ranges(text: str) -> list[int]:

@@ -7,42 +7,50 @@ from collections.abc import Iterator, Sequence
 from rltraining_api.status import Condition, Status
 
 from rltraining_operator.cluster import Event
-from rltraining_operator.failures import Verdict
-from rltraining_operator.observed import Observed
-from rltraining_operator.rollup import Decisions, members_in_words
-from rltraining_operator.trouble import EVENTFUL
+from rltraining_operator.failures.pod_failure import FailureKind
+from rltraining_operator.observe.observed import Observed
+from rltraining_operator.status.blocked import EVENTFUL
+from rltraining_operator.status.build import StatusInputs, members_in_words
 
 NAMED_PODS_MAX = 5
 
 
-def tell(observed: Observed, new: Status, made: Decisions) -> tuple[Event, ...]:
+def status_events(observed: Observed, new: Status, inputs: StatusInputs) -> tuple[Event, ...]:
     """Returns the events of a pass before it acts."""
     old = observed.status
-    lost = [Event("Warning", "StatusUnreadable", observed.unreadable)] if observed.unreadable else []
-    return (*lost, *_ends(made), *_turns(old, new), *_scalings(old, new), *_warnings(old, new))
+    problems = [Event("Warning", "StatusUnreadable", observed.unreadable)] if observed.unreadable else []
+    return (
+        *problems,
+        *_failures(inputs),
+        *_transitions(old, new),
+        *_scalings(old, new),
+        *_warnings(old, new),
+    )
 
 
-def tell_made(created: Sequence[str], deleted: Sequence[str]) -> tuple[Event, ...]:
+def action_events(
+    created: Sequence[str], deleted: Sequence[str], *, in_rollout: bool = False
+) -> tuple[Event, ...]:
     """Returns the events of the actions, with the names of created pods and of pods with a
-    requested deletion."""
+    requested deletion. The many events `in_rollout` leave room for others."""
     events = []
     if deleted:
-        events.append(Event("Normal", "PodsDeleted", f"deleted {_list(deleted)}"))
+        events.append(Event("Normal", "PodsDeleted", f"deleted {_list(deleted)}", reported=in_rollout))
     if created:
-        events.append(Event("Normal", "PodsCreated", f"created {_list(created)}"))
+        events.append(Event("Normal", "PodsCreated", f"created {_list(created)}", reported=in_rollout))
     return tuple(events)
 
 
-def _ends(made: Decisions) -> Iterator[Event]:
-    for count in made.tally.counts:
-        reason = "Disrupted" if count.verdict is Verdict.DISRUPTION else "MemberFailed"
-        if count.death.reason == "OOMKilled":
-            reason = count.death.reason
+def _failures(inputs: StatusInputs) -> Iterator[Event]:
+    for count in inputs.counts.failures:
+        reason = "Disrupted" if count.kind is FailureKind.DISRUPTION else "MemberFailed"
+        if count.failure.reason == "OOMKilled":
+            reason = count.failure.reason
         times = f" ({count.times} times)" if count.times > 1 else ""
-        yield Event("Warning", reason, count.death.sentence + times)
+        yield Event("Warning", reason, count.failure.sentence + times)
 
 
-def _turns(old: Status, new: Status) -> Iterator[Event]:
+def _transitions(old: Status, new: Status) -> Iterator[Event]:
     before = {condition.type: condition for condition in old.conditions}
     for condition in new.conditions:
         was = before.get(condition.type)
@@ -52,13 +60,13 @@ def _turns(old: Status, new: Status) -> Iterator[Event]:
             yield Event("Warning", condition.reason, new.message)
         elif condition.type == "ReplicaFailure" and condition.status == "True":
             yield Event("Warning", condition.reason, condition.message)
-        elif (was is None or was.status != condition.status) and (event := _turn(condition, was)):
+        elif (was is None or was.status != condition.status) and (event := _transition(condition, was)):
             yield event
     if new.phase == "Running" and old.phase != "Running":
         yield Event("Normal", "Running", members_in_words(new))
 
 
-def _turn(condition: Condition, was: Condition | None) -> Event | None:
+def _transition(condition: Condition, was: Condition | None) -> Event | None:
     match condition.type, condition.status:
         case "Suspended", "True":
             return Event("Normal", "Suspended", condition.message)
@@ -68,11 +76,15 @@ def _turn(condition: Condition, was: Condition | None) -> Event | None:
             return Event("Warning", "Stalled", condition.message)
         case "Progressing", "Unknown":
             return Event("Warning", condition.reason, condition.message)
+        case "OperatorConflict", "True":
+            return Event("Warning", condition.reason, condition.message)
         case "CheckpointHealthy", "False":
             return Event("Warning", condition.reason, condition.message, reported=True)
         case "CheckpointHealthy", "True" if was is not None:
             message = f"checkpoints are written again: {condition.message}"
             return Event("Normal", condition.reason, message, reported=True)
+        case "SamplersUpdated", _:
+            return Event("Normal", condition.reason, condition.message)
         case "Complete", "True":
             return Event("Normal", "Completed", condition.message)
         case "Failed", "True":

@@ -24,8 +24,8 @@ from rltraining_api.names import (
     service_name,
 )
 
-from rltraining_operator.owned import build_owned
-from rltraining_operator.pods import JOB_KEY, TOKEN_KEY
+from rltraining_operator.pods.build import JOB_KEY, TOKEN_KEY
+from rltraining_operator.pods.owned import build_owned
 from rltraining_operator.settings import Settings
 
 Manifest = dict[str, Any]
@@ -100,14 +100,19 @@ def build_network_policy(job: RLTrainingJob, owner: Manifest, settings: Settings
     return build_owned(job, owner, "NetworkPolicy", name, "networking.k8s.io/v1") | {"spec": spec}
 
 
+def refuses_eviction(job: RLTrainingJob, settings: Settings) -> bool:
+    """Returns whether a drain may not evict the learners of the job."""
+    return (job.spec.run_policy.learner_eviction or settings.learner_eviction) == "Refuse"
+
+
 def build_learner_budget(job: RLTrainingJob, owner: Manifest, settings: Settings) -> Manifest | None:
-    """Builds the PodDisruptionBudget that refuses voluntary evictions of ready learners, because
-    the whole job blocks on a missing learner. Unready learners may be evicted.
+    """Builds the PodDisruptionBudget that refuses voluntary evictions of ready learners, or returns
+    None if they are allowed. Unready learners may be evicted.
 
     `minAvailable` is a number: for a percentage or `maxUnavailable` the API server reads the scale
     of the pods' owner, and a job's scale is the number of its samplers.
     """
-    if not settings.pod_disruption_budget:
+    if not refuses_eviction(job, settings):
         return None
     spec = {
         "minAvailable": job.spec.learner.replicas,

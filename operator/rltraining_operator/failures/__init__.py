@@ -1,0 +1,1 @@
+"""Classifies failures of pods, and counts each exactly once."""

@@ -1,0 +1,1 @@
+"""Decides which pods a job should have, and builds them and the other children."""

@@ -1,0 +1,72 @@
+"""Decides which samplers give way to a learner or replay pod without a place. Pure.
+
+A job trains only with all its learners and replay pods, so samplers that hold the room of one of
+them hold it in vain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from rltraining_api.job import RLTrainingJob
+from rltraining_api.names import Role, parse_pod_name
+
+from rltraining_operator.observe.admission import QUOTA_EXCEEDED
+from rltraining_operator.observe.observed import Observed
+from rltraining_operator.settings import GIVE_WAY_SECONDS
+
+NEEDED: tuple[Role, ...] = ("learner", "replay")
+"""Roles of which a job needs all pods."""
+_PERIOD = timedelta(seconds=GIVE_WAY_SECONDS)
+
+
+@dataclass(frozen=True)
+class SamplerRoom:
+    """How many samplers a job may have now."""
+
+    keep: int
+    """Samplers with this index and above are deleted."""
+    create: bool = True
+    """Whether missing samplers are created."""
+    changes_at: datetime | None = None
+    """When more samplers give way, or None."""
+
+
+def room_for_samplers(job: RLTrainingJob, observed: Observed, now: datetime) -> SamplerRoom:
+    """Returns the number of samplers that leave room for all learners and replay pods.
+
+    The last sampler gives way to a pod that the quota refuses. A tenth of the samplers, at least
+    one, gives way to a pod that has waited for a node, or for its queue, for `GIVE_WAY_SECONDS`
+    while a sampler had a place, and to the same pod again after each further such time.
+    """
+    replicas, samplers = job.spec.replicas("sampler"), observed.role("sampler")
+    if _quota_refuses_a_needed_pod(observed):
+        # Wait for the end of a sampler that already gives way.
+        waits = any(pod.deleting for pod in samplers)
+        last = max((pod.index for pod in samplers), default=replicas)
+        return SamplerRoom(replicas if waits else min(last, replicas), create=False)
+    # Find out since when a pod waits.
+    waiting = (pod.unscheduled_since for role in NEEDED for pod in observed.role(role))
+    waiting_since = min(filter(None, waiting), default=None)
+    if waiting_since is None:
+        return SamplerRoom(replicas)
+    create = now < waiting_since + _PERIOD
+    # Find out since when a sampler has had a place meanwhile.
+    placed = (pod.scheduled_at for pod in samplers if pod.active and not pod.deleting)
+    placed_since = min(filter(None, placed), default=None)
+    if placed_since is None:
+        return SamplerRoom(replicas, create)
+    since = max(waiting_since, placed_since)
+    # Let samplers give way.
+    periods = max((now - since) // _PERIOD, 0)
+    keep = max(replicas - periods * max(replicas // 10, 1), 0)
+    return SamplerRoom(keep, create, since + (periods + 1) * _PERIOD)
+
+
+def _quota_refuses_a_needed_pod(observed: Observed) -> bool:
+    rejection = observed.rejection
+    if rejection is None or rejection.reason != QUOTA_EXCEEDED:
+        return False
+    member = parse_pod_name(observed.name, rejection.name)
+    return member is not None and member[0] in NEEDED

@@ -1,0 +1,1 @@
+"""Builds a job's status, its conditions and its events."""
