@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rltraining_api.contract import ExitCode
+from rltraining_api.extras import install_command
 
 from rltraining_trainer.user_trace import user_trace
 
@@ -35,7 +36,8 @@ class UserCodeError(TrainerError):
 
 
 class EnvironmentRaised(UserCodeError):
-    """Raised when an environment's ``reset`` or ``step`` raised an exception."""
+    """Raised when an environment's ``reset`` or ``step`` raised an exception, or its process exited in
+    the first reset."""
 
 
 class EnvironmentLost(Exception):
@@ -51,6 +53,11 @@ class Diverged(TrainerError):
 
 class TooLarge(Diverged):
     """An environment returned a finite number that is too large to learn from."""
+
+
+def install_remedy(extra: str) -> str:
+    """Returns how to install an extra on one machine and in a cluster."""
+    return f"{install_command(extra)} (in a cluster: an image with the extra {extra})"
 
 
 def user_code_error(what: str, error: BaseException) -> TrainerError:

@@ -14,15 +14,12 @@ from rltraining_api.algorithms.apex import Apex
 from rltraining_api.algorithms.optimizer import Optimizer as OptimizerSettings
 from torch import Tensor
 
+from rltraining_trainer.algorithms.divergence import describe_divergence
 from rltraining_trainer.algorithms.optimizers import clip_by_norm, make_optimizer
 from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.transitions import PRIORITY_EPSILON, Transitions
 from rltraining_trainer.dataflow.flat import flatten_parameters, load_flat
-from rltraining_trainer.errors import Diverged
 from rltraining_trainer.networks import PolicyNetwork
-
-_GIVEN = {"observation": "an observation", "next_observation": "an observation", "reward": "a reward"}
-"""Columns with values of the environment, and their names in messages."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,8 @@ class ApexLearner(ABC, Generic[N]):
             self._norms[part.name] = clip_by_norm(gradient, self._clip)
         terms |= self._norms
         if not math.isfinite(sum(terms.values())):
-            raise Diverged(self._what_diverged(terms, batch))
+            fields = f"spec.algorithm.{self.algorithm}.{self.steps_sizes}"
+            raise describe_divergence(f"update {self.updates}", terms, batch, fields)
         for part, parameters, gradient, optimizer in due:
             optimizer.step(parameters, gradient, part.learning_rate)
         self.updates += 1
@@ -183,18 +181,3 @@ class ApexLearner(ABC, Generic[N]):
         Returns:
             TD errors δ ``[B]`` and the terms of the loss, each ``[]``, means over the batch, all without gradients.
         """
-
-    def _what_diverged(self, terms: dict[str, Tensor], batch: Transitions | None) -> str:
-        """Returns a sentence about what is not finite, and the fields to change."""
-        at = f"NaN in the loss at update {self.updates}"
-        if batch is not None:
-            for name, column in batch.items():
-                if name not in _GIVEN or not isinstance(column, Tensor) or not column.is_floating_point():
-                    continue
-                if not bool(torch.isfinite(column).all()):
-                    return f"{at}: the environment gave {_GIVEN[name]} that is NaN or infinite"
-        figures = ", ".join(f"{name} {term.item():.3g}" for name, term in terms.items())
-        return (
-            f"{at} ({figures}): lower spec.algorithm.{self.algorithm}.{self.steps_sizes} or gradientClip, "
-            "or clip rewards with rewardClip"
-        )

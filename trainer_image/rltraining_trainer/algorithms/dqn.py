@@ -10,7 +10,12 @@ from torch import Tensor
 from rltraining_trainer.algorithms.apex import keep, learn, sample
 from rltraining_trainer.algorithms.apex_learner import ApexLearner, Part
 from rltraining_trainer.algorithms.exploration import apex_epsilon
-from rltraining_trainer.algorithms.q_learning import double_q_target, huber_loss, squared_loss
+from rltraining_trainer.algorithms.q_learning import (
+    double_q_target,
+    huber_loss,
+    quantile_huber_loss,
+    squared_loss,
+)
 from rltraining_trainer.algorithms.transitions import Acted, Transitions
 from rltraining_trainer.networks import GreedyActions, QNetwork, build_q_network
 from rltraining_trainer.networks.unpack import MASKED
@@ -32,9 +37,13 @@ def sampler(world: World) -> None:
 
 
 def _network(world: World) -> tuple[QNetwork, GreedyActions]:
-    normalize = world.spec.environment.normalize
+    settings, normalize = world.settings, world.spec.environment.normalize
     return build_q_network(
-        world.spec.network, *world.spaces, dueling=world.settings.dueling, normalize=normalize
+        world.spec.network,
+        *world.spaces,
+        dueling=settings.dueling,
+        quantiles=settings.quantiles,
+        normalize=normalize,
     )
 
 
@@ -74,7 +83,7 @@ class DqnActor:
 
 
 class DqnLearner(ApexLearner[QNetwork]):
-    """Minimises the importance-weighted loss of the TD error of Q(s, a)."""
+    """Minimises the importance-weighted loss of the TD error of Q(s, a), or of the quantiles of the return."""
 
     algorithm = "dqnApex"
     steps_sizes = "learningRate"
@@ -84,9 +93,12 @@ class DqnLearner(ApexLearner[QNetwork]):
         parts = (Part("gradient_norm", size, settings.learning_rate),)
         super().__init__(network, settings, settings.optimizer, parts, device)
         self._double_q = settings.double_q
+        self._is_distributional = settings.quantiles > 1
         self._loss = huber_loss if settings.loss == "Huber" else squared_loss
 
     def _backward(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        if self._is_distributional:
+            return self._backward_quantiles(batch, weights)
         with torch.no_grad():
             next_values = self._target(batch["next_observation"])
             selector = self.network(batch["next_observation"]) if self._double_q else next_values
@@ -101,3 +113,21 @@ class DqnLearner(ApexLearner[QNetwork]):
             values * torch.zeros_like(values).scatter_(1, action, -(slope * weights).unsqueeze(1))
         ).sum().backward()
         return errors, {"loss": (loss * weights).mean(), "value": value.mean()}
+
+    def _backward_quantiles(self, batch: Transitions, weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Like ``_backward``, for K quantiles of the return (Dabney et al. 2018, arXiv 1710.10044, algorithm 1)."""
+        rows, following = torch.arange(len(weights), device=weights.device), batch["next_observation"]
+        # Compute the target's quantiles, of the action with the largest mean.
+        with torch.no_grad():
+            next_quantiles = self._target.quantiles(following)
+            selector = (
+                self.network(following) if self._double_q else self._target.mean(next_quantiles, following)
+            )
+            chosen = next_quantiles[rows, selector.argmax(1)]
+            target = batch["reward"].unsqueeze(1) + batch["discount"].unsqueeze(1) * chosen
+        # Compare each with each, as above without autograd.
+        quantiles = self.network.quantiles(batch["observation"])[rows, batch["action"]]
+        loss, slope = quantile_huber_loss(target, quantiles.detach())
+        (quantiles * (slope * weights.unsqueeze(1))).sum().backward()
+        value = quantiles.detach().mean(1)
+        return target.mean(1) - value, {"loss": (loss * weights).mean(), "value": value.mean()}

@@ -42,6 +42,27 @@ def huber_loss(errors: Tensor) -> tuple[Tensor, Tensor]:
     return clipped * (errors - 0.5 * clipped), clipped
 
 
+@torch.no_grad()
+def quantile_huber_loss(target: Tensor, quantiles: Tensor) -> tuple[Tensor, Tensor]:
+    """The quantile Huber loss of quantiles θ ``[B, K]`` (Dabney et al. 2018, arXiv 1710.10044, equation 10 with κ = 1).
+
+        Σ_i mean_j |τ_i − 1{δ_ij < 0}| huber(δ_ij),    δ_ij = y_j − θ_i,    τ_i = (i + ½) / K
+
+    Args:
+        target: ``[B, K]`` y, samples of the target distribution.
+        quantiles: ``[B, K]`` θ.
+
+    Returns:
+        The loss ``[B]``, and its derivative with respect to θ, ``[B, K]``.
+    """
+    count = quantiles.shape[1]
+    fractions = (torch.arange(count, device=quantiles.device) + 0.5) / count
+    errors = target.unsqueeze(1) - quantiles.unsqueeze(2)
+    loss, slope = huber_loss(errors)
+    weights = (fractions.unsqueeze(1) - (errors < 0).to(errors.dtype)).abs()
+    return (weights * loss).mean(2).sum(1), -(weights * slope).mean(2)
+
+
 def rescale(values: Tensor, epsilon: float) -> Tensor:
     """h(x) = sign(x) (√(|x| + 1) − 1) + ε x (Pohlen et al. 2018, arXiv 1805.11593, proposition A.2)."""
     return values.sign() * ((values.abs() + 1.0).sqrt() - 1.0) + epsilon * values

@@ -69,6 +69,7 @@ def build_policy_network(
     *,
     normalize: Normalize | None,
     dueling: bool,
+    quantiles: int,
 ) -> tuple[PolicyNetwork, Actions]:
     """Builds the network of an algorithm, and the conversion of its outputs to actions.
 
@@ -81,7 +82,7 @@ def build_policy_network(
     known = BUILT_IN.get(algorithm)
     build = known.build_network if known is not None else build_actor_critic
     if build is build_q_network:
-        build = partial(build_q_network, dueling=dueling)
+        build = partial(build_q_network, dueling=dueling, quantiles=quantiles)
     built: tuple[PolicyNetwork, Actions] = build(
         network, observation_space, action_space, normalize=normalize
     )

@@ -82,8 +82,8 @@ class RolloutLearner(ParameterServer):
 
     Args:
         kind: makes the gradients.
-        exchanges: number of updates from each rollout, equal in all learners. None: there is one learner, and the rollouts
-            determine it.
+        exchanges: returns the number of updates from the rollouts of a number of samplers. All learners together have that
+            many, so that they make equally many updates. None: there is one learner, and the rollouts determine it.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class RolloutLearner(ParameterServer):
         kind: type[RolloutGradients],
         total_steps: int | None,
         device: torch.device | str = "cpu",
-        exchanges: int | None = None,
+        exchanges: Callable[[int], int] | None = None,
     ) -> None:
         super().__init__(network, settings, total_steps, device)
         self.network: ActorCritic = network.to(device)
@@ -124,7 +124,8 @@ class RolloutLearner(ParameterServer):
         # Compute advantages and returns of all samplers' steps, and normalise them together.
         settings, gradients, together = self.settings, self._gradients, self._exchanges is not None
         unroll = move(concatenate(unrolls), self._device) if unrolls else None
-        statistics = gradients.begin(unroll, self.remaining, self._exchanges) if unroll is not None else None
+        exchanges = self._agree(len(unrolls), reduce)
+        statistics = gradients.begin(unroll, self.remaining, exchanges) if unroll is not None else None
         if together:
             normalizes = any_learner(statistics is not None, reduce, self._device)
             statistics = (
@@ -141,7 +142,7 @@ class RolloutLearner(ParameterServer):
         # this process is asked to end.
         steps = int(unroll["valid"].sum()) if unroll is not None else 0
         terms: list[tuple[float, dict[str, float]]] = []
-        updates = self._exchanges if self._exchanges is not None else gradients.exchanges if steps else 0
+        updates = exchanges if exchanges is not None else gradients.exchanges if steps else 0
         for position in range(updates):
             found = gradients.gradient(position) if steps else None
             gradient = found.values if found is not None else torch.zeros_like(self.parameters)
@@ -163,6 +164,16 @@ class RolloutLearner(ParameterServer):
         # Merge observation statistics after the updates, which use the samplers' statistics.
         self.merge_moments([unroll["moments"]] if unroll is not None else [], reduce)
         return _means(terms)
+
+    def _agree(self, rollouts: int, reduce: Reduce) -> int | None:
+        """Returns the number of updates that all learners make. None: there is one learner.
+
+        The number of samplers may have changed since the learners started, at different times.
+        """
+        if self._exchanges is None:
+            return None
+        total = round(reduce(torch.zeros(1, device=self._device), float(rollouts)))
+        return self._exchanges(total) if total else 0
 
     def _reduced(self, gradient: Tensor, count: int) -> Tensor:
         """Scales the gradient of ``count`` unrolls as ``aggregate.reduction`` requires.

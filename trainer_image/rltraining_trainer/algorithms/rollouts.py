@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from rltraining_trainer.algorithms.parameter_server import ParameterServer
 from rltraining_trainer.algorithms.reduce import Reduce, alone
+from rltraining_trainer.algorithms.reproducible import learn_from_blocks, sample_blocks
 from rltraining_trainer.algorithms.rollout_learner import (
     RolloutGradients,
     RolloutLearner,
@@ -32,7 +34,9 @@ FREE_RUN_SECONDS = 0.02
 
 def learn(world: World, kind: type[RolloutGradients]) -> None:
     """The learner's function: updates the policy with the rollouts or gradients of its samplers."""
-    if world.spec.gradients_at == "Learner":
+    if world.spec.reproducible is not None:
+        learn_from_blocks(world, kind)
+    elif world.spec.gradients_at == "Learner":
         _learn_from_rollouts(world, kind)
     else:
         _learn_from_gradients(world, kind)
@@ -40,6 +44,10 @@ def learn(world: World, kind: type[RolloutGradients]) -> None:
 
 def sample(world: World, kind: type[RolloutGradients]) -> None:
     """The sampler's function: acts for a rollout, and sends it or its gradients."""
+    if world.spec.reproducible is not None:
+        sample_blocks(world)
+        return
+
     # Build the network and the environments, and get the learner's parameters.
     settings, at_learner = world.settings, world.spec.gradients_at == "Learner"
     network, distribution = world.actor_critic()
@@ -93,10 +101,9 @@ def _learn_from_rollouts(world: World, kind: type[RolloutGradients]) -> None:
     """Makes all updates from the rollouts of all samplers. Several learners average their gradients."""
     settings = world.settings
     network, distribution = world.actor_critic()
-    exchanges = kind.exchanges_per_rollout(world.spec, settings, world.spec.sampler.replicas)
     learner = RolloutLearner(
         network, distribution, settings, kind, world.total_steps, world.device,
-        exchanges=exchanges if world.learners > 1 else None,
+        exchanges=partial(kind.exchanges_per_rollout, world.spec, settings) if world.learners > 1 else None,
     )  # fmt: skip
     rollouts = world.rollouts(settings.aggregate, network, distribution, remaining=lambda: learner.remaining)
     run = world.run(algorithm=learner)

@@ -170,7 +170,7 @@ class TransitionCollector:
 
         # Check the rewards, clip and scale them.
         self._observation, self._first = observation, first
-        self._check_finite("a reward", rewards[valid], rewards[valid])
+        self.stepper.check_rewards(rewards[valid])
         learnt = rewards if self.reward_clip is None else rewards.clip(-self.reward_clip, self.reward_clip)
         action, value_of_action, value_of_state = (
             torch.stack(parts).numpy() for parts in zip(*acted, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypedDict
+from typing import Protocol, Self, TypedDict
 
 import numpy as np
 import torch
@@ -134,7 +134,7 @@ class UnrollCollector:
         distribution: Exploration,
         stepper: Stepper,
         seed: int,
-    ) -> UnrollCollector:
+    ) -> Self:
         """Returns a collector of ``length`` steps with the settings of an algorithm."""
         discount, clip, scale = settings.discount, settings.reward_clip, settings.reward_scale
         return cls(network, distribution, stepper, length, discount, clip, scale, seed)

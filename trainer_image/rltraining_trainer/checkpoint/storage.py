@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol
 import fsspec
 from rltraining_api.files import open_regular
 
-from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.errors import BadConfiguration, install_remedy
 
 OpenNew = Callable[[str], AbstractContextManager[BinaryIO]]
 """Opens a new file by name in the directory that is being published."""
@@ -60,6 +60,10 @@ def open_storage(uri: str) -> Storage:
     try:
         fs, path = fsspec.core.url_to_fs(uri)
     except (ValueError, ImportError) as error:
+        if isinstance(error, ImportError) and uri.startswith("s3://"):
+            raise BadConfiguration(
+                f"checkpoint uri {uri!r} needs the package s3fs, which is not installed: {install_remedy('s3')}"
+            ) from error
         raise BadConfiguration(
             f"checkpoint uri {uri!r} cannot be used: {error}; "
             "use a path, file:// or a scheme whose fsspec driver is in the trainer image"

@@ -65,13 +65,16 @@ class CheckpointStore:
     skipped: tuple[str, ...] = ()
     """One sentence for each checkpoint that the last ``load_newest`` skipped."""
 
+    keep: int
+    """How many of the newest checkpoints to keep. A change applies from the next ``save``."""
+
     def __init__(self, uri: str, keep: int) -> None:
         """Opens a path or fsspec URI, where the newest ``keep`` (at least 1) checkpoints are kept.
 
         Raises BadConfiguration if no driver for the URI is installed.
         """
         self._storage = open_storage(uri)
-        self._keep = keep
+        self.keep = keep
         # Checkpoints that seemed complete but are damaged.
         self._damaged: set[str] = set()
 
@@ -136,7 +139,7 @@ class CheckpointStore:
         """Deletes old and incomplete checkpoints. Logs errors, which cost only disk space."""
         try:
             older = [name for name, _ in self._complete() if name != saved]
-            keep = {saved, *older[: self._keep - 1]}
+            keep = {saved, *older[: self.keep - 1]}
             for name in self._storage.directories():
                 if _NAME.fullmatch(name) and name not in keep:
                     self._storage.remove(name)

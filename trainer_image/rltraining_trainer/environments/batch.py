@@ -22,9 +22,15 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from rltraining_trainer.environments.faults import FAILED, REMAKE, RESETS_ALONE
-from rltraining_trainer.environments.mistakes import environment_error, number
+from rltraining_trainer.environments.mistakes import environment_error
+from rltraining_trainer.environments.nested_spaces import shown
 from rltraining_trainer.environments.packed_space import MASK_KEY
+from rltraining_trainer.environments.return_values import CheckedEnvironment
 from rltraining_trainer.environments.slot import Description, Outcome, Request, Slot, blank
+from rltraining_trainer.errors import UserCodeError
+
+Spaces = tuple[spaces.Space, spaces.Space]
+"""Spaces of one observation and of one action."""
 
 
 class Slots(Protocol):
@@ -75,27 +81,22 @@ class InThreads:
 
 
 class SerialEnvironments(SyncVectorEnv):
-    """Steps single environments in turn as gymnasium does, and describes rewards that are not numbers.
+    """Steps single environments in turn as gymnasium does, and checks what they return.
 
-    Gymnasium's class stores rewards as floats at once, which turns None into NaN. Composite
-    observations are not copied and change with the next step: packing copies them anyway.
+    Composite observations are not copied and change with the next step: packing copies them anyway.
     """
 
     def __init__(self, makers: Sequence[Callable[[], gym.Env]]) -> None:
-        super().__init__(makers, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
+        checked = [lambda make=make: CheckedEnvironment(make()) for make in makers]
+        super().__init__(checked, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         observations, info = super().reset(**kwargs)
-        self._rewards = np.zeros(self.num_envs, object)
         return _copy_of(observations), info
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        observations, returned, terminated, truncated, info = super().step(actions)
-        try:
-            rewards = np.array(list(map(float, returned)))
-        except (TypeError, ValueError):
-            rewards = np.array([number(reward) for reward in returned])
-        return _copy_of(observations), rewards, terminated, truncated, info
+        observations, *others = super().step(actions)
+        return (_copy_of(observations), *others)
 
 
 def _copy_of(observations: Any) -> Any:
@@ -115,13 +116,17 @@ class EnvironmentBatch(VectorEnv):
         self.num_envs = num_envs
         try:
             raise_first(slots.call([("make", ())] * num_envs))
-            first, *_ = slots.call([("describe", ()), *[None] * (num_envs - 1)])
-            raise_first([first])
+            described = slots.call([("describe", ())] * num_envs)
+            raise_first(described)
+            about: Description = described[0].observation
+            for outcome in described:
+                other: Description = outcome.observation
+                given = other.observation_space, other.action_space
+                check_equal_spaces((about.observation_space, about.action_space), given)
         except BaseException:
             self.closed = True
             slots.close()
             raise
-        about: Description = first.observation
         self.render_mode = about.render_mode
         self.metadata = {
             **about.metadata,
@@ -283,6 +288,16 @@ class WholeBatch(VectorEnv):
     def _failed(self, method: str, error: BaseException) -> dict[str, Any]:
         failure = environment_error(self._name, method, error, self.single_observation_space)
         return {FAILED: dict.fromkeys(range(self.num_envs), failure)}
+
+
+def check_equal_spaces(one: Spaces, other: Spaces) -> None:
+    """Raises UserCodeError if two instances of an environment have different (observation, action) spaces."""
+    for name, expected, found in zip(("observation", "action"), one, other, strict=True):
+        if expected != found:
+            raise UserCodeError(
+                f"spec.environment.id: all instances of the environment must have the same {name} space, but "
+                f"one has {shown(expected)} and another has {shown(found)}"
+            )
 
 
 def raise_first(outcomes: Sequence[Outcome]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 HELD_PER_ENVIRONMENT = 4
@@ -66,6 +68,23 @@ class EpisodeTracker:
             np.array([total for _, total, _ in released], np.float32),
             np.array([count for _, _, count in released], np.int64),
         )
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns the state as plain values and lists."""
+        return {
+            "return": self._return.tolist(),
+            "length": self._length.tolist(),
+            "began": self._began.tolist(),
+            "rows": self._rows,
+            "held": list(self._held),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues from a state."""
+        self._return = np.array(state["return"], np.float64)
+        self._length = np.array(state["length"], np.int64)
+        self._began = np.array(state["began"], np.int64)
+        self._rows, self._held = state["rows"], [tuple(episode) for episode in state["held"]]
 
     def _release(self, running: np.ndarray) -> list[tuple[int, float, int]]:
         """Removes and returns the held episodes that began before all ``running`` ones.

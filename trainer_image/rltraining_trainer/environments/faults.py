@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from rltraining_api.environment import Environment
 
-from rltraining_trainer.errors import EnvironmentLost, EnvironmentRaised, TooLarge
+from rltraining_trainer.errors import Diverged, EnvironmentLost, EnvironmentRaised
 
 FAILED = "rltraining/failed"
 """Key in infos."""
@@ -74,9 +74,10 @@ class Faults:
             now = self._clock()
             self._times.append(now)
             if len(self._times) > self._max_per_hour and now - self._times[0] <= HOUR_SECONDS:
+                plural = "" if self._max_per_hour == 1 else "s"
                 remedy = FIRST_RESET_LIMIT_REMEDY if self.in_first_reset else LIMIT_REMEDY
                 raise type(error)(
-                    f"more than {self._max_per_hour} errors of environments within an hour "
+                    f"more than {self._max_per_hour} error{plural} of environments within an hour "
                     f"(spec.environment.maxErrorsPerHour): {remedy}; the last: {error}"
                 )
 
@@ -85,7 +86,7 @@ class Faults:
 
         Returns all other errors unchanged.
         """
-        if self.resets or not isinstance(error, EnvironmentLost | EnvironmentRaised | TooLarge):
+        if self.resets or not isinstance(error, EnvironmentLost | EnvironmentRaised | Diverged):
             return error
         remedy = LOST_REMEDY if isinstance(error, EnvironmentLost) else REMEDY
         if self.in_first_reset:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env_id
 
-from rltraining_trainer.environments.extras import missing_extra, register_extra
+from rltraining_trainer.environments.extras import NotInstalled, check_imports, missing_extra, register_extra
 from rltraining_trainer.errors import BadConfiguration, text_of
 
 OWN_ENVIRONMENT = "One of your own is named with its module: my_env:My-v0"
-
-
-class NotInstalled(BadConfiguration):
-    """The package that registers an environment may not be installed here."""
 
 
 def find_registered(id: str, written: str) -> EnvSpec:
@@ -28,7 +24,7 @@ def find_registered(id: str, written: str) -> EnvSpec:
     try:
         return gym.spec(id)
     except gym.error.Error as error:
-        reason = sentence_of(error)
+        reason = _with_version(id) or sentence_of(error)
         is_known = isinstance(error, gym.error.VersionNotFound | gym.error.DeprecatedEnv)
         if ":" not in written and not is_known:
             reason += f"{'' if reason.endswith(('.', '?')) else '.'} {OWN_ENVIRONMENT}"
@@ -39,20 +35,30 @@ def find_registered(id: str, written: str) -> EnvSpec:
 
 
 def check_registered(id: str) -> None:
-    """Checks that an installed package registers an environment. Imports no user code.
+    """Checks that an environment of an installed package can be made. Imports no user code.
 
     Args:
         id: An id without a module.
 
     Raises:
-        NotInstalled: No installed package registers it or a similar one.
+        NotInstalled: No installed package registers it or a similar one, or it needs another package.
         BadConfiguration: There is no such environment.
     """
     try:
         register_extra(id)
     except ImportError as error:
-        raise NotInstalled(str(missing_extra(id, error) or error)) from error
-    find_registered(id, id)
+        raise missing_extra(id, error) or NotInstalled(str(error)) from error
+    check_imports(find_registered(id, id), id)
+
+
+def _with_version(id: str) -> str:
+    """Returns a question that names the newest version, for the id of an environment without its version."""
+    try:
+        namespace, name, version = parse_env_id(id)
+    except gym.error.Error:
+        return ""
+    newest = find_highest_version(namespace, name) if version is None else None
+    return "" if newest is None else f"An id ends with its version. Did you mean: `{id}-v{newest}`?"
 
 
 def sentence_of(error: BaseException) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +25,8 @@ from rltraining_trainer.environments.batch import (
     Slots,
     WholeBatch,
 )
-from rltraining_trainer.environments.extras import missing_extra, register_extra
+from rltraining_trainer.environments.checked_batch import check_batch
+from rltraining_trainer.environments.extras import NotInstalled, missing_extra, register_extra
 from rltraining_trainer.environments.lookup import find_registered, sentence_of
 from rltraining_trainer.environments.packing import pack_environments
 from rltraining_trainer.environments.processes import InProcesses
@@ -38,6 +41,11 @@ from rltraining_trainer.errors import (
     user_code,
     user_code_error,
 )
+from rltraining_trainer.time_limit import TimeLimitExceeded, time_limit
+from rltraining_trainer.user_trace import user_trace
+
+CLOSE_SECONDS = 30.0
+"""Time limit of an environment's ``close``."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -100,9 +108,10 @@ def _make(spec: Environment, num_envs: int, kwargs: dict[str, Any]) -> VectorEnv
                 from rltraining_trainer.environments.atari import AtariGames
 
                 return AtariGames(registered.kwargs["game"], num_envs, atari, **options)
-            return gym.make_vec(
+            batch = gym.make_vec(
                 registered.id, num_envs=num_envs, vectorization_mode="vector_entry_point", **options
             )
+            return check_batch(batch, spec.id, num_envs)
 
     if atari is not None or (vectorised and spec.stepping == "Serial"):
         batch: VectorEnv = WholeBatch(make, spec.id) if resets else make()
@@ -165,7 +174,7 @@ def _making(spec: Environment) -> Iterator[None]:
     try:
         yield
     except gym.error.DependencyNotInstalled as error:
-        raise missing_extra(spec.id, error) or BadConfiguration(
+        raise missing_extra(spec.id, error) or NotInstalled(
             f"spec.environment.id: {spec.id!r} needs a package: {sentence_of(error)}"
         ) from error
     except TrainerError:
@@ -173,8 +182,10 @@ def _making(spec: Environment) -> Iterator[None]:
     except BaseException as error:
         # An unexpected or a missing keyword argument.
         if isinstance(error, TypeError) and "argument" in text_of(error):
+            # Gymnasium appends the creator and all kwargs to the message of Python.
+            sentence, _, _ = sentence_of(error).partition(" was raised from the environment creator")
             raise BadConfiguration(
-                f"spec.environment.kwargs: {spec.id!r} does not take them: {sentence_of(error)}"
+                f"spec.environment.kwargs: {spec.id!r} does not take them: {sentence}"
             ) from error
         raise missing_extra(spec.id, error) or user_code_error(
             f"making environment {spec.id!r}", error
@@ -184,23 +195,37 @@ def _making(spec: Environment) -> Iterator[None]:
 def make_spaces(spec: Environment) -> tuple[Space, Space]:
     """Returns the spaces of one observation and one action.
 
-    Makes an environment for that and closes it. Raises like ``make_environments``. With stepping
-    Processes the environment has a process here as well, since its constructor may crash.
+    Makes an environment for that and closes it. Raises like ``make_environments``, or if ``close``
+    raises. With stepping Processes the environment has a process here as well, since its constructor
+    may crash.
     """
     stepping = "Processes" if spec.stepping == "Processes" else "Serial"
     environments = make_environments(spec.model_copy(update={"stepping": stepping, "on_error": "Fail"}), 1)
-    with user_code(f"environment {spec.id!r}: close"):
-        environments.close()
+    _close(environments, spec.id)
     return environments.single_observation_space, environments.single_action_space
 
 
 def close_environments(environments: VectorEnv, name: str) -> None:
     """Closes environments. Logs an error as a warning, since all results are complete by then."""
     try:
-        with user_code(f"environment {name!r}: close"):
-            environments.close()
+        _close(environments, name)
     except UserCodeError as error:
         _LOG.warning("%s", error)
+
+
+def _close(environments: VectorEnv | gym.Env, name: str) -> None:
+    """Closes environments. Interrupts a ``close`` that takes too long, with a warning.
+
+    Without that, an environment that waits for its simulator in vain would keep a job from starting.
+    """
+    with user_code(f"environment {name!r}: close"):
+        try:
+            with time_limit(CLOSE_SECONDS):
+                environments.close()
+        except TimeLimitExceeded as error:
+            where, _ = user_trace(error)
+            message = "environment %r: close was interrupted after %.0f s (%s)"
+            _LOG.warning(message, name, CLOSE_SECONDS, where)
 
 
 def _single_like(batch: VectorEnv, id: str, options: dict[str, Any]) -> VectorEnv | None:
@@ -217,7 +242,7 @@ def _single_like(batch: VectorEnv, id: str, options: dict[str, Any]) -> VectorEn
         return None
     spaces = environment.observation_space, environment.action_space
     unlike = spaces != (batch.single_observation_space, batch.single_action_space)
-    (environment if unlike else batch).close()
+    _close(environment if unlike else batch, id)
     return None if unlike else SingleEnvironment(environment)
 
 
@@ -235,7 +260,14 @@ def _import_and_strip_module(id: str) -> str:
         ) from error
     if name not in gym.registry:
         raise UserCodeError(
-            f"spec.environment.id: module {module!r} was imported but registers no environment {name!r}; "
-            f"call gymnasium.register(id={name!r}, ...) in it"
+            f"spec.environment.id: module {module!r}{_place_of(module)} was imported but registers no "
+            f"environment {name!r}; call gymnasium.register(id={name!r}, ...) in it"
         )
     return name
+
+
+def _place_of(module: str) -> str:
+    """Returns the file of a module of Python's standard library, which hides a user's file of the same name."""
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    is_standard = file.startswith(sysconfig.get_path("stdlib")) and "-packages" not in file
+    return f" ({file}, which hides a file of yours with this name)" if is_standard else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +18,9 @@ RETURNS = {
     "reset": "(observation, info)",
     "step": "(observation, reward, terminated, truncated, info)",
 }
+SIGNATURES = {"reset": "reset(self, *, seed=None, options=None)", "step": "step(self, action)"}
+WRONG_SIGNATURE = re.compile(r"\(\) (got an unexpected keyword argument|takes \d|missing \d)")
+"""The message of a call with arguments that the method does not have."""
 
 
 class WrongObservation(ValueError):
@@ -32,28 +36,8 @@ class WrongObservation(ValueError):
         super().__init__(f"must return an observation {of} {rule} to match its observation space, got {got}")
 
 
-class WrongReward(ValueError):
-    """Raised when a reward is not a number."""
-
-    def __init__(self, reward: Any) -> None:
-        got = _describe(reward)
-        if isinstance(reward, str | bytes):
-            got = "text"
-        elif reward is not None and shape_of(reward) == ():
-            got = type(reward).__qualname__
-        elif isinstance(reward, np.ndarray):
-            got = f"an array of {got}"
-        super().__init__(f"must return a reward that is a float, got {got}")
-
-
-def number(reward: Any) -> float:
-    """Converts a reward to a float. Accepts an array of one element. Raises WrongReward."""
-    try:
-        return float(reward)
-    except (TypeError, ValueError) as error:
-        if isinstance(reward, np.ndarray) and reward.size == 1 and reward.dtype.kind in "biuf":
-            return float(reward.item())
-        raise WrongReward(reward) from error
+class WrongValue(ValueError):
+    """Raised for a wrong return value beside the observation. Its text is a clause after "step"."""
 
 
 def copy_array(
@@ -70,6 +54,7 @@ def copy_array(
 
     Raises:
         WrongObservation: The shape differs from the space's, or the elements are not numbers.
+        WrongValue: An integer is too large for ``dtype``.
         FloatingPointError: A number is too large for ``dtype``.
     """
     try:
@@ -82,7 +67,26 @@ def copy_array(
         raise WrongObservation(observation, space) from error
     if copied.shape != shape:
         raise WrongObservation(observation, space)
+    if copied.dtype.kind in "iu":
+        check_integers(observation, space)
     return copied
+
+
+def check_integers(observation: Any, space: spaces.Space) -> None:
+    """Raises WrongValue if the type of the space cannot hold an integer of the observation.
+
+    Numpy would wrap it: 300 in an image of bytes would become 44.
+    """
+    values, dtype = np.asarray(observation), space.dtype
+    if dtype is None or values.dtype == dtype or dtype.kind not in "iu" or values.dtype.kind not in "iu":
+        return
+    limits = np.iinfo(dtype.name)
+    if values.size and not (limits.min <= values.min() and values.max() <= limits.max):
+        worst = values.max() if values.max() > limits.max else values.min()
+        raise WrongValue(
+            f"must return an observation of type {dtype} to match its observation space, got {worst} of type "
+            f"{values.dtype}"
+        )
 
 
 def environment_error(
@@ -123,8 +127,10 @@ def mistake(
 
     Returns None if ``error`` has another cause.
     """
-    if isinstance(error, WrongReward):
+    if isinstance(error, WrongValue):
         return str(error)
+    if isinstance(error, TypeError) and WRONG_SIGNATURE.search(str(error)) and not user_trace(error)[0]:
+        return f"must be defined as {SIGNATURES[method]}, but raised TypeError: {error}"
     is_described = isinstance(error, WrongObservation)
     if not is_described:
         if not isinstance(error, ValueError | TypeError | KeyError) or user_trace(error)[0]:

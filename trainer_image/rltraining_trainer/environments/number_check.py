@@ -9,6 +9,7 @@ from gymnasium import spaces
 
 from rltraining_trainer.environments.magnitudes import (
     FLOAT32_MAX,
+    NORMALIZED_MAX,
     Limits,
     limit_error,
     numbers_in,
@@ -18,6 +19,9 @@ from rltraining_trainer.environments.magnitudes import (
 from rltraining_trainer.environments.mistakes import not_finite
 from rltraining_trainer.environments.packed_space import PackedSpace, numbers_of, original_space
 from rltraining_trainer.errors import Diverged
+
+SURELY_ACCEPTED = 0.99 * NORMALIZED_MAX**2
+"""A sum of squares up to this, rounded to float32, shows that all numbers are within every limit."""
 
 
 class NumberCheck:
@@ -33,16 +37,22 @@ class NumberCheck:
     def __init__(self, space: spaces.Space, name: str, limits: Limits, *, always: bool) -> None:
         self._space, self._name, self._limits = space, name, limits
         self._limit = FLOAT32_MAX if limits.observation is None and always else limits.observation
+        self._split = space.split if isinstance(space, PackedSpace) else None
 
     def accepts(self, observation: np.ndarray | None) -> bool:
         """Returns whether no number of observations ``[B, ...]`` is NaN or beyond the limit.
 
-        None is accepted. Takes about 1 µs for a small batch, since it is called in every step.
+        None is accepted. Takes half a microsecond for a small batch, since it is called in every step.
         """
         if self._limit is None or observation is None:
             return True
-        values = numbers_of(self._space, observation)
-        return values.dtype.kind != "f" or bool(np.abs(values).max(initial=0.0) <= self._limit)
+        values = observation if self._split is None else self._split(observation)[0]
+        if values.dtype.kind != "f":
+            return True
+        # No number exceeds the root of the sum of squares. Computing it takes half the time of max().
+        if np.vdot(values, values) <= SURELY_ACCEPTED:
+            return True
+        return bool(np.abs(values).max(initial=0.0) <= self._limit)
 
     def observation_errors(self, observation: np.ndarray, given: Any) -> dict[int, Exception]:
         """Returns the error of each environment whose observation is not accepted.

@@ -94,6 +94,11 @@ def without_text(space: spaces.Space, path: Path = ()) -> tuple[spaces.Space, tu
 def _leaves(space: spaces.Space, path: Path = ()) -> Iterator[tuple[Path, LeafSpace]]:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for key, part in items_of(space):
+            if isinstance(space, spaces.Dict) and not isinstance(key, str):
+                raise BadConfiguration(
+                    f"spec.environment: the keys of a Dict of observations must be text, got {key!r}; "
+                    f"name the part, for example {f'part{key}'!r}"
+                )
             yield from _leaves(part, (*path, key))
         return
     if isinstance(space, LeafSpace) and space.dtype is not None and space.dtype.kind in "biuf":

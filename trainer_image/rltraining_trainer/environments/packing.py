@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -205,7 +206,7 @@ def _gives_mask(environments: VectorEnv) -> bool:
         if is_ctrl_c(error):
             raise
         return False
-    return MASK_KEY in info
+    return isinstance(info, Mapping) and MASK_KEY in info
 
 
 def _describe(value: Any) -> str:

@@ -23,7 +23,7 @@ from multiprocessing.reduction import send_handle
 import gymnasium as gym
 
 from rltraining_trainer.environments.slot import Outcome, Request
-from rltraining_trainer.errors import EnvironmentLost, UserCodeError
+from rltraining_trainer.errors import EnvironmentLost, EnvironmentRaised, UserCodeError
 from rltraining_trainer.process import describe_exit
 
 CLOSE_SECONDS = 2.0
@@ -102,9 +102,11 @@ class InProcesses:
             f"environment {self._name!r}: the process of environment {b} ended with {describe_exit(code)} "
             f"in {where}"
         )
-        # A constructor that exits does so again after a restart. A signal may have another cause.
-        exits = method == "make" and code >= 0
-        self._losses[b] = UserCodeError(error) if exits else EnvironmentLost(error)
+        # What exits before its first step does so again after a restart. A signal may have another cause.
+        kind: type[Exception] = EnvironmentLost
+        if code >= 0 and not worker.has_stepped:
+            kind = UserCodeError if method == "make" else EnvironmentRaised
+        self._losses[b] = kind(error)
         return Outcome(error=self._losses[b])
 
     def _fork(self) -> _Worker:
@@ -121,9 +123,11 @@ class _Worker:
 
     def __init__(self, connection: Connection, pid: int) -> None:
         self.connection, self.pid = connection, pid
+        self.has_stepped = False
 
     def send(self, request: Request) -> None:
         """Sends a request. Ignores a closed connection, which `recv` reports instead."""
+        self.has_stepped |= request[0] == "step"
         with contextlib.suppress(OSError):
             self.connection.send(request)
 

@@ -9,9 +9,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
-from rltraining_trainer.environments.mistakes import WrongReward, copy_array, number
+from rltraining_trainer.environments.mistakes import copy_array
 from rltraining_trainer.environments.nested_spaces import first_of
 from rltraining_trainer.environments.packed_space import MASK_KEY
+from rltraining_trainer.environments.return_values import Info, checked_reset, checked_step
 
 
 class SingleEnvironment(VectorEnv):
@@ -43,29 +44,22 @@ class SingleEnvironment(VectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.environment.reset(seed=seed, options=options)
+        observation, info = checked_reset(self.environment.reset(seed=seed, options=options))
         self._ended = False
-        return self._batch_of_one(observation), _kept(info)
+        return self._batch_of_one(observation), _batched(info)
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Steps the environment, or resets it and ignores the action if its episode has ended."""
-        reward: Any = 0.0
-        terminated = truncated = False
         if self._ended:
-            observation, info = self.environment.reset()
+            observation, info = checked_reset(self.environment.reset())
+            reward, terminated, truncated = 0.0, False, False
         else:
-            action = first_of(actions)
-            observation, reward, terminated, truncated, info = self.environment.step(action)
-        if reward is None:  # numpy would convert it to NaN
-            raise WrongReward(reward)
-        try:
-            self._reward[0] = reward
-        except (TypeError, ValueError):
-            self._reward[0] = number(reward)
-        self._terminated[0], self._truncated[0] = terminated, truncated
-        self._ended = bool(terminated or truncated)
+            returned = self.environment.step(first_of(actions))
+            observation, reward, terminated, truncated, info = checked_step(returned)
+        self._reward[0], self._terminated[0], self._truncated[0] = reward, terminated, truncated
+        self._ended = terminated or truncated
         figures = self._reward.copy(), self._terminated.copy(), self._truncated.copy()
-        return self._batch_of_one(observation), *figures, _kept(info)
+        return self._batch_of_one(observation), *figures, _batched(info)
 
     def render(self) -> tuple[Any, ...]:
         return (self.environment.render(),)
@@ -86,6 +80,6 @@ def _is_composite(space: gym.Space) -> bool:
     return space.shape is None
 
 
-def _kept(info: Any) -> dict[str, Any]:
-    """Returns the infos to keep, as infos of a batch of one."""
-    return {MASK_KEY: [info[MASK_KEY]]} if info and MASK_KEY in info else {}
+def _batched(info: Info) -> dict[str, Any]:
+    """Returns infos of a batch of one."""
+    return {MASK_KEY: [info[MASK_KEY]]} if info else info

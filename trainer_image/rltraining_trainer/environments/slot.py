@@ -10,8 +10,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rltraining_trainer.environments.mistakes import copy_array, environment_error, number
+from rltraining_trainer.environments.mistakes import copy_array, environment_error
 from rltraining_trainer.environments.packed_space import MASK_KEY
+from rltraining_trainer.environments.return_values import checked_reset, checked_step
 from rltraining_trainer.errors import user_code_error
 
 
@@ -116,21 +117,15 @@ class Slot:
         try:
             if self._environment is None:
                 return Outcome(error=RuntimeError(f"environment {self.name!r} could not be made"))
-            reward: Any = 0.0
-            terminated: Any = False
-            truncated: Any = False
             returned = call(self._environment)
+            # Check the return values, and copy the observation.
+            reward, terminated, truncated = 0.0, False, False
             if method == "reset":
-                raw, info = returned
+                raw, info = checked_reset(returned)
             else:
-                raw, reward, terminated, truncated, info = returned
-            outcome = Outcome(
-                conform(self._space, raw),
-                number(reward),
-                bool(terminated),
-                bool(truncated),
-                info.get(MASK_KEY) if info else None,
-            )
+                raw, reward, terminated, truncated, info = checked_step(returned)
+            mask = info.get(MASK_KEY)
+            outcome = Outcome(conform(self._space, raw), reward, terminated, truncated, mask)
         except BaseException as error:
             self._ended = False
             return Outcome(error=environment_error(self.name, method, error, self._space, (raw,)))

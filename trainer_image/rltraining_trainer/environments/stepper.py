@@ -38,13 +38,15 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from rltraining_api.job import JobSpec
 
-from rltraining_trainer.environments.bounds import box_bounds, index_bounds
+from rltraining_trainer.environments.batch import Spaces, check_equal_spaces
+from rltraining_trainer.environments.bounds import BoxWarning, index_bounds
 from rltraining_trainer.environments.faults import FAILED, REMAKE, RESETS_ALONE, Faults
 from rltraining_trainer.environments.magnitudes import Limits
 from rltraining_trainer.environments.make import close_environments
 from rltraining_trainer.environments.mistakes import environment_error
+from rltraining_trainer.environments.nested_spaces import discrete_choices
 from rltraining_trainer.environments.number_check import NumberCheck
-from rltraining_trainer.environments.packed_space import PackedSpace, original_space
+from rltraining_trainer.environments.packed_space import MASK_KEY, PackedSpace, original_space
 from rltraining_trainer.environments.packing import given_observations
 from rltraining_trainer.errors import BadConfiguration, UserCodeError
 
@@ -52,12 +54,6 @@ _LOG = logging.getLogger(__name__)
 
 LIFE_LOST = "rltraining/lifeLost"
 """Key in infos, with a prefix that users' environments do not use."""
-CHECKED_OBSERVATIONS = 100
-"""Number of batches of observations that are checked against the bounds of a Box. Checking all of
-them would slow down small environments."""
-
-_exceeded: set[str] = set()
-"""Names of environments with a warning about the bounds of a Box in this process."""
 
 
 @dataclass(slots=True)
@@ -138,7 +134,7 @@ class Stepper:
         self._mode = mode
         self._dtype = np.dtype(np.float32) if dtype is None or np.issubdtype(dtype, np.floating) else dtype
         self._indices = index_bounds(environments.single_observation_space)
-        self._boxes, self._unchecked = box_bounds(environments.single_observation_space), CHECKED_OBSERVATIONS
+        self._boxes = BoxWarning.of(name, environments.single_observation_space)
         self._all = np.ones(environments.num_envs, bool)
         self._none = np.zeros(environments.num_envs, bool)
         self._over = self._none
@@ -146,21 +142,29 @@ class Stepper:
         space = environments.single_observation_space
         self._check = NumberCheck(space, name, limits or Limits(), always=self._faults.resets)
         self._alone = bool(environments.metadata.get(RESETS_ALONE))
+        has_mask = isinstance(space, PackedSpace) and space.mask is not None
+        self._needs_no_mask = not has_mask and bool(discrete_choices(environments.single_action_space))
         self._suspect = self._none.copy()  # environments that failed and have not completed a step since
         self.stats = StepperStats()
 
     @classmethod
-    def of(cls, spec: JobSpec, environments: VectorEnv) -> Stepper:
-        """Returns a stepper of ``environments`` with the name and the rules of a job's spec."""
+    def of(cls, spec: JobSpec, environments: VectorEnv, spaces: Spaces | None = None) -> Stepper:
+        """Returns a stepper of ``environments`` with the name and the rules of a job's spec.
+
+        Raises UserCodeError if ``spaces`` are given, for which the network is made, and differ.
+        """
+        if spaces is not None:
+            made = environments.single_observation_space, environments.single_action_space
+            check_equal_spaces(spaces, made)
         return cls(environments, spec.environment.id, Faults.of(spec.environment), Limits.of(spec))
 
-    def reset(self, seed: int | None) -> np.ndarray:
+    def reset(self, seed: int | None, options: dict[str, Any] | None = None) -> np.ndarray:
         """Resets all environments, each with a different seed derived from ``seed``.
 
         Returns first observations ``[B, ...]``.
         """
         self._faults.in_first_reset = True
-        observation, failed = self._reset(seed=seed)
+        observation, failed = self._reset(options, seed=seed)
         if failed:
             observation, _ = self._recover(observation, failed)
         self._faults.in_first_reset = False
@@ -187,6 +191,10 @@ class Stepper:
             observation, reward = self._converted(given), np.asarray(reward, np.float32)
             terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
             over = terminated | truncated
+            if reward.shape != self._none.shape or over.shape != self._none.shape:
+                self._raise_wrong_shape(reward=reward, terminated=terminated, truncated=truncated)
+            if self._needs_no_mask and MASK_KEY in info:
+                self._raise_late_mask()
             # Hide the autoreset mode.
             if self.shows_last_observation:
                 valid, first, final = ~self._over, self._over, None
@@ -216,6 +224,21 @@ class Stepper:
         self.stats.seconds += time.perf_counter() - began
         return step
 
+    def _raise_wrong_shape(self, **values: np.ndarray) -> None:
+        """Raises an error for the first of ``values`` that is not one per environment."""
+        for name, value in values.items():
+            if value.shape != self._none.shape:
+                raise UserCodeError(
+                    f"environment {self.name!r}: step must return {name} of shape {self._none.shape}, one "
+                    f"for each environment, got {value.shape}"
+                )
+
+    def _raise_late_mask(self) -> None:
+        raise UserCodeError(
+            f'environment {self.name!r}: step returned info["{MASK_KEY}"], but the first reset did not; '
+            "return it with each observation, since every action needs a mask"
+        )
+
     def _converted(self, observation: Any) -> np.ndarray:
         """Converts observations to this stepper's type. Numbers that it cannot hold become infinite."""
         if getattr(observation, "dtype", None) == self._dtype:
@@ -228,8 +251,8 @@ class Stepper:
     ) -> dict[str, Any]:
         """Returns ``info`` with a failure for each index outside of its space. Warns of values
         outside of the bounds of a Box."""
-        if self._boxes is not None:
-            self._warn_of_excess(observation)
+        if self._boxes is not None and self._boxes.check(observation):
+            self._boxes = None
         if self._indices is None:
             return info
         excesses = self._indices.excesses(observation)
@@ -245,22 +268,6 @@ class Stepper:
             for b, excess in excesses.items()
         }
         return {**info, FAILED: {**outside, **info.get(FAILED, {})}}
-
-    def _warn_of_excess(self, observation: np.ndarray) -> None:
-        """Checks one of the first observations against the bounds of Boxes."""
-        assert self._boxes is not None
-        excess = next(iter(self._boxes.excesses(observation).values()), None)
-        self._unchecked -= 1
-        if excess is not None and self.name not in _exceeded:
-            _exceeded.add(self.name)
-            _LOG.warning(
-                "environment %r returned an observation outside of its observation space: %s is %g, and its "
-                "bounds are %g to %g; training continues, but correct the bounds: integers and images are "
-                "scaled by them",
-                *(self.name, excess.element, excess.value, excess.low, excess.high),
-            )
-        if self._unchecked == 0 or excess is not None:
-            self._boxes = None
 
     def _failures(
         self,

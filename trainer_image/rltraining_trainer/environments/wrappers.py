@@ -78,6 +78,17 @@ def load_wrappers(wrappers: Sequence[Wrapper]) -> tuple[Wrapping, ...]:
     return tuple(_load(wrapper, f"spec.environment.wrappers[{i}]") for i, wrapper in enumerate(wrappers))
 
 
+def check_names(wrappers: Sequence[Wrapper]) -> None:
+    """Checks the names of gymnasium's wrappers. Makes nothing and imports no user code.
+
+    Raises:
+        BadConfiguration: There is no wrapper of that name, or it is one of ``REFUSED``.
+    """
+    for i, wrapper in enumerate(wrappers):
+        if wrapper.name is not None:
+            _check_name(wrapper.name, f"spec.environment.wrappers[{i}].name")
+
+
 def _load(wrapper: Wrapper, field: str) -> Wrapping:
     if wrapper.entry_point is None:
         assert wrapper.name is not None
@@ -87,7 +98,7 @@ def _load(wrapper: Wrapper, field: str) -> Wrapping:
     return Wrapping(factory, wrapper.kwargs, field, wrapper.title, wrapper.entry_point is not None)
 
 
-def _of_gymnasium(name: str, field: str) -> type[gym.Wrapper]:
+def _check_name(name: str, field: str) -> None:
     if name in REFUSED:
         raise BadConfiguration(f"{field}: {name} cannot be used: {REFUSED[name]}")
     known = [known for known in gymnasium_wrappers.__all__ if known != "vector"]
@@ -95,6 +106,10 @@ def _of_gymnasium(name: str, field: str) -> type[gym.Wrapper]:
         close = get_close_matches(name, known, 1)
         hint = f"did you mean {close[0]}?" if close else f"they are: {', '.join(known)}"
         raise BadConfiguration(f"{field}: gymnasium.wrappers has no {name!r}; {hint}")
+
+
+def _of_gymnasium(name: str, field: str) -> type[gym.Wrapper]:
+    _check_name(name, field)
     try:
         # Gymnasium imports some wrappers lazily; they need further packages.
         wrapper: type[gym.Wrapper] = getattr(gymnasium_wrappers, name)

@@ -13,21 +13,15 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
-from pathlib import Path
 
-from rltraining_trainer.process import die_with
-
-NICE = 10
-"""Added niceness, the default of the `nice` command. Beside a learner that is always busy it leaves
-a tenth of a core. The lowest priority would leave a hundredth, and delay results by hours."""
+from rltraining_trainer.process import die_with, give_way
 
 
 def main() -> int:
     """Serves orders until the learner ends."""
     channel, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     die_with(parent)
-    _give_way()
+    give_way()
     # Ignore signals to the process group: the learner ends this process after its last writes.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -63,14 +57,6 @@ def _read(channel: socket.socket) -> queue.SimpleQueue[bytes]:
 
     threading.Thread(target=read, name="orders", daemon=True).start()
     return lines
-
-
-def _give_way() -> None:
-    """Lowers the CPU priority, and makes the kernel kill this process first if memory runs out."""
-    with suppress(OSError):
-        os.nice(NICE)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 if __name__ == "__main__":

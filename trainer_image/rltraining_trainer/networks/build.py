@@ -82,6 +82,7 @@ def build_q_network(
     action_space: spaces.Space,
     *,
     dueling: bool,
+    quantiles: int = 1,
     normalize: Normalize | None = None,
 ) -> tuple[QNetwork, GreedyActions]:
     """Returns the network of dqnApex for these spaces and the conversion of its values to actions.
@@ -95,7 +96,9 @@ def build_q_network(
     normalizer = build_normalizer(normalize, observation_space)
     torso, features = build_torso(network, observation_space, normalizer)
     mask = build_mask(observation_space, count)
-    q_network = QNetwork(torso, features, count, dueling=dueling, normalizer=normalizer, mask=mask)
+    q_network = QNetwork(
+        torso, features, count, dueling=dueling, quantiles=quantiles, normalizer=normalizer, mask=mask
+    )
     return q_network, GreedyActions(discrete)
 
 
@@ -248,9 +251,7 @@ def _has_value_network(network: Network) -> bool:
         raise BadConfiguration(
             "spec.network.valueNetwork: with an LSTM, policy and value share the network; set Shared, or leave lstm out"
         )
-    if network.value_network is not None:
-        return network.value_network == "Separate"
-    return network.mlp is not None and network.lstm is None
+    return network.has_separate_value
 
 
 def _distribution(space: spaces.Space, gaussian: Gaussian | None = None) -> Distribution:

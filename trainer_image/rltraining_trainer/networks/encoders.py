@@ -7,11 +7,14 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rltraining_trainer.environments.nested_spaces import LARGE
+from rltraining_trainer.environments.nested_spaces import LARGE, shown
+from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks.torsos import AsFloat, Pixels
 
 SMALL_IMAGE = 36
 """Minimum side of an image for the convolutions of Mnih et al. 2015."""
+ONE_HOT_MAX = 1_000_000
+"""Maximum number of inputs of a one-hot encoding. More of them would exhaust the memory."""
 
 
 class OneHot(nn.Module):
@@ -104,10 +107,14 @@ class ChannelsFirst(nn.Module):
 
 def vector_encoder(space: spaces.Space) -> nn.Module | None:
     """Returns an encoder of arrays ``[N, *shape]`` as float32, or None for unsupported spaces."""
-    if isinstance(space, spaces.Discrete):
-        return OneHot(np.array([space.n]), np.array([space.start]))
-    if isinstance(space, spaces.MultiDiscrete):
-        return OneHot(space.nvec, space.start)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        choices = np.asarray(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+        if (inputs := int(choices.sum())) > ONE_HOT_MAX:
+            raise BadConfiguration(
+                f"spec.environment: observations of {shown(space)} need {inputs:,} inputs of the network, one "
+                f"for each value (at most {ONE_HOT_MAX:,}); return them as a Box of numbers instead"
+            )
+        return OneHot(choices, space.start)
     if isinstance(space, spaces.MultiBinary):
         return AsFloat()
     if not isinstance(space, spaces.Box):

@@ -16,14 +16,15 @@ def half_precision_torso(torso: nn.Module) -> HalfPrecisionTorso | None:
     The CPU must have Intel's AMX (Sapphire Rapids and later), which is several times as fast as
     float32, and the torso must be one of this package.
     """
-    if not _has_matrix_units():
+    if not has_matrix_units():
         return None
     if not (isinstance(torso, nn.Sequential) and len(torso) == 2 and isinstance(torso[0], Pixels)):
         return None
     return HalfPrecisionTorso(torso) if isinstance(torso[1], NatureCnn | ImpalaCnn) else None
 
 
-def _has_matrix_units() -> bool:
+def has_matrix_units() -> bool:
+    """Returns whether the CPU has Intel's AMX with bfloat16."""
     if hasattr(torch.cpu, "get_capabilities"):
         return bool(torch.cpu.get_capabilities().get("amx_bf16", False))
     # Up to torch 2.10. All processors with AMX have its bfloat16 instructions, too.

@@ -13,7 +13,7 @@ from rltraining_trainer.networks.unpack import ActionMask
 
 
 class QNetwork(PolicyNetwork):
-    """Computes Q(s, a) of all n actions, ``[N, n]``.
+    """Computes Q(s, a) of all n actions, ``[N, n]``: the mean of K quantiles of the return, or with K = 1 the value itself.
 
     Args:
         torso: Maps observations ``[N, ...]`` to features ``[N, features]``.
@@ -21,6 +21,7 @@ class QNetwork(PolicyNetwork):
         actions: n, the number of actions.
         dueling: Whether to replace the torso's last hidden layer by the streams of ``Dueling``.
         normalizer: Running statistics used in the torso.
+        quantiles: K (Dabney et al. 2018, arXiv 1710.10044).
         mask: Sets the values of invalid actions to ``MASKED``. None: all actions are valid.
     """
 
@@ -31,23 +32,32 @@ class QNetwork(PolicyNetwork):
         actions: int,
         *,
         dueling: bool,
+        quantiles: int = 1,
         normalizer: Normalizer | None = None,
         mask: ActionMask | None = None,
     ) -> None:
         super().__init__(normalizer)
-        self.mask = mask
+        self.mask, self._quantiles = mask, quantiles
         if dueling:
             self.torso, hidden, activation = _split(torso) or (
                 torso,
                 nn.Linear(features, features),
                 nn.ReLU(),
             )
-            self.head: nn.Module = Dueling(hidden, activation, actions)
+            self.head: nn.Module = Dueling(hidden, activation, actions, quantiles)
         else:
-            self.torso, self.head = torso, orthogonal(nn.Linear(features, actions), 0.01)
+            self.torso, self.head = torso, orthogonal(nn.Linear(features, actions * quantiles), 0.01)
+
+    def quantiles(self, observation: Tensor) -> Tensor:
+        """Returns the quantiles of the return of each action, ``[N, n, K]``, also of invalid actions."""
+        return self.head(self.torso(observation)).unflatten(1, (-1, self._quantiles))
 
     def forward(self, observation: Tensor) -> Tensor:
-        values: Tensor = self.head(self.torso(observation))
+        return self.mean(self.quantiles(observation), observation)
+
+    def mean(self, quantiles: Tensor, observation: Tensor) -> Tensor:
+        """Returns the values ``[N, n]`` of quantiles ``[N, n, K]``."""
+        values = quantiles.mean(2) if self._quantiles > 1 else quantiles.squeeze(2)
         return values if self.mask is None else self.mask(values, observation)
 
     def policy(self, observation: Tensor, state: State, first: Tensor | None = None) -> tuple[Tensor, State]:
@@ -55,7 +65,7 @@ class QNetwork(PolicyNetwork):
 
 
 class Dueling(nn.Module):
-    """Computes Q(s, a) = V(s) + A(s, a) − mean over a' of A(s, a').
+    """Computes Q(s, a) = V(s) + A(s, a) − mean over a' of A(s, a'), for each quantile.
 
     See Wang et al. 2016, arXiv 1511.06581, equation 9.
 
@@ -63,18 +73,20 @@ class Dueling(nn.Module):
     Without hidden layers the sum would be equivalent to a single linear layer.
     """
 
-    def __init__(self, hidden: nn.Linear, activation: nn.Module, actions: int) -> None:
+    def __init__(self, hidden: nn.Linear, activation: nn.Module, actions: int, quantiles: int = 1) -> None:
         super().__init__()
+        self._quantiles = quantiles
 
         def stream(outputs: int) -> nn.Sequential:
             layer = orthogonal(nn.Linear(hidden.in_features, hidden.out_features), math.sqrt(2))
             return nn.Sequential(layer, activation, orthogonal(nn.Linear(hidden.out_features, outputs), 0.01))
 
-        self.value, self.advantage = stream(1), stream(actions)
+        self.value, self.advantage = stream(quantiles), stream(actions * quantiles)
 
     def forward(self, features: Tensor) -> Tensor:
-        advantage = self.advantage(features)
-        return self.value(features) + advantage - advantage.mean(1, keepdim=True)
+        value = self.value(features).unsqueeze(1)
+        advantage = self.advantage(features).unflatten(1, (-1, self._quantiles))
+        return (value + advantage - advantage.mean(1, keepdim=True)).flatten(1)
 
 
 def _split(torso: nn.Module) -> tuple[nn.Module, nn.Linear, nn.Module] | None:

@@ -49,7 +49,8 @@ def _check_can_be_filmed(policy: Policy) -> None:
     with open_environments(policy, 1) as stepper:
         if RENDER_MODE not in (stepper.environments.metadata.get("render_modes") or ()):
             raise BadConfiguration(
-                f'environment {stepper.name!r} cannot be filmed: it does not offer render_mode "{RENDER_MODE}"'
+                f'environment {stepper.name!r} cannot be filmed: it does not offer render_mode "{RENDER_MODE}"; '
+                f'add "{RENDER_MODE}" to its metadata["render_modes"] and return an image from its render()'
             )
 
 

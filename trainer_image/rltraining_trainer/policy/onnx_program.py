@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from rltraining_api.extras import install_command
 from torch import Tensor
 
 from rltraining_trainer.policy.description import BATCH
@@ -68,7 +69,7 @@ def _check_installed() -> None:
             importlib.import_module(package)
         except ImportError as error:
             raise ProgramError(
-                f"ONNX needs the package {package}, which is not installed: it comes with the extra rltraining-trainer[onnx]"
+                f"ONNX needs the package {package}, which is not installed: {install_command('onnx')}"
             ) from error
 
 

@@ -186,6 +186,7 @@ class Policy:
             self.action_space,
             normalize=described.environment.normalize,
             dueling=described.dueling,
+            quantiles=described.quantiles,
         )
 
     def _choose(self, parameters: Tensor, deterministic: bool) -> Tensor:

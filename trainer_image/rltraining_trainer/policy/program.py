@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import warnings
 from collections.abc import Callable, Iterator
@@ -42,7 +43,8 @@ class PolicyProgram(nn.Module):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
-        self.network = policy.network
+        # A copy without gradients, so that users can convert the outputs to numpy.
+        self.network = copy.deepcopy(policy.network).requires_grad_(False)
         self._actions = policy.actions
         self._parts = len(_parts(policy))
 

@@ -15,7 +15,7 @@ import torch
 from rltraining_api.contract import ExitCode, LearnerReport
 
 from rltraining_trainer.errors import TrainerError, one_line
-from rltraining_trainer.process import prepare_process
+from rltraining_trainer.process import end_soon, prepare_process
 from rltraining_trainer.roles.context import Context, read_context
 from rltraining_trainer.roles.entry_point import run_algorithm
 from rltraining_trainer.roles.resolve import resolve_defaults
@@ -66,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _LOG.exception("this is a bug, or something that a restart may mend")
         reason, text = "Error", f"{one_line(error)}\n{traceback.format_exc()}"
     write_termination_message(reason, text, report)
+    end_soon(int(code))
     return int(code)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from rltraining_api.contract import Warning
 from rltraining_api.lifecycle import Stop
 from rltraining_api.status import Progress
 from torch import Tensor
@@ -23,6 +24,8 @@ from rltraining_trainer.metrics import (
 
 LAGS = 1000
 """Number of newest lags of which the percentiles are computed."""
+ENDLESS_STEPS = 100_000
+"""After this many environment steps without the end of an episode there is a warning."""
 
 
 class Experience(NamedTuple):
@@ -72,12 +75,13 @@ class ProgressTracker:
                 self.returns.add(experience.returns)
                 if self._smoothed is not None:
                     self._smoothed.add(experience.returns)
-                self._note_best()
             if experience.lag is not None:
                 # A sampler may have newer parameters, from a learner that was lost.
                 lag = float(max(0, experience.lag))
                 self._lag = lag if self._lag is None else 0.95 * self._lag + 0.05 * lag
                 self._lags.append(lag)
+        # Compare with the best once the returns of all samplers are known, as the stop rules do.
+        self._note_best()
         self._rate.update(self.environment_steps - self._late_steps, now)
         self.curve.add(self.environment_steps, self.seconds(now), self.returns.mean)
 
@@ -122,6 +126,15 @@ class ProgressTracker:
             policy_lag_p50=self._lag_percentile(50),
             policy_lag_p99=self._lag_percentile(99),
         )
+
+    def warnings(self) -> Iterator[Warning]:
+        """Yields a warning while no episode has ended after many steps, since returns are unknown."""
+        if not self.episodes and self.environment_steps >= ENDLESS_STEPS:
+            yield Warning(
+                reason="NoEpisodeEnds",
+                message=f"no episode has ended after {ENDLESS_STEPS:,} steps, so that there are no returns: set "
+                "spec.environment.maxEpisodeSteps, or let the environment terminate",
+            )
 
     def get_state(self, now: float) -> dict[str, Any]:
         return {

@@ -32,6 +32,7 @@ from rltraining_trainer.roles.evaluations import Evaluations
 from rltraining_trainer.roles.progress import ProgressTracker
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.roles.start import find_start
+from rltraining_trainer.tracking.trackers import start_trackers
 from rltraining_trainer.transport import Backoff, Stopped, unguarded
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class RunRecord:
         self.stop_reason: str | None = None
         self._live = live
         store = CheckpointStore(f"{context.storage}/checkpoints", spec.checkpoint.keep)
+        self._store = store
         start = find_start(store, spec.checkpoint.resume_from)
         if start.state is not None:
             self._set_state(start.state, start.uri)
@@ -85,6 +87,7 @@ class RunRecord:
         if spec.evaluation is not None:
             tracker, resumed = self.progress.evaluations, start.state is not None
             self._evaluations = Evaluations(context, spaces, flow.algorithm.network, tracker, resumed=resumed)
+        self._trackers = start_trackers(context.job, context.output)
         self._evaluated: Numbers = {}  # evaluation results that are not in the curves yet
         self._checkpoints = CheckpointWriter(store)
         self._output, self._run_id, self._times_back = str(context.output), run_id, 0
@@ -98,6 +101,7 @@ class RunRecord:
         self.point: Numbers = {}
         """Of the curves, the newest, with the newest terms of the loss; empty until samplers have sent something."""
         self._ended = False  # the last checkpoint is written
+        self._finished = False  # everything that the run leaves is written
         self._saved = self._moment() if self._checkpoints.newest else None
         self._policy_uri: str | None = None
         self._refused = ""  # why what the run leaves is not written yet
@@ -126,8 +130,10 @@ class RunRecord:
         if experiences := self._flow.experiences():
             self.progress.add(experiences, now)
             self._wait_rate.update(self.waits.total(now), now)
-        # Apply the current stop rules, also to the evaluation that has just ended.
+        # Apply the current settings of checkpoints, and the current stop rules, also to the
+        # evaluation that has just ended.
         self._live.look(now)
+        self._apply_checkpoint_settings()
         self.progress.set_stop(self._live.stop)
         if self._evaluations is not None:
             self._evaluated = self._evaluations.take() or self._evaluated
@@ -140,6 +146,13 @@ class RunRecord:
         # Start an evaluation. With several learners that hold slices, `save` does this.
         if self._flow.shares_whole and self.stop_reason is None and self._evaluation_is_due:
             self._start_evaluation(now)
+
+    def _apply_checkpoint_settings(self) -> None:
+        """Applies the current `everySeconds`, counted from the newest checkpoint, and `keep`."""
+        settings = self._live.checkpoint
+        self._next_checkpoint += settings.every_seconds - self._every_seconds
+        self._every_seconds = settings.every_seconds
+        self._store.keep = settings.keep
 
     def wants_checkpoint(self, now: float) -> bool:
         """Returns whether a checkpoint is due.
@@ -202,7 +215,7 @@ class RunRecord:
                 raise Stopped("asked to end, before storage took what the run leaves")
             if self._checkpoints.error is not None:
                 self.save()
-        self._refused = ""
+        self._refused, self._finished = "", True
 
     def write_policy(self, policy: PolicyNetwork | None, of: tuple[spaces.Space, spaces.Space]) -> None:
         """Writes the policy of a run that is interrupted. Logs errors, since the checkpoint has the same parameters."""
@@ -245,12 +258,13 @@ class RunRecord:
                 raise StorageRefused(f"the last checkpoint was not written within {LAST_WRITES_SECONDS:g} s")
         return refused or self._checkpoints.error
 
-    def close(self) -> None:
-        """What is being written is written to its end."""
+    def close(self, *, interrupted: bool) -> None:
+        """Completes writes in progress. ``interrupted``: the process was asked to end."""
         if self._evaluations is not None:
             self._evaluations.close()
         self._checkpoints.close(timeout=20.0)
         self._metrics.close()
+        self._trackers.close("finished" if self._finished else "killed" if interrupted else "failed")
 
     def counters(self) -> Progress:
         progress = self.progress.report(self._flow.algorithm.updates, self._models.version, time.monotonic())
@@ -292,11 +306,13 @@ class RunRecord:
             yield Warning(reason="RpcUnguarded", message=sentence)
         if self._metrics.failure:
             yield Warning(reason="MetricsNotWritten", message=self._metrics.failure)
+        yield from self._trackers.warnings()
         if self._refused:
             message = (
                 f"{self._refused}; the run is over, and this is tried again for {LAST_WRITES_SECONDS:g} s"
             )
             yield Warning(reason="ResultsNotWritten", message=message)
+        yield from self.progress.warnings()
         yield from self._flow.warnings()
         if self._evaluations is not None:
             yield from self._evaluations.warnings()
@@ -372,7 +388,9 @@ class RunRecord:
         }
         self._evaluated = {}
         self.point = {**self.point, **values}
-        self._metrics.write(progress.environment_steps, values, time.time())
+        wall_time = time.time()
+        self._metrics.write(progress.environment_steps, values, wall_time)
+        self._trackers.write(progress.environment_steps, values, wall_time)
 
 
 def _checkpoint_condition(status: Literal["True", "False"], reason: str, message: str) -> ReportedCondition:

@@ -59,6 +59,14 @@ def preset_of(observation_space: Space, action_space: Space) -> Preset:
     return "MuJoCo" if isinstance(action_space, spaces.Box) else "Classic"
 
 
+def has_box(action_space: Space) -> bool:
+    """Returns whether actions are a Box or have one among their parts."""
+    if isinstance(action_space, spaces.Dict | spaces.Tuple):
+        parts = action_space.values() if isinstance(action_space, spaces.Dict) else action_space
+        return any(map(has_box, parts))
+    return isinstance(action_space, spaces.Box)
+
+
 def _is_image(space: Space) -> bool:
     """Returns whether these are images of a size for convolutions, channels first or last."""
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) != 3:

@@ -17,10 +17,13 @@ PERIOD = 1.0
 
 
 class SpecWatcher:
-    """The current stop rules and number of samplers. Times are seconds of a monotonic clock."""
+    """The current stop rules, checkpoint settings and number of samplers. Times are seconds of a
+    monotonic clock."""
 
     def __init__(self, job_file: Path, spec: JobSpec) -> None:
         self.stop = spec.stop
+        self.checkpoint = spec.checkpoint
+        """Only ``every_seconds`` and ``keep`` change."""
         self.samplers = spec.sampler.replicas
         self._job_file = job_file
         self._written = 0  # unknown: the file may have changed since ``spec`` was read
@@ -40,12 +43,16 @@ class SpecWatcher:
         try:
             spec = read_job(self._job_file).spec
         except BadConfiguration as error:
-            _LOG.warning("the stop rules are unchanged: %s", error)
+            _LOG.warning("the stop rules are unchanged, and so is the rest of the job: %s", error)
             return
         self.samplers = spec.sampler.replicas
         if spec.stop != self.stop:
             self.stop = spec.stop
             _LOG.info("new stop rules: %s", spec.stop.to_dict())
+        if spec.checkpoint != self.checkpoint:
+            self.checkpoint = spec.checkpoint
+            every, keep = spec.checkpoint.every_seconds, spec.checkpoint.keep
+            _LOG.info("checkpoints are now saved every %d s, and the newest %d kept", every, keep)
 
     def _modified(self) -> int:
         try:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Literal, TypeVar
+from weakref import WeakSet
 
 from gymnasium import spaces
 from pydantic import ValidationError
@@ -20,9 +21,13 @@ from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.dataflow.gradients import GradientReader, Reader, UnrollReader
 from rltraining_trainer.dataflow.gradients.accounts import P
 from rltraining_trainer.dataflow.replay import Column
+from rltraining_trainer.environments import Stepper, StepperStats, make_environments
+from rltraining_trainer.environments.episode_seeds import with_seeded_episodes
 from rltraining_trainer.networks import ActorCritic, Distribution
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.transport import Endpoint
+from rltraining_trainer.world.blocks import LearnerBlocks, SamplerBlocks
 from rltraining_trainer.world.data_path import DataPath, SamplerPath
 from rltraining_trainer.world.gradients import LearnerGradients, SamplerGradients
 from rltraining_trainer.world.members import Member, Members
@@ -51,12 +56,15 @@ class DataPaths:
     settings: Any
     stopping: threading.Event
     _context: Context
+    _live: SpecWatcher
     _endpoint: Endpoint
     _connections: Connections
     _reporter: Reporter
     _run: Run | None
     _path: SamplerPath | None
     _shards: list[LocalShard]
+    _stats: list[StepperStats]
+    _steppers: WeakSet[Stepper]
 
     @cached_property
     def spaces(self) -> tuple[spaces.Space, spaces.Space]:
@@ -204,15 +212,56 @@ class DataPaths:
             return self._sampler_path(path, large)
         assert network is not None
         assert distribution is not None
+        reader = self._unroll_reader(network, distribution)
+        return self._learner_gradients("unrolls", aggregate, reader, remaining=remaining, large=large)
+
+    def blocks(self, network: ActorCritic, distribution: Distribution) -> Any:
+        """Returns the path of `spec.reproducible` (see `LearnerBlocks` and `SamplerBlocks`).
+
+        Call this in ``learner(world)`` before `run`, and in ``sampler(world)`` before `start`. The network and its
+        distribution define the shapes of a rollout.
+        """
+        reproducible, large = self.spec.reproducible, is_large(self.spaces[0])
+        deadline = self.settings.aggregate.deadline_seconds
+        if self._run is None:
+            return self._sampler_path(SamplerBlocks(self._connections, deadline), large)
+        assert reproducible is not None
+        path = LearnerBlocks(
+            reproducible,
+            self._unroll_reader(network, distribution),
+            self._run.models,
+            lambda: [member.name for member in self.members("sampler")],
+            deadline,
+            self._context.output,
+            self.stopping,
+            large=large,
+        )
+        return self._learner_path("blocks", path)
+
+    def seeded_environments(self) -> Stepper:
+        """Returns ``numEnvs`` environments with ``SeededEpisodes``, for a block. May be called after `start`.
+
+        Raises BadConfiguration if the environment has no single environments.
+        """
+        assert isinstance(self._path, SamplerBlocks)
+        environments = make_environments(
+            with_seeded_episodes(self.spec.environment), self.spec.environment.num_envs
+        )
+        stepper = Stepper.of(self.spec, environments, self.spaces)
+        self._stats.append(stepper.stats)
+        self._steppers.add(stepper)
+        self._path.steppers.append(stepper)
+        return stepper
+
+    def _unroll_reader(self, network: ActorCritic, distribution: Distribution) -> UnrollReader:
         normalizer = network.normalizer
-        reader = UnrollReader(
+        return UnrollReader(
             length=self.settings.rollout_length,
             observation_shape=self.spaces[0].shape or (),
             action_shape=distribution.action_shape,
             state_sizes=[part.shape[1] for part in network.initial_state(1)],
             moments_size=0 if normalizer is None else 1 + 2 * normalizer.mean.numel(),
         )
-        return self._learner_gradients("unrolls", aggregate, reader, remaining=remaining, large=large)
 
     def _learner_path(self, name: str, path: LP) -> LP:
         assert self._run is not None
@@ -300,7 +349,7 @@ class DataPaths:
         return self._learner_path("replay", path)
 
     def _make_shard(self, settings: ReplaySettings, columns: Mapping[str, Column], shards: int) -> LocalShard:
-        local = LocalShard(self._context, settings, columns, shards, self._endpoint)
+        local = LocalShard(self._context, self._live, settings, columns, shards, self._endpoint)
         self._shards.append(local)
         return local
 

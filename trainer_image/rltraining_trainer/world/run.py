@@ -189,10 +189,13 @@ class Run(LearnerLoop):
             assert self._spaces is not None
             self._record.write_policy(self.paths.algorithm.network, self._spaces)
 
-    def close(self) -> None:
-        """For the trainer: ends connections and threads. Writes in progress are completed."""
+    def close(self, *, interrupted: bool = False) -> None:
+        """For the trainer: ends connections and threads. Writes in progress are completed.
+
+        ``interrupted``: the process was asked to end.
+        """
         if self._record is not None:
-            self._record.close()
+            self._record.close(interrupted=interrupted)
         self.group.close()
         for path in self.paths.all():
             path.close()

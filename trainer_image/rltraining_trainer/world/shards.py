@@ -16,6 +16,7 @@ from rltraining_trainer.dataflow import NO_MOMENTS
 from rltraining_trainer.dataflow.replay import Column, ReplayBuffer, ReplayShard
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.transport import Endpoint
 from rltraining_trainer.world.session import LINGER_SECONDS, Connections
 
@@ -35,6 +36,7 @@ class LocalShard:
     def __init__(
         self,
         context: Context,
+        live: SpecWatcher,
         settings: ReplaySettings,
         columns: Mapping[str, Column],
         shards: int,
@@ -46,6 +48,7 @@ class LocalShard:
         self.shard = ReplayShard(self.buffer)
         self.shard.set_limit(0)  # samplers may find the shard before the learner sets a limit
         self._endpoint = endpoint
+        self._live = live
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
         self._checkpoints: CheckpointWriter | None = None
@@ -63,7 +66,15 @@ class LocalShard:
 
     def tick(self, now: float) -> None:
         """Saves the shard, if that is due."""
-        if self._checkpoints is not None and now >= self._next_checkpoint:
+        if self._checkpoints is None:
+            return
+        # Apply the current interval, counted from the newest checkpoint.
+        self._live.look(now)
+        every_seconds = self._live.checkpoint.every_seconds
+        self._next_checkpoint += every_seconds - self._every_seconds
+        self._every_seconds = every_seconds
+        # Save the shard.
+        if now >= self._next_checkpoint:
             self._next_checkpoint = now + self._every_seconds
             step = self._first_step + self.shard.counts.inserted
             self._checkpoints.submit(step, self.shard.get_state())

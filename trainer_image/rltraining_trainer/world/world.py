@@ -178,7 +178,7 @@ class World(DataPaths):
         """
         environment = self.spec.environment
         environments = make_environments(environment, count or environment.num_envs)
-        stepper = Stepper.of(self.spec, environments)
+        stepper = Stepper.of(self.spec, environments, self.__dict__.get("spaces"))
         self._stats.append(stepper.stats)
         self._steppers.add(stepper)
         if self.spec.algorithm.entry_point is None:
@@ -351,12 +351,13 @@ class World(DataPaths):
 
     def close(self) -> None:
         """For the trainer: ends connections and threads."""
+        interrupted = self.stopping.is_set()
         self.stopping.set()  # ends blocked handlers
         self._services.close()
         self._directory.close()
         self._reporter.close()
         if self._run is not None:
-            self._run.close()
+            self._run.close(interrupted=interrupted)
         for local in self._shards:
             local.close()
         if self._done:

@@ -65,6 +65,10 @@ class UnrollReader:
     """1 + 2·d, the size of an unroll's moments. 0 without normalisation."""
 
     def __call__(self, push: Push, payload: Payload) -> UnrollPush:
+        return UnrollPush(push.source, push.place, push.version, self.unroll(payload))
+
+    def unroll(self, payload: Payload) -> dict[str, Any]:
+        """Returns the field "unroll" of a message. Raises TypeError or ValueError naming the field."""
         unroll: dict[str, Any] = field(payload, "unroll", dict)
         valid = field(unroll, "valid", Tensor)
         # Check the columns.
@@ -93,7 +97,7 @@ class UnrollReader:
         vector(unroll, "episode_return", torch.float32)
         moments = moments_field(unroll)
         _check("unroll.moments", moments, (len(moments), self.moments_size), torch.float64)
-        return UnrollPush(push.source, push.place, push.version, unroll)
+        return unroll
 
 
 def vector(payload: Payload, name: str, dtype: torch.dtype, size: int | None = None) -> Tensor:

@@ -1,0 +1,62 @@
+"""``python -m rltraining_trainer.tracking.process FD PARENT``: logs points with a tracker's package.
+
+Reads an `Opening` and batches from the socket ``FD``. The process ends with its parent, the learner
+with process id ``PARENT``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+
+from rltraining_trainer.errors import one_line
+from rltraining_trainer.process import die_with, give_way, prepare_process
+from rltraining_trainer.tracking.backends import BACKENDS, Backend
+from rltraining_trainer.tracking.messages import Answer, Batch, Opening
+
+
+def main() -> None:
+    """Serves batches until the run or the learner ends."""
+    channel, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    die_with(parent)
+    give_way()
+    # Ignore signals to the process group: the learner ends this process after the last point.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    prepare_process("tracking")
+    logging.disable(logging.WARNING)  # of the packages: the learner logs a failure once
+    with channel.makefile("rb") as lines:
+        opening = Opening.model_validate_json(lines.readline())
+        tracked = _Tracked(opening)
+        for line in lines:
+            answer = tracked.log(Batch.model_validate_json(line))
+            channel.sendall(answer.model_dump_json().encode() + b"\n")
+    sys.stdout.flush()
+    # Skip the exit handlers of the packages, which may block.
+    os._exit(0)
+
+
+class _Tracked:
+    """The tracked run, which is opened with its first points."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._backend: Backend | None = None
+
+    def log(self, batch: Batch) -> Answer:
+        try:
+            if self._backend is None:
+                self._backend = BACKENDS[self._opening.kind](self._opening)
+            self._backend.log(batch.points)
+            if batch.end is not None:
+                self._backend.end(batch.end)
+        except Exception as error:  # of a package, a server or the network
+            return Answer(failure=one_line(error))
+        return Answer()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""`world.blocks()`: the learner deals blocks of environments to samplers, and gets one rollout of each block for an update.
+
+The path of `spec.reproducible`. Which sampler makes a rollout, and when, changes nothing in it.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from rltraining_api.contract import Warning
+from rltraining_api.reproducible import Reproducible
+from torch import Tensor
+
+from rltraining_trainer.dataflow import WANTS_NONE, ModelServer
+from rltraining_trainer.dataflow.block_queue import BlockQueue, BlockRollout, Work
+from rltraining_trainer.dataflow.block_state import BlockState
+from rltraining_trainer.dataflow.fields import field
+from rltraining_trainer.dataflow.gradients import UnrollReader
+from rltraining_trainer.environments import Stepper
+from rltraining_trainer.metrics import Numbers
+from rltraining_trainer.metrics.hash_chain import HashChain
+from rltraining_trainer.networks.half_precision import has_matrix_units
+from rltraining_trainer.transport import DeferredReply, Handler, Payload, Stopped
+from rltraining_trainer.world.data_path import DataPath, SamplerPath
+from rltraining_trainer.world.gradients import UPDATE_TIMEOUT
+from rltraining_trainer.world.session import Connections, LearnerSession
+
+PATH = "blocks"
+"""Prefix of the services of the learner."""
+
+
+@cache
+def processor() -> str:
+    """Returns what the results of arithmetic depend on in this process, besides the program."""
+    matrix_units = " AMX" if has_matrix_units() else ""
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{matrix_units}"
+
+
+class LearnerBlocks(DataPath):
+    """A learner's side.
+
+    Each rollout is counted exactly once: ``pushed = used + dropped + queued``.
+
+    Args:
+        settings: ``spec.reproducible``.
+        read: checks rollouts.
+        models: the parameters.
+        samplers: returns the names of all samplers.
+        deadline: see ``BlockQueue``.
+        folder: of the file with the hashes.
+        large: messages are large (see ``DataPath.sends_large``).
+    """
+
+    def __init__(
+        self,
+        settings: Reproducible,
+        read: UnrollReader,
+        models: ModelServer,
+        samplers: Callable[[], Sequence[str]],
+        deadline: float,
+        folder: Path,
+        stopping: threading.Event,
+        *,
+        large: bool,
+    ) -> None:
+        self.sends_large = large
+        self._read, self._models, self._stopping = read, models, stopping
+        self._queue = BlockQueue(settings.blocks, samplers, deadline)
+        self._hashes = HashChain(folder, settings.hash_every)
+        self._processors = {processor()}  # all that have taken part in the run
+        self._done = False
+
+    @property
+    def update(self) -> int:
+        """Number of complete updates."""
+        return self._queue.update
+
+    def take(self, timeout: float = 1.0) -> list[BlockRollout]:
+        """Returns the rollouts of the next update in the order of blocks, or an empty list after ``timeout`` seconds.
+
+        Raises Stopped.
+        """
+        if self._stopping.is_set():
+            raise Stopped("asked to end")
+        return self._queue.rollouts() if self._queue.is_ready(timeout) else []
+
+    def advance(self, parameters: Tensor, environment_steps: int) -> None:
+        """Ends the update, after which the parameters are these ``[N]``."""
+        self._queue.advance()
+        self._hashes.add(parameters, self._queue.update, environment_steps)
+
+    @property
+    def services(self) -> Mapping[str, Handler]:
+        return {f"{PATH}/push": self._push, f"{PATH}/pull": self._pull}
+
+    def on_group_formed(self, rank: int, size: int) -> None:
+        self._queue.release()
+
+    def tick(self) -> None:
+        # The parameters of the last update are published.
+        self._queue.release()
+
+    def finish(self) -> None:
+        self._done = True
+        self._hashes.finish()
+        self._queue.close()
+
+    def close(self) -> None:
+        self._queue.close()
+
+    def metrics(self) -> Numbers:
+        counts = {f"unrolls/{name}": count for name, count in self._queue.counts().items()}
+        return {**counts, "blocks/moved": self._queue.moved}
+
+    def warnings(self) -> tuple[Warning, ...]:
+        if len(self._processors) == 1:
+            return ()
+        found = " and ".join(sorted(self._processors))
+        message = (
+            f"spec.reproducible: processors of several kinds round differently, and this run has used {found}"
+        )
+        return (Warning(reason="ProcessorsDiffer", message=message),)
+
+    def get_state(self) -> dict[str, Any]:
+        return {
+            "queue": self._queue.get_state(),
+            "hashes": self._hashes.get_state(),
+            "processors": sorted(self._processors),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._processors |= set(state["processors"])
+        self._queue.set_state(state["queue"])
+        self._hashes.set_state(state["hashes"])
+
+    def _push(self, sender: str, payload: Payload) -> DeferredReply:
+        """Receives rollouts. Replies with work. Raises TypeError or ValueError, naming the field, for a wrong message."""
+        version = field(payload, "version", int)
+        rollouts = [self._rollout(item) for item in field(payload, "rollouts", list)]
+        held: dict[int, int] = dict(field(payload, "held", list))
+        # A new set, since the learner's thread may be reading the old one.
+        self._processors = self._processors | {field(payload, "processor", str)}
+        deferred = DeferredReply()
+        reply = lambda work: deferred.resolve(self._answer(version, work))  # noqa: E731
+        self._queue.ask(sender, rollouts, held, reply)
+        return deferred
+
+    def _pull(self, sender: str, payload: Payload) -> Payload:
+        return self._answer(field(payload, "version", int), [])
+
+    def _answer(self, version: int, work: Sequence[Work]) -> Payload:
+        newest, parameters = self._models.newer_than(version)
+        # Parameters are published after an update ends: these are of this update if it has not ended yet.
+        current = [one for one in work if one.update == self._queue.update]
+        return {
+            "version": newest,
+            "parameters": parameters,
+            "done": self._done,
+            "work": [
+                (one.block, one.update, None if one.state is None else one.state.to_payload())
+                for one in current
+            ],
+        }
+
+    def _rollout(self, item: Payload) -> BlockRollout:
+        block, update = field(item, "block", int), field(item, "update", int)
+        unroll = self._read.unroll(item)
+        return BlockRollout(block, update, unroll, field(item, "after", dict))
+
+
+class SamplerBlocks(SamplerPath):
+    """A sampler's side."""
+
+    alone = True
+
+    def __init__(self, connections: Connections, deadline: float) -> None:
+        self.work: list[Work] = []
+        """The rollouts to make with the present parameters, before the next ``push``."""
+        self.steppers: list[Stepper] = []
+        """The environments that this sampler has made. Kept until the end, where they are closed."""
+        self._connections, self._deadline = connections, deadline
+        self._session: LearnerSession | None = None
+
+    @property
+    def version(self) -> int:
+        return WANTS_NONE if self._session is None else self._session.version
+
+    def attach(self, parameters: Tensor | None) -> None:
+        """Connects to the learner and gets its parameters. Raises Stopped."""
+        timeout = UPDATE_TIMEOUT + self._deadline
+        self._session = self._connections.learner(0, PATH, parameters, timeout=timeout)
+        self._session.attach()
+
+    def push(self, rollouts: Sequence[BlockRollout], held: Mapping[int, int]) -> None:
+        """Sends rollouts, and gets work with its parameters. Raises Stopped.
+
+        Args:
+            held: the blocks that this sampler has, with the update that their next rollout is for.
+        """
+        session = self._session
+        assert session is not None
+        items = [
+            {"block": one.block, "update": one.update, "unroll": one.unroll, "after": one.after}
+            for one in rollouts
+        ]
+        session.send(rollouts=items, held=list(held.items()), processor=processor())
+        session.settle()
+        self._connections.check(session)
+        self.work = []
+        if session.version != session.answer["version"]:
+            # The answer to a repeated message relies on parameters of the learner's previous incarnation.
+            session.refresh()
+            return
+        self.work = [
+            Work(block, update, None if state is None else BlockState.from_payload(state))
+            for block, update, state in session.answer["work"]
+        ]
