@@ -5,7 +5,8 @@ The folder `examples/` beside this file is a link to the repository's. Wheels co
 
 from __future__ import annotations
 
-from pathlib import Path
+from difflib import get_close_matches
+from pathlib import Path, PurePath
 
 from rltraining.printable import say
 
@@ -13,20 +14,41 @@ FOLDER = Path(__file__).with_name("examples")
 
 
 def find(name: str) -> Path | None:
-    """Returns the manifest of an example, such as `cartpole-impala`. Returns None if there is none, or if a file or
-    folder has that name."""
+    """Returns the manifest of an example, such as `cartpole-impala` or `zoo/hopper-ppo`. Returns None if there is none,
+    or if a file or folder has that name."""
     path = FOLDER / f"{name}.yaml"
     return path if path in _manifests() and not Path(name).exists() else None
 
 
+def similar(name: str) -> list[str]:
+    """Returns at most three examples whose names are similar, or only the one with this name in `zoo/`. Of a path only
+    the last part is compared, which must be the name of an example."""
+    examples = names()
+    by_short = {PurePath(each).name: each for each in reversed(examples)}
+    wanted = name.lower().removesuffix(".yaml")
+    last = PurePath(wanted).name
+    if last in by_short:
+        return [by_short[last]]
+    if "/" in wanted.removeprefix("zoo/"):
+        return []
+    close = get_close_matches(last, by_short, n=3, cutoff=0.7)
+    return [by_short[short] for short in close]
+
+
+def names() -> list[str]:
+    """Returns the names of all examples, those of the zoo last."""
+    return [path.relative_to(FOLDER).with_suffix("").as_posix() for path in _manifests()]
+
+
 def print_list() -> None:
     """Prints the name and the first comment line of each example."""
-    manifests = _manifests()
-    width = max(len(path.stem) for path in manifests)
-    for path in manifests:
+    examples = dict(zip(names(), _manifests(), strict=True))
+    width = max(map(len, examples))
+    for name, path in examples.items():
         about = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
-        say(f"{path.stem:{width}}  {about}")
+        say(f"{name:{width}}  {about}")
 
 
 def _manifests() -> list[Path]:
-    return sorted(FOLDER.glob("*.yaml"), key=lambda path: path.stem)
+    folders = (FOLDER, FOLDER / "zoo")
+    return [path for folder in folders for path in sorted(folder.glob("*.yaml"), key=lambda path: path.stem)]

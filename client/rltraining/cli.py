@@ -3,6 +3,7 @@ when the command is called, so that `rltrain --help` and shell completion are fa
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -20,8 +21,8 @@ from rltraining.commands import (
     Seeds,
     Sweep,
     command,
+    print_errors,
     reflow,
-    refusals,
 )
 from rltraining.errors import UsageError
 from rltraining.export import Format
@@ -89,12 +90,12 @@ def rltrain(
       rltrain watch cartpole
     """
     given = {"namespace": namespace, "context": context, "kubeconfig": kubeconfig}
-    places = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in given.items() if value is not None}
     names = (*cluster.NAMES, *diagnosis.NAMES)
-    if places and context_.invoked_subcommand not in names:
-        with refusals():
-            raise UsageError(f"--{next(iter(places))}: is for commands on a cluster: {', '.join(names)}")
-    context_.default_map = {name: places for name in names}
+    if options and context_.invoked_subcommand not in names:
+        with print_errors():
+            raise UsageError(f"--{next(iter(options))}: is for commands on a cluster: {', '.join(names)}")
+    context_.default_map = {name: options for name in names}
 
 
 @_command
@@ -159,13 +160,13 @@ def run(
       rltrain run runs/cartpole-20261121-014300 --resume
       kubectl get rlj/cartpole -o yaml | rltrain run - --plain
     """
-    with refusals():
+    with print_errors():
         require_local("rltrain run")
         from rltraining import run as command
         from rltraining.sweep.plan import Request
 
         changes = [*(overrides or ()), *(() if seed is None else (f"seed={seed}",))]
-        options = command.Options(
+        options = command.RunOptions(
             file,
             workdir,
             tuple(changes),
@@ -184,13 +185,13 @@ def examples() -> None:
     """List the built-in examples: their names and what they train.
 
     A name can be given to run, validate, explain and submit in place of a file. Examples of Atari
-    games need the extra atari: pip install 'rltraining[atari]'.
+    games need the extra atari: pip install -c constraints.txt dist/*.whl 'rltraining[atari]'.
 
     Example:
 
       rltrain examples
     """
-    with refusals():
+    with print_errors():
         from rltraining import built_in
 
         built_in.print_list()
@@ -215,7 +216,7 @@ def init(
       rltrain init maze && rltrain run maze
       rltrain init . --name maze
     """
-    with refusals():
+    with print_errors():
         from rltraining import init as command
 
         command.init(folder, name)
@@ -231,8 +232,12 @@ def validate(
         ),
     ],
     print_: Annotated[
-        bool, typer.Option("--print", help="Print the jobs with all defaults filled in.")
+        bool,
+        typer.Option(
+            "--print", help="Print the jobs as an API server stores them: with the defaults for all tasks."
+        ),
     ] = False,
+    overrides: Overrides = None,
 ) -> None:
     """Check manifests and report all errors, a sentence each.
 
@@ -245,11 +250,12 @@ def validate(
 
       rltrain validate jobs/*.yaml
       rltrain validate job.yaml --print
+      rltrain validate job.yaml --set algorithm=ppo
     """
-    with refusals():
+    with print_errors():
         from rltraining import validate as command
 
-        command.validate(files, print_jobs=print_)
+        command.validate(files, tuple(overrides or ()), print_jobs=print_)
 
 
 @_command
@@ -274,7 +280,7 @@ def explain(
       rltrain explain job.yaml --preset MuJoCo
       rltrain explain job.yaml --set algorithm=a2c
     """
-    with refusals():
+    with print_errors():
         from rltraining import explain as command
 
         command.explain(file, tuple(overrides or ()), preset.value if preset else None)
@@ -291,7 +297,7 @@ def crd() -> None:
 
       rltrain crd | kubectl apply --server-side -f -
     """
-    with refusals():
+    with print_errors():
         from rltraining_api.crd import crd_yaml
 
         say(crd_yaml(), nl=False)
@@ -305,11 +311,13 @@ def evaluate(
     envs: Annotated[int, typer.Option(min=1, help="Environments that are stepped together.")] = 16,
     stochastic: Annotated[
         bool,
-        typer.Option("--stochastic", help="Draw actions as in training, instead of taking the likeliest."),
+        typer.Option(
+            "--stochastic", help="Draw actions as in training, instead of taking the most likely ones."
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
     video: Annotated[
-        Path | None, typer.Option(metavar="FILE.mp4", help="Also record an episode.", show_default=False)
+        Path | None, typer.Option(metavar="FILE.mp4|gif", help="Also record an episode.", show_default=False)
     ] = None,
     trust_code: Annotated[bool, TRUST_CODE] = False,
 ) -> None:
@@ -325,14 +333,14 @@ def evaluate(
 
       rltrain evaluate runs/first/policy
       rltrain evaluate runs/first/policy --episodes 20 --stochastic --seed 1 --json
-      rltrain evaluate runs/first/policy --video cartpole.mp4
+      rltrain evaluate runs/first/policy --video cartpole.gif
       rltrain evaluate runs/maze --trust-code
     """
-    with refusals():
+    with print_errors():
         require_local("rltrain evaluate")
         from rltraining import evaluate as command
 
-        options = command.Options(
+        options = command.EvaluateOptions(
             policy,
             episodes,
             seed,
@@ -370,7 +378,7 @@ def export(
       rltrain export runs/first/policy --format torchscript --output cartpole.pt
       rltrain export runs/first --format onnx --output cartpole.onnx
     """
-    with refusals():
+    with print_errors():
         require_local("rltrain export")
         from rltraining import export as command
 
@@ -383,4 +391,10 @@ app.add_typer(diagnosis.app)
 
 def main() -> None:
     """Runs the command. Entry point of the `rltrain` script."""
-    app()
+    try:
+        app()
+    except SystemExit as ended:
+        # An environment that was played may have threads that never end.
+        if (trainer := sys.modules.get("rltraining_trainer.process")) is not None:
+            trainer.end_soon(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+        raise

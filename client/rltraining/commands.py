@@ -75,7 +75,7 @@ def command(app: typer.Typer) -> Callable[[F], F]:
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
+def print_errors() -> Iterator[None]:
     """Prints errors of users as sentences on standard error, and exits. Files that cannot be read
     or written are such errors. A traceback is for bugs."""
     try:

@@ -8,16 +8,17 @@ from typing import Annotated
 
 import typer
 
-from rltraining.cluster.place import Place, with_place
-from rltraining.commands import command, refusals
+from rltraining.cluster.context import ClusterContext, with_cluster_options
+from rltraining.commands import MANIFEST, Overrides, command, print_errors
+from rltraining.local import require_local
 
 app = typer.Typer()
 _command = command(app)
 
 
 @_command
-@with_place
-def doctor(place: Place) -> None:
+@with_cluster_options
+def doctor(context: ClusterContext) -> None:
     """Check whether this machine and the cluster are ready for runs.
 
     Prints a line for each check, with a remedy if something is missing: versions, packages, cores,
@@ -32,10 +33,10 @@ def doctor(place: Place) -> None:
       rltrain doctor
       rltrain doctor --context kind-rltraining
     """
-    with refusals():
+    with print_errors():
         from rltraining import doctor as action
 
-        raise typer.Exit(action.doctor(place))
+        raise typer.Exit(action.doctor(context))
 
 
 @_command
@@ -63,10 +64,84 @@ def stack(
       rltrain stack runs/first
       rltrain stack runs/first sampler-0
     """
-    with refusals():
+    with print_errors():
         from rltraining import stack as action
 
         action.stack(run, member)
+
+
+@_command
+def audit(
+    run: Annotated[Path, typer.Argument(metavar="WORKDIR", help="Folder of a run, also of one that trains.")],
+) -> None:
+    """Check a run from its own records: whether each item was counted exactly once.
+
+    Prints a line for each rule, and its violations: `ok`, `bad`, or `-` if the records have nothing
+    that the rule is about. The page "Trust a run" of the documentation describes the rules.
+
+    Exit code: 1 if a rule is violated, otherwise 0.
+
+    Examples:
+
+      rltrain audit runs/first
+    """
+    with print_errors():
+        from rltraining.trust import audit as action
+
+        raise typer.Exit(action.audit(run))
+
+
+@_command
+def chaos(
+    file: Annotated[str, typer.Argument(metavar="FILE", help=MANIFEST)],
+    kill: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE=TIME",
+            help="Kill a random process of the role, learner, sampler or replay, with this mean time between two. "
+            "May be given repeatedly. Default: sampler=7s and learner=60s, unless --freeze is given.",
+            show_default=False,
+        ),
+    ] = None,
+    freeze: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=TIME", help="Likewise, stop it for 5 s.", show_default=False),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="TIME", help="Short for --set stop.seconds=N: 90s, 10m.", show_default=False
+        ),
+    ] = None,
+    workdir: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the run. Default: runs/<job>-<time>.", show_default=False),
+    ] = None,
+    overrides: Overrides = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
+) -> None:
+    """Train on this machine while processes are killed and frozen at random times.
+
+    The run continues until a rule of the job's `stop` holds. Afterwards the command prints how often
+    each kind of disturbance occurred and how long recoveries took, and audits the run. The folder
+    of the run contains all of it as chaos.json.
+
+    Exit code: that of rltrain run, and 1 if the audit finds a violation.
+
+    Examples:
+
+      rltrain chaos cartpole-impala --for 1m
+      rltrain chaos job.yaml --kill sampler=7s --kill learner=2m --freeze sampler=30s --for 10m
+    """
+    with print_errors():
+        require_local("rltrain chaos")
+        from rltraining.run import RunOptions
+        from rltraining.trust import chaos as action
+
+        options = RunOptions(
+            file, workdir, tuple(overrides or ()), resume=False, overwrite=overwrite, plain=True
+        )
+        raise typer.Exit(action.chaos(options, kill or (), freeze or (), time))
 
 
 NAMES = ("doctor",)

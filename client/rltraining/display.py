@@ -47,7 +47,7 @@ class Plain:
         self._out = out
         self._phase = ""
         self._notice = ""
-        self._told: set[EventRow] = set()
+        self._shown_events: set[EventRow] = set()
         self._next_line = 0.0
         self._said = ""
         self._say_again = 0.0
@@ -59,8 +59,8 @@ class Plain:
                 self._print(snapshot.notice)
         error = final_error(snapshot)
         for event in snapshot.events:
-            if event not in self._told:
-                self._told.add(event)
+            if event not in self._shown_events:
+                self._shown_events.add(event)
                 if not repeats_error(event, error):
                     self._print(event_line(event))
         if snapshot.phase != self._phase:

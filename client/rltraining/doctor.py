@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rltraining import local
-from rltraining.cluster.place import Place
+from rltraining.cluster.context import ClusterContext
 from rltraining.errors import ClientError, Exit
 from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
@@ -35,9 +35,9 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-def doctor(place: Place) -> int:
+def doctor(context: ClusterContext) -> int:
     """Prints all findings. Returns the exit code: 1 if something prevents runs."""
-    cluster = _cluster(place)
+    cluster = _cluster(context)
     has_cluster = cluster.level == "ok"
     findings = (_versions(), *_packages(has_cluster), *machine(Path.cwd()), cluster)
     for level, text, remedy in findings:
@@ -97,17 +97,17 @@ def _packages(has_cluster: bool) -> Iterator[Finding]:
     yield Finding("ok", f"extras: {there}" + (f"; not installed: {', '.join(absent)}" if absent else ""))
 
 
-def _cluster(place: Place) -> Finding:
+def _cluster(context: ClusterContext) -> Finding:
     """Asks the API server of the kubeconfig for jobs. Without one, runs on this machine still work."""
-    level: Level = "error" if any((place.namespace, place.context, place.kubeconfig)) else "warning"
+    level: Level = "error" if any((context.namespace, context.context, context.kubeconfig)) else "warning"
     try:
-        client = RLTrainingClient(place.namespace, place.context, place.kubeconfig, timing=TIMING)
+        client = RLTrainingClient(context.namespace, context.context, context.kubeconfig, timing=TIMING)
         client.jobs.table(limit=1)
     except AccessDeniedError as error:
         return Finding(level, f"the cluster answers, but {error}")
     except ClientError as error:
         return Finding(level, str(error))
-    return Finding("ok", f"cluster: {client.jobs.api.access.place} answers, and has RLTrainingJobs")
+    return Finding("ok", f"cluster: {client.jobs.api.access.description} answers, and has RLTrainingJobs")
 
 
 def _memory() -> tuple[int, int] | None:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from rltraining_api.job import JobSpec
 
+from rltraining.errors import UsageError
+
 
 class Findings(NamedTuple):
     """An error and a warning about an environment's id. Empty if there is none."""
@@ -37,10 +39,28 @@ def check_environment(spec: JobSpec, folder: Path | None) -> Findings:
     )
 
 
+def check_module_here(spec: JobSpec, folder: Path | None) -> None:
+    """Checks that the environment's module, if the id names one, can be found on this machine.
+
+    Other ids are left to the processes of the run, since the import of gymnasium would delay each run.
+
+    `folder`: the manifest's, which may contain the module.
+
+    Raises UsageError.
+    """
+    module, has_module, _ = spec.environment.id.rpartition(":")
+    if has_module and check_environment(spec, folder).warning:
+        raise UsageError(
+            f"spec.environment.id: module {module} is neither installed here nor beside the manifest: put its "
+            "file there, or install its package"
+        )
+
+
 def _check_registered(id: str) -> Findings:
     """Looks up an id of an installed package. Finds nothing wrong where the trainer is not installed."""
     try:
-        from rltraining_trainer.environments.lookup import NotInstalled, check_registered
+        from rltraining_trainer.environments.extras import NotInstalled
+        from rltraining_trainer.environments.lookup import check_registered
         from rltraining_trainer.errors import TrainerError
     except ImportError:
         return Findings()

@@ -6,22 +6,27 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 
 from rltraining_trainer.errors import TrainerError
-from rltraining_trainer.policy import Evaluation, Policy
+from rltraining_trainer.policy import Episode, Evaluation, Policy
 from rltraining_trainer.policy import evaluate as play
 
 from rltraining.errors import ClientError, UsageError
 from rltraining.policies import explained, open_policy
 from rltraining.printable import say
 from rltraining.units import count
-from rltraining.video import record
+from rltraining.video import VIDEO_SUFFIXES, record
 
-VIDEO_SUFFIX = ".mp4"
+SILENT_SECONDS = 30.0
+ENDLESS = (
+    f"no episode has ended after {SILENT_SECONDS:g} s; if they never end, press Ctrl-C, and train with "
+    "spec.environment.maxEpisodeSteps"
+)
 
 
 @dataclass(frozen=True)
-class Options:
+class EvaluateOptions:
     """The options of the command line."""
 
     policy: str
@@ -34,10 +39,11 @@ class Options:
     trust_code: bool
 
 
-def evaluate(options: Options) -> None:
+def evaluate(options: EvaluateOptions) -> None:
     """Plays episodes and prints the results. Raises ClientError."""
-    if options.video is not None and options.video.suffix != VIDEO_SUFFIX:
-        raise UsageError(f"--video {options.video}: only {VIDEO_SUFFIX} files are written")
+    if options.video is not None and options.video.suffix not in VIDEO_SUFFIXES:
+        suffixes = " and ".join(VIDEO_SUFFIXES)
+        raise UsageError(f"--video {options.video}: only {suffixes} files are written")
     policy = open_policy(options.policy, trust_code=options.trust_code)
     if options.video is not None:  # first, so that a failure is reported before the episodes
         _record(policy, options, options.video)
@@ -48,26 +54,38 @@ def evaluate(options: Options) -> None:
     say(json.dumps(_document(policy, options, result)) if options.as_json else _text(policy, options, result))
 
 
-def _play(policy: Policy, options: Options) -> Evaluation:
+def _play(policy: Policy, options: EvaluateOptions) -> Evaluation:
     """Plays episodes, with a progress bar on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    # Warn of environments whose episodes do not end.
+    waiting = Timer(SILENT_SECONDS, say, (ENDLESS,), {"err": True})
+    waiting.daemon = True
+    waiting.start()
+
+    def ended(_: Episode) -> None:
+        waiting.cancel()
+        bar.advance(task)
 
     columns = (TextColumn("playing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     silent = not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as bar:
         task = bar.add_task("", total=options.episodes)
-        return play(
-            policy,
-            options.episodes,
-            seed=options.seed,
-            deterministic=not options.stochastic,
-            num_envs=options.envs,
-            on_episode=lambda _: bar.advance(task),
-        )
+        try:
+            return play(
+                policy,
+                options.episodes,
+                seed=options.seed,
+                deterministic=not options.stochastic,
+                num_envs=options.envs,
+                on_episode=ended,
+            )
+        finally:
+            waiting.cancel()
 
 
-def _record(policy: Policy, options: Options, path: Path) -> None:
+def _record(policy: Policy, options: EvaluateOptions, path: Path) -> None:
     try:
         record(policy, path, seed=options.seed, deterministic=not options.stochastic)
     except TrainerError as error:
@@ -76,7 +94,7 @@ def _record(policy: Policy, options: Options, path: Path) -> None:
         raise ClientError(f"--video {path}: cannot be written: {error.strerror or error}") from None
 
 
-def _document(policy: Policy, options: Options, result: Evaluation) -> dict[str, object]:
+def _document(policy: Policy, options: EvaluateOptions, result: Evaluation) -> dict[str, object]:
     return {
         "policy": options.policy,
         "environment": policy.description.environment.id,
@@ -94,8 +112,8 @@ def _document(policy: Policy, options: Options, result: Evaluation) -> dict[str,
     }
 
 
-def _text(policy: Policy, options: Options, result: Evaluation) -> str:
-    actions = "drawn as in training" if options.stochastic else "the likeliest"
+def _text(policy: Policy, options: EvaluateOptions, result: Evaluation) -> str:
+    actions = "drawn as in training" if options.stochastic else "most likely"
     steps = sum(episode.length for episode in result.episodes)
     lines = [
         f"{policy.description.environment.id}: {count(len(result.episodes))} episodes, actions: {actions}",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rltraining_api.base import any_of
 from rltraining_api.bounds import BYTES_MAX
 from rltraining_api.job import Metadata, RLTrainingJob
 from rltraining_api.manifest import ManifestError, load_manifest_and_others
@@ -45,7 +46,7 @@ class JobFile:
         return Path(origin).parent if origin else None
 
     def save(self, path: Path) -> None:
-        """Writes the manifest of the run, with all defaults filled in, so that `load` can read it.
+        """Writes the manifest of the run, with the defaults that are the same for all tasks, so that `load` can read it.
 
         Raises OSError, and then leaves an existing file unchanged.
         """
@@ -62,7 +63,7 @@ def source(file: str) -> Path | str:
     """Returns the input of the contract's readers: the path of a file, of the job.yaml in a folder
     or of a built-in example or, for `-`, the text of standard input. Raises UsageError."""
     if file != STDIN:
-        return built_in.find(file) or _manifest_in(Path(file))
+        return built_in.find(file) or _existing(_manifest_in(Path(file)), file)
     try:
         return sys.stdin.read(BYTES_MAX + 1)  # larger input is rejected
     except UnicodeDecodeError:
@@ -75,6 +76,26 @@ def _manifest_in(path: Path) -> Path:
         return path / JOB_NAME if (path / JOB_NAME).is_file() else path
     except OSError:  # such as a name that is too long: the reader reports it
         return path
+
+
+def _existing(path: Path, named: str) -> Path:
+    """Returns the path. Raises UsageError if there is no such file, with the examples that may be meant."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        close = built_in.similar(named)
+        if close:
+            hint = f": did you mean the example {any_of(close)}? All are listed by rltrain examples"
+        else:
+            hint = (
+                ""
+                if path.suffix or "/" in named
+                else ", and no example of this name: rltrain examples lists all"
+            )
+        raise UsageError(f"{named}: there is no such file{hint}") from None
+    except OSError:  # the reader reports it
+        pass
+    return path
 
 
 def load(file: str, overrides: Iterable[str] = ()) -> JobFile:
@@ -94,7 +115,7 @@ def load_from(origin: Path | str, overrides: Iterable[str] = ()) -> JobFile:
 
 
 def manifest(job: RLTrainingJob) -> dict[str, Any]:
-    """Returns the job as a manifest, with all defaults filled in."""
+    """Returns the job as a manifest, with the defaults that are the same for all tasks."""
     data = job.to_dict()
     data.pop("status", None)
     return data

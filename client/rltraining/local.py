@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from rltraining_api.extras import install_command
+
 from rltraining.errors import UsageError
 
-MODULES = ("rltraining_trainer", "matplotlib", "imageio")
-REMEDY = "pip install 'rltraining[local]'"
+MODULES = ("rltraining_trainer", "matplotlib", "imageio", "PIL", "scipy")
+REMEDY = install_command("local")
 EXTRA_MODULES = {
     "atari": "ale_py",
     "box2d": "Box2D",
     "minigrid": "minigrid",
+    "mlflow": "mlflow",
     "mujoco": "mujoco",
     "notebook": "pandas",
     "onnx": "onnxruntime",
     "s3": "s3fs",
+    "wandb": "wandb",
 }
 """For each further extra a module that it installs."""
 

@@ -43,7 +43,7 @@ class LogFile(RotatingFileHandler):
     """Keeps the newest lines of a log, and the previous ones in `.1`. Reports a write error only
     once, so that a full disk does not flood the terminal."""
 
-    _told = False
+    _reported = False
 
     def close(self) -> None:
         """Closes the file. Ignores errors of writing, which are already reported and do not change
@@ -55,7 +55,7 @@ class LogFile(RotatingFileHandler):
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handleError(record)
-        elif not self._told:
-            self._told = True
+        elif not self._reported:
+            self._reported = True
             name = shown(Path(self.baseFilename))
             say(f"warning: {name} cannot be written: {error.strerror}; the run goes on", err=True)

@@ -15,18 +15,19 @@ from rltraining_api.names import CONTROLLER_NAME
 from rltraining import curve, history, summary, workdir
 from rltraining.commands import complain
 from rltraining.display import choose
+from rltraining.environment_check import check_module_here
 from rltraining.errors import Exit, UsageError
 from rltraining.jobfile import JobFile, load
 from rltraining.log_file import logging_to
 from rltraining.plain import print_line
-from rltraining.session import train
+from rltraining.session import Beside, train
 from rltraining.snapshot import Snapshot
 from rltraining.sweep.plan import Request
 from rltraining.workdir import Mode
 
 
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     """The options of the command line."""
 
     file: str | None
@@ -41,6 +42,8 @@ class Options:
     """Number of runs of a sweep that run in parallel."""
     nice: int = 0
     """How much lower the CPU priority of the processes is, 0 to 19."""
+    beside: Beside | None = None
+    """Is called beside the run, and cancelled at its end."""
 
     @property
     def mode(self) -> Mode:
@@ -49,7 +52,7 @@ class Options:
         return "resume" if self.resume else "overwrite" if self.overwrite else "new"
 
 
-def run(options: Options) -> int:
+def run(options: RunOptions) -> int:
     """Trains, or runs a sweep. Returns the exit code. Raises UsageError before anything is started
     or changed."""
     # Run a sweep if the options or the resumed folder describe one.
@@ -75,18 +78,18 @@ def run(options: Options) -> int:
         # Train, then print a summary and draw the curve.
         display = choose(sys.stdout, plain=options.plain)
         try:
-            last = asyncio.run(train(file, folder, display, options.nice))
+            last = asyncio.run(train(file, folder, display, options.nice, options.beside))
         finally:
             display.close()
         return _finish(last, folder, options)
 
 
-def _resumes_sweep(options: Options) -> bool:
+def _resumes_sweep(options: RunOptions) -> bool:
     folder = resumed_folder(options)
     return folder is not None and workdir.holds_sweep(folder)
 
 
-def resumed_folder(options: Options) -> Path | None:
+def resumed_folder(options: RunOptions) -> Path | None:
     """Returns the folder to resume, as far as it can be determined without the manifest. Raises
     UsageError."""
     if not options.resume:
@@ -98,7 +101,7 @@ def resumed_folder(options: Options) -> Path | None:
     return Path(options.file) if Path(options.file).is_dir() else None
 
 
-def _prepare(options: Options) -> tuple[Path, JobFile]:
+def _prepare(options: RunOptions) -> tuple[Path, JobFile]:
     """Returns the folder and the job. Raises UsageError."""
     # Distinguish the folder of a run from a manifest.
     folder, file = options.workdir, options.file
@@ -160,7 +163,7 @@ def _check_goes_on(file: JobFile, folder: Path) -> None:
 
 def check_runs_here(file: JobFile) -> None:
     """Checks that the job does not wait for another controller or object, which would block forever
-    on this machine. Raises UsageError."""
+    on this machine, and that its environment's module is here. Raises UsageError."""
     policy, code = file.job.spec.run_policy, file.job.spec.code
     if policy.suspend:
         raise UsageError(
@@ -175,9 +178,10 @@ def check_runs_here(file: JobFile) -> None:
         raise UsageError(
             f"spec.code.configMap.name: the ConfigMap {code.config_map.name} is not in the manifest's file: add it there"
         )
+    check_module_here(file.job.spec, file.code_folder)
 
 
-def _finish(last: Snapshot, folder: Path, options: Options) -> int:
+def _finish(last: Snapshot, folder: Path, options: RunOptions) -> int:
     """Prints the summary, then draws the curve, so that Ctrl-C is not delayed by drawing. Returns
     the exit code."""
     has_curve = bool(history.curve(history.read(folder)))

@@ -6,10 +6,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rltraining_api.contract import ENV_MANIFEST_DIR
 from rltraining_api.job import RLTrainingJob
@@ -29,11 +30,20 @@ PERIOD = 0.25
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-async def train(file: JobFile, folder: Path, display: Display, nice: int = 0) -> Snapshot:
-    """Runs a job until it is over, or stopped in order. Returns its last snapshot. `nice` lowers
-    the CPU priority of its processes."""
+Beside = Callable[[LocalCluster, Key], Coroutine[Any, Any, None]]
+"""A task that runs beside a job."""
+
+
+async def train(
+    file: JobFile, folder: Path, display: Display, nice: int = 0, beside: Beside | None = None
+) -> Snapshot:
+    """Runs a job until it is over, or stopped in order. Returns its last snapshot.
+
+    `nice` lowers the CPU priority of its processes. `beside` is called once the job is submitted, and
+    cancelled at its end."""
     name_code_folder(file.code_folder)
-    return await train_on(WarmRuntime(TRAINER, nice), Interrupt(display.close), file, folder, display.show)
+    runtime, interrupt = WarmRuntime(TRAINER, nice), Interrupt(display.close)
+    return await train_on(runtime, interrupt, file, folder, display.show, beside)
 
 
 async def train_on(
@@ -42,6 +52,7 @@ async def train_on(
     file: JobFile,
     folder: Path,
     show: Callable[[Snapshot], None],
+    beside: Beside | None = None,
 ) -> Snapshot:
     """Runs a job like `train`, with processes of this runtime. Several runs may be active.
     `name_code_folder` must be called before the runtime is opened.
@@ -59,16 +70,23 @@ async def train_on(
         cluster.subscribe(engine.mark)
         working = asyncio.create_task(engine.run())
         over = asyncio.create_task(cluster.until(key, lambda job: _is_over(job, cluster, key)))
-        suspending = asyncio.create_task(_suspend(cluster, key, interrupt))
+        others = [asyncio.create_task(_suspend(cluster, key, interrupt))]
+        if beside is not None:
+            others.append(asyncio.create_task(beside(cluster, key)))
         # Show snapshots until the job is over.
         while not over.done():
             show(observer.snapshot(datetime.now(UTC), interrupt.number))
             await asyncio.wait([over, working], timeout=PERIOD, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 working.result()
-        # Show the last snapshot and stop the engine.
+        # Stop the tasks that ran beside it, and raise their errors.
         over.result()
-        suspending.cancel()
+        for task in others:
+            task.cancel()
+        for outcome in await asyncio.gather(*others, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
+        # Show the last snapshot and stop the engine.
         last = observer.snapshot(datetime.now(UTC), interrupt.number)
         show(last)
         engine.stop()

@@ -7,7 +7,7 @@ from signal import SIGINT, Signals
 
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Status
-from rltraining_operator.trouble import WAITING
+from rltraining_operator.status.blocked import WAITING
 
 CONTAINER_CREATING = "ContainerCreating"
 """kubectl's phase of a pod whose process has not started."""

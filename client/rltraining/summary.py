@@ -75,6 +75,8 @@ def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str
     # The best mean is over the full number of episodes, since a few could be good by chance.
     best = "" if progress.best_return is None else f", {score(progress.best_return)} best"
     returns = f"{score(progress.mean_return)} last{best} (mean of training episodes)"
+    if progress.mean_return is None:
+        returns = "unknown: no episode has ended" if progress.environment_steps else ""
     steps = f"{count(max(progress.environment_steps, stopped_at or 0))} used for learning"
     if progress.steps_per_second:
         steps += f", {short(progress.steps_per_second)}/s in the end"
@@ -82,7 +84,7 @@ def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str
         ("why", why),
         ("time", clock(snapshot.elapsed)),
         ("steps", steps),
-        ("return", returns if progress.mean_return is not None else ""),
+        ("return", returns),
         ("evaluation", _evaluation(status.evaluation) if status.evaluation else ""),
         ("replay", _replay(status.replay) if status.replay else ""),
         _restarts(status),
@@ -156,7 +158,9 @@ def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None, again: Aga
     if snapshot.status.phase == "Failed":
         manifest = shlex.quote(shown(Path(origin))) if (origin := source_of(snapshot.job)) else "FILE"
         changes = "".join(f" --set {shlex.quote(change)}" for change in again.changes)
-        if snapshot.status.checkpoint is None and checkpoint is None:
+        known = snapshot.status.checkpoint.step if snapshot.status.checkpoint else 0
+        # A checkpoint of step 0 has nothing to continue.
+        if max(known, checkpoint or 0) == 0:
             into = f" --workdir {here} --overwrite" if again.named else ""
             return [f"Try again after fixing the error:  rltrain run {manifest}{into}{changes}"]
         edited = f"rltrain run {manifest} --workdir {here} --resume{changes}"

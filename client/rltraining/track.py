@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rltraining_api.job import RLTrainingJob
-from rltraining_operator.failures import last_words
-from rltraining_operator.observed import Pod
+from rltraining_operator.failures.pod_failure import summarize_termination_message
+from rltraining_operator.observe.observed import Pod
 
 from rltraining.snapshot import Eta, EventRow, PodRow, Snapshot
 
@@ -53,11 +53,11 @@ def pod_row(pod: Pod) -> PodRow:
 
 
 def _why(pod: Pod, waiting: Sequence[str | None]) -> str:
-    death, scheduled = pod.newest_death, pod.conditions.get("PodScheduled", {})
+    failure, scheduled = pod.newest_failure, pod.conditions.get("PodScheduled", {})
     ended = ""
-    if death is not None:
-        ended = f"exit code {death.exit_code}"
-        if words := last_words(death.message):
-            ended += f": {words}"
+    if failure is not None:
+        ended = f"exit code {failure.exit_code}"
+        if message := summarize_termination_message(failure.message):
+            ended += f": {message}"
     unscheduled = scheduled.get("message") if scheduled.get("status") == "False" else None
     return "; ".join(filter(None, [pod.message or pod.reason, unscheduled, *waiting, ended]))

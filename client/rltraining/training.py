@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltraining_api.contract import ENV_JOB_FILE
 from rltraining_api.evaluation import EvaluationResult
+from rltraining_api.extras import install_command
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.manifest import ManifestError, parse_job
 from rltraining_api.names import API_VERSION, KIND
@@ -78,7 +79,7 @@ class Run:
             import pandas
         except ImportError:
             raise ClientError(
-                "run.curve needs pandas: pip install 'rltraining[notebook]', or use run.points"
+                f"run.curve needs pandas: use run.points, or {install_command('notebook')}"
             ) from None
         return pandas.DataFrame(self.points)
 

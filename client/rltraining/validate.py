@@ -16,9 +16,9 @@ from rltraining.jobfile import manifest, source, source_of
 from rltraining.printable import say
 
 
-def validate(files: Sequence[str], *, print_jobs: bool) -> None:
-    """Checks all files and prints the result of each. Raises UsageError with all problems of all
-    files.
+def validate(files: Sequence[str], overrides: Sequence[str] = (), *, print_jobs: bool) -> None:
+    """Checks all files, with the overrides applied to each job, and prints the result of each.
+    Raises UsageError with all problems of all files.
 
     With `print_jobs` the jobs go to standard output and all other text to standard error, so that
     they can be piped.
@@ -27,10 +27,10 @@ def validate(files: Sequence[str], *, print_jobs: bool) -> None:
     checked: list[tuple[str, Manifests, list[str]]] = []
     for file in files:
         # Check the manifest.
-        origin = source(file)
         try:
-            found = load_manifests(origin)
-        except ManifestError as error:
+            origin = source(file)
+            found = load_manifests(origin, overrides)
+        except (ManifestError, UsageError) as error:
             problems += error.problems
             continue
         # Look up the environments.

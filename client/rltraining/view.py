@@ -151,8 +151,8 @@ def _worth_showing(pods: Sequence[PodRow]) -> list[PodRow]:
     pods."""
     if len(pods) <= PODS_SHOWN:
         return list(pods)
-    troubled = sorted(pods, key=lambda pod: (pod.ready, -pod.restarts))[:PODS_SHOWN]
-    return [pod for pod in pods if pod in troubled]
+    shown = sorted(pods, key=lambda pod: (pod.ready, -pod.restarts))[:PODS_SHOWN]
+    return [pod for pod in pods if pod in shown]
 
 
 def _event(event: EventRow) -> Text:

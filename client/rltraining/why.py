@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rltraining_api.job import IN_TURNS, RLTrainingJob
-from rltraining_operator.autoscale import WAIT_PERCENT_MAX
+from rltraining_operator.pods.autoscale import WAIT_PERCENT_MAX
 
 from rltraining import workdir
 from rltraining.errors import ClientError, UsageError
@@ -47,7 +47,7 @@ def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
         more = "" if in_turns else ", so that more samplers add nothing"
         return (
             f"The learner is the bottleneck: {waits}{more}.\n"
-            f"Faster: a GPU for the learner, a smaller network, fewer updates for each step, or more learners "
+            f"Faster: a GPU for the learner, a smaller network, {_updates(job)}or more learners "
             f"(spec.learner.replicas, now {learners})."
         )
     if percent <= SAMPLERS_PERCENT:
@@ -62,6 +62,14 @@ def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
         f"The samplers are the bottleneck: {waits}.\nFaster: more samplers ({_samplers_field(job)}), or more "
         f"environments in each (spec.environment.numEnvs).{_stepping(job)}"
     )
+
+
+def _updates(job: RLTrainingJob) -> str:
+    """Names the field that determines how many updates a learner makes for each step. Empty if there is none."""
+    algorithm = job.spec.algorithm
+    replay = getattr(algorithm.parameters, "replay", None)
+    field = "epochs" if algorithm.ppo else "replay.samplesPerInsert" if replay else ""
+    return f"fewer updates for each step (spec.algorithm.{algorithm.name}.{field}), " if field else ""
 
 
 def _samplers_field(job: RLTrainingJob) -> str:

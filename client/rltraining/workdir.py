@@ -29,12 +29,13 @@ JOB_FILE = JOB_NAME
 STATUS_FILE = "status.json"
 SWEEP_FILE = "sweep.json"
 REPORT_FILE = "report.html"
+CHAOS_FILE = "chaos.json"
 BEST_POLICY = "policy/best"
 """Folder of the policy with the best evaluation, below the folder of the last policy."""
 LOCK_FILE = ".lock"
-OURS = (
-    *(STATUS_FILE, EVENTS_FILE, PROGRESS_FILE, CURVE_FILE, REPORT_FILE),
-    *("checkpoints", "policy", "tensorboard", "logs", ".pods", ".evaluation"),
+RUN_FILES = (
+    *(STATUS_FILE, EVENTS_FILE, PROGRESS_FILE, CURVE_FILE, REPORT_FILE, CHAOS_FILE),
+    *("checkpoints", "policy", "tensorboard", "logs", ".pods", ".evaluation", "wandb"),
     JOB_FILE,  # deleted last, because it identifies the folder of a run
 )
 """The files of a run in its folder. No other file is ever deleted."""
@@ -202,7 +203,7 @@ def is_held(folder: Path) -> bool:
 def clear(folder: Path) -> None:
     """Deletes the files of an earlier run. Keeps all others."""
     if holds_run(folder):
-        remove(folder / name for name in OURS)
+        remove(folder / name for name in RUN_FILES)
 
 
 def remove(paths: Iterable[Path]) -> None:

@@ -8,8 +8,15 @@ from typing import Annotated
 
 import typer
 
-from rltraining.cluster.place import CONTEXT, KUBECONFIG, NAMESPACE, Place, complete_job, with_place
-from rltraining.commands import MANIFEST, Overrides, Seed, Seeds, Sweep, command, refusals
+from rltraining.cluster.context import (
+    CONTEXT,
+    KUBECONFIG,
+    NAMESPACE,
+    ClusterContext,
+    complete_job,
+    with_cluster_options,
+)
+from rltraining.commands import MANIFEST, Overrides, Seed, Seeds, Sweep, command, print_errors
 from rltraining.local import require_local
 
 __all__ = ["CONTEXT", "KUBECONFIG", "NAMES", "NAMESPACE", "app"]
@@ -45,9 +52,9 @@ class Role(StrEnum):
 
 
 @_command
-@with_place
+@with_cluster_options
 def submit(
-    place: Place,
+    context: ClusterContext,
     file: Annotated[str, typer.Argument(metavar="FILE", help=MANIFEST)],
     overrides: Overrides = None,
     seed: Seed = None,
@@ -96,12 +103,12 @@ def submit(
       rltrain submit job.yaml --namespace team --wait
       rltrain submit job.yaml --sweep algorithm.impala.learningRate=1e-4,3e-4 --seeds 3
     """
-    with refusals():
+    with print_errors():
         from rltraining.cluster import submit as action
         from rltraining.sweep.plan import Request
 
         changes = [*(overrides or ()), *(() if seed is None else (f"seed={seed}",))]
-        options = action.Options(
+        options = action.SubmitOptions(
             file,
             tuple(changes),
             name,
@@ -112,13 +119,13 @@ def submit(
             plain=plain,
             sweep=Request(tuple(sweep or ()), seeds),
         )
-        raise typer.Exit(action.submit(place.client(), options))
+        raise typer.Exit(action.submit(context.client(), options))
 
 
 @_command
-@with_place
+@with_cluster_options
 def get(
-    place: Place,
+    context: ClusterContext,
     name: Annotated[str | None, NAME] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="What to print.")] = Output.TABLE,
     everywhere: Annotated[
@@ -137,16 +144,16 @@ def get(
       rltrain get cartpole -o yaml
       rltrain get -A -o wide
     """
-    with refusals():
+    with print_errors():
         from rltraining.cluster import get as action
 
-        action.get(place.client(), name or "", output.value, selector, everywhere=everywhere)
+        action.get(context.client(), name or "", output.value, selector, everywhere=everywhere)
 
 
 @_command
-@with_place
+@with_cluster_options
 def watch(
-    place: Place,
+    context: ClusterContext,
     name: Annotated[str, NAME],
     plain: Annotated[bool, PLAIN] = False,
 ) -> None:
@@ -163,16 +170,16 @@ def watch(
       rltrain watch cartpole
       rltrain watch cartpole --plain
     """
-    with refusals():
+    with print_errors():
         from rltraining.cluster import watch as action
 
-        raise typer.Exit(action.watch(place.client(), name, plain=plain))
+        raise typer.Exit(action.watch(context.client(), name, plain=plain))
 
 
 @_command
-@with_place
+@with_cluster_options
 def why(
-    place: Place,
+    context: ClusterContext,
     target: Annotated[str, TARGET],
 ) -> None:
     """Explain why a run is not faster.
@@ -185,16 +192,16 @@ def why(
       rltrain why runs/first
       rltrain why cartpole --namespace team
     """
-    with refusals():
+    with print_errors():
         from rltraining import why as action
 
-        action.why(target, place.client)
+        action.why(target, context.client)
 
 
 @_command
-@with_place
+@with_cluster_options
 def report(
-    place: Place,
+    context: ClusterContext,
     target: Annotated[str, TARGET],
     output: Annotated[
         Path | None,
@@ -223,17 +230,17 @@ def report(
       rltrain report runs/first --output first.html --no-video
       rltrain report cartpole --namespace team
     """
-    with refusals():
+    with print_errors():
         require_local("rltrain report")
         from rltraining.report import command as action
 
-        action.report(action.Options(target, output, video=not no_video), place.client)
+        action.report(action.ReportOptions(target, output, video=not no_video), context.client)
 
 
 @_command
-@with_place
+@with_cluster_options
 def logs(
-    place: Place,
+    context: ClusterContext,
     name: Annotated[str, NAME],
     role: Annotated[Role, typer.Option("--role", "-r", help="Whose log.")] = Role.LEARNER,
     index: Annotated[str, typer.Option("--index", "-i", metavar="N|all", help="Which of them.")] = "0",
@@ -258,47 +265,47 @@ def logs(
       rltrain logs cartpole --role sampler --index all --tail 10
       rltrain logs cartpole --previous
     """
-    with refusals():
+    with print_errors():
         from rltraining.cluster import logs as action
 
-        options = action.Options(name, role.value, index, follow=follow, previous=previous, tail=tail)
-        action.logs(place.client(), options)
+        options = action.LogsOptions(name, role.value, index, follow=follow, previous=previous, tail=tail)
+        action.logs(context.client(), options)
 
 
 @_command
-@with_place
-def suspend(place: Place, name: Annotated[str, NAME]) -> None:
+@with_cluster_options
+def suspend(context: ClusterContext, name: Annotated[str, NAME]) -> None:
     """Suspend a job: its pods are deleted after a last checkpoint.
 
     Example:
 
       rltrain suspend cartpole
     """
-    with refusals():
+    with print_errors():
         from rltraining.cluster import change as action
 
-        action.suspend(place.client(), name)
+        action.suspend(context.client(), name)
 
 
 @_command
-@with_place
-def resume(place: Place, name: Annotated[str, NAME]) -> None:
+@with_cluster_options
+def resume(context: ClusterContext, name: Annotated[str, NAME]) -> None:
     """Resume a suspended job from its newest checkpoint.
 
     Example:
 
       rltrain resume cartpole
     """
-    with refusals():
+    with print_errors():
         from rltraining.cluster import change as action
 
-        action.resume(place.client(), name)
+        action.resume(context.client(), name)
 
 
 @_command
-@with_place
+@with_cluster_options
 def scale(
-    place: Place,
+    context: ClusterContext,
     name: Annotated[str, NAME],
     samplers: Annotated[int, typer.Option(min=1, help="How many there are to be.", show_default=False)],
 ) -> None:
@@ -308,16 +315,16 @@ def scale(
 
       rltrain scale cartpole --samplers 8
     """
-    with refusals():
+    with print_errors():
         from rltraining.cluster import change as action
 
-        action.scale(place.client(), name, samplers)
+        action.scale(context.client(), name, samplers)
 
 
 @_command
-@with_place
+@with_cluster_options
 def delete(
-    place: Place,
+    context: ClusterContext,
     name: Annotated[str | None, NAME] = None,
     sweep: Annotated[
         str | None,
@@ -335,16 +342,16 @@ def delete(
       rltrain delete cartpole --wait
       rltrain delete --sweep cartpole
     """
-    with refusals():
+    with print_errors():
         from rltraining.cluster import change as action
 
-        action.delete(place.client(), name, sweep, wait=wait)
+        action.delete(context.client(), name, sweep, wait=wait)
 
 
 @_command
-@with_place
+@with_cluster_options
 def compare(
-    place: Place,
+    context: ClusterContext,
     names: Annotated[
         list[str],
         typer.Argument(metavar="NAME...", help="Folders of sweeps and runs; names of sweeps in a cluster."),
@@ -375,10 +382,10 @@ def compare(
       rltrain compare runs/first runs/second --json
       rltrain compare cartpole --namespace team
     """
-    with refusals():
+    with print_errors():
         from rltraining.compare import command as action
 
-        action.compare(action.Options(tuple(names), as_json, as_csv, output), place.client)
+        action.compare(action.CompareOptions(tuple(names), as_json, as_csv, output), context.client)
 
 
 NAMES = tuple(str(info.callback.__name__) for info in app.registered_commands if info.callback)

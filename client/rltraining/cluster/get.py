@@ -21,8 +21,8 @@ def get(client: RLTrainingClient, name: str, output: str, selector: str, *, ever
     if output in ("table", "wide"):
         table = client.jobs.table(name, selector, everywhere=everywhere)
         if not table.get("rows"):
-            place = "any namespace" if everywhere else f"namespace {client.namespace}"
-            say(f"no jobs in {place}", err=True)
+            where = "any namespace" if everywhere else f"namespace {client.namespace}"
+            say(f"no jobs in {where}", err=True)
             return
         say(render(table, wide=output == "wide", namespaces=everywhere))
         return

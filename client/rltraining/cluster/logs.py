@@ -23,7 +23,7 @@ kubelet."""
 
 
 @dataclass(frozen=True)
-class Options:
+class LogsOptions:
     """The options of the command line."""
 
     name: str
@@ -35,7 +35,7 @@ class Options:
     tail: int | None = None
 
 
-def logs(client: RLTrainingClient, options: Options, out: TextIO | None = None) -> None:
+def logs(client: RLTrainingClient, options: LogsOptions, out: TextIO | None = None) -> None:
     """Prints logs. On a terminal, control characters except colours are escaped. Raises UsageError,
     ClusterError."""
     out = out or sys.stdout
@@ -52,7 +52,7 @@ def logs(client: RLTrainingClient, options: Options, out: TextIO | None = None) 
         print(shown(line), file=out, flush=options.follow)
 
 
-def _lines(client: RLTrainingClient, options: Options, index: int) -> Iterator[str]:
+def _lines(client: RLTrainingClient, options: LogsOptions, index: int) -> Iterator[str]:
     return client.logs(
         options.name,
         options.role,
@@ -71,7 +71,7 @@ def _count(job: RLTrainingJob, role: Role) -> int:
     raise UsageError(f"--role: job {job.metadata.name} has no {role} pods")
 
 
-def _one_by_one(client: RLTrainingClient, options: Options) -> Iterator[str]:
+def _one_by_one(client: RLTrainingClient, options: LogsOptions) -> Iterator[str]:
     """Yields the lines of one pod after the other. Skips pods without a log. Raises
     JobNotFoundError if no pod has one."""
     missing: list[str] = []
@@ -86,7 +86,7 @@ def _one_by_one(client: RLTrainingClient, options: Options) -> Iterator[str]:
         raise JobNotFoundError(*missing[:1])
 
 
-def _followed(client: RLTrainingClient, options: Options) -> Iterator[str]:
+def _followed(client: RLTrainingClient, options: LogsOptions) -> Iterator[str]:
     """Yields the lines of all pods as they arrive, including members that are added later, also
     after they were removed."""
     merge: Merge[str] = Merge()
@@ -122,7 +122,7 @@ def _followed(client: RLTrainingClient, options: Options) -> Iterator[str]:
 
 
 def _source(
-    client: RLTrainingClient, options: Options, index: int, ended: set[int]
+    client: RLTrainingClient, options: LogsOptions, index: int, ended: set[int]
 ) -> Callable[[], Iterator[str]]:
     def lines() -> Iterator[str]:
         for line in _lines(client, options, index):

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import CONTROLLER_NAME, LABEL_INDEX, LABEL_ROLE
-from rltraining_operator.observed import Pod
-from rltraining_operator.pod_view import parse_time
+from rltraining_operator.observe.observed import Pod
+from rltraining_operator.observe.pod_view import parse_time
 
 from rltraining.errors import ClientError
 from rltraining.sdk.api import Json, Refused
@@ -50,7 +50,7 @@ class ClusterObserver:
         self._heard = time.monotonic()  # time of the last change of the job
         self._pods: tuple[Pod, ...] = ()
         self._events: Iterable[Json] = ()
-        self._troubles: dict[str, str] = {}
+        self._notices: dict[str, str] = {}
         self._error: ClientError | None = None
         self._closed = threading.Event()
         self._track = Track()
@@ -77,7 +77,7 @@ class ClusterObserver:
         job = self._job
         elapsed = max(0.0, ((job.status.completion_time or now) - self._began).total_seconds())
         silence = _unseen(job, now) or self._silent()
-        notice = next((trouble for trouble in self._troubles.values() if trouble), silence)
+        notice = next(filter(None, self._notices.values()), silence)
         return self._track.snapshot(job, elapsed, self._pods, _rows(self._events, self._began), notice)
 
     def _silent(self) -> str:
@@ -91,10 +91,10 @@ class ClusterObserver:
         """Applies each update in a thread. Only errors of a `vital` watch are raised. Others cause
         a notice."""
 
-        def trouble(sentence: str) -> None:
+        def note_error(sentence: str) -> None:
             if self._closed.is_set():
                 raise _Closed
-            self._troubles[what] = sentence and f"{sentence}; trying again"
+            self._notices[what] = sentence and f"{sentence}; trying again"
 
         def follow() -> None:
             try:
@@ -105,17 +105,17 @@ class ClusterObserver:
             except _Closed:
                 return
             except (Refused, ClientError) as error:
-                told = (
-                    self._jobs.sentence(error, self._job.metadata.name)
+                translated = (
+                    self._jobs.translate_error(error, self._job.metadata.name)
                     if isinstance(error, Refused)
                     else error
                 )
                 if vital:
-                    self._error = told
+                    self._error = translated
                 else:
-                    self._troubles[what] = f"{what} cannot be shown: {told}"
+                    self._notices[what] = f"{what} cannot be shown: {translated}"
 
-        watched.on_trouble = trouble
+        watched.on_error = note_error
         threading.Thread(target=follow, name=f"watch-{what}", daemon=True).start()
 
     def _take_job(self, objects: Objects) -> None:

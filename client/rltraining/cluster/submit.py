@@ -19,7 +19,7 @@ from rltraining.sweep.plan import Request, plan
 
 
 @dataclass(frozen=True)
-class Options:
+class SubmitOptions:
     """The options of the command line."""
 
     file: str
@@ -35,7 +35,7 @@ class Options:
     sweep: Request = field(default_factory=Request)
 
 
-def submit(client: RLTrainingClient, options: Options) -> int:
+def submit(client: RLTrainingClient, options: SubmitOptions) -> int:
     """Creates the job, and waits for it if requested. Returns the exit code."""
     if options.wait and options.follow:
         raise UsageError("--wait and --follow exclude each other: leave one out")
@@ -62,7 +62,7 @@ def submit(client: RLTrainingClient, options: Options) -> int:
     return Exit.OK
 
 
-def _submit_sweep(client: RLTrainingClient, options: Options) -> int:
+def _submit_sweep(client: RLTrainingClient, options: SubmitOptions) -> int:
     sweep.check(generate_name=options.generate_name, follow=options.follow)
     planned = plan(options.file, options.changes, options.sweep, options.name)
     made = sweep.create(client, planned, options.code)
@@ -83,7 +83,7 @@ def _submit_sweep(client: RLTrainingClient, options: Options) -> int:
 def _follow(client: RLTrainingClient, name: str) -> int:
     """Prints the learner's log until the job is over. Returns the exit code."""
     try:
-        logs.logs(client, logs.Options(name, "learner", "0", follow=True))
+        logs.logs(client, logs.LogsOptions(name, "learner", "0", follow=True))
         job = client.wait(name)
     except KeyboardInterrupt:
         say(f"the job goes on; follow it with: rltrain logs {name} -f", err=True)

@@ -12,18 +12,19 @@ from rltraining_api.job import RLTrainingJob
 from rltraining_api.names import GROUP, LABEL_SWEEP, SINGULAR
 
 from rltraining.commands import INTERRUPTED
+from rltraining.compare.command import notes
 from rltraining.compare.result import of_job
 from rltraining.compare.row import rows
-from rltraining.compare.table import table
+from rltraining.compare.table import tables
 from rltraining.errors import ClientError, Exit, UsageError
 from rltraining.printable import say
 from rltraining.sdk.client import RLTrainingClient
 from rltraining.sdk.errors import JobDeletedError, JobExistsError, JobNotFoundError
 from rltraining.sdk.waiting import typed
 from rltraining.snapshot import Snapshot
-from rltraining.sweep.board import OVER, Board, Row, row_of
 from rltraining.sweep.display import choose
-from rltraining.sweep.plan import Plan, title_of
+from rltraining.sweep.plan import SweepPlan, title_of
+from rltraining.sweep.snapshot import OVER, Row, SweepSnapshot, row_of
 from rltraining.units import plural
 
 DELETED = "Deleted"
@@ -34,7 +35,7 @@ def selector(sweep: str) -> str:
     return f"{LABEL_SWEEP}={sweep}"
 
 
-def create(client: RLTrainingClient, planned: Plan, code: Sequence[Path] = ()) -> list[RLTrainingJob]:
+def create(client: RLTrainingClient, planned: SweepPlan, code: Sequence[Path] = ()) -> list[RLTrainingJob]:
     """Creates all jobs, `<sweep>-<number>`, with these files as code. If the API server rejects one
     of them, creates none."""
     # Validate all jobs.
@@ -68,14 +69,14 @@ def watch(client: RLTrainingClient, sweep: str, *, plain: bool) -> int:
     clock = client.jobs.api.timing.clock
     began, there = clock(), jobs(client, sweep)
     shown = {row.name: row for row in sorted(map(_row, there), key=lambda row: (len(row.name), row.name))}
-    with closing(choose(sys.stdout, plain=plain)) as display, client.jobs.told():
+    with closing(choose(sys.stdout, plain=plain)) as display, client.jobs.translate_errors():
         try:
             for update in client.jobs.watched(selector=selector(sweep)).updates():
                 shown |= {row.name: row for row in (_row(typed(change.object)) for change in update.changes)}
                 left = {item["metadata"]["name"] for item in update.objects.values()}
                 for name in shown.keys() - left:
                     shown[name] = replace(shown[name], phase=DELETED, why="")
-                display.show(Board(title_of(there[0]), tuple(shown.values()), clock() - began))
+                display.show(SweepSnapshot(title_of(there[0]), tuple(shown.values()), clock() - began))
                 if all(row.phase in (*OVER, DELETED) for row in shown.values()):
                     break
         except KeyboardInterrupt:
@@ -84,7 +85,10 @@ def watch(client: RLTrainingClient, sweep: str, *, plain: bool) -> int:
             return INTERRUPTED
     if all(row.phase == DELETED for row in shown.values()):
         raise JobDeletedError(f"all jobs of sweep {sweep} were deleted")
-    say(f"\n{table(rows([of_job(job, sweep, job.metadata.name) for job in jobs(client, sweep)]))}")
+    compared = rows([of_job(job, sweep, job.metadata.name) for job in jobs(client, sweep)])
+    say(f"\n{tables(compared)}")
+    for note in notes(compared):
+        say(note, err=True)
     return Exit.OK if all(row.phase == "Succeeded" for row in shown.values()) else Exit.FAILED
 
 

@@ -19,7 +19,7 @@ from rltraining.summary import block, failure, results
 
 PERIOD = 0.25
 """Seconds between two updates of the view."""
-LAST_WORDS = 1.0
+LAST_EVENTS_SECONDS = 1.0
 """Seconds to wait for the Events of a job's end."""
 
 
@@ -47,7 +47,7 @@ def _show(observer: ClusterObserver, display: Display) -> Snapshot:
             break
         time.sleep(PERIOD)
     if not was_over:
-        time.sleep(LAST_WORDS)
+        time.sleep(LAST_EVENTS_SECONDS)
     last = observer.snapshot(datetime.now(UTC))
     display.show(last)
     return last

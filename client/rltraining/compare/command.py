@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltraining import workdir
 from rltraining.compare import picture
+from rltraining.compare.estimates import SEEDS_MIN, can_estimate, estimates
 from rltraining.compare.result import Result, of_folder, of_job
 from rltraining.compare.row import Row, rows
-from rltraining.compare.table import as_csv, as_json, table
+from rltraining.compare.table import as_csv, as_json, tables
 from rltraining.errors import ClientError, UsageError
-from rltraining.local import require_local
+from rltraining.local import REMEDY, require_local
 from rltraining.printable import say
 from rltraining.summary import shown
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options:
+class CompareOptions:
     """The options of the command line."""
 
     names: tuple[str, ...]
@@ -32,7 +33,7 @@ class Options:
     output: Path | None
 
 
-def compare(options: Options, client: Callable[[], RLTrainingClient]) -> None:
+def compare(options: CompareOptions, client: Callable[[], RLTrainingClient]) -> None:
     """Prints the table, and draws a picture if requested. `client` is called if a name is not a
     folder."""
     if options.as_json and options.as_csv:
@@ -43,6 +44,8 @@ def compare(options: Options, client: Callable[[], RLTrainingClient]) -> None:
     found = [result for name in dict.fromkeys(options.names) for result in _results(name, client)]
     compared = rows(found)
     say(text(compared, options), nl=False)
+    for note in notes(compared):
+        say(note, err=True)
     if options.output is None:
         return
     try:
@@ -52,11 +55,30 @@ def compare(options: Options, client: Callable[[], RLTrainingClient]) -> None:
     say(shown(options.output) if drawn else "no run has a return yet: nothing was drawn", err=True)
 
 
-def text(compared: Sequence[Row], options: Options) -> str:
+def text(compared: Sequence[Row], options: CompareOptions) -> str:
     """Formats the comparison in the requested format."""
     if options.as_json:
-        return as_json(compared)
-    return as_csv(compared) if options.as_csv else f"{table(compared)}\n"
+        return as_json(compared, estimates(compared))
+    if options.as_csv:
+        return as_csv(compared, estimates(compared))
+    return f"{tables(compared)}\n"
+
+
+def notes(compared: Sequence[Row]) -> Iterator[str]:
+    """Yields what weakens the comparison: different environments, too few seeds, a missing package."""
+    environments = dict.fromkeys(run.title.partition(" on ")[2] for row in compared for run in row.runs)
+    if len(environments) > 1:
+        yield f"the runs are of different environments, whose returns cannot be compared: {', '.join(environments)}"
+    seeds = [len(row.counted) for row in compared]
+    if max(seeds, default=0) < 2:
+        return
+    if not can_estimate():
+        yield f"for interquartile means and confidence intervals: {REMEDY}"
+    elif min(count for count in seeds if count > 1) < SEEDS_MIN:
+        yield (
+            f"fewer than {SEEDS_MIN} seeds: the intervals are too narrow, and differences may be chance "
+            f"(--seeds {SEEDS_MIN})"
+        )
 
 
 def _results(name: str, client: Callable[[], RLTrainingClient]) -> list[Result]:

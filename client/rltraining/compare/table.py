@@ -6,8 +6,10 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from typing import Any
 
+from rltraining.compare.estimates import Estimate, estimates
 from rltraining.compare.result import Result
 from rltraining.compare.row import Row, Spread
 from rltraining.sweep.names import short_paths, text
@@ -15,6 +17,11 @@ from rltraining.units import score, short
 
 GAP = "   "
 Format = Callable[[float], str]
+
+
+def tables(rows: Sequence[Row]) -> str:
+    """Formats the table of figures, and that of estimates if a row has several returns."""
+    return "\n\n".join(filter(None, (table(rows), estimates_table(rows, estimates(rows)))))
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -44,7 +51,24 @@ def table(rows: Sequence[Row]) -> str:
     return _aligned(lines, left=len(names))
 
 
-def as_csv(rows: Sequence[Row]) -> str:
+def estimates_table(rows: Sequence[Row], found: Sequence[Estimate | None]) -> str:
+    """Formats the estimates of rows with several returns as a table. Empty without such rows."""
+    if not any(found):
+        return ""
+    names, cells = _points(rows)
+    lines = [[*names, "SEEDS", "IQM OF RETURN", "95% INTERVAL", "P(FIRST IS BETTER)"]]
+    for row, point, estimate in zip(rows, cells, found, strict=True):
+        if estimate is None:
+            continue
+        iqm, low, high = (score(value, estimate.iqm) for value in (estimate.iqm, estimate.low, estimate.high))
+        better = "-" if estimate.improvement is None else f"{estimate.improvement:.2f}"
+        lines.append(
+            [*point, str(row.mean_return.n if row.mean_return else 0), iqm, f"{low} to {high}", better]
+        )
+    return _aligned(lines, left=len(names))
+
+
+def as_csv(rows: Sequence[Row], found: Sequence[Estimate | None]) -> str:
     """Formats one line for each point."""
     names, cells = _points(rows)
     out = io.StringIO()
@@ -52,24 +76,28 @@ def as_csv(rows: Sequence[Row]) -> str:
     figures = ("return", "steps", "seconds", "stepsPerSecond")
     spreads = [f"{name}{part}" for name in figures for part in ("Mean", "Std")]
     writer.writerow([*(name.lower() if name == NAME else name for name in names),
-                     "runs", "succeeded", "failed", "reached", *spreads])  # fmt: skip
-    for row, point in zip(rows, cells, strict=True):
+                     "runs", "succeeded", "failed", "reached", *spreads, *ESTIMATES])  # fmt: skip
+    for row, point, estimate in zip(rows, cells, found, strict=True):
         numbers = [
             number
             for spread in (row.mean_return, row.steps, row.seconds, row.rate)
             for number in ((None, None) if spread is None else (spread.mean, spread.std))
         ]
         reached = row.reached if row.has_goal else None
-        writer.writerow([*point, len(row.runs), row.succeeded, row.failed, reached, *numbers])
+        estimated = [None] * len(ESTIMATES) if estimate is None else astuple(estimate)
+        writer.writerow([*point, len(row.runs), row.succeeded, row.failed, reached, *numbers, *estimated])
     return out.getvalue()
 
 
-def as_json(rows: Sequence[Row]) -> str:
+def as_json(rows: Sequence[Row], found: Sequence[Estimate | None]) -> str:
     """Formats all points with their figures and runs."""
-    return json.dumps({"points": [_point(row) for row in rows]}, indent=1) + "\n"
+    points = [_point(row, estimate) for row, estimate in zip(rows, found, strict=True)]
+    return json.dumps({"points": points}, indent=1) + "\n"
 
 
 NAME = "RUN"
+ESTIMATES = ("returnIqm", "returnLow", "returnHigh", "probabilityOfImprovement")
+"""Columns of a row's estimate, in the order of its fields."""
 
 
 def _points(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -106,7 +134,7 @@ def _aligned(lines: Sequence[Sequence[str]], left: int) -> str:
     )
 
 
-def _point(row: Row) -> dict[str, Any]:
+def _point(row: Row, estimate: Estimate | None) -> dict[str, Any]:
     return {
         "label": row.label,
         "values": dict(row.values),
@@ -114,6 +142,7 @@ def _point(row: Row) -> dict[str, Any]:
         "failed": row.failed,
         "reached": row.reached if row.has_goal else None,
         "return": _spread(row.mean_return),
+        "estimate": None if estimate is None else dict(zip(ESTIMATES, astuple(estimate), strict=True)),
         "steps": _spread(row.steps),
         "seconds": _spread(row.seconds),
         "stepsPerSecond": _spread(row.rate),

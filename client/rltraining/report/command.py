@@ -25,7 +25,7 @@ VIDEO_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Options:
+class ReportOptions:
     """The options of the command line."""
 
     target: str
@@ -34,7 +34,7 @@ class Options:
     video: bool
 
 
-def report(options: Options, client: Callable[[], RLTrainingClient]) -> None:
+def report(options: ReportOptions, client: Callable[[], RLTrainingClient]) -> None:
     """Writes the page. `client` is called only if the target is a job. Raises ClientError."""
     source, path = _source(options.target, client)
     path = options.output or path
@@ -96,7 +96,7 @@ def _film(source: Source) -> Video:
     except OSError as error:
         return Video(why_not=f"It could not be written: {error.strerror or error}.")
     seconds = f"{VIDEO_SECONDS:g} seconds"
-    return Video(mp4, note=f"One episode with the likeliest actions, at most its first {seconds}.")
+    return Video(mp4, note=f"One episode with the most likely actions, at most its first {seconds}.")
 
 
 def _sentence(problem: str) -> str:

@@ -13,7 +13,7 @@ from rltraining.history import Row, number
 from rltraining.report.sources import Source
 from rltraining.units import clock, count, plural, score, short
 
-ACCOUNTS = (
+COUNTERS = (
     ("Unrolls", "unrolls", "pushed", ("used", "dropped", "queued")),
     ("Gradients", "gradients", "pushed", ("applied", "dropped", "queued")),
     ("Transitions", "replay", "inserted", ("evicted", "size", "lost")),
@@ -67,15 +67,15 @@ def throughput(source: Source) -> list[Fact]:
     return [*_speed(source), *_updates(rows, progress.updates), *_lag(rows), *_learner(rows)]
 
 
-def accounts(source: Source) -> list[Fact]:
+def counters(source: Source) -> list[Fact]:
     """Returns for each total whether its parts (used, dropped, in transit) sum up to it, at the
     newest point."""
     newest = dict(source.rows[-1]) if source.rows else {}
     if (replay := source.job.status.replay) is not None:
-        told = {f"replay/{name}": value for name, value in replay.to_dict().items()}
-        newest = told | newest
+        from_status = {f"replay/{name}": value for name, value in replay.to_dict().items()}
+        newest = from_status | newest
     facts = []
-    for name, kind, total, parts in ACCOUNTS:
+    for name, kind, total, parts in COUNTERS:
         values = {part: number(newest, f"{kind}/{part}") for part in (total, *parts)}
         if None not in values.values():
             whole, *rest = (int(value or 0) for value in values.values())

@@ -19,7 +19,7 @@ UNITS = ((7200.0, 3600.0, "hours of training"), (300.0, 60.0, "minutes of traini
 
 
 @dataclass(frozen=True)
-class Plan:
+class FigureSpec:
     """A diagram of measurements, by their names in progress.jsonl."""
 
     title: str
@@ -44,42 +44,44 @@ class Section:
     figures: tuple[Figure, ...]
 
 
-SECTIONS: Mapping[str, tuple[Plan, ...]] = {
+SECTIONS: Mapping[str, tuple[FigureSpec, ...]] = {
     "Return": (
-        Plan("Mean return over steps", ("meanReturn",), STEPS, has_goal=True),
-        Plan("Mean return over time", ("meanReturn",), has_goal=True),
+        FigureSpec("Mean return over steps", ("meanReturn",), STEPS, has_goal=True),
+        FigureSpec("Mean return over time", ("meanReturn",), has_goal=True),
     ),
     "Speed and lag": (
-        Plan("Environment steps a second", ("stepsPerSecond",)),
-        Plan("Policy lag, in versions", ("policyLag",)),
-        Plan("Longest wait of the learner, in seconds", ("learner/longestWait",)),
-        Plan("Learning rate", ("learningRate",)),
+        FigureSpec("Environment steps a second", ("stepsPerSecond",)),
+        FigureSpec("Policy lag, in versions", ("policyLag",)),
+        FigureSpec("Longest wait of the learner, in seconds", ("learner/longestWait",)),
+        FigureSpec("Learning rate", ("learningRate",)),
     ),
     "Dataflow": (
-        Plan("Unrolls so far", ("unrolls/pushed", "unrolls/used", "unrolls/dropped")),
-        Plan("Unrolls in the queue", ("unrolls/queued",)),
-        Plan("Gradients so far", ("gradients/pushed", "gradients/applied", "gradients/dropped")),
-        Plan("Gradients in the queue", ("gradients/queued",)),
+        FigureSpec("Unrolls so far", ("unrolls/pushed", "unrolls/used", "unrolls/dropped")),
+        FigureSpec("Unrolls in the queue", ("unrolls/queued",)),
+        FigureSpec("Gradients so far", ("gradients/pushed", "gradients/applied", "gradients/dropped")),
+        FigureSpec("Gradients in the queue", ("gradients/queued",)),
     ),
     "Replay memory": (
-        Plan("Transitions in the memory", ("replay/size",)),
-        Plan("Transitions so far", ("replay/inserted", "replay/sampled", "replay/evicted", "replay/lost")),
-        Plan("Draws of each transition", ("replay/ratio",)),
-        Plan("Age of drawn transitions, in transitions", ("replay/sampleAge",)),
-        Plan("New priorities so far", ("replay/prioritiesApplied", "replay/prioritiesStale")),
+        FigureSpec("Transitions in the memory", ("replay/size",)),
+        FigureSpec(
+            "Transitions so far", ("replay/inserted", "replay/sampled", "replay/evicted", "replay/lost")
+        ),
+        FigureSpec("Draws of each transition", ("replay/ratio",)),
+        FigureSpec("Age of drawn transitions, in transitions", ("replay/sampleAge",)),
+        FigureSpec("New priorities so far", ("replay/prioritiesApplied", "replay/prioritiesStale")),
     ),
 }
 LOSS = "loss/"
 
 
 EVALUATION = (
-    Plan(
+    FigureSpec(
         "Return of evaluations: mean, lowest and highest",
         ("evaluation/return", "evaluation/min", "evaluation/max"),
         EVALUATED_STEP,
         has_goal=True,
     ),
-    Plan("Mean length of evaluation episodes, in steps", ("evaluation/length",), EVALUATED_STEP),
+    FigureSpec("Mean length of evaluation episodes, in steps", ("evaluation/length",), EVALUATED_STEP),
 )
 
 
@@ -99,53 +101,55 @@ def sections(
     """
     made = _sections({"Return": SECTIONS["Return"]}, rows, goal)
     made += _sections({"Evaluation": EVALUATION}, evaluations, evaluation_goal)
-    others = {title: plans for title, plans in SECTIONS.items() if title != "Return"}
+    others = {title: specs for title, specs in SECTIONS.items() if title != "Return"}
     made += _sections(others | {"Loss": tuple(_loss(rows))}, rows, None)
     return tuple(made)
 
 
-def _sections(plans: Mapping[str, Sequence[Plan]], rows: Sequence[Row], goal: float | None) -> list[Section]:
+def _sections(
+    specs: Mapping[str, Sequence[FigureSpec]], rows: Sequence[Row], goal: float | None
+) -> list[Section]:
     shown, made = thinned(rows, POINTS_MAX), []
-    for title, of_section in plans.items():
+    for title, of_section in specs.items():
         figures = [
             figure
-            for i, plan in enumerate(of_section)
-            if (figure := _figure(f"{title.split()[0].lower()}-{i}", plan, shown, goal))
+            for i, spec in enumerate(of_section)
+            if (figure := _figure(f"{title.split()[0].lower()}-{i}", spec, shown, goal))
         ]
         if figures:
             made.append(Section(title, tuple(figures)))
     return made
 
 
-def _loss(rows: Iterable[Row]) -> Iterator[Plan]:
+def _loss(rows: Iterable[Row]) -> Iterator[FigureSpec]:
     """Returns a diagram for each term of the loss, since the terms have no common scale."""
     names = dict.fromkeys(name for row in rows for name in row if name.startswith(LOSS))
-    return (Plan(name.removeprefix(LOSS).replace("_", " "), (name,)) for name in names)
+    return (FigureSpec(name.removeprefix(LOSS).replace("_", " "), (name,)) for name in names)
 
 
-def _figure(name: str, plan: Plan, rows: Sequence[Row], goal: float | None) -> Figure | None:
-    scale, label = _unit(rows) if plan.over == SECONDS else (1.0, "environment steps")
-    x = [row[plan.over] / scale for row in rows]
+def _figure(name: str, spec: FigureSpec, rows: Sequence[Row], goal: float | None) -> Figure | None:
+    scale, label = _unit(rows) if spec.over == SECONDS else (1.0, "environment steps")
+    x = [row[spec.over] / scale for row in rows]
     lines = [
         Line(measured.rpartition("/")[2], x, [number(row, measured) for row in rows])
-        for measured in plan.names
+        for measured in spec.names
     ]
     lines = [line for line in lines if line.values]
     if not lines:
         return None
     svg = draw(
         name,
-        plan.title,
+        spec.title,
         lines,
         x_label=label,
-        goal=goal if plan.has_goal else None,
+        goal=goal if spec.has_goal else None,
         marks=[
-            after[plan.over] / scale
+            after[spec.over] / scale
             for before, after in pairwise(rows)
             if before.get("run") != after.get("run")
         ],
     )
-    return Figure(plan.title, svg)
+    return Figure(spec.title, svg)
 
 
 def _unit(rows: Sequence[Row]) -> tuple[float, str]:

@@ -18,7 +18,7 @@ from rltraining.report.sources import Source
 from rltraining.summary import failure
 from rltraining.units import plural
 
-STORY_MAX = 200
+EVENTS_MAX = 200
 """Maximum number of events that are shown. The newest are kept."""
 PHASE_KINDS = {"Succeeded": "good", "Running": "good", "Failed": "bad", "Interrupted": "bad"}
 
@@ -60,9 +60,9 @@ def render(source: Source, video: Video, now: datetime) -> str:
             ),
             points_max=POINTS_MAX,
             throughput=facts.throughput(source),
-            accounts=facts.accounts(source),
-            story=source.story[-STORY_MAX:],
-            left_out=max(0, len(source.story) - STORY_MAX),
+            counters=facts.counters(source),
+            events=source.events[-EVENTS_MAX:],
+            left_out=max(0, len(source.events) - EVENTS_MAX),
             yaml=lines(job),
             video=video,
             video_data=base64.b64encode(video.mp4).decode(),

@@ -31,7 +31,7 @@ NOT_IN_API = (
 
 
 @dataclass(frozen=True)
-class Happening:
+class RunEvent:
     """An event of the run."""
 
     time: datetime
@@ -51,7 +51,7 @@ class Source:
     """A description of where the data was read."""
     rows: tuple[Row, ...]
     """Measurements, oldest first, as in progress.jsonl."""
-    story: tuple[Happening, ...]
+    events: tuple[RunEvent, ...]
     """Oldest first."""
     evaluations: tuple[Row, ...] = ()
     """Measurements that report an evaluation."""
@@ -84,13 +84,13 @@ def of_folder(folder: Path) -> Source:
     if not rows:
         rows = _rows(job.status.curve)
     try:
-        events = read_events(folder)
+        log = read_events(folder)
     except OSError as error:
-        events = ()
+        log = ()
         missing.append(f"{EVENTS_FILE} cannot be read: {error.strerror}.")
-    told = [
-        Happening(stored.last, stored.event.type, stored.event.reason, stored.event.message, stored.count)
-        for stored in events
+    events = [
+        RunEvent(stored.last, stored.event.type, stored.event.reason, stored.event.message, stored.count)
+        for stored in log
         if stored.event.reason != SUSPENDED
     ]
     policy = folder / "policy"
@@ -98,7 +98,7 @@ def of_folder(folder: Path) -> Source:
         job=job,
         origin=shown(folder),
         rows=rows,
-        story=_story(job, [*told, *_learners(rows)]),
+        events=_with_transitions(job, [*events, *_learners(rows)]),
         evaluations=history.read_evaluations(folder),
         policy=str(policy) if workdir.holds_policy(policy) else None,
         no_policy="There is no policy: it is written when a run succeeds.",
@@ -111,21 +111,21 @@ def of_job(client: RLTrainingClient, name: str) -> Source:
     """Reads a job in a cluster. Raises ClientError."""
     job = typed(client.jobs.get(name))
     missing = [NOT_IN_API]
-    told: list[Happening] = []
+    events: list[RunEvent] = []
     try:
-        events = client.jobs.events(name)
+        raw = client.jobs.events(name)
     except ClientError as error:
         missing.append(f"Events could not be read: {error}.")
     else:
-        told = [
-            Happening(
+        events = [
+            RunEvent(
                 time=when,
                 type=str(event.get("type") or "Normal"),
                 reason=str(event.get("reason") or ""),
                 message=str(event.get("message") or ""),
                 count=event_count(event),
             )
-            for event in events
+            for event in raw
             if event["involvedObject"].get("uid") == job.metadata.uid and (when := event_time(event))
         ]
         missing.append("A cluster forgets Events, after an hour by default: older ones are missing.")
@@ -134,7 +134,7 @@ def of_job(client: RLTrainingClient, name: str) -> Source:
         job=job,
         origin=f"job {name} in namespace {client.namespace}",
         rows=_rows(job.status.curve),
-        story=_story(job, told),
+        events=_with_transitions(job, events),
         policy=policy,
         no_policy=no_policy,
         phase=job.status.phase,
@@ -146,13 +146,13 @@ def _policy(job: RLTrainingJob) -> tuple[str | None, str]:
     """Returns the location of the policy, or the reason why it is not read. A pod of the job
     reported the status, so the location is derived from the spec and is read only if the status
     agrees."""
-    written, store, place = job.status.policy_uri, store_of(job), policy_of(job)
+    written, store, location = job.status.policy_uri, store_of(job), policy_of(job)
     if written is None:
         return None, "There is no policy: it is written when a job succeeds."
     if not is_below(written, store):
         own = f"the job's checkpoint store {store}" if job.spec.checkpoint.uri else "the learner's pod"
         return None, f"status.policyUri is {written}, which is not in {own}: it was not read."
-    return place, "" if place else f"The policy lies at {written}, which cannot be reached from here."
+    return location, "" if location else f"The policy lies at {written}, which cannot be reached from here."
 
 
 def _phase(job: RLTrainingJob, folder: Path) -> str:
@@ -176,10 +176,10 @@ def _rows(curve: Iterable[CurvePoint]) -> tuple[Row, ...]:
     )
 
 
-def _learners(rows: Iterable[Row]) -> list[Happening]:
+def _learners(rows: Iterable[Row]) -> list[RunEvent]:
     """Returns the times at which another incarnation of the learner continued the run."""
     return [
-        Happening(
+        RunEvent(
             datetime.fromtimestamp(after["time"], UTC),
             "Normal",
             "LearnerWentOn",
@@ -190,10 +190,10 @@ def _learners(rows: Iterable[Row]) -> list[Happening]:
     ]
 
 
-def _story(job: RLTrainingJob, told: Iterable[Happening]) -> tuple[Happening, ...]:
+def _with_transitions(job: RLTrainingJob, events: Iterable[RunEvent]) -> tuple[RunEvent, ...]:
     """Returns the events with the last transition of each condition, oldest first."""
-    turns = [
-        Happening(
+    transitions = [
+        RunEvent(
             c.last_transition_time,
             "Condition",
             f"{c.type}: {c.status}",
@@ -201,4 +201,4 @@ def _story(job: RLTrainingJob, told: Iterable[Happening]) -> tuple[Happening, ..
         )
         for c in job.status.conditions
     ]
-    return tuple(sorted([*told, *turns], key=lambda happening: happening.time))
+    return tuple(sorted([*events, *transitions], key=lambda event: event.time))

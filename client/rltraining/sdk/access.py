@@ -23,8 +23,8 @@ class Access:
     """The official client's `Configuration`."""
     namespace: str
     """The namespace of the context, or `default`."""
-    place: str
-    """A description for messages: `context kind-dev of ~/.kube/config (https://127.0.0.1:6443)`."""
+    description: str
+    """For messages: `context kind-dev of ~/.kube/config (https://127.0.0.1:6443)`."""
 
 
 def find_access(context: str | None = None, kubeconfig: str | os.PathLike[str] | None = None) -> Access:

@@ -175,7 +175,7 @@ class Api:
 
     def _unreachable(self, why: str) -> str:
         return (
-            f"the cluster of {self.access.place} does not answer: {why}: "
+            f"the cluster of {self.access.description} does not answer: {why}: "
             "see that it runs, and that --context and --kubeconfig name the right one"
         )
 

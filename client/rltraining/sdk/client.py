@@ -143,7 +143,7 @@ class RLTrainingClient:
         """
         clock = self.jobs.api.timing.clock
         watched = self.jobs.watched(name or "", label_selector or "", everywhere=all_namespaces)
-        with self.jobs.told(name or ""):
+        with self.jobs.translate_errors(name or ""):
             for update in watched.updates(None if timeout is None else clock() + timeout):
                 for change in update.changes:
                     yield JobChange(change.type, waiting.typed(change.object))

@@ -69,23 +69,23 @@ class Follower:
         """Yields the lines. `tail` applies to the first container. Raises JobNotFoundError and,
         after `timing.patience` seconds of errors, the last error."""
         self._jobs.get(self._log.job)
-        told = ""
-        while (run := self._next(told)) is not None:
+        followed = ""
+        while (run := self._next(followed)) is not None:
             yield from self._whole(run, tail)
-            told, tail = run.id, None
+            followed, tail = run.id, None
 
-    def _next(self, told: str) -> Run | None:
+    def _next(self, followed: str) -> Run | None:
         """Waits for the incarnation after the last followed one and returns it, or None if there
         will be none."""
         while True:
             try:
                 pod = self._pod()
                 run = newest(pod, self._log.container)
-                if run is not None and run.id != told:
+                if run is not None and run.id != followed:
                     return run
                 if self._is_over(pod):
                     return None
-                self._await_change(told)
+                self._await_change(followed)
             except (ConnectionLost, errors.ServerError) as error:
                 self._patience.failed(error)
 
@@ -126,7 +126,7 @@ class Follower:
         except ConnectionLost as error:
             failure = error
         except Refused as refused:
-            failure = self._jobs.sentence(refused, self._log.job)
+            failure = self._jobs.translate_error(refused, self._log.job)
             if refused.code not in (*NO_LOG, *PASSING):
                 raise failure from None
         if (cursor.time, cursor.count) != before or self._timing.clock() - opened >= LEAST_LIFE:
@@ -160,13 +160,13 @@ class Follower:
         count = job.replicas(self._log.role)
         return job.status.completion_time is not None or self._log.index >= count
 
-    def _await_change(self, told: str) -> None:
+    def _await_change(self, followed: str) -> None:
         """Waits until the pod changes, for at most the interval at which the job is checked."""
         watched = self._jobs.watched_pod(self._log.pod)
-        with self._jobs.told(self._log.job):
+        with self._jobs.translate_errors(self._log.job):
             for number, update in enumerate(watched.updates(self._timing.clock() + self._timing.look)):
                 run = newest(next(iter(update.objects.values()), None), self._log.container)
-                if number > 0 or (run is not None and run.id != told):
+                if number > 0 or (run is not None and run.id != followed):
                     return
 
 

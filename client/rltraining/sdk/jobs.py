@@ -9,7 +9,7 @@ from typing import Any
 
 from rltraining_api.names import API_VERSION, KIND, LABEL_JOB_NAME, PLURAL
 
-from rltraining.sdk import errors, refusals
+from rltraining.sdk import errors, rejections
 from rltraining.sdk.api import APPLY_PATCH, Api, Json, Query, Refused
 from rltraining.sdk.watching import Watched, list_all
 
@@ -32,13 +32,13 @@ class Jobs:
 
     def get(self, name: str) -> Json:
         """Returns a job. Raises JobNotFoundError."""
-        with self.told(name):
+        with self.translate_errors(name):
             return self.api.get(self.path(name))
 
     def items(self, selector: str = "", *, everywhere: bool = False) -> list[Json]:
         """Returns all jobs in the API server's order: by namespace and name. They contain kind and
         apiVersion."""
-        with self.told(about=f"selector {selector}: " if selector else ""):
+        with self.translate_errors(about=f"selector {selector}: " if selector else ""):
             return list_all(self.api, self.path(everywhere=everywhere), _selected(selector)).items
 
     def table(
@@ -46,24 +46,24 @@ class Jobs:
     ) -> Json:
         """Returns the API server's `Table`, with the printer columns of the CRD."""
         query = _selected(selector) | ({"limit": limit} if limit else {})
-        with self.told(name, about=f"selector {selector}: " if selector else ""):
+        with self.translate_errors(name, about=f"selector {selector}: " if selector else ""):
             return self.api.get(self.path(name, everywhere=everywhere), query, accept=TABLE_TYPE)
 
     def create(self, manifest: Json, *, dry_run: bool = False) -> Json:
         """Creates a job. Raises JobExistsError, JobRejectedError."""
         query: dict[str, str | int] = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
         metadata = manifest.get("metadata") or {}
-        with self.told(str(metadata.get("name") or metadata.get("generateName") or "")):
+        with self.translate_errors(str(metadata.get("name") or metadata.get("generateName") or "")):
             return self.api.create(self.path(), manifest, query | ({"dryRun": "All"} if dry_run else {}))
 
     def patch(self, name: str, body: Json) -> Json:
         """Applies a merge patch. Raises JobNotFoundError, JobRejectedError."""
-        with self.told(name):
+        with self.translate_errors(name):
             return self.api.patch(self.path(name), body, {"fieldManager": FIELD_MANAGER})
 
     def scale(self, name: str, replicas: int) -> None:
         """Sets the number of samplers through the scale subresource, like `kubectl scale`."""
-        with self.told(name):
+        with self.translate_errors(name):
             self.api.patch(
                 f"{self.path(name)}/scale",
                 {"spec": {"replicas": replicas}},
@@ -72,7 +72,7 @@ class Jobs:
 
     def delete(self, name: str) -> None:
         """Deletes a job, whose children are garbage-collected. Raises JobNotFoundError."""
-        with self.told(name):
+        with self.translate_errors(name):
             self.api.delete(self.path(name), {"propagationPolicy": "Background"})
 
     def watched(self, name: str = "", selector: str = "", *, everywhere: bool = False) -> Watched:
@@ -86,7 +86,7 @@ class Jobs:
         """Creates a ConfigMap, or replaces its content."""
         name = document["metadata"]["name"]
         body = {"apiVersion": "v1", **document}
-        with self.told():
+        with self.translate_errors():
             self.api.patch(
                 self._core("configmaps", name),
                 body,
@@ -101,7 +101,7 @@ class Jobs:
         except Refused as refused:
             if refused.code == 404:
                 return None
-            raise self.sentence(refused) from None
+            raise self.translate_error(refused) from None
 
     def watched_pod(self, name: str) -> Watched:
         return Watched(self.api, self._core("pods"), {"fieldSelector": f"metadata.name={name}"})
@@ -112,7 +112,7 @@ class Jobs:
 
     def events(self, job: str) -> list[Json]:
         """Returns the Events of a job."""
-        with self.told(job):
+        with self.translate_errors(job):
             return list_all(self.api, self._core("events"), _about(job)).items
 
     def watched_events(self, job: str) -> Watched:
@@ -128,33 +128,33 @@ class Jobs:
     # Paths and messages
 
     def path(self, name: str = "", *, everywhere: bool = False) -> str:
-        place = "" if everywhere else f"/namespaces/{self.namespace}"
-        return f"/apis/{API_VERSION}{place}/{PLURAL}" + (f"/{name}" if name else "")
+        namespace = "" if everywhere else f"/namespaces/{self.namespace}"
+        return f"/apis/{API_VERSION}{namespace}/{PLURAL}" + (f"/{name}" if name else "")
 
     def _core(self, resource: str, name: str = "") -> str:
         return f"/api/v1/namespaces/{self.namespace}/{resource}" + (f"/{name}" if name else "")
 
     @contextmanager
-    def told(self, name: str = "", *, about: str = "") -> Iterator[None]:
+    def translate_errors(self, name: str = "", *, about: str = "") -> Iterator[None]:
         """Converts rejections to errors about the job of this name. `about` is the prefix of
         messages about invalid input."""
         try:
             yield
         except Refused as refused:
-            raise self.sentence(refused, name, about) from None
+            raise self.translate_error(refused, name, about) from None
 
-    def sentence(self, refused: Refused, name: str = "", about: str = "") -> errors.ClusterError:
+    def translate_error(self, refused: Refused, name: str = "", about: str = "") -> errors.ClusterError:
         """Converts a rejection to an error with a message for users."""
-        code, place = refused.code, self.api.access.place
+        code, cluster = refused.code, self.api.access.description
         match code:
             case 404:
                 return self._not_found(refused, name)
             case 401:
                 return errors.AccessDeniedError(
-                    f"the cluster of {place} does not know who asks (401): log in again, or mend the context's user"
+                    f"the cluster of {cluster} does not know who asks (401): log in again, or mend the context's user"
                 )
-            case 403 if told := refusals.denied(refused.message):
-                return errors.AccessDeniedError(told)
+            case 403 if reason := rejections.denied(refused.message):
+                return errors.AccessDeniedError(reason)
             case 409 if refused.reason == "AlreadyExists":
                 return errors.JobExistsError(
                     f"job {name} exists already in namespace {self.namespace}: "
@@ -163,9 +163,9 @@ class Jobs:
             case 429 | 500 | 502 | 503 | 504:
                 said = refused.message or refused.reason or "no reason was given"
                 return errors.ServerError(
-                    f"the API server of {place} answers {code}: {said}: try again later"
+                    f"the API server of {cluster} answers {code}: {said}: try again later"
                 )
-        return errors.JobRejectedError(*(about + said for said in refusals.sentences(refused.status)))
+        return errors.JobRejectedError(*(about + said for said in rejections.sentences(refused.status)))
 
     def _not_found(self, refused: Refused, name: str) -> errors.ClusterError:
         """Converts a 404 to an error about the job, the namespace or the kind."""
@@ -178,7 +178,7 @@ class Jobs:
             )
         if missing in ("", PLURAL):
             return errors.NotInstalledError(
-                f"the cluster of {self.api.access.place} does not know the kind {KIND}: install the operator: {INSTALL}"
+                f"the cluster of {self.api.access.description} does not know the kind {KIND}: install the operator: {INSTALL}"
             )
         return errors.ClusterError(refused.message)
 

@@ -60,7 +60,7 @@ class PodLog:
     def _explained(self, refused: Refused, *, previous: bool) -> errors.ClusterError:
         """Returns an error with the reason why there is no log."""
         if refused.code not in NO_LOG:
-            return self.jobs.sentence(refused, self.job)
+            return self.jobs.translate_error(refused, self.job)
         job = typed(self.jobs.get(self.job))  # raises an error if the job does not exist
         if refused.code == 400:
             if previous and "previous" in refused.message:

@@ -89,7 +89,7 @@ def wait(
     job = typed(jobs.get(name))
     uid = job.metadata.uid
     seen = ""
-    with jobs.told(name):
+    with jobs.translate_errors(name):
         for update in jobs.watched(name).updates(deadline):
             raw = next((item for item in update.objects.values() if item["metadata"].get("uid") == uid), None)
             if raw is None:
@@ -129,7 +129,7 @@ def wait_until_gone(jobs: Jobs, name: str, uid: str, timeout: float | None = Non
     deadline = None if timeout is None else clock() + timeout
     left: list[str] = []
     for watched, owned in ((jobs.watched(name), False), (jobs.watched_pods(name), True)):
-        with jobs.told(name):
+        with jobs.translate_errors(name):
             for update in watched.updates(deadline):
                 left = [own_name(item) for item in update.objects.values() if uid in _uids(item, owned)]
                 if not left:

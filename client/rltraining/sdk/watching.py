@@ -72,7 +72,7 @@ def list_all(api: Api, path: str, query: Query) -> Listed:
 class Watched:
     """The objects that a path and a query select.
 
-    `on_trouble` is called with a sentence while the API server cannot be reached, and with `""`
+    `on_error` is called with a sentence while the API server cannot be reached, and with `""`
     afterwards.
     """
 
@@ -87,7 +87,7 @@ class Watched:
         self._events = 0
         self._opened = math.inf
         """When the current watch was answered, or infinity."""
-        self.on_trouble: Callable[[str], None] = lambda _: None
+        self.on_error: Callable[[str], None] = lambda _: None
 
     def updates(self, until: float | None = None) -> Iterator[Update]:
         """Yields the list, then changes, until this time (of `timing.clock`) or forever.
@@ -123,7 +123,7 @@ class Watched:
             return
         if isinstance(error, Refused) and error.code not in PASSING and failures >= REFUSALS_BORNE:
             raise error
-        self.on_trouble(str(error))
+        self.on_error(str(error))
 
     def _list(self) -> Update:
         listed = list_all(self._api, self._path, self._query)
@@ -150,7 +150,7 @@ class Watched:
         }
         with self._api.stream(self._path, query, silence=min(timing.silence, left)) as lines:
             self._opened = timing.clock()
-            self.on_trouble("")
+            self.on_error("")
             for line in lines:
                 event = _parse(line)
                 if event is None:

@@ -12,27 +12,29 @@ from pathlib import Path
 
 from rltraining import run as single
 from rltraining import workdir
+from rltraining.compare.command import notes
+from rltraining.compare.estimates import estimates
 from rltraining.compare.picture import draw
 from rltraining.compare.result import of_folder
 from rltraining.compare.row import Row, rows
-from rltraining.compare.table import as_json, table
+from rltraining.compare.table import as_json, tables
 from rltraining.errors import Exit, UsageError
 from rltraining.plain import print_line
 from rltraining.summary import shown
 from rltraining.sweep import folder as sweep_folder
-from rltraining.sweep.board import is_over
 from rltraining.sweep.display import choose
 from rltraining.sweep.execute import Execution
-from rltraining.sweep.plan import Plan, plan
+from rltraining.sweep.plan import SweepPlan, plan
+from rltraining.sweep.snapshot import is_over
 from rltraining.units import plural
 from rltraining.whole_file import write_whole
 
 
-def run(options: single.Options) -> int:
+def run(options: single.RunOptions) -> int:
     """Runs or resumes a sweep. Returns the exit code. Raises UsageError before anything is
     started."""
     # Plan a new sweep, or find the folder to resume.
-    planned: Plan | None = None
+    planned: SweepPlan | None = None
     if options.resume:
         folder = _resumed(options)
     else:
@@ -49,7 +51,7 @@ def run(options: single.Options) -> int:
         return _execute(folder, options)
 
 
-def _planned(options: single.Options) -> Plan:
+def _planned(options: single.RunOptions) -> SweepPlan:
     if options.file is None:
         raise UsageError("FILE is missing: name the manifest to sweep")
     if workdir.holds_run(Path(options.file)) or workdir.holds_sweep(Path(options.file)):
@@ -60,7 +62,7 @@ def _planned(options: single.Options) -> Plan:
     return planned
 
 
-def _resumed(options: single.Options) -> Path:
+def _resumed(options: single.RunOptions) -> Path:
     folder = single.resumed_folder(options)
     if options.sweep or folder is None or not workdir.holds_sweep(folder):
         raise UsageError(
@@ -75,24 +77,26 @@ def _resumed(options: single.Options) -> Path:
     return folder
 
 
-def _execute(folder: Path, options: single.Options) -> int:
+def _execute(folder: Path, options: single.RunOptions) -> int:
     # Run all jobs that are not over.
     with closing(choose(sys.stdout, plain=options.plain)) as display:
         execution = Execution(folder, display)
-        number = len(execution.board.rows)
+        number = len(execution.snapshot.rows)
         doing = "resuming" if options.resume else "running"
         at_once = f", {options.parallel} at once" if options.parallel > 1 else ""
         print_line(f"{doing} {shown(folder)}: {plural(number, 'run')}{at_once}", sys.stdout)
         asyncio.run(execution.run(options.parallel, options.nice))
     # Print the comparison, and how to resume.
-    board = execution.board
-    over = is_over(board.rows)
-    compared = rows(of_folder(folder)) if any(row.steps for row in board.rows) else ()
+    snapshot = execution.snapshot
+    over = is_over(snapshot.rows)
+    compared = rows(of_folder(folder)) if any(row.steps for row in snapshot.rows) else ()
     if compared:
-        print_line(f"\n{table(compared)}", sys.stdout)
+        print_line(f"\n{tables(compared)}", sys.stdout)
+        for note in notes(compared):
+            print_line(note, sys.stderr)
     if execution.signal is not None and not over:
         again = f"rltrain run {shlex.quote(shown(folder))} --resume"
-        print_line(f"\nStopped: {board.counts}. Go on:  {again}", sys.stdout)
+        print_line(f"\nStopped: {snapshot.counts}. Go on:  {again}", sys.stdout)
     # Draw the curves, and store the comparison.
     for path, last in execution.undrawn:
         single.draw(last, path)
@@ -100,14 +104,14 @@ def _execute(folder: Path, options: single.Options) -> int:
         keep(folder, compared)
     if execution.signal is not None and not over:
         return 128 + execution.signal
-    return Exit.FAILED if any(row.phase == "Failed" for row in board.rows) else Exit.OK
+    return Exit.FAILED if any(row.phase == "Failed" for row in snapshot.rows) else Exit.OK
 
 
 def keep(folder: Path, compared: Sequence[Row]) -> None:
     """Stores the comparison in the sweep's folder. A full disk does not invalidate the runs."""
     figures, drawing = (folder / name for name in sweep_folder.COMPARISON)
     try:
-        write_whole(figures, as_json(compared))
+        write_whole(figures, as_json(compared, estimates(compared)))
         drawn = draw(compared, drawing)
     except OSError as error:
         print_line(f"the comparison could not be written: {error.strerror}", sys.stderr)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rltraining.plain import print_line
 from rltraining.printable import one_line
-from rltraining.sweep.board import OVER, WAITING, Board, Row
+from rltraining.sweep.snapshot import OVER, WAITING, Row, SweepSnapshot
 from rltraining.units import clock, count, score
 from rltraining.view import PHASE_STYLES
 
@@ -27,7 +27,7 @@ OTHER_LINES = 6
 class SweepDisplay(Protocol):
     """Shows a sweep. `show` may be called often."""
 
-    def show(self, board: Board) -> None: ...
+    def show(self, snapshot: SweepSnapshot) -> None: ...
 
     def close(self) -> None:
         """Finishes the output. The last view stays."""
@@ -42,17 +42,17 @@ class Lines:
         self._next: dict[str, float] = {}
         self._notice = ""
 
-    def show(self, board: Board) -> None:
-        if board.notice != self._notice:
-            self._notice = board.notice
-            self._print(board.notice)
-        for row in board.rows:
+    def show(self, snapshot: SweepSnapshot) -> None:
+        if snapshot.notice != self._notice:
+            self._notice = snapshot.notice
+            self._print(snapshot.notice)
+        for row in snapshot.rows:
             changed = self._phases.setdefault(row.name, WAITING) != row.phase
-            due = row.phase == "Running" and board.elapsed >= self._next.get(row.name, 0.0)
+            due = row.phase == "Running" and snapshot.elapsed >= self._next.get(row.name, 0.0)
             if changed or due:
                 self._phases[row.name] = row.phase
-                self._next[row.name] = board.elapsed + LINE_SECONDS
-                self._print(line(row, board.elapsed))
+                self._next[row.name] = snapshot.elapsed + LINE_SECONDS
+                self._print(line(row, snapshot.elapsed))
 
     def close(self) -> None:
         pass
@@ -61,7 +61,7 @@ class Lines:
         print_line(one_line(text), self._out)
 
 
-class Live:
+class LiveTable:
     """The table, redrawn in place. Losing the terminal does not stop the runs."""
 
     def __init__(self) -> None:
@@ -72,10 +72,10 @@ class Live:
         self._live = live.Live(console=self._console, auto_refresh=False)
         self._live.start()
         self._next = 0.0
-        self._last: Board | None = None
+        self._last: SweepSnapshot | None = None
 
-    def show(self, board: Board) -> None:
-        self._last = board
+    def show(self, snapshot: SweepSnapshot) -> None:
+        self._last = snapshot
         if (now := time.monotonic()) >= self._next:
             self._next = now + REFRESH_SECONDS
             self._draw()
@@ -96,7 +96,7 @@ def choose(out: TextIO, *, plain: bool) -> SweepDisplay:
     """Returns the live table if the terminal supports it, and lines otherwise."""
     if plain or not out.isatty() or os.environ.get("TERM") == "dumb":
         return Lines(out)
-    return Live()
+    return LiveTable()
 
 
 def line(row: Row, elapsed: float) -> str:
@@ -108,26 +108,26 @@ def line(row: Row, elapsed: float) -> str:
     return "  ".join([*parts, row.why]).rstrip()
 
 
-def render(board: Board, rows_max: int) -> Group:
+def render(snapshot: SweepSnapshot, rows_max: int) -> Group:
     """Renders the whole view, with at most `rows_max` rows."""
-    head = Text(one_line(board.title), style="bold", no_wrap=True, overflow="ellipsis")
-    head.append(f"  {board.counts}  {clock(board.elapsed)}", style="not bold")
-    parts: list[RenderableType] = [head, "", _table(board, rows_max)]
-    if board.notice:
-        parts += ["", Text(one_line(board.notice), style="bold yellow")]
+    head = Text(one_line(snapshot.title), style="bold", no_wrap=True, overflow="ellipsis")
+    head.append(f"  {snapshot.counts}  {clock(snapshot.elapsed)}", style="not bold")
+    parts: list[RenderableType] = [head, "", _table(snapshot, rows_max)]
+    if snapshot.notice:
+        parts += ["", Text(one_line(snapshot.notice), style="bold yellow")]
     return Group(*parts)
 
 
-def _table(board: Board, rows_max: int) -> Table:
+def _table(snapshot: SweepSnapshot, rows_max: int) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", expand=True)
-    names = list(board.rows[0].point)
+    names = list(snapshot.rows[0].point)
     for name in names:
         table.add_column(Text(name), no_wrap=True)
     table.add_column("PHASE", no_wrap=True)
     for name in ("STEPS", "RETURN", "TIME"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("WHY", no_wrap=True, overflow="ellipsis", ratio=1)  # the remaining width
-    shown = _worth_showing(board.rows, rows_max)
+    shown = _worth_showing(snapshot.rows, rows_max)
     for row in shown:
         waits = row.phase == WAITING
         table.add_row(
@@ -139,7 +139,7 @@ def _table(board: Board, rows_max: int) -> Table:
             Text(one_line(row.why)),
             style="dim" if waits else "",
         )
-    if hidden := len(board.rows) - len(shown):
+    if hidden := len(snapshot.rows) - len(shown):
         table.add_row(f"and {hidden} more", style="dim")
     return table
 

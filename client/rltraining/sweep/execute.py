@@ -19,10 +19,10 @@ from rltraining.log_file import logging_to
 from rltraining.observer import STOPPING
 from rltraining.session import TRAINER, Interrupt, name_code_folder, train_on
 from rltraining.snapshot import Snapshot
-from rltraining.sweep.board import OVER, WAITING, Board, Row, row_of, stored_row
 from rltraining.sweep.display import SweepDisplay
 from rltraining.sweep.folder import RUNTIME_LOG, run_names
 from rltraining.sweep.plan import title_of
+from rltraining.sweep.snapshot import OVER, WAITING, Row, SweepSnapshot, row_of, stored_row
 from rltraining.workdir import JOB_FILE, STATUS_FILE
 
 
@@ -51,10 +51,10 @@ class Execution:
                 self.undrawn.append((folder / name, Snapshot(job, 0.0)))
 
     @property
-    def board(self) -> Board:
+    def snapshot(self) -> SweepSnapshot:
         rows = tuple(self._rows.values())
         stops = self.signal is not None and any(row.phase not in (*OVER, WAITING, "Stopped") for row in rows)
-        return Board(self._title, rows, time.monotonic() - self._began, STOPPING if stops else "")
+        return SweepSnapshot(self._title, rows, time.monotonic() - self._began, STOPPING if stops else "")
 
     async def run(self, parallel: int, nice: int = 0) -> None:
         """Runs until all jobs are over, or a signal has stopped the running ones. `nice` lowers the
@@ -65,7 +65,7 @@ class Execution:
         async with _warm(self._folder / RUNTIME_LOG, nice) as runtime:
             await asyncio.gather(*(self._work(waiting, runtime, interrupt) for _ in range(parallel)))
         self.signal = interrupt.number
-        self._display.show(self.board)
+        self._display.show(self.snapshot)
 
     async def _work(self, waiting: Iterator[str], runtime: SharedRuntime, interrupt: Interrupt) -> None:
         """Runs jobs that no other worker has taken, one after another."""
@@ -91,7 +91,7 @@ class Execution:
 
     def _show(self, row: Row) -> None:
         self._rows[row.name] = row
-        self._display.show(self.board)
+        self._display.show(self.snapshot)
 
 
 def _is_drawn(folder: Path) -> bool:

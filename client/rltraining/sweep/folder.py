@@ -13,7 +13,7 @@ from rltraining_api.files import read_regular
 from rltraining import workdir
 from rltraining.errors import UsageError
 from rltraining.sweep.grid import SEED
-from rltraining.sweep.plan import Plan, values_of
+from rltraining.sweep.plan import SweepPlan, values_of
 from rltraining.whole_file import write_whole
 from rltraining.workdir import JOB_FILE, RUNS, STATUS_FILE, SWEEP_FILE, Mode
 
@@ -43,7 +43,7 @@ def run_names(folder: Path) -> list[str]:
     return names
 
 
-def check(folder: Path, mode: Mode, plan: Plan) -> None:
+def check(folder: Path, mode: Mode, plan: SweepPlan) -> None:
     """Raises UsageError if a new sweep cannot be written there."""
     workdir.check_is_folder(folder)
     if workdir.holds_run(folder):
@@ -60,7 +60,7 @@ def check(folder: Path, mode: Mode, plan: Plan) -> None:
             raise UsageError(f"--workdir {folder}: holds the run {run.name} already: name another folder")
 
 
-def write(folder: Path, plan: Plan) -> None:
+def write(folder: Path, plan: SweepPlan) -> None:
     """Writes a folder with its manifest for each run, then `sweep.json`, which completes the sweep.
     Raises OSError."""
     for run in plan.runs:

@@ -40,14 +40,14 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep."""
 
     name: str
     runs: tuple[PlannedRun, ...]
 
 
-def plan(file: str, changes: Sequence[str], request: Request, name: str | None = None) -> Plan:
+def plan(file: str, changes: Sequence[str], request: Request, name: str | None = None) -> SweepPlan:
     """Returns all jobs of a sweep. The default name of the sweep is the name of the manifest's job.
 
     Raises UsageError with a sentence for each problem of any of them.
@@ -72,8 +72,8 @@ def plan(file: str, changes: Sequence[str], request: Request, name: str | None =
         else:
             files.append(_marked(loaded, sweep, len(files), point))
     if problems:
-        raise UsageError(*(_told(problem, of, len(grid)) for problem, of in problems.items()))
-    return Plan(sweep, tuple(map(PlannedRun, names, files)))
+        raise UsageError(*(_prefixed(problem, of, len(grid)) for problem, of in problems.items()))
+    return SweepPlan(sweep, tuple(map(PlannedRun, names, files)))
 
 
 def values_of(job: RLTrainingJob) -> Mapping[str, Any] | None:
@@ -125,7 +125,7 @@ def _marked(file: JobFile, sweep: str, number: int, point: Point) -> JobFile:
     return replace(file, job=file.job.model_copy(update={"metadata": marked}))
 
 
-def _told(problem: str, names: Sequence[str], total: int) -> str:
+def _prefixed(problem: str, names: Sequence[str], total: int) -> str:
     """Prefixes a problem with the points that have it, unless all have it."""
     if len(names) == total:
         return problem

@@ -36,8 +36,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Board:
-    """All runs."""
+class SweepSnapshot:
+    """The state of all runs of a sweep."""
 
     title: str
     rows: tuple[Row, ...]

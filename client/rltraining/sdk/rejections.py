@@ -30,8 +30,8 @@ def sentences(status: Mapping[str, Any]) -> list[str]:
         return [f"{field}: is not a known field" for field in unknown]
     causes = (status.get("details") or {}).get("causes") or ()
     found = list(dict.fromkeys(_sentence(cause) for cause in causes))
-    told = [sentence for sentence in found if NOT_CHECKED not in sentence] or found
-    return told or [_plain(str(status.get("message") or "no reason was given"))]
+    checked = [sentence for sentence in found if NOT_CHECKED not in sentence] or found
+    return checked or [_plain(str(status.get("message") or "no reason was given"))]
 
 
 def _sentence(cause: Mapping[str, Any]) -> str:
@@ -91,8 +91,8 @@ def denied(message: str) -> str | None:
     if found is None:
         return None
     where = re.search(r'in the namespace "([^"]+)"', message)
-    place = f"in namespace {where[1]}" if where else "in the whole cluster"
+    scope = f"in namespace {where[1]}" if where else "in the whole cluster"
     return (
-        f"{found['user'] or 'this user'} may not {found['verb']} {found['resource']} {place}: "
+        f"{found['user'] or 'this user'} may not {found['verb']} {found['resource']} {scope}: "
         "ask for a Role that allows it"
     )

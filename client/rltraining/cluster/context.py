@@ -33,7 +33,7 @@ OPTIONS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class ClusterContext:
     """A cluster and a namespace, as given by the options."""
 
     namespace: str | None = None
@@ -47,9 +47,9 @@ class Place:
         return RLTrainingClient(self.namespace, self.context, self.kubeconfig)
 
 
-def with_place(function: Callable[..., None]) -> Callable[..., None]:
+def with_cluster_options(function: Callable[..., None]) -> Callable[..., None]:
     """Adds the options --namespace, --context and --kubeconfig. The command receives them as its
-    first argument, a Place."""
+    first argument, a `ClusterContext`."""
     signature = inspect.signature(function, eval_str=True)
     _, *own = signature.parameters.values()
     added = [
@@ -58,11 +58,11 @@ def with_place(function: Callable[..., None]) -> Callable[..., None]:
     ]
 
     def command(**values: Any) -> None:
-        place = Place(**{name: values.pop(name) for name in OPTIONS})
+        context = ClusterContext(**{name: values.pop(name) for name in OPTIONS})
         # The Kubernetes client writes keys to temporary files, and removes them at a regular exit.
         before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         try:
-            function(place, **values)
+            function(context, **values)
         finally:
             signal.signal(signal.SIGTERM, before)
 
@@ -82,8 +82,8 @@ def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
         **{k: v for k, v in ctx.params.items() if v is not None},
     }
     try:
-        place = Place(*(given.get(name) for name in OPTIONS))
-        client = place.client()
+        context = ClusterContext(*(given.get(name) for name in OPTIONS))
+        client = context.client()
         table = client.jobs.table(limit=COMPLETIONS_MAX)
     except ClientError:
         return []

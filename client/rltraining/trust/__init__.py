@@ -1,0 +1,1 @@
+"""Commands that show whether a run can be trusted: `rltrain audit` and `rltrain chaos`."""
