@@ -26,7 +26,7 @@ watchNamespaces. A test on a cluster shows that each verb is used and that none 
   verbs: [get, list, create]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [list, create, patch] # list: those of a pod that does not start name the missing ConfigMap or Secret
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, create, patch, delete]
