@@ -1,4 +1,4 @@
-"""For all unit tests."""
+"""Fixtures for all unit tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from soak import SOAK
 
-# How long an example takes says how busy the machine is. Where CI is set, hypothesis takes the same examples each time.
+# Examples have no deadline, because their duration depends on the machine's load. Where CI is set,
+# hypothesis uses the same examples each time.
 settings.register_profile(
     "untimed",
     settings(),
@@ -22,15 +23,16 @@ settings.register_profile(
 )
 settings.load_profile("untimed")
 
-# Nearly all that is imported stays: a tenth of the time of collecting the tests went into looking for garbage in it.
+# Nearly all imported objects stay alive. Collecting garbage took a tenth of the time of collecting the tests.
 gc.disable()
 
 
 @pytest.fixture(autouse=True)
 def same_numbers_each_time() -> None:
-    """Seeds the generators that a test may use, so that a test that fails fails again.
+    """Seeds the generators that a test may use, so that failures are reproducible.
 
-    What no test has imported is not imported here: torch alone takes two seconds, also in pytest-xdist's own process.
+    Seeds only modules that a test has imported: torch alone takes two seconds, also in pytest-xdist's
+    own process.
     """
     random.seed(5)
     if (numpy := sys.modules.get("numpy")) is not None:
@@ -41,8 +43,11 @@ def same_numbers_each_time() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Excludes what was imported, torch above all, from garbage collection, which took 6% of the time. Also removes torch's
-    119 loggers from the registry, which pytest searches six times for each test; torch's modules keep their loggers."""
+    """Excludes all imported modules, torch above all, from garbage collection, which took 6% of the time.
+
+    Also removes torch's 119 loggers from the registry, which pytest searches six times for each test.
+    torch's modules keep their loggers.
+    """
     loggers = logging.root.manager.loggerDict
     for name in [name for name in loggers if name.partition(".")[0] == "torch"]:
         del loggers[name]

@@ -9,7 +9,7 @@ import pytest
 
 from tests import docs_pages
 from tests.docs_pages import Command
-from tests.lint import chart, code, commands, distributions, images, monitoring, pages
+from tests.lint import chart, chart_metadata, code, commands, distributions, images, monitoring, pages
 from tests.lint.__main__ import report
 from tests.lint.problem import Problem
 
@@ -48,6 +48,18 @@ TIED = {
             "client/pyproject.toml:3: this should be ==0.1.0",
         ),
         (chart.wrong_defaults("\n| `replicaCount` | 2 | pods |\n"), "docs/install.md:2: replicaCount is 1 by default"),
+        (
+            chart_metadata.wrong_production_values("\n# Two.\nreplicaCount: 2\nlog:\n  level: debug\n"),
+            "values-production.yaml:5: log.level has no reason",
+        ),
+        (
+            chart_metadata.wrong_production_values("\n# Alone.\nreplicaCount: 1\n"),
+            "values-production.yaml:3: replicaCount has its default",
+        ),
+        (
+            chart_metadata.wrong_annotations({"artifacthub.io/crds": "[{kind: Job, version: v1alpha1, name: x}]"}),
+            "kind is RLTrainingJob in files/crd.yaml, not Job",
+        ),
         (asked('up{job="rltraining-operator"}'), ""),
         (asked('rltraining_leeder{job="rltraining-operator"}'), "no program exports rltraining_leeder"),
         (asked('rltraining_leader{job="rltraining-operator",pot="a"}'), "has no label ['pot']"),
@@ -76,7 +88,7 @@ def test_problems_are_printed_in_order_and_end_with_an_error(capsys: pytest.Capt
 
 
 def test_the_checks_find_what_they_look_at() -> None:
-    """A check of nothing would find no problem."""
+    """A check that inspects nothing would find no problem."""
     texts = docs_pages.pages().values()
     assert sum(text.count("](") for text in texts) > 100
     assert len(docs_pages.commands()) > 100

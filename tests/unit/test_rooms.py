@@ -1,8 +1,8 @@
-"""The rooms of the house: what each may import.
+"""Checks the imports of each room, that is, of each distribution.
 
-A room is a distribution of its own. It imports the standard library, itself, and what its pyproject.toml
-declares; some things a room must never even declare, so that the trainer image stays free of the operator and
-the other way round. Within the trainer, its parts have an order of their own.
+A room imports the standard library, itself, and the dependencies in its pyproject.toml. Some
+dependencies are forbidden to a room, so that the trainer image stays free of the operator and vice
+versa. Within the trainer, each part has further import rules.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Room(NamedTuple):
     folder: str
     package: str
     never: frozenset[str]
-    """Top-level modules that stay out even if somebody declares them."""
+    """Top-level modules that are forbidden even if pyproject.toml declares them."""
 
 
 COMES_WITH = {"pydantic-core": "pydantic"}
-"""Distributions that are one with another."""
+"""Distributions that another distribution includes."""
 
 CLUSTER = frozenset({"kopf", "kubernetes", "kubernetes_asyncio"})
 LEARNING = frozenset({"torch", "gymnasium", "numpy"})
@@ -57,6 +57,16 @@ TRAINER_NEVER = {
     "environments": {"transport", "dataflow", "algorithms", "networks", "checkpoint", "roles", "world"},
     "checkpoint": {"transport", "dataflow", "algorithms", "environments", "networks", "roles", "world"},
     "metrics": {"transport", "dataflow", "algorithms", "environments", "networks", "roles", "world"},
+    "tracking": {
+        "transport",
+        "dataflow",
+        "group",
+        "algorithms",
+        "environments",
+        "networks",
+        "roles",
+        "world",
+    },
     "policy": {"transport", "dataflow", "roles", "world", "evaluation"},
     "evaluation": {"dataflow", "algorithms", "group", "roles", "world"},
 }
@@ -66,10 +76,10 @@ TRAINER_NEVER = {
 """
 
 SHARED_TYPES = {"world": {"algorithms.reduce"}}
-"""Modules that a part may import although they are in a part above it: a type that both sides use, which imports neither."""
+"""Modules that a part may import from a part above it: types for both sides that import neither."""
 
 PLANNING_NEVER = {"asyncio", "time", "random", "os", "subprocess", "socket", "kopf", "kubernetes"}
-"""Planning is pure: time, randomness and the world are handed in."""
+"""Modules that planning must not import. Planning is pure: callers pass in time, randomness and the world."""
 
 
 BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
@@ -80,7 +90,7 @@ class Import(NamedTuple):
     path: Path
     line: int
     module: str
-    """In full: `rltraining_trainer.transport.errors`."""
+    """The full name: `rltraining_trainer.transport.errors`."""
 
     def __str__(self) -> str:
         return f"{self.path.relative_to(ROOT)}:{self.line} imports {self.module}"
@@ -96,7 +106,7 @@ def _modules(folder: Path) -> list[Path]:
 
 @cache
 def _imports(path: Path) -> tuple[Import, ...]:
-    """Every import of a module, also those within functions and those for type checkers only."""
+    """Returns every import of a module, including imports within functions and for type checkers."""
     found: list[Import] = []
     statements = deque(ast.parse(path.read_text(), path).body)
     while statements:
@@ -120,7 +130,7 @@ def _project(room: Room) -> dict[str, Any]:
 
 
 def _normal(distribution: str) -> str:
-    """Its name as PEP 503 compares it; whatever follows the name is dropped."""
+    """Returns the name in PEP 503's normal form, without anything that follows the name."""
     name = re.match(r"[\w.-]+", distribution)
     assert name is not None, distribution
     return re.sub(r"[-_.]+", "-", name[0]).lower()
@@ -128,7 +138,7 @@ def _normal(distribution: str) -> str:
 
 @cache
 def _providers() -> dict[str, set[str]]:
-    """Distributions by the top-level module that they bring."""
+    """Returns the distributions that provide each top-level module."""
     found = {top: set(map(_normal, names)) for top, names in packages_distributions().items()}
     return found | {room.package: {_normal(_project(room)["name"])} for room in ROOMS}
 
@@ -178,7 +188,7 @@ def test_a_part_of_the_trainer_does_not_import_the_others() -> None:
 
 
 def test_algorithms_use_only_the_public_names_of_the_runtime() -> None:
-    """They are written against the interface that users' algorithms have."""
+    """Algorithms must use the same interface as users' algorithms."""
     package = "rltraining_trainer"
     inner = [
         f"{found}: import it from {package}.world, or pass it in"
@@ -198,7 +208,7 @@ def test_shared_types_import_no_other_part_of_the_trainer() -> None:
 
 
 def test_planning_is_pure() -> None:
-    """`plan.py`, and every module of the operator that it leads to."""
+    """Checks `plan.py` and every module of the operator that it imports."""
     folder, seen, ahead = ROOT / "operator", set[Path](), [ROOT / "operator/rltraining_operator/plan.py"]
     intruders = []
     while ahead:
@@ -209,7 +219,7 @@ def test_planning_is_pure() -> None:
         for found in _imports(path):
             if found.top in PLANNING_NEVER:
                 intruders.append(f"{found}: plan() is a pure function, hand it in")
-            # What is imported may be a module, or a name in one.
+            # The imported name may be a module, or a name in a module.
             modules = [found.module, found.module.rpartition(".")[0]]
             ahead += [file for name in modules if (file := folder / f"{name.replace('.', '/')}.py").is_file()]
     assert len(seen) > 1

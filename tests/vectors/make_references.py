@@ -1,7 +1,7 @@
-"""Prints tests/vectors/references.json: what rlax, optax and dqn_zoo make of random inputs.
+"""Prints tests/vectors/references.json: the results of rlax, optax and dqn_zoo for random inputs.
 
-Needs packages that the project does not: rlax 0.1.9, optax 0.2.8, jax 0.10.2, dm-env,
-python-snappy, dm-haiku and distrax; and dqn_zoo, which is no package: a checkout of
+Needs packages that the project does not need: rlax 0.1.9, optax 0.2.8, jax 0.10.2, dm-env,
+python-snappy, dm-haiku and distrax. Also needs dqn_zoo, which is not a package: a checkout of
 github.com/google-deepmind/dqn_zoo at commit 45061f4b.
 
     PYTHONPATH=dqn_zoo python tests/vectors/make_references.py > tests/vectors/references.json
@@ -36,7 +36,10 @@ def rollout() -> dict[str, np.ndarray]:
 
 
 def vtrace() -> dict[str, Any]:
-    """With lambda below 1 rlax mixes values into the advantages' bootstrap, which the paper does not: targets only."""
+    """Returns targets only.
+
+    With lambda below 1, rlax mixes values into the bootstrap of advantages, unlike the paper.
+    """
     given = {**rollout(), "log_rhos": normal(T)}
     values = given["values"]
 
@@ -96,7 +99,7 @@ def rmsprop(*, centered: bool, momentum: float | None, epsilon: float) -> dict[s
 
 
 def n_step_transitions() -> dict[str, Any]:
-    """Two episodes: one terminates, one is truncated."""
+    """Returns two episodes: one terminates, one is truncated."""
     given = {"rewards": normal(9), "terminated": np.arange(9) == 3, "truncated": np.arange(9) == 8}
     accumulator, found = dqn_zoo.NStepTransitionAccumulator(3), []
     episode_begins = True
@@ -115,7 +118,7 @@ def n_step_transitions() -> dict[str, Any]:
 
 
 def prioritized() -> dict[str, Any]:
-    """Probabilities and importance weights of all items, and the gradient of the loss that they weigh."""
+    """Returns probabilities and importance weights of all items, and the gradient of the weighted loss."""
     priorities, errors, items = RANDOM.exponential(size=T), normal(T), range(T)
     distribution = dqn_zoo.PrioritizedDistribution(0.6, 0.0, np.random.RandomState(0))
     distribution.add_priorities(items, np.ones(T))
@@ -133,6 +136,25 @@ def prioritized() -> dict[str, Any]:
     }
 
 
+def quantiles() -> dict[str, Any]:
+    """Returns the loss of each row, and its derivative with respect to the quantiles. Has random numbers of its own, so
+    that those of the others have not changed."""
+    random, count = np.random.default_rng(25), 4
+    found, target = random.normal(size=(T, count)) * 2, random.normal(size=(T, count)) * 2
+    middles = (np.arange(count) + 0.5) / count
+
+    def loss(row: Any, target: Any) -> Any:
+        return rlax.quantile_regression_loss(row, middles, target, huber_param=1.0)
+
+    pairs = list(zip(found, target, strict=True))
+    return {
+        "quantiles": found,
+        "target": target,
+        "loss": [loss(*pair) for pair in pairs],
+        "slope": [jax.grad(loss)(*pair) for pair in pairs],
+    }
+
+
 def main() -> None:
     made = {
         "vtrace": vtrace(),
@@ -147,6 +169,7 @@ def main() -> None:
             for momentum in (None, 0.7)
             for epsilon in (0.1, 1.5e-7)
         ],
+        "quantiles": quantiles(),
     }
     print(json.dumps(jax.tree.map(rounded, made)))
 

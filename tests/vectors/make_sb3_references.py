@@ -50,7 +50,7 @@ class Spaces(gym.Env):
 
 
 class SharedTorso(BaseFeaturesExtractor):
-    """One hidden layer for policy and value."""
+    """One shared hidden layer for policy and value."""
 
     def __init__(self, observation_space: gym.Space) -> None:
         super().__init__(observation_space, HIDDEN)
@@ -91,7 +91,7 @@ def make(algorithm: type[OnPolicyAlgorithm], actions: gym.Space, **settings: Any
 
 
 def fill(model: OnPolicyAlgorithm) -> dict[str, Any]:
-    """Puts a random rollout, of a policy that differs a little, into the model's buffer."""
+    """Fills the model's buffer with a random rollout of a slightly different policy."""
     buffer, observations = model.rollout_buffer, normal(T + 1, B, FEATURES)
     starts = RANDOM.random((T + 1, B)) < 0.3
     rewards, drift = 2 * normal(T, B), 0.3 * normal(T, B)
@@ -238,7 +238,10 @@ def transitions(actions: gym.Space) -> tuple[dict[str, Any], ReplayBufferSamples
 
 
 def off_policy(algorithm: Any, actions: gym.Space, net_arch: Any, **settings: Any) -> dict[str, Any]:
-    """One update with plain gradient descent and a step size of 1: parameters change by the gradient."""
+    """Makes one update with plain gradient descent.
+
+    The step size is 1, so that parameters change by the gradient.
+    """
     policy: dict[str, Any] = {"net_arch": net_arch, **SGD}
     model = algorithm(
         "MlpPolicy", Spaces(actions), policy_kwargs=policy, learning_rate=1.0, buffer_size=1, device="cpu", **settings
@@ -273,7 +276,7 @@ def main() -> None:
 
 
 def rounded(made: Any) -> Any:
-    """Numbers with as many digits as float32 has, arrays as lists."""
+    """Rounds numbers to float32's digits, and converts arrays to lists."""
     if isinstance(made, dict):
         return {name: rounded(value) for name, value in made.items()}
     if isinstance(made, list | np.ndarray):

@@ -38,7 +38,9 @@ def adam() -> Optimizer:
 def dqn(**settings: Any) -> DqnLearner:
     torch.manual_seed(3)
     chosen = DqnApex(**{"optimizer": adam(), "learning_rate": 1e-2, **settings})
-    network, _ = build_q_network(NETWORK, OBSERVATION, spaces.Discrete(ACTIONS), dueling=chosen.dueling)
+    network, _ = build_q_network(
+        NETWORK, OBSERVATION, spaces.Discrete(ACTIONS), dueling=chosen.dueling, quantiles=chosen.quantiles
+    )
     shake(network)
     return DqnLearner(network, chosen)
 
@@ -67,7 +69,7 @@ def td3(**settings: Any) -> Td3Learner:
 
 
 def shake(network: torch.nn.Module) -> None:
-    """Away from outputs near zero."""
+    """Randomizes the parameters, so that outputs are not near zero."""
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
 
@@ -90,7 +92,7 @@ def batch_for(learner: AnyLearner, seed: int = 0, size: int = B) -> Transitions:
 
 
 def gradient_of(learner: AnyLearner, *args: Any) -> Tensor:
-    """The mean gradient that ``step`` hands to the optimizer, of a learner that does not clip."""
+    """Returns the mean gradient that ``step`` passes to the optimizer, for a learner without clipping."""
     learner.step(*args)
     assert learner.parameters.grad is not None
     return learner.parameters.grad.clone()

@@ -1,4 +1,4 @@
-"""The smallest thing to learn: one step, whose observation says which action is right."""
+"""The smallest learning problem: one step, in which the observation gives the right action."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 
 class Bandit(gym.Env):
-    """One step: the observation says which action is right."""
+    """One step, in which the observation gives the right action."""
 
     observation_space = spaces.Box(-1, 1, (1,), np.float32)
 

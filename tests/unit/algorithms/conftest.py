@@ -1,4 +1,4 @@
-"""One thread, as the roles have it: on machines that have other work, several of torch's wait for each other."""
+"""Uses one torch thread, as the roles do. On a busy machine, several torch threads wait for each other."""
 
 import torch
 

@@ -1,9 +1,10 @@
-"""Networks and rollouts for the algorithms whose samplers send gradients."""
+"""Networks and rollouts for algorithms with samplers that send gradients."""
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,10 @@ def make_network(action: spaces.Space = DISCRETE, *, lstm: bool = False, seed: i
 def make_unroll(
     network: ActorCritic, distribution: Distribution, seed: int = 0, batch: int = 4, drift: float = 0.3
 ) -> Unroll:
-    """Steps in which everything happens: ends, resets, beginnings, and a recurrent state; of a policy that differs from the
-    network's by about ``drift`` in each parameter."""
+    """Returns steps with all events: ends, resets, beginnings, and a recurrent state.
+
+    The policy differs from the network's by about ``drift`` in each parameter.
+    """
     random = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -83,7 +86,7 @@ def kind_of(settings: A3c | A2c | Ppo) -> type[AdvantageActorCritic] | type[Prox
 
 
 def rollout_learner(
-    settings: A2c | Ppo, made: Made | None = None, exchanges: int | None = None
+    settings: A2c | Ppo, made: Made | None = None, exchanges: Callable[[int], int] | None = None
 ) -> RolloutLearner:
     """Returns a learner of rollouts with this network, or one of ``make_network``."""
     return RolloutLearner(*(made or make_network()), settings, kind_of(settings), None, exchanges=exchanges)
@@ -111,7 +114,7 @@ def begun(
 
 
 def with_other_invalid_rows(unroll: Unroll) -> Unroll:
-    """The same steps; rows that are no steps have other contents."""
+    """Returns the same steps with other contents in rows that are no steps."""
     other, invalid = copy.deepcopy(unroll), ~unroll["valid"]
     other["reward"][invalid] = other["log_prob"][invalid] = math.nan
     other["action"][invalid] = 0
@@ -120,7 +123,7 @@ def with_other_invalid_rows(unroll: Unroll) -> Unroll:
 
 
 def environments_of(unroll: Unroll, environments: slice) -> Unroll:
-    """The part of an unroll that is of some environments."""
+    """Returns the part of an unroll for some environments."""
     columns: dict[str, Any] = {
         name: column[:, environments].clone()
         for name, column in unroll.items()
@@ -132,7 +135,7 @@ def environments_of(unroll: Unroll, environments: slice) -> Unroll:
 
 
 def in_double(network: ActorCritic, unroll: Unroll) -> tuple[ActorCritic, Unroll]:
-    """Both in float64, for a second calculation."""
+    """Returns both in float64, for a second calculation."""
     columns: dict[str, Any] = {
         name: column.double() if column.is_floating_point() else column
         for name, column in unroll.items()
@@ -142,7 +145,7 @@ def in_double(network: ActorCritic, unroll: Unroll) -> tuple[ActorCritic, Unroll
 
 
 def advantages_step_by_step(unroll: Unroll, values: Tensor, discount: float, lambda_: float) -> Tensor:
-    """Generalised advantages ``[T, B]``, one number after the other, from the formula."""
+    """Computes generalised advantages ``[T, B]`` from the formula, one number at a time."""
     found = torch.zeros_like(values)
     for b in range(values.shape[1]):
         for t in reversed(range(len(values) - 1)):

@@ -44,7 +44,7 @@ def gradient_of(settings: A3c | A2c, made: Made, unroll: Unroll) -> Gradient:
 def loss_of(
     settings: A3c | A2c, network: ActorCritic, distribution: Distribution, unroll: Unroll
 ) -> dict[str, Tensor]:
-    """The terms as textbooks write them, with their graph; sums over valid steps."""
+    """Returns the terms as textbooks define them, with their graph; sums over valid steps."""
     policies, values = network.unroll(unroll["observation"], unroll["state"], unroll["first"])
     log_prob, entropy = distribution.log_prob_and_entropy(policies[:-1], unroll["action"])
     known, valid = values.detach(), unroll["valid"]

@@ -1,4 +1,4 @@
-"""What learners with a replay have in common: in-step updates, a moving target, an end on NaN, and exact resumption."""
+"""Learners with a replay: in-step updates, a moving target, an end on NaN, and exact resumption."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_target_network_has_no_memory_for_gradients(make: Make) -> None:
 
 
 def sum_with_another(make: Make, *args: object) -> Reduce:
-    """A reduce over a learner and another one, which steps with `args`."""
+    """Returns a reduce over a learner and another learner, which steps with `args`."""
     others: list[tuple[Tensor, float]] = []
 
     def record(gradient: Tensor, count: float) -> float:
@@ -201,7 +201,7 @@ def test_network_and_target_have_the_statistics_of_collected_observations(
 def test_priorities_of_the_actor_are_those_of_the_learner_before_its_update(
     algorithm: type[DqnApex | DdpgApex], game: str, n_step: int
 ) -> None:
-    """For the same parameters, and a target network that is a copy."""
+    """Holds for equal parameters and a target network that is a copy."""
     environments = gym.make_vec(game, 4, max_episode_steps=20)
     collector, learner = collector_and_learner(algorithm(n_step=n_step), environments, length=50)
     block = collector.collect()

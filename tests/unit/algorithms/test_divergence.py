@@ -66,3 +66,17 @@ def test_a_loss_that_explodes_by_itself_comes_with_a_remedy(learn: Learn, algori
     remedy = rf"lower spec\.algorithm\.{algorithm}\.learningRate or gradientClip, or clip rewards"
     with pytest.raises(Diverged, match=rf"^NaN in the loss at {place} \(loss .*\): {remedy}"):
         learn(made, unroll)
+
+
+@every_algorithm
+def test_huge_observations_are_named_as_the_cause(learn: Learn, algorithm: str, place: str) -> None:
+    made = make_network()
+    unroll = make_unroll(*made)
+    unroll["valid"][:] = True
+    unroll["reward"] *= 1e30
+    unroll["observation"] *= 1e8 / unroll["observation"].abs().max()
+
+    cause = r"the environment gave an observation of magnitude 1e\+08; scale it in the environment, or set"
+    remedy = r"environment\.normalize: \{observations: true\}"
+    with pytest.raises(Diverged, match=rf"^NaN in the loss at {place} \(loss .*\): {cause} {remedy}$"):
+        learn(made, unroll)

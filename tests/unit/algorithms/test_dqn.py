@@ -1,4 +1,4 @@
-"""Ape-X DQN: its gradient is that of the formula, and its actor explores as configured."""
+"""Ape-X DQN: the gradient matches the formula, and the actor explores as configured."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from rltraining_api.algorithms import DqnApex
 from rltraining_trainer.algorithms.dqn import DqnActor, DqnLearner
-from rltraining_trainer.algorithms.transitions import Transitions
+from rltraining_trainer.algorithms.transitions import PRIORITY_EPSILON, Transitions
 from rltraining_trainer.environments.pack_space import pack_space
 from rltraining_trainer.environments.packed_space import PackedSpace
 from rltraining_trainer.networks import build_q_network
 
 
 def naive_loss(learner: DqnLearner, batch: Transitions, *, double_q: bool, huber: bool) -> torch.Tensor:
-    """The mean over the batch of w · loss(y − Q(s, a)), one transition after the other; the target is held."""
+    """Returns the batch mean of w · loss(y − Q(s, a)), one transition at a time; the target is detached."""
     total = torch.zeros(())
     for i in range(B):
         s, a, after = batch["observation"][i], batch["action"][i], batch["next_observation"][i]
@@ -68,6 +68,52 @@ def test_the_gradient_is_that_of_the_formula(dueling: bool, double_q: bool, loss
     assert terms["gradient_norm"].item() == pytest.approx(wanted_flat.norm().item(), rel=1e-4)
 
 
+@pytest.mark.parametrize("double_q", [True, False])
+@pytest.mark.parametrize("dueling", [True, False])
+def test_the_gradient_of_quantiles_is_that_of_their_loss(dueling: bool, double_q: bool) -> None:
+    learner = dqn(dueling=dueling, double_q=double_q, quantiles=5, gradient_clip=None)
+    learner.step(batch_for(learner, 1))  # so that network and target network differ
+    batch = batch_for(learner)
+    # Compute loss and errors transition by transition.
+    total, errors = torch.zeros(()), []
+    for i in range(B):
+        after, action = batch["next_observation"][i : i + 1], batch["action"][i]
+        following = learner._target.quantiles(after)[0].detach()
+        means = learner.network(after)[0] if double_q else following.mean(1)
+        target = batch["reward"][i] + batch["discount"][i] * following[means.argmax()]
+        found = learner.network.quantiles(batch["observation"][i : i + 1])[0, action]
+        errors.append((target.mean() - found.mean()).item())
+        total = total + WEIGHTS[i].float() / 3 * quantile_loss(target, found)
+    wanted = torch.autograd.grad(total / B, list(learner.network.parameters()))
+
+    priorities, terms = learner.step(batch, WEIGHTS, 3.0)
+
+    assert learner.parameters.grad is not None
+    wanted_flat = torch.cat([part.reshape(-1) for part in wanted])
+    assert torch.allclose(learner.parameters.grad, wanted_flat, rtol=1e-4, atol=1e-6)
+    assert terms["loss"].item() == pytest.approx((total / B).item(), rel=1e-5)
+    assert priorities.tolist() == pytest.approx([abs(error) + PRIORITY_EPSILON for error in errors], rel=1e-4)
+
+
+def quantile_loss(target: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
+    """Each quantile is compared with each sample of the target."""
+    total = torch.zeros(())
+    for i, quantile in enumerate(found):
+        for sample in target:
+            error = sample - quantile
+            huber = 0.5 * error**2 if abs(error.item()) <= 1 else error.abs() - 0.5
+            total = total + abs((i + 0.5) / len(found) - float(error.item() < 0)) * huber / len(target)
+    return total
+
+
+def test_the_value_of_an_action_is_the_mean_of_its_quantiles() -> None:
+    network = dqn(quantiles=7).network
+    observation = torch.randn(4, *OBSERVATION.shape)
+    quantiles = network.quantiles(observation)
+    assert quantiles.shape == (4, ACTIONS, 7)
+    assert torch.allclose(network(observation), quantiles.mean(2))
+
+
 def actor(epsilon: float, environments: int = 1000) -> DqnActor:
     torch.manual_seed(0)
     network, actions = build_q_network(NETWORK, OBSERVATION, spaces.Discrete(ACTIONS, start=5), dueling=True)
@@ -94,7 +140,7 @@ def test_the_actor_knows_the_values_of_what_it_does() -> None:
 
 @torch.no_grad()
 def test_each_environment_explores_by_its_own_epsilon() -> None:
-    """Of 10,000 environments, each 2,000 that follow each other explore about alike, and see the same here."""
+    """Divides 10,000 environments into groups of 2,000, which explore similarly and see the same."""
     count, together = 10_000, 2000
     acting = actor(0.4, count)
     seen = torch.randn(count // together, 3)
@@ -136,8 +182,12 @@ def test_only_valid_actions_are_drawn_and_all_of_them_alike() -> None:
 
 
 class Chain(gym.Env):
-    """Two states, two actions: `go` from the first leads to the second, where `go` pays 1 and ends it; `stay` pays .1 and
-    ends it at once. An episode is truncated in the second state at random."""
+    """An environment with two states and two actions.
+
+    In the first state, `go` leads to the second state. In the second state, `go` pays 1 and ends the
+    episode. `stay` pays .1 and ends the episode in either state. Episodes are truncated at random in
+    the second state.
+    """
 
     observation_space = spaces.Discrete(2)
     action_space = spaces.Discrete(2)

@@ -1,4 +1,4 @@
-"""The schedules over environments, and the noise's deviation and memory."""
+"""The schedules over environments, and the deviation and memory of the noise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rltraining_trainer.algorithms.exploration import (
 )
 
 PAPER = [0.4, 0.16, 0.064, 0.0256, 0.01024, 0.004096, 0.0016384, 0.00065536]
-"""Of 8 actors, as Acme, SEED RL and RLlib have it."""
+"""The values of 8 actors, as in Acme, SEED RL and RLlib."""
 
 
 def test_epsilon_falls_as_in_the_paper() -> None:
@@ -26,7 +26,7 @@ def test_one_environment_has_the_base() -> None:
 
 
 def test_environments_of_a_sampler_too_many_are_as_the_last() -> None:
-    """When samplers were taken away, those that are about to end are beyond the number of all."""
+    """After a scale-down, the indices of the samplers that are about to end exceed the number of samplers."""
     assert apex_epsilon(0.4, 7.0, range(7, 10), 8).tolist() == pytest.approx([PAPER[-1]] * 3, rel=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""IMPALA's learner: its loss and gradient against a second calculation, its state, and that it learns."""
+"""IMPALA's learner: its loss and gradient against a second calculation, its state, and its learning."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def normalizing(settings: Impala) -> ImpalaLearner:
 
 
 def unroll(learner: ImpalaLearner, seed: int = 0) -> Unroll:
-    """Steps of a policy that differs from the learner's."""
+    """Returns steps of a policy that differs from the learner's."""
     return make_unroll(learner.network, learner.distribution, seed, drift=1.0)
 
 
 FROZEN = {"learning_rate": 1e-30, "gradient_clip": None}
-"""An update leaves the parameters as they are, to look at its gradient."""
+"""Settings with which an update leaves the parameters unchanged, so that tests can inspect its gradient."""
 
 
 def look(learner: ImpalaLearner, batch: Unroll) -> tuple[dict[str, float], Tensor]:
-    """Terms of the loss and gradient, with parameters unchanged."""
+    """Returns the terms of the loss and the gradient. The parameters stay unchanged."""
     before = learner.parameters.detach().clone()
     terms = learner.step([batch])
     assert torch.equal(learner.parameters, before)
@@ -68,7 +68,10 @@ def look(learner: ImpalaLearner, batch: Unroll) -> tuple[dict[str, float], Tenso
 
 
 def loss_of(learner: ImpalaLearner, batch: Unroll) -> tuple[dict[str, Tensor], Tensor]:
-    """The loss's terms as the paper writes them, and its gradient with targets and advantages held, both in float64."""
+    """Returns the loss's terms as in the paper, and its gradient, both in float64.
+
+    Targets and advantages are detached.
+    """
     settings, valid = learner.settings, batch["valid"]
     network, batch = in_double(copy.deepcopy(learner.network), batch)
     policies, values = network.unroll(batch["observation"], batch["state"], batch["first"])
@@ -193,7 +196,7 @@ def test_a_gradient_is_clipped_before_it_is_used() -> None:
 
 
 def test_a_schedule_begins_with_the_whole_rate_and_its_last_update_has_some() -> None:
-    """All updates from a batch have the rate of the steps before it."""
+    """All updates from a batch use the learning rate for the steps before the batch."""
     batch, found = unroll(make(Impala())), []
     steps = int(batch["valid"].sum())
     for rate, schedule, total in (

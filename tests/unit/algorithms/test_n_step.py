@@ -1,4 +1,4 @@
-"""n_step_transitions against an oracle's vectors, and a loop that does the same one step at a time."""
+"""n_step_transitions against an oracle's vectors, and against a loop over single steps."""
 
 from __future__ import annotations
 

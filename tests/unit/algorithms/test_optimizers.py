@@ -1,5 +1,8 @@
-"""Optimizers on one flat vector. The oracle of Adam and SGD is torch.optim, in its functional form, which imports no compiler;
-that of RMSProp is TensorFlow's definition, in numpy."""
+"""Optimizers on one flat vector.
+
+The oracle of Adam and SGD is torch.optim, in its functional form, which imports no compiler. The
+oracle of RMSProp is TensorFlow's definition, in numpy.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,10 @@ def test_rmsprop_is_tensorflows(epsilon: float, momentum: float, centered: bool)
 
 
 def test_rmsprop_settles_where_the_gradient_vanishes() -> None:
-    """With epsilon outside the root, Ape-X's default keeps on making steps of the learning rate around an optimum."""
+    """With epsilon outside the root, Ape-X's default would not settle.
+
+    It would continue to make steps of the size of the learning rate around an optimum.
+    """
     rmsprop = RmsProp(alpha=0.95, epsilon=1.5e-7, centered=True)
     optimizer, parameters = (
         make_optimizer(Optimizer(rmsprop=rmsprop), SIZE),

@@ -1,4 +1,4 @@
-"""Parameter servers: several slices are one server, checkpoints are complete, and NaN ends the run."""
+"""Parameter servers: several slices act as one server, checkpoints are complete, and NaN ends the run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ every_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=
 
 
 class Servers:
-    """All M slices of one network, each with a thread for what they do together."""
+    """All M slices of one network, each with a thread for collective calls."""
 
     def __init__(self, settings: A3c | A2c, count: int, total_steps: int | None = None) -> None:
         self.each = [

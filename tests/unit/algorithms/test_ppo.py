@@ -33,12 +33,12 @@ from torch import Tensor
 
 
 def whole(**settings: Any) -> Ppo:
-    """A rollout is one minibatch."""
+    """Returns settings with one minibatch per rollout."""
     return Ppo(**{"epochs": 1, "minibatches": 1} | settings)
 
 
 def of(rollouts: RolloutGradients, position: int) -> Gradient:
-    """A gradient whose memory is its own."""
+    """Returns a gradient that does not share its memory."""
     found = rollouts.gradient(position)
     return found._replace(values=found.values.clone())
 
@@ -46,7 +46,7 @@ def of(rollouts: RolloutGradients, position: int) -> Gradient:
 def terms_of(
     settings: Ppo, network: ActorCritic, distribution: Distribution, unroll: Unroll
 ) -> dict[str, Tensor]:
-    """Of the whole rollout, as textbooks write them, with their graph."""
+    """Returns the terms of the complete rollout as textbooks define them, with their graph."""
     valid, epsilon = unroll["valid"], settings.clip_range
     policies, values = network.unroll(unroll["observation"], unroll["state"], unroll["first"])
     log_prob, entropy = distribution.log_prob_and_entropy(policies[:-1], unroll["action"])

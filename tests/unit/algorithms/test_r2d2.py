@@ -1,4 +1,4 @@
-"""R2D2: its errors match a reference that follows each step, and its sequences what happened."""
+"""R2D2: errors match a reference that follows each step, and sequences match the played episodes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def learner(**changes: Any) -> R2d2Learner:
 
 
 def batch(seed: int = 0) -> Sequences:
-    """Random sequences in which episodes end; the last of the n steps differs from row to row."""
+    """Returns random sequences in which episodes end; the last of the n steps differs from row to row."""
     random = torch.Generator().manual_seed(seed)
     length = torch.randint(1, 4, (K, S), generator=random)
     return Sequences(
@@ -74,7 +74,7 @@ def h(x: float, epsilon: float) -> float:
 
 
 def values_of(net: RecurrentQNetwork, batch: Sequences, k: int) -> list[Tensor]:
-    """Q(x_t, ·) of one sequence, each step by itself."""
+    """Returns Q(x_t, ·) of one sequence, one step at a time."""
     state = (batch["hidden"][k : k + 1], batch["cell"][k : k + 1])
     found = []
     for t in range(S + 1):
@@ -175,7 +175,7 @@ def test_rescaling_is_the_published_function_and_has_an_inverse(epsilon: float) 
 
 
 class Counter(gym.Env):
-    """Counts: observation n after n steps; the reward is n, and odd episodes are truncated."""
+    """Counts steps: observation n follows n steps, the reward is n, and odd episodes are truncated."""
 
     observation_space = spaces.Box(0, 1e3, (3,), np.float32)
     action_space = spaces.Discrete(ACTIONS)
@@ -196,7 +196,7 @@ class Counter(gym.Env):
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_sequences_hold_what_happened_and_overlap_by_half(mode: AutoresetMode) -> None:
-    """A network whose value of each observation is its count shows where the n steps end."""
+    """The network's value is the count in each observation, which shows where the n steps end."""
     chosen = settings(n_step=2)
     net, actions = build_network(RECURRENT, Counter.observation_space, Counter.action_space)
     exploration = EpsilonGreedy(actions, 1.0, 1.0)

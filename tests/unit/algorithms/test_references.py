@@ -15,7 +15,12 @@ import torch
 from rltraining_api.algorithms import Optimizer, RmsProp
 from rltraining_trainer.algorithms.n_step import n_step_transitions
 from rltraining_trainer.algorithms.optimizers import make_optimizer
-from rltraining_trainer.algorithms.q_learning import double_q_target, huber_loss, squared_loss
+from rltraining_trainer.algorithms.q_learning import (
+    double_q_target,
+    huber_loss,
+    quantile_huber_loss,
+    squared_loss,
+)
 from rltraining_trainer.algorithms.returns import generalized_advantages, n_step_returns
 from rltraining_trainer.algorithms.schedules import scheduled
 from rltraining_trainer.algorithms.vtrace import vtrace
@@ -59,6 +64,13 @@ def test_double_q_errors_and_losses_are_rlaxs() -> None:
     check(squared_loss(errors)[0], "double_q", "squared")
 
 
+def test_the_quantile_huber_loss_is_rlaxs() -> None:
+    made = {name: torch.tensor(values) for name, values in REFERENCES["quantiles"].items()}
+    loss, slope = quantile_huber_loss(made["target"], made["quantiles"])
+    assert torch.allclose(loss, made["loss"], rtol=1e-5, atol=1e-6)
+    assert torch.allclose(slope, made["slope"], rtol=1e-5, atol=1e-6)
+
+
 def test_transitions_of_n_steps_are_dqn_zoos() -> None:
     rewards, terminated, truncated = (
         np.array(REFERENCES["n_step_transitions"][field])[:, None]
@@ -77,7 +89,7 @@ def test_priorities_and_importance_weights_are_dqn_zoos() -> None:
     replay.add({"item": torch.arange(count)}, torch.ones(count))
     replay.update(torch.arange(count), torch.arange(count), made["priorities"])
 
-    # Many draws: each item is among them.
+    # Draw many times, so that each item is drawn.
     draw = replay.sample(1000)
     probabilities = torch.zeros(count, dtype=torch.float64)
     probabilities[draw.items["item"]] = draw.probabilities

@@ -57,7 +57,7 @@ def test_a_learner_that_has_to_end_makes_no_further_update() -> None:
 def test_reductions_are_those_of_one_gradient_of_each_sampler(
     loss: Any, reduction: Any, share: float
 ) -> None:
-    """``share``: times the mean over all steps."""
+    """``share`` is the factor relative to the mean over all steps."""
     unrolls = copy.deepcopy(UNROLLS)
     for unroll in unrolls:
         unroll["valid"][:] = True
@@ -100,7 +100,7 @@ def test_a_resumed_learner_makes_the_same_updates_to_the_bit() -> None:
 
 
 def test_statistics_of_observations_change_after_the_updates_from_them() -> None:
-    """Minibatches are of the policy that acted: the ratio of the first is 1."""
+    """Minibatches use the policy that acted: the ratio of the first is 1."""
     spec, normalize = Network(mlp=Mlp(hidden_sizes=(5,))), Normalize(observations=True)
     box = spaces.Box(-1, 1, (3,), np.float32)
     network, distribution = build_actor_critic(spec, box, DISCRETE, normalize=normalize)

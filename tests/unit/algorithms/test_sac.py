@@ -1,4 +1,4 @@
-"""SAC: its updates match an independent reference in plain torch, and it acts as its policy."""
+"""SAC: updates match an independent reference in plain torch, and actions match the policy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Losses(NamedTuple):
     actor: Tensor
     temperature: Tensor
     errors: Tensor
-    """``[2, B]``."""
+    """Errors ``[2, B]``."""
 
 
 def reference(
@@ -68,7 +68,7 @@ def reference(
     noise: tuple[Tensor, Tensor],
     entropy: float,
 ) -> Losses:
-    """The mean losses of equations 5, 9 and 18."""
+    """Returns the mean losses of equations 5, 9 and 18."""
     s, after, stored = batch["observation"], batch["next_observation"], torch.tanh(batch["action"])
     alpha = net.log_temperature.exp()
     with torch.no_grad():

@@ -29,7 +29,10 @@ ADAM, SGD = Optimizer(adam=Adam()), Optimizer(sgd=Sgd())
 def train(
     settings: A3c | A2c | Ppo, rounds: Sequence[Sequence[Unroll]], make: Callable[[], Made]
 ) -> tuple[Tensor, list[float]]:
-    """(parameters, the losses) after rounds with a rollout of each sampler. A server applies the mean of their gradients."""
+    """Returns (parameters, the losses) after rounds with a rollout of each sampler.
+
+    A server applies the mean of the samplers' gradients.
+    """
     server = ParameterServer(make()[0], settings, None)
     samplers = [gradients_of(settings, make()) for _ in rounds[0]]
     losses = []
@@ -72,7 +75,7 @@ def test_samplers_learn_together_as_one_with_all_their_environments(
 
     unrolls = [make_unroll(*make(), seed=seed, batch=6) for seed in range(5)]
     for unroll in unrolls:
-        unroll["valid"][2:, 1] = False  # so that samplers have not the same number of steps
+        unroll["valid"][2:, 1] = False  # so that the samplers have different numbers of steps
     shares = (slice(0, 2), slice(2, 3), slice(3, 6))
 
     one, losses = train(settings, [[unroll] for unroll in unrolls], make)

@@ -46,7 +46,7 @@ ACTOR_CRITIC = {
     "critic.0.0": "critic{}.qf0.0",
     "critic.1": "critic{}.qf0.2",
 }
-"""Layers here, and in Stable-Baselines3; ``{}``: of the network, or of its target."""
+"""Layer names here and in Stable-Baselines3; ``{}`` stands for the network or its target."""
 TERMS = {
     "policy_gradient_loss": "policy_loss",
     "policy_loss": "policy_loss",
@@ -70,7 +70,7 @@ RMS = Optimizer(rmsprop=RmsProp(alpha=0.99, epsilon=1e-5))
 
 
 def flat(network: nn.Module, layers: dict[str, str], theirs: dict[str, Any]) -> Tensor:
-    """Their parameters as the flat vector of our network."""
+    """Returns their parameters as the flat vector of our network."""
     parts = []
     for name, parameter in network.named_parameters():
         layer, _, kind = name.rpartition(".")
@@ -166,7 +166,7 @@ def transitions_of(reference: dict[str, Any]) -> Any:
 
 
 def test_an_update_of_q_values() -> None:
-    """Of the plain DQN of Stable-Baselines3: neither double nor dueling."""
+    """Compares with the plain DQN of Stable-Baselines3, which is neither double nor dueling."""
     reference = REFERENCES["dqn"]
     network, _ = build_q_network(
         Network(mlp=Mlp(hidden_sizes=(4,), activation="Relu")), OBSERVATION, DISCRETE, dueling=False
@@ -189,7 +189,7 @@ def test_an_update_of_q_values() -> None:
 
 
 def test_an_update_of_a_deterministic_policy() -> None:
-    """Their critic minimises δ², ours ½ δ² as D4PG's; their policy learns from the updated critic."""
+    """Their critic minimises δ², ours ½ δ² like D4PG. Their policy learns from the updated critic."""
     reference, rate = REFERENCES["ddpg"], 0.25
     network, _ = build_deterministic(
         Network(mlp=Mlp(hidden_sizes=(4,), activation="Relu")), OBSERVATION, CONTINUOUS

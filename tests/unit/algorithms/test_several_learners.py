@@ -60,9 +60,15 @@ def normalizing() -> Made:
 class Learners:
     """Two learners with equal parameters, in one group."""
 
-    def __init__(self, settings: A2c | Ppo, make: Callable[[], Made] = make_network) -> None:
-        exchanges = settings.epochs * MINIBATCHES if isinstance(settings, Ppo) else 1
-        self.each = [rollout_learner(settings, make(), exchanges) for _ in range(2)]
+    def __init__(
+        self,
+        settings: A2c | Ppo,
+        make: Callable[[], Made] = make_network,
+        exchanges: Callable[[int], int] | None = None,
+    ) -> None:
+        updates = settings.epochs * MINIBATCHES if isinstance(settings, Ppo) else 1
+        each = exchanges or (lambda samplers: updates)
+        self.each = [rollout_learner(settings, make(), each) for _ in range(2)]
         self.group = Group(2)
 
     def step(
@@ -101,7 +107,7 @@ def test_two_a2c_learners_are_one_with_all_rollouts(
 ) -> None:
     settings = a2c(loss_reduction=loss, aggregate={"reduction": reduction})
     one, two = rollout_learner(settings), Learners(settings)
-    # With Mean and Sum one learner takes all samplers' numbers of steps to be equal.
+    # With Mean and Sum, a learner assumes that all samplers have the same number of steps.
     complete = loss == "Mean" and reduction == "Sum"
     for round_ in range(ROUNDS):
         unrolls = rollouts_of_a_round(round_, complete=complete)
@@ -131,9 +137,9 @@ def test_two_ppo_learners_stay_equal(reduction: str, per: Any, first: int) -> No
 
 @pytest.mark.parametrize("first", [1, 2])
 def test_two_ppo_learners_with_one_minibatch_are_one_with_all_rollouts(first: int) -> None:
-    """With one minibatch, the order in which steps are drawn does not matter. Advantages are normalised over both."""
+    """With one minibatch, the order of the steps does not matter. Advantages are normalised over both."""
     settings = ppo(minibatches=1, epochs=1, optimizer=SGD)
-    one, two = rollout_learner(settings), [rollout_learner(settings, exchanges=1) for _ in range(2)]
+    one, two = rollout_learner(settings), [rollout_learner(settings, exchanges=lambda _: 1) for _ in range(2)]
     for round_ in range(ROUNDS):
         unrolls = rollouts_of_a_round(round_)
         one.step(copy.deepcopy(unrolls))
@@ -159,6 +165,18 @@ def test_a_learner_without_rollouts_makes_the_updates_of_the_other(settings: A2c
         assert terms[empty] == {}
 
     torch.testing.assert_close(two.each[0].parameters, one.parameters, rtol=1e-6, atol=1e-6)
+
+
+def test_the_number_of_updates_follows_the_number_of_samplers() -> None:
+    """Learners that started before and after a change of sampler.replicas make equally many updates."""
+    two = Learners(ppo(epochs=1), exchanges=lambda samplers: samplers)
+    unrolls = rollouts_of_a_round(0)
+    made = []
+    for parts in ([unrolls[:2], unrolls[2:]], [unrolls[:2], unrolls[2:3]], [[], unrolls[:1]], [[], []]):
+        before = two.each[0].updates
+        two.step(parts)
+        made.append(two.each[0].updates - before)
+    assert made == [4, 3, 1, 0]
 
 
 @pytest.mark.parametrize("who", [0, 1])

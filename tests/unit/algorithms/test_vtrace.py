@@ -18,7 +18,7 @@ VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "vtrace.json").rea
 
 
 WRITTEN = {1: 1e-10, 5: 5e-9}
-"""B: how exactly the vectors are written."""
+"""B: precision of the written vectors."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -59,7 +59,7 @@ def definition(
     lambda_: float,
     valid: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """v_s = V(x_s) + Σ_{t=s}^{T-1} (Π_{i=s}^{t-1} γ_i c_i) δ_t, written down as the paper does: O(T²)."""
+    """Computes v_s = V(x_s) + Σ_{t=s}^{T-1} (Π_{i=s}^{t-1} γ_i c_i) δ_t as written in the paper: O(T²)."""
     length, batch = log_rhos.shape
     ratios = np.where(valid, np.exp(log_rhos), 0.0)
     rhos, cs = np.minimum(ratios, rho_clip), lambda_ * np.minimum(ratios, c_clip)

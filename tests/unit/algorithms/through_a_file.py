@@ -1,4 +1,4 @@
-"""What a checkpoint does to a learner's state."""
+"""Saves and restores a learner's state as a checkpoint does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rltraining_trainer.checkpoint import snapshot
 
 
 def restore(into: Any, source: Any) -> None:
-    """Go on in the learner `into`, whose parameters are first spoiled, from the state of `source` as a file keeps it."""
+    """Spoils the parameters of `into` and restores the state of `source` from a file."""
     file = io.BytesIO()
     torch.save(snapshot(source.get_state()), file)
     with torch.no_grad():

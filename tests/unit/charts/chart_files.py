@@ -1,4 +1,4 @@
-"""The chart's files, read as data. What needs helm is tested in tests/cluster/chart."""
+"""Reads the chart's files as data. tests/cluster/chart has the tests that need helm."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def schema() -> Json:
 
 @cache
 def alerts() -> tuple[Json, ...]:
-    """Every alert of every group."""
+    """Returns every alert of every group."""
     groups = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
     return tuple(rule for group in groups for rule in group["rules"])
 
@@ -47,7 +47,7 @@ def panels() -> list[Json]:
 
 
 def queries() -> list[tuple[str, str]]:
-    """Every PromQL query of the chart, with where it stands."""
+    """Returns the location and text of every PromQL query of the chart."""
     drawn = [
         (f"panel {panel['title']!r}", target["expr"]) for panel in panels() for target in panel["targets"]
     ]

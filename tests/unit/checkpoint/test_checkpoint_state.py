@@ -1,4 +1,4 @@
-"""snapshot: a copy that a checkpoint can hold."""
+"""snapshot: a copy for a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""CheckpointStore on a local file system and on an object store: whole or not there at all."""
+"""CheckpointStore on a local file system and on an object store: each checkpoint is complete or absent."""
 
 from __future__ import annotations
 
 import os
 import random
 import re
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -44,7 +45,7 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def files(uri: str) -> list[str]:
-    """Every file and directory under ``uri``, relative to it."""
+    """Returns every file and directory under ``uri``, relative to it."""
     fs, root = fsspec.core.url_to_fs(uri)
     return sorted(path[len(root) + 1 :] for path in fs.find(root, withdirs=True) if path != root)
 
@@ -100,6 +101,16 @@ def test_random_streams_continue_where_they_were_saved(tmp_path: Path) -> None:
     assert draw() == first
 
 
+def test_the_number_of_checkpoints_that_are_kept_may_change(uri: str) -> None:
+    store = CheckpointStore(uri, keep=2)
+    counts = []
+    for step, keep in enumerate((2, 2, 2, 4, 4, 4, 1)):
+        store.keep = keep
+        store.save(step, STATE)
+        counts.append(sum("/" not in name for name in files(uri)))
+    assert counts == [1, 2, 2, 3, 4, 4, 1]
+
+
 def test_the_newest_ones_are_kept(uri: str) -> None:
     store = CheckpointStore(uri, keep=2)
     for step in (
@@ -107,7 +118,7 @@ def test_the_newest_ones_are_kept(uri: str) -> None:
         100,
         20_000_000_000_000,
         30_000_000_000_000,
-    ):  # the last two have more digits than the padding
+    ):  # the last two have more digits than the padding allows
         store.save(step, STATE)
     assert [f for f in files(uri) if "/" not in f] == ["step-20000000000000", "step-30000000000000"]
     assert store.newest().step == 30_000_000_000_000
@@ -145,7 +156,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
     assert re.search(reason, sentence)
     assert store.newest().step == 1
 
-    store.save(2, {"value": 3})  # training has come to the same step again
+    store.save(2, {"value": 3})  # training has reached the same step again
     assert load(uri).state == {"value": 3}
     assert load(uri).skipped == ()
     assert [f for f in files(uri) if "/" not in f] == [name(1), f"{name(2)}-2"], "the damaged one is gone"
@@ -164,7 +175,7 @@ def test_when_all_are_damaged_the_store_says_so(uri: str) -> None:
 
 
 class MakesAFile:
-    """Unpickled, it does."""
+    """Makes a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -209,6 +220,14 @@ def test_nothing_to_resume_from(uri: str) -> None:
 def test_a_uri_without_a_driver_is_a_configuration_error(uri: str) -> None:
     with pytest.raises(BadConfiguration, match=f"checkpoint uri '{uri}' cannot be used"):
         CheckpointStore(uri, keep=1)
+
+
+def test_the_extra_of_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(
+        BadConfiguration, match=r"needs the package s3fs, .*: pip install .* 'rltraining\[s3\]' "
+    ):
+        CheckpointStore("s3://bucket/x", keep=1)
 
 
 def test_a_file_where_the_directory_should_be(tmp_path: Path) -> None:

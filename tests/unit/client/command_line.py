@@ -1,4 +1,4 @@
-"""`rltrain`, called as from a shell."""
+"""Calls `rltrain` as a shell does."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from rltraining.cli import app
 from typer import testing
 from typer.testing import CliRunner, Result
 
-# Typer inspects every command again for each call, which took longer than most of the commands.
+# Cache Typer's inspection of every command in each call, which took longer than most of the commands.
 testing._get_command = cache(testing._get_command)
 
 
 def rltrain(*arguments: str | Path, stdin: str | None = None) -> Result:
-    """Run a command; wide enough that no line is broken."""
+    """Runs a command, with an output wide enough that no line breaks."""
     return CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"}).invoke(
         app, [str(a) for a in arguments], input=stdin
     )
 
 
 def succeeded(*arguments: str | Path, stdin: str | None = None) -> str:
-    """Run a command that succeeds; returns its standard output."""
+    """Runs a command that succeeds. Returns its standard output."""
     result = rltrain(*arguments, stdin=stdin)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 def refused(*arguments: str | Path, code: int = 2) -> str:
-    """Run a command that does nothing but print one error; returns the error's text."""
+    """Runs a command that only prints one error. Returns the error's text."""
     result = rltrain(*arguments)
     assert (result.exit_code, result.stdout) == (code, ""), result.output
     assert result.stderr.startswith("error: ")
@@ -39,7 +39,7 @@ def refused(*arguments: str | Path, code: int = 2) -> str:
 
 
 def drawn(picture: object, width: int = 100) -> str:
-    """The text of what rich draws."""
+    """Returns rich's rendering as text."""
     console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
     console.print(picture)
     text = console.file.getvalue()  # type: ignore[attr-defined]

@@ -38,7 +38,7 @@ def file(tmp_path: Path, manifest: str) -> Path:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """A fake API server that runs."""
+    """A running fake API server."""
     with serving() as server:
         yield server
 
@@ -53,7 +53,7 @@ def api(server: Server) -> Iterator[FakeApi]:
 
 @pytest.fixture
 def kubeconfig(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kubeconfig that leads to it, and the only one that is known."""
+    """A kubeconfig for the fake API server, and the only one that the client finds."""
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(kubeconfig_for(api.url)))  # JSON is YAML
     monkeypatch.setenv("KUBECONFIG", str(path))
@@ -62,22 +62,22 @@ def kubeconfig(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def client(kubeconfig: Path) -> RLTrainingClient:
-    """Its client, which never sleeps for long."""
+    """The API's client, which never sleeps for long."""
     return RLTrainingClient(timing=FAST)
 
 
 @pytest.fixture
 def job(api: FakeApi, manifest: str) -> dict[str, Any]:
-    """A job that it holds, `cartpole`."""
+    """The job `cartpole`, stored in the API."""
     return api.put("rltrainingjobs", yaml.load(manifest, yaml.CSafeLoader))
 
 
 @pytest.fixture
 def cluster(api: FakeApi, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A cluster is known, and nobody waits longer than is needed. No thread that watches it outlives the test."""
+    """Configures a cluster with the shortest waiting times, and ends all threads that watch it."""
     monkeypatch.setattr("rltraining.sdk.client.DEFAULT_TIMING", FAST)
     monkeypatch.setattr(watch_command, "PERIOD", 0.01)
-    monkeypatch.setattr(watch_command, "LAST_WORDS", 0.05)
+    monkeypatch.setattr(watch_command, "LAST_EVENTS_SECONDS", 0.05)
     yield
     api.break_streams()
     for thread in threading.enumerate():

@@ -1,7 +1,7 @@
-"""What a fake API server keeps, and what tests do to it; `fake_api_http.py` serves it.
+"""State of a fake API server, and the tests' changes to it. `fake_api_http.py` serves it.
 
-It keeps objects, versions and histories as a real one does, and checks nothing: what a real one refuses is handed to it
-as a fault.
+The server stores objects, versions and histories as a real API server does, and validates nothing.
+Tests inject the rejections of a real server as faults.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ TIMEOUT = 60.0
 
 @dataclass
 class Fault:
-    """What happens instead of an answer."""
+    """A response in place of the normal one."""
 
     method: str
     path: str
     """A regular expression, searched in the path with its query."""
     status: Json | None = None
-    """The `Status` to answer with; None: the connection is closed without an answer."""
+    """The `Status` of the response; None closes the connection without a response."""
     text: str = ""
-    """Instead of a Status: an answer that is no JSON."""
+    """A response that is not JSON, in place of a Status."""
     times: int = 1
 
 
 def failure(code: int, reason: str, message: str, **details: Any) -> Json:
-    """A `Status` of an API server."""
+    """Returns a `Status` of an API server."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -60,48 +60,48 @@ def failure(code: int, reason: str, message: str, **details: Any) -> Json:
 
 
 def forbidden(verb: str, resource: str) -> Json:
-    """What RBAC answers ann."""
+    """Returns RBAC's rejection of user ann."""
     message = f'User "ann" cannot {verb} resource "{resource}" in API group "x" in the namespace "default"'
     return failure(403, "Forbidden", f"{resource} is forbidden: {message}")
 
 
 def running(container: str) -> Json:
-    """The state of a container that runs, with its id."""
+    """Returns the state of a running container with this id."""
     return {"id": container, "running": {}}
 
 
 def terminated(container: str) -> Json:
-    """The state of a container that has ended, with its id."""
+    """Returns the state of an ended container with this id."""
     return {"id": container, "terminated": {"containerID": container, "exitCode": 1}}
 
 
 class FakeApi:
-    """The server's state, and what tests do to it. All of it is guarded by `changed`."""
+    """The server's state and the tests' operations on it. `changed` guards all state."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.changed = threading.Condition()
         self.version = 1
         self.second = 1.0
-        """How long a second of a watch's `timeoutSeconds` takes."""
+        """Real seconds for each second of a watch's `timeoutSeconds`."""
         self.expired = 0
         """Watches from before this version get a 410."""
         self.objects: dict[str, dict[tuple[str, str], Json]] = defaultdict(dict)
         self.history: dict[str, list[tuple[int, str, Json]]] = defaultdict(list)
         self.logs: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        """Of a container id: time and text of each line."""
+        """Time and text of each line, by container id."""
         self.ended: set[str] = set()
-        """Container ids whose log is at its end."""
+        """Container ids whose log is complete."""
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
         self.streams = 0
         self.broken = 0
         """Streams opened before this many breaks are cut."""
 
-    # What tests do
+    # Operations of tests.
 
     def put(self, resource: str, item: Json) -> Json:
-        """Create an object or replace it."""
+        """Creates or replaces an object."""
         with self.changed:
             version, kind = KINDS[resource]
             metadata = {"namespace": "default", **item["metadata"]}
@@ -128,7 +128,7 @@ class FakeApi:
         return self.objects["rltrainingjobs"][namespace, name]
 
     def status(self, name: str = "cartpole", **status: Any) -> None:
-        """Add to a job's status, as the operator does."""
+        """Updates a job's status, as the operator does."""
         job = self.job(name)
         self.put("rltrainingjobs", {**job, "status": {**(job.get("status") or {}), **status}})
 
@@ -170,13 +170,13 @@ class FakeApi:
             self.changed.notify_all()
 
     def break_streams(self) -> None:
-        """Cut all watches and logs."""
+        """Cuts all watches and logs."""
         with self.changed:
             self.broken = self.streams
             self.changed.notify_all()
 
     def expire(self) -> None:
-        """Forget the history, and cut all streams: whoever watches on from a version that he knows gets a 410."""
+        """Forgets the history and cuts all streams. A watch that resumes from an older version gets a 410."""
         with self.changed:
             self.version += 1
             self.expired = self.version
@@ -186,14 +186,17 @@ class FakeApi:
         self.faults.append(Fault(method, path, status, **rest))
 
     def await_streams(self, count: int) -> None:
-        """Until so many watches and logs have been opened in all."""
+        """Waits until `count` watches and logs have been opened in all."""
         with self.changed:
             assert self.changed.wait_for(lambda: self.streams >= count, TIMEOUT), (
                 f"{self.streams} streams were opened, not {count}: {self.requests}"
             )
 
     def after(self, streams: int, *steps: Callable[[], Any]) -> None:
-        """Do steps in a thread: the first when this many streams have been opened in all, each other one a stream later."""
+        """Runs steps in a thread.
+
+        The first step runs after `streams` streams have been opened, each further step a stream later.
+        """
 
         def run() -> None:
             for count, step in enumerate(steps, start=streams):
@@ -202,7 +205,7 @@ class FakeApi:
 
         threading.Thread(target=run, daemon=True).start()
 
-    # What handlers ask
+    # Operations of the handlers.
 
     def take_fault(self, method: str, path: str) -> Fault | None:
         with self.changed:
@@ -222,7 +225,7 @@ class FakeApi:
     def await_news(
         self, resource: str, since: int, stream: int, seconds: float
     ) -> list[tuple[int, str, Json]] | None:
-        """What was recorded after a version, as soon as there is something; None when the stream is cut."""
+        """Returns the events after a version, as soon as there is one, or None when the stream is cut."""
 
         def news() -> list[tuple[int, str, Json]]:
             return [entry for entry in self.history[resource] if entry[0] > since]
@@ -234,7 +237,10 @@ class FakeApi:
     def await_lines(
         self, container: str, sent: int, stream: int, *, follow: bool
     ) -> tuple[list[tuple[str, str]], bool] | None:
-        """The lines after the first `sent`, and whether that is the end; None when the stream is cut."""
+        """Returns the lines after the first `sent`, and whether the log is complete.
+
+        Returns None when the stream is cut.
+        """
 
         def is_over() -> bool:
             return not follow or container in self.ended
@@ -253,7 +259,7 @@ class FakeApi:
 
     @contextmanager
     def stream(self) -> Iterator[int]:
-        """The number of a stream that is opened."""
+        """Opens a stream and yields its number."""
         with self.changed:
             self.streams += 1
             number = self.streams
@@ -277,7 +283,7 @@ def at(item: Any, path: str) -> Any:
 
 
 def merged(old: Any, patch: Any) -> Any:
-    """RFC 7386."""
+    """Merges a patch as in RFC 7386."""
     if not isinstance(patch, dict):
         return patch
     result = dict(old) if isinstance(old, dict) else {}
@@ -290,7 +296,7 @@ def merged(old: Any, patch: Any) -> Any:
 
 
 def table(items: list[Json]) -> Json:
-    """As the API server prints custom resources."""
+    """Returns custom resources as the API server prints them."""
     columns = [("Name", "string", ".metadata.name", 0), *COLUMNS]
     return {
         "kind": "Table",
@@ -306,7 +312,7 @@ def table(items: list[Json]) -> Json:
 
 
 def kubeconfig_for(server: str, **context: str) -> Json:
-    """With one context, `here`."""
+    """Returns a kubeconfig with one context, `here`."""
     return {
         "apiVersion": "v1",
         "kind": "Config",

@@ -1,4 +1,4 @@
-"""The fake API server on the wire: the few paths that the client uses, with watches and logs that stream."""
+"""HTTP handlers of the fake API server: the client's few paths, with streaming watches and logs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PATH = re.compile(
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request."""
+    """Handles one request."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    """Else each answer would wait 40 ms for the delayed acknowledgement of its headers."""
+    """Without this, each response waits 40 ms for the delayed acknowledgement of its headers."""
     server: Server
 
     def setup(self) -> None:
@@ -181,7 +181,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _container(pod: Json, query: dict[str, str]) -> str | None:
-    """Whose log is meant."""
+    """Returns the id of the container whose log is requested."""
     status = pod.get("status") or {}
     for container in status.get("containerStatuses") or ():
         if container["name"] == query["container"]:
@@ -205,7 +205,7 @@ class Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving() -> Iterator[Server]:
-    """A server that runs."""
+    """Yields a running server."""
     server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     yield server

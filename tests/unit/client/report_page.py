@@ -1,4 +1,4 @@
-"""A page as a browser reads it."""
+"""Parses a page as a browser does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FROM_ELSEWHERE = {"src", "href", "xlink:href", "data", "srcset", "action", "post
 
 
 class Page(HTMLParser):
-    """Elements, ids, and the text without styles. Raises AssertionError for an element that is not closed."""
+    """Elements, ids, and the text without styles. Raises AssertionError for an unclosed element."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Page(HTMLParser):
         """Ids that other elements name."""
         self.links: list[str] = []
         self.titles: list[str] = []
-        """Of the diagrams."""
+        """Titles of the diagrams."""
         self.text = ""
         self._open: list[str] = []
         self.feed(self.source)

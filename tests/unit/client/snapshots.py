@@ -1,4 +1,4 @@
-"""A job, and snapshots of it as the displays show them."""
+"""A job, and snapshots of the job for the displays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JOB = load_manifest(MANIFEST)
 
 
 def snapshot(phase: str = "Running", progress: Mapping[str, Any] = {}, **fields: Any) -> Snapshot:
-    """A snapshot of the job, with these fields of the snapshot and of its status."""
+    """Returns a snapshot of the job with these fields of the snapshot and of its status."""
     of_status = {name: fields.pop(name) for name in list(fields) if name in Status.model_fields}
     status = Status(phase=phase, progress=Progress(**progress), **of_status)
     job = JOB.model_copy(update={"status": status})
@@ -41,6 +41,6 @@ def snapshot(phase: str = "Running", progress: Mapping[str, Any] = {}, **fields:
 
 
 def condition(type: str, message: str = "", status: str = "True", reason: str = "Because") -> Condition:
-    """A condition that has just turned."""
+    """Returns a condition that has just changed."""
     now = datetime.now(UTC)
     return Condition(type=type, status=status, reason=reason, message=message, last_transition_time=now)

@@ -1,4 +1,4 @@
-"""What the commands say when nothing has to be trained for it."""
+"""Output of the commands in cases that need no training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_version() -> None:
     ],
 )
 def test_an_import_does_not_load_heavy_packages(imported: str, unwanted: set[str]) -> None:
-    """Each would cost seconds before anything is shown, and memory all the time."""
+    """Importing each of them would take seconds before any output, and memory during the run."""
     program = f"import sys, {imported}; print([m for m in {unwanted} if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
 
@@ -63,6 +63,17 @@ def test_printed_jobs_can_be_used_again(file: Path) -> None:
     assert load_manifest(result.stdout).spec == load_manifest(file).spec
     assert "discount: 0.99" in result.stdout
     assert "learningRate" not in result.stdout, "the trainer's to fill in"
+
+
+def test_all_jobs_are_checked_with_the_changes(file: Path, manifest: str) -> None:
+    file.write_text(f"{manifest}\n---\n{manifest.replace('name: cartpole', 'name: second')}")
+    changed = ("--set", "algorithm=ppo")
+    assert succeeded("validate", file, *changed) == (
+        f"ok: {file}: cartpole (ppo on CartPole-v1), second (ppo on CartPole-v1)\n"
+    )
+    result = rltrain("validate", file, "--set", "seed=x")
+    assert (result.exit_code, result.stderr.count("spec.seed: must be an integer")) == (2, 2)
+    assert "--set foo: must be path=value" in refused("validate", "cartpole-impala", "--set", "foo")
 
 
 def test_files_without_a_job_are_not_ok(file: Path) -> None:
@@ -123,6 +134,7 @@ def test_a_command_that_cannot_be_meant_is_refused(file: Path, arguments: str, s
     ("id", "sentence"),
     [
         ("Cartpole-v1", "Environment `Cartpole` doesn't exist. Did you mean: `CartPole`?"),
+        ("CartPole", "An id ends with its version. Did you mean: `CartPole-v1`?"),
         ("CartPole-v7", "Environment version `v7` for environment `CartPole` doesn't exist."),
         ("ALE/Pogn-v5", "Environment `Pogn` doesn't exist in namespace ALE. Did you mean: `Pong`?"),
     ],
@@ -156,11 +168,33 @@ def test_an_environment_beside_the_manifest_is_found_and_not_imported(file: Path
     assert succeeded("validate", file) == f"ok: {file}: cartpole (impala on maze:Maze-v0)\n"
 
 
-def test_an_environment_without_its_package_is_a_warning(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "minigrid", None)
-    file.write_text(file.read_text().replace("CartPole-v1", "MiniGrid-Nowhere-v0"))
+@pytest.mark.parametrize(
+    ("id", "package"),
+    [
+        ("MiniGrid-Nowhere-v0", "minigrid"),
+        ("HalfCheetah-v5", "mujoco"),
+        ("LunarLander-v3", "Box2D"),
+    ],
+)
+def test_an_environment_without_its_package_is_a_warning(
+    file: Path, monkeypatch: pytest.MonkeyPatch, id: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    file.write_text(file.read_text().replace("CartPole-v1", id))
+    sentence = (
+        f"spec.environment.id: {id!r} needs the package {package}, which is not installed: pip install "
+    )
     _, warning = succeeded("validate", file).splitlines()
-    assert "needs the package minigrid, which is not installed" in warning
+    assert warning.startswith(f"warning: {file}: {sentence}")
+
+
+def test_a_run_without_the_module_of_its_environment_starts_nothing(file: Path) -> None:
+    file.write_text(file.read_text().replace("CartPole-v1", "'maze.env:Maze-v0'"))
+    assert refused("run", file, "--workdir", file.parent / "run") == (
+        "spec.environment.id: module maze.env is neither installed here nor beside the manifest: put its file "
+        "there, or install its package"
+    )
+    assert not (file.parent / "run").exists()
 
 
 def test_a_folder_stands_for_its_job_yaml(file: Path) -> None:
@@ -172,7 +206,7 @@ def test_a_folder_stands_for_its_job_yaml(file: Path) -> None:
 
 @pytest.fixture
 def run(file: Path) -> Path:
-    """The folder of a run of `file`, which has just begun."""
+    """The folder of a run of `file` that has just started."""
     folder = file.parent / "run"
     folder.mkdir()
     load(str(file)).save(folder / "job.yaml")

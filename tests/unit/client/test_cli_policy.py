@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,7 +11,10 @@ from pathlib import Path
 
 import pytest
 from command_line import refused, rltrain, succeeded
+from PIL import Image, ImageSequence
 from rltraining.jobfile import load
+from rltraining.video import GIF_PAUSE_MS, GIF_WIDTH
+from rltraining_api.extras import install_command
 
 
 def test_returns_are_told_to_people_and_to_programs_and_are_the_same_for_a_seed(policy: Path) -> None:
@@ -33,6 +37,48 @@ def test_a_video_is_written(policy: Path, tmp_path: Path) -> None:
     assert json.loads(succeeded(*arguments, "--json"))["video"] == str(video)
 
 
+def test_a_gif_is_small_and_loops(policy: Path, tmp_path: Path) -> None:
+    gif = tmp_path / "cartpole.gif"
+    found = json.loads(
+        succeeded("evaluate", policy, "--episodes", "1", "--video", gif, "--json", "--envs", "1")
+    )
+    with Image.open(gif) as images:
+        assert images.format == "GIF"
+        assert images.size == (GIF_WIDTH, GIF_WIDTH * 400 // 600)  # CartPole-v1 renders 600 by 400 pixels
+        assert images.info["loop"] == 0
+        shown_ms = [images.info["duration"] for _ in ImageSequence.Iterator(images)]
+    # CartPole-v1 has 50 frames per second, of which each second one is kept. The first shows the reset.
+    kept = found["steps"] // 2 + 1
+    assert sum(shown_ms) == (kept - 1) * 40 + GIF_PAUSE_MS
+    assert len(shown_ms) > 1
+
+
+def test_a_gif_of_a_long_episode_is_cut(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rltraining.video.GIF_SECONDS", 0.1)
+    succeeded("evaluate", policy, "--episodes", "1", "--video", tmp_path / "cut.gif")
+    with Image.open(tmp_path / "cut.gif") as images:
+        # Frames 0, 2 and 4 of the five.
+        assert (
+            sum(image.info["duration"] for image in ImageSequence.Iterator(images)) == 2 * 40 + GIF_PAUSE_MS
+        )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no EGL")
+@pytest.mark.parametrize(("display", "renderer"), [(None, "egl"), (":0", None)])
+def test_mujoco_renders_with_egl_where_there_is_no_display(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, display: str | None, renderer: str | None
+) -> None:
+    for name in ("MUJOCO_GL", "WAYLAND_DISPLAY", "DISPLAY"):
+        monkeypatch.setenv(name, "")  # so that the test's changes are undone
+        monkeypatch.delenv(name)
+    if display:
+        monkeypatch.setenv("DISPLAY", display)
+    succeeded("evaluate", policy, "--episodes", "1", "--video", tmp_path / "cartpole.gif")
+    assert os.environ.get("MUJOCO_GL") == renderer
+
+
 def test_torchscript_is_written_beside_the_policy_or_where_it_is_wanted(policy: Path, tmp_path: Path) -> None:
     wanted = tmp_path / "a" / "b.pt"
     for path, more in ((policy / "policy.pt", ()), (wanted, ("--output", wanted))):
@@ -45,7 +91,7 @@ def test_torchscript_is_written_beside_the_policy_or_where_it_is_wanted(policy: 
     [
         ("evaluate {tmp}", 2, "there is no policy at {tmp}"),
         ("evaluate file:///output/policy", 2, "one in a cluster's volume has to be copied here first"),
-        ("evaluate {policy} --video x.gif", 2, "--video x.gif: only .mp4 files are written"),
+        ("evaluate {policy} --video x.avi", 2, "--video x.avi: only .mp4 and .gif files are written"),
         ("evaluate {policy} --episodes 1 --video {tmp}/file/x.mp4", 1, "x.mp4: cannot be written: "),
         ("export {tmp} --format torchscript", 2, "there is no policy at {tmp}"),
         ("export s3://bucket/policy", 2, "say where to with --output"),
@@ -61,7 +107,7 @@ def test_what_cannot_be_done_is_refused(
 
 
 def copied(policy: Path, folder: Path, module: str, environment: str = "Arena-v0") -> None:
-    """Copies a policy, and replaces its environment by one in a user module."""
+    """Copies a policy and replaces its environment with one from a user module."""
     folder.mkdir(parents=True)
     for file in policy.iterdir():
         content = file.read_bytes().replace(b'"CartPole-v1"', f'"{module}:{environment}"'.encode())
@@ -89,7 +135,10 @@ def test_user_code_beside_the_runs_manifest_is_found(
     load(str(tmp_path / "job.yaml")).save(run / "job.yaml")
     trusted = ("--trust-code", "--episodes", "2")
     blind = rltrain("evaluate", run, *trusted, "--video", tmp_path / "blind.mp4").stderr
-    assert blind.endswith('cannot be filmed: it does not offer render_mode "rgb_array"\n')
+    assert blind.endswith(
+        'cannot be filmed: it does not offer render_mode "rgb_array"; add "rgb_array" to its '
+        'metadata["render_modes"] and return an image from its render()\n'
+    )
     for place in (run / "policy", run):
         returns = json.loads(succeeded("evaluate", place, *trusted, "--json"))["returns"]
         assert max(returns) <= 7
@@ -135,7 +184,7 @@ def test_a_package_that_onnx_needs_and_is_not_installed_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     told = refused("export", policy, "--format", "onnx", "--output", tmp_path / "policy.onnx", code=1)
-    assert told.startswith("ONNX needs the package onnxruntime, which is not installed: it comes with")
+    assert told == (f"ONNX needs the package onnxruntime, which is not installed: {install_command('onnx')}")
     assert not list(tmp_path.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""The view as plain text: what a person sees, without the colours."""
+"""The view as plain text, without colours."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_while_processes_load_it_is_said() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, PODS_SHOWN, PODS_SHOWN + 1, 300])
-def test_of_many_pods_those_in_trouble_are_shown(number: int) -> None:
+def test_of_many_pods_the_unready_ones_are_shown(number: int) -> None:
     pods = tuple(PodRow(f"s-{i}", "Running", i != number - 1, 0, "why not") for i in range(number))
     text = drawn(render(snapshot(pods=pods)))
     assert text.count("s-") == min(number, PODS_SHOWN)

@@ -76,7 +76,7 @@ def test_overwriting_deletes_what_a_run_left_and_nothing_else(run: Path) -> None
     workdir.clear(run)
     assert [path.name for path in run.iterdir()] == ["notes.txt"]
     assert (precious / "data").exists()
-    (run / "policy").mkdir()  # of no run: there is none any more
+    (run / "policy").mkdir()  # belongs to no run, because the run was cleared
     workdir.clear(run)
     assert (run / "policy").exists()
 

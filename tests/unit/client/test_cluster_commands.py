@@ -15,7 +15,7 @@ from command_line import refused, rltrain, succeeded
 from fake_api import END, FakeApi, failure, forbidden
 from rltraining.cluster import observer
 from rltraining.cluster import watch as watch_command
-from rltraining.cluster.place import OPTIONS, Place, with_place
+from rltraining.cluster.context import OPTIONS, ClusterContext, with_cluster_options
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -258,8 +258,8 @@ def test_ctrl_c_ends_only_the_watching(api: FakeApi, job: Any, monkeypatch: pyte
 
 
 def test_a_command_that_is_terminated_ends_in_order() -> None:
-    @with_place
-    def command(place: Place) -> None:
+    @with_cluster_options
+    def command(context: ClusterContext) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def put_all(api: FakeApi, role: str, indices: Iterable[int]) -> None:
-    """Pods that have each written one line."""
+    """Creates pods with one log line each."""
     for index in indices:
         api.pod(f"cartpole-{role}-{index}", running(f"{role}-{index}"))
         api.write(f"{role}-{index}", f"line of {index}")
@@ -95,7 +95,7 @@ def test_all_samplers_are_followed_also_those_that_come_later(api: FakeApi, job:
 
 
 class Members:
-    """A client whose samplers have all written one line; a change of the job comes once sampler 1 is at its end."""
+    """A client with one log line per sampler. The job changes once sampler 1's log has ended."""
 
     def __init__(self, job: RLTrainingJob, replicas: tuple[int, ...]) -> None:
         self._job, self._replicas = job, replicas
@@ -125,7 +125,7 @@ def test_a_member_at_its_end_is_told_again_only_when_it_comes_again(
     replicas: tuple[int, ...], times: int, manifest: str
 ) -> None:
     client, out = Members(read_job(yaml.safe_load(manifest)), replicas), io.StringIO()
-    options = logs_command.Options("cartpole", "sampler", "all", follow=True)
+    options = logs_command.LogsOptions("cartpole", "sampler", "all", follow=True)
     logs_command.logs(cast(RLTrainingClient, client), options, out)
     told = ["[sampler-0] line of 0", *["[sampler-1] line of 1"] * times]
     assert sorted(out.getvalue().splitlines()) == told

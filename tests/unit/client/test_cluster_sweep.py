@@ -95,6 +95,9 @@ def test_a_sweep_is_compared_from_the_status_of_its_jobs(
 learningRate     RUNS   FAILED     GOAL        RETURN   STEPS TO GOAL     SECONDS        STEPS/S
 0.001               2        -   2 of 2   479.0 ± 1.4     200k ± 141k   2.0 ± 0.0   100k ± 70.7k
 0.0001         1 of 2        1   0 of 2             -               -           -              -
+
+learningRate   SEEDS   IQM OF RETURN     95% INTERVAL   P(FIRST IS BETTER)
+0.001              2           479.0   478.0 to 480.0                    -
 """
     )
     assert picture.is_file()
@@ -119,6 +122,7 @@ def test_waiting_shows_all_jobs_to_their_end_and_compares_them(file: Path, api: 
     assert "cartpole-1  Failed     the maze has no exit" in result.stdout
     row = "cartpole 2 1 1 of 2 480.0 300k 2.0 150k"
     assert result.stdout.splitlines()[-1].split() == row.split()
+    assert "seeds" not in result.stderr, "one run has no interval"
 
 
 def test_a_job_that_went_before_it_was_watched_is_not_waited_for(

@@ -1,4 +1,4 @@
-"""Runs side by side: the statistics, the order, the table, the curves."""
+"""Comparison of runs: statistics, order, table and curves."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from command_line import refused, rltrain, succeeded
 from rltraining.compare.band import POINTS, at, band
+from rltraining.compare.command import notes
+from rltraining.compare.estimates import Estimate, estimates
 from rltraining.compare.picture import SHOWN, draw
 from rltraining.compare.result import Result
 from rltraining.compare.row import Spread, rows, spread
-from rltraining.compare.table import as_csv, as_json, table
+from rltraining.compare.table import as_csv, as_json, estimates_table, table
 from rltraining.jobfile import load
 from rltraining.sweep import folder as sweep_folder
 from rltraining.sweep.plan import Request, plan
@@ -26,7 +28,7 @@ Curve = tuple[CurvePoint, ...]
 
 
 def curve(*points: tuple[int, float]) -> Curve:
-    """Of steps and returns; a thousand steps a second."""
+    """Returns a curve of steps and returns, at a thousand steps a second."""
     return tuple(
         CurvePoint(environment_steps=steps, seconds=steps / 1000, mean_return=mean_return)
         for steps, mean_return in points
@@ -36,7 +38,7 @@ def curve(*points: tuple[int, float]) -> Curve:
 def run(
     rate: float | None, seed: int = 0, final: float | None = None, steps: int = 1000, **rest: Any
 ) -> Result:
-    """A run that went straight to its final return."""
+    """Returns a run with a curve that leads straight to its final return."""
     return Result(
         **{
             "source": "sweep",
@@ -125,13 +127,51 @@ learningRate     RUNS   FAILED     GOAL        RETURN   STEPS TO GOAL         SE
 
 def test_csv_and_json_hold_the_same_figures() -> None:
     compared = rows([run(1, 0, 10.0), run(1, 1, 20.0), run(2, 0)])
-    lines = list(csv.DictReader(io.StringIO(as_csv(compared))))
-    points = json.loads(as_json(compared))["points"]
+    found = estimates(compared)
+    lines = list(csv.DictReader(io.StringIO(as_csv(compared, found))))
+    points = json.loads(as_json(compared, found))["points"]
     assert [line["learningRate"] for line in lines] == ["1", "2"]
     assert [line["returnMean"] for line in lines] == ["15.0", ""]
     assert [point["return"] for point in points] == [{"mean": 15.0, "std": 50**0.5, "n": 2}, None]
+    assert [line["returnIqm"] for line in lines] == ["15.0", ""]
+    assert [point["estimate"] and point["estimate"]["returnIqm"] for point in points] == [15.0, None]
     assert [point["values"] for point in points] == [{RATE: 1}, {RATE: 2}]
     assert [each["return"] for each in points[0]["runs"]] == [10.0, 20.0]
+
+
+def test_estimates_leave_out_the_extremes_and_count_pairs() -> None:
+    """The reference values are those of rliable: an interquartile mean, and a probability of improvement."""
+    best = [run(1, seed, final) for seed, final in enumerate([10.0, 20.0, 30.0, 40.0, 900.0])]
+    other = [run(2, seed, final) for seed, final in enumerate([-9.0, 20.0, 24.0, 25.0])]
+    compared = rows([*other, *best, run(3, 0, 1.0)])
+
+    first, second, alone = estimates(compared)
+
+    assert first is not None
+    assert second is not None
+    assert (first.iqm, first.improvement) == (30.0, None), "the mean of 20, 30 and 40"
+    assert 10.0 <= first.low < 30.0 < first.high <= 900.0
+    assert second.iqm == 22.0
+    # 10 is above one of four, 20 above one and equal to one, and each of 30, 40 and 900 above all.
+    assert second.improvement == pytest.approx((1 + 1.5 + 3 * 4) / 20)
+    assert alone is None
+
+
+def test_equal_returns_have_an_interval_of_one_point() -> None:
+    (found,) = estimates(rows([run(1, seed, 5.0) for seed in range(3)]))
+    assert found == Estimate(5.0, 5.0, 5.0, None)
+
+
+def test_the_table_of_estimates() -> None:
+    compared = rows([run(1, 0, 10.0), run(1, 1, 10.0), run(2, 0, 3.0), run(2, 1, 3.0), run(3, 0, 1.0)])
+    assert estimates_table(compared, estimates(compared)) == (
+        """\
+learningRate   SEEDS   IQM OF RETURN     95% INTERVAL   P(FIRST IS BETTER)
+1                  2           10.00   10.00 to 10.00                    -
+2                  2           3.000   3.000 to 3.000                 1.00"""
+    )
+    alone = rows([run(1, 0, 10.0)])
+    assert estimates_table(alone, estimates(alone)) == ""
 
 
 def test_a_curve_is_interpolated_between_its_points_and_keeps_its_ends() -> None:
@@ -161,7 +201,7 @@ def test_a_picture_is_drawn_of_what_has_points(tmp_path: Path) -> None:
 
 @pytest.fixture
 def swept(tmp_path: Path, file: Path) -> Path:
-    """The folder of a sweep whose first run has succeeded."""
+    """The folder of a sweep with a first run that has succeeded."""
     folder = tmp_path / "sweep"
     sweep_folder.write(folder, plan(str(file), (), Request((f"{RATE}=1e-3,1e-4",), 2)))
     first = folder / "learningRate=0.001,seed=0"
@@ -185,6 +225,17 @@ learningRate     RUNS   FAILED     GOAL   RETURN   STEPS TO GOAL   SECONDS   STE
     assert (swept / "here.png").is_file()
     names = [swept / f"learningRate={rate},seed=0" for rate in ("0.001", "0.0001")]
     assert len(json.loads(succeeded("compare", *names, "--json"))["points"]) == 2
+
+
+def test_what_weakens_a_comparison_is_noted() -> None:
+    assert list(notes(rows([run(1, 0, 3.0), run(2, 0, 5.0)]))) == []
+    assert list(notes(rows([run(1, 0, 3.0), run(2, 0, 5.0, title="ppo on Acrobot-v1")]))) == [
+        "the runs are of different environments, whose returns cannot be compared: Acrobot-v1, CartPole-v1"
+    ]
+    assert list(notes(rows([run(1, seed, 3.0) for seed in range(4)]))) == [
+        "fewer than 5 seeds: the intervals are too narrow, and differences may be chance (--seeds 5)"
+    ]
+    assert list(notes(rows([run(1, seed, 3.0) for seed in range(5)]))) == []
 
 
 def test_what_cannot_be_compared(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

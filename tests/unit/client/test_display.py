@@ -9,8 +9,8 @@ from signal import SIGINT
 import pytest
 from rltraining.display import Picture, Plain, choose
 from rltraining.snapshot import EventRow, PodRow, Snapshot
-from rltraining.sweep.board import Board, row_of
-from rltraining.sweep.display import Lines, Live
+from rltraining.sweep.display import Lines, LiveTable
+from rltraining.sweep.snapshot import SweepSnapshot, row_of
 from rltraining_api.curve import CurvePoint
 from snapshots import condition, snapshot
 
@@ -123,7 +123,7 @@ class Broken(io.StringIO):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_a_full_disk_below_the_lines_or_a_terminal_that_is_gone_stops_no_training(number: int) -> None:
     Plain(Broken(number)).show(snapshot())
-    Lines(Broken(number)).show(Board("a sweep", (row_of("seed=0", snapshot()),), 0.0))
+    Lines(Broken(number)).show(SweepSnapshot("a sweep", (row_of("seed=0", snapshot()),), 0.0))
     with pytest.raises(BrokenPipeError):  # the reader has closed the pipe
         Plain(Broken(errno.EPIPE)).show(snapshot())
 
@@ -149,8 +149,8 @@ def test_pictures_on_a_terminal_that_is_gone_stop_no_training(monkeypatch: pytes
     picture.show(snapshot())
     picture.close()
     out.there = True
-    table = Live()
-    table.show(Board("a sweep", (row_of("seed=0", snapshot()),), 0.0))
+    table = LiveTable()
+    table.show(SweepSnapshot("a sweep", (row_of("seed=0", snapshot()),), 0.0))
     out.there = False
     table.close()
     assert sys.stdout is out

@@ -1,4 +1,4 @@
-"""`rltrain doctor`: what is said of this machine and of a cluster, and when it fails."""
+"""`rltrain doctor`: its report on this machine and on a cluster, and when the command fails."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from command_line import rltrain
 from fake_api import FakeApi, Fault, failure, forbidden
 from rltraining import local
 from rltraining.doctor import Level, graded, machine
+from rltraining_api.extras import install_command
 
 CLIENT = Path(__file__).parents[3] / "client" / "pyproject.toml"
 
@@ -68,7 +69,7 @@ def test_a_light_client_is_enough_for_a_cluster(
     api: FakeApi, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "MODULES", ("no_such_module",))
-    remedy = "packages that are not installed (no_such_module): pip install 'rltraining[local]'"
+    remedy = f"packages that are not installed (no_such_module): {install_command('local')}"
     assert any(line.startswith("warning") and line.endswith(remedy) for line in lines())
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig.with_name("none")))
     assert any(line.startswith("error") and line.endswith(remedy) for line in lines(code=1))

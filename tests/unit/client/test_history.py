@@ -1,4 +1,4 @@
-"""What a run's folder tells of its course."""
+"""The history that is read from a run's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rltrain init`: what it writes is a project that keeps everybody's rules, and it writes over nothing."""
+"""`rltrain init` writes a project that passes all checks, and never overwrites a file."""
 
 from __future__ import annotations
 

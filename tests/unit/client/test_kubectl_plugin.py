@@ -1,4 +1,4 @@
-"""`kubectl rltrain`, and what Tab offers."""
+"""`kubectl rltrain`, and shell completion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rltraining.cluster import plugin
 
 @pytest.fixture(autouse=True)
 def environment(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What completing leaves in the environment goes."""
+    """Removes the environment variables that completion sets."""
     for name in ("COMP_WORDS", "COMP_CWORD", "_RLTRAIN_COMPLETE"):
         monkeypatch.setenv(name, "")
 

@@ -1,4 +1,4 @@
-"""Pods as people know them from kubectl; raw pods are what a kubelet writes."""
+"""Pods as users see them in kubectl. The raw pods are as written by a kubelet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rltraining.snapshot import PodRow
 from rltraining.track import pod_row
-from rltraining_operator.observed import Pod
+from rltraining_operator.observe.observed import Pod
 
 RUNNING = {"running": {}}
 KILLED = {"terminated": {"exitCode": 137, "reason": "Error"}}

@@ -1,4 +1,4 @@
-"""A run's folder from a stranger: it names modules that it has brought along, and no command runs them unasked."""
+"""A run's folder from a stranger names modules in that folder. No command runs them without permission."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ COMMANDS = {
 
 @pytest.fixture
 def pwned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that the payload makes. The archive is unpacked where the command is called, which Python searches."""
+    """The file that the payload creates.
+
+    The archive is unpacked in the working directory, which Python searches for modules.
+    """
     path = tmp_path / "pwned"
     monkeypatch.setenv("ZZ_PWNED", str(path))
     monkeypatch.chdir(tmp_path)
@@ -46,7 +49,7 @@ def pwned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def unpack(policy: Path, folder: Path, manifest: str, **needs: str) -> Path:
-    """Packs a run whose policy needs user code into a tarball, and unpacks it into the folder as `evil/`."""
+    """Packs a run into a tarball, with a policy that needs user code, and unpacks it as `folder/evil`."""
     made = folder / "made" / "evil"
     (made / "policy").mkdir(parents=True)
     for file in policy.iterdir():
@@ -160,7 +163,7 @@ def test_installed_wrappers_and_networks_need_no_trust(needs: dict[str, str], pr
 
 
 class _Payload:
-    """Unpickled, it makes the file."""
+    """Creates the file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""What others wrote, with escape sequences in it, on the way to a terminal."""
+"""Text from other sources with escape sequences, on its way to a terminal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import yaml
 from command_line import drawn, rltrain, succeeded
 from fake_api import FakeApi
 from rltraining.cluster import logs as logs_command
-from rltraining.cluster.logs import Options, logs
+from rltraining.cluster.logs import LogsOptions, logs
 from rltraining.display import Plain
 from rltraining.printable import one_line, printable, with_colours
 from rltraining.snapshot import EventRow, PodRow
-from rltraining.sweep.board import Board, Row
 from rltraining.sweep.display import Lines
 from rltraining.sweep.display import render as render_sweep
+from rltraining.sweep.snapshot import Row, SweepSnapshot
 from rltraining.view import render
 from snapshots import condition, snapshot
 
@@ -61,13 +61,13 @@ def test_live_views_and_lines_show_escapes() -> None:
     )
     out = io.StringIO()
     Plain(out).show(seen)
-    board = Board("sweep", (Row("a=1", {"a": EVIL}, "Failed", why=EVIL),), 1.0, notice=EVIL)
-    Lines(out).show(board)
+    sweep = SweepSnapshot("sweep", (Row("a=1", {"a": EVIL}, "Failed", why=EVIL),), 1.0, notice=EVIL)
+    Lines(out).show(sweep)
     lines = out.getvalue()
     check_harmless(lines)
     assert lines.count(SHOWN) >= 4
     assert "\n00:03  Event     Fake: line" not in lines
-    for picture in (render(seen), render_sweep(board, 10)):
+    for picture in (render(seen), render_sweep(sweep, 10)):
         check_harmless(drawn(picture, width=400))
     assert drawn(render(seen), width=400).count("\\x1b]0;pwned") >= 4
 
@@ -159,5 +159,5 @@ def test_logs_keep_their_colours_on_a_terminal_and_everything_elsewhere(
     line = f"\x1b[33mWARN\x1b[0m {EVIL}"
     monkeypatch.setattr(logs_command, "_lines", lambda *_: iter([line]))
     for out, expected in ((Terminal(), f"\x1b[33mWARN\x1b[0m {SHOWN}\n"), (io.StringIO(), f"{line}\n")):
-        logs(None, Options("cartpole", "learner", "0"), out)  # type: ignore[arg-type]
+        logs(None, LogsOptions("cartpole", "learner", "0"), out)  # type: ignore[arg-type]
         assert out.getvalue() == expected

@@ -1,4 +1,4 @@
-"""`rltrain report` of runs on this machine: a folder as a run has left it becomes a page."""
+"""`rltrain report` of runs on this machine: a run's folder becomes a page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def row(i: int, **more: Any) -> dict[str, Any]:
 
 
 def point(i: int, **more: Any) -> dict[str, Any]:
-    """Only of the learning curve."""
+    """Returns a point of the learning curve alone."""
     return {name: row(i)[name] for name in ("environmentSteps", "seconds", "time", "meanReturn")} | more
 
 
@@ -116,7 +116,7 @@ def test_what_a_run_has_named_itself_is_text(run: WriteRun) -> None:
         message=HOSTILE,
         conditions=[condition("Failed", f"{HOSTILE}\nTraceback\n  {HOSTILE}")],
     )
-    EventLog(folder / EVENTS_FILE).tell(Event("Warning", "Odd", HOSTILE))
+    EventLog(folder / EVENTS_FILE).record(Event("Warning", "Odd", HOSTILE))
     page = page_of(folder)
     assert (page.tags["script"], page.tags["img"]) == (0, 0)
     assert page.text.count("alert('x')") >= 4
@@ -161,8 +161,8 @@ def test_what_happened_is_told_in_order(run: WriteRun) -> None:
     folder = run(rows, **END, conditions=[condition("Complete", "enough")])
     log = EventLog(folder / EVENTS_FILE)
     for _ in range(3):
-        log.tell(Event("Warning", "Disrupted", "pod cartpole-sampler-0: killed"))
-    log.tell(Event("Normal", "Suspended", "what a signal is called inside"))
+        log.record(Event("Warning", "Disrupted", "pod cartpole-sampler-0: killed"))
+    log.record(Event("Normal", "Suspended", "what a signal is called inside"))
     with (folder / EVENTS_FILE).open("a") as file:
         file.write('{"time": "torn')
     page = page_of(folder)
@@ -179,7 +179,7 @@ def test_long_stories_keep_their_end(run: WriteRun) -> None:
     folder = run([], **END)
     log = EventLog(folder / EVENTS_FILE)
     for i in range(205):
-        log.tell(Event("Normal", "PodsCreated", f"created pod-{i:03}"))
+        log.record(Event("Normal", "PodsCreated", f"created pod-{i:03}"))
     page = page_of(folder)
     assert page.has("5 older lines left out.")
     assert (page.has("created pod-004"), page.has("created pod-005")) == (False, True)

@@ -1,4 +1,4 @@
-"""`rltrain report` of jobs in a cluster, from what its API knows."""
+"""`rltrain report` of jobs in a cluster, from the data in the API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CURVE = [{"environmentSteps": n * 1000, "seconds": n * 2, "meanReturn": n} for n
 
 @pytest.fixture
 def trained(api: FakeApi, job: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
-    """A job that has succeeded; the page is written into an empty folder."""
+    """A job that has succeeded. The page is written into an empty folder."""
     monkeypatch.chdir(tmp_path)
     condition = {"type": "Complete", "status": "True", "reason": "LearnersSucceeded", "message": "enough"}
     api.finish(
@@ -51,7 +51,7 @@ def test_a_job_is_told_from_the_api_alone(trained: FakeApi) -> None:
         "A cluster forgets Events",
         "Disruptednode 0 was drained (2 times)",
         "Complete: TrueLearnersSucceeded: enough",
-        "A condition stands at its last turn",
+        "The time is when the status last changed",
         "10 inserted = 3 evicted + 6 size + 1 lost",
         "job cartpole in namespace default",
         "over after 03:00",
@@ -82,7 +82,7 @@ def test_the_page_names_what_could_not_be_read(trained: FakeApi) -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The URIs that are opened as a policy."""
+    """The URIs that the command opens as a policy."""
     opened: list[str] = []
     monkeypatch.setattr(Policy, "load", lambda uri, **_: opened.append(uri) or pytest.fail(f"{uri} was read"))
     return opened

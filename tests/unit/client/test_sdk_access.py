@@ -1,4 +1,4 @@
-"""Which cluster is found."""
+"""Selection of the cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rltraining.sdk.access import find_access
 
 @pytest.fixture(autouse=True)
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No cluster is known."""
+    """Hides every cluster."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -31,12 +31,12 @@ def test_a_kubeconfig_that_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "named", kubeconfig_for("https://10.0.0.1:6443", namespace="team"))
     access = find_access(kubeconfig=path)
     assert (access.namespace, access.configuration.host) == ("team", "https://10.0.0.1:6443")
-    assert access.place == f"context here of {path} (https://10.0.0.1:6443)"
+    assert access.description == f"context here of {path} (https://10.0.0.1:6443)"
     assert RLTrainingClient(kubeconfig=path).namespace == "team"
     assert RLTrainingClient("other", "here", str(path)).namespace == "other"
     write(tmp_path / "home/.kube/config", kubeconfig_for("https://10.0.0.1:6443"))
     access = find_access()
-    assert access.place == "context here of ~/.kube/config (https://10.0.0.1:6443)"
+    assert access.description == "context here of ~/.kube/config (https://10.0.0.1:6443)"
     assert access.namespace == "default"
 
 
@@ -65,7 +65,7 @@ def test_a_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     access = find_access()
     assert (access.namespace, access.configuration.host) == ("team", "https://10.96.0.1:443")
-    assert "the pod's service account" in access.place
+    assert "the pod's service account" in access.description
     (account / "token").unlink()
     with pytest.raises(
         ClusterUnreachableError, match="the pod's service account cannot be used: Service token"

@@ -1,4 +1,4 @@
-"""Logs, and following them through restarts, replacements and broken connections."""
+"""Logs, and following them across restarts, replacements and broken connections."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_why_there_is_no_log(
 
 
 def test_a_pod_that_is_on_no_node(client: RLTrainingClient, api: FakeApi, job: Any) -> None:
-    """An API server answers with an empty log."""
+    """In this case an API server answers with an empty log."""
     unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
     for conditions, why in (
         ([], "it is not scheduled"),
@@ -101,7 +101,7 @@ def test_a_broken_connection_loses_and_repeats_nothing(lines: Iterator[str], api
 
 
 def write_at(api: FakeApi, second: int, *lines: str) -> None:
-    """Lines that bear one time, as all that CRI-O reads at once."""
+    """Writes lines with the same timestamp, as CRI-O does for lines that it reads together."""
     with api.changed:
         api.logs["a"] += [(f"2026-11-21T10:00:0{second}.000000000Z", line) for line in lines]
         api.changed.notify_all()
@@ -114,7 +114,7 @@ def end_all(api: FakeApi) -> None:
 
 
 def test_quiet_connections_that_are_cut_do_not_end_it(kubeconfig: Any, api: FakeApi, job: Any) -> None:
-    """As a load balancer does that allows little silence."""
+    """Load balancers that allow little silence cut such connections."""
     timing = replace(FAST, patience=10.0, clock=count(0.0, 2.0).__next__)
     api.pod(POD, running("a"))
     api.write("a", "first")
@@ -146,7 +146,7 @@ def test_a_clock_that_is_set_back_hides_no_lines(followed: Follow, api: FakeApi)
 
 
 def test_a_container_that_restarts(lines: Iterator[str], api: FakeApi) -> None:
-    """The words between the last line that was read and its death are told too, and each life's lines come whole."""
+    """The reader also gets the lines before the restart, and complete lines of both containers."""
     with api.changed:  # all of this while the connection is broken
         api.break_streams()
         api.write("a", "last words")

@@ -1,4 +1,4 @@
-"""Pauses between tries."""
+"""Pauses between attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_pause_is_half_its_ceiling_or_more(failures: int, ceiling: float) -> N
 
 
 def test_forked_processes_do_not_pause_in_step() -> None:
-    """As in a pool: each child prints its pauses."""
+    """Simulates a pool: each child process prints its pauses."""
     program = """
 import os
 from rltraining.sdk.timing import Timing

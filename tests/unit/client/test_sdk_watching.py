@@ -1,4 +1,4 @@
-"""Watches and waits through everything that happens to connections. No test sleeps: each waits for what it is about."""
+"""Watches and waits across connection failures. No test sleeps: each waits for the tested event."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Phases = Callable[..., list[str]]
 
 @pytest.fixture
 def phases(client: RLTrainingClient, job: dict[str, Any]) -> Phases:
-    """``phases()``: what on_status has seen when the wait for the job's end is over."""
+    """``phases()`` returns the phases that on_status has received by the end of the job."""
 
     def seen() -> list[str]:
         told: list[str] = []
@@ -77,7 +77,7 @@ def test_a_wait_survives(fault: str, phases: Phases, api: FakeApi) -> None:
 
 def test_what_happens_while_the_connection_is_gone_is_not_missed(phases: Phases, api: FakeApi) -> None:
     def away() -> None:
-        with api.changed:  # nobody can watch before it is done
+        with api.changed:  # no client can watch before the job has finished
             api.fail("GET", "watch=true", None, times=2)
             api.break_streams()
             api.finish()
@@ -99,7 +99,7 @@ def test_a_watch_that_is_silent_or_over_is_made_again(
 
 
 def test_quiet_connections_that_are_cut_do_not_end_the_wait(kubeconfig: Any, api: FakeApi, job: Any) -> None:
-    """As a load balancer does that allows less silence than there is between bookmarks."""
+    """Load balancers cut connections that are silent for less than the time between bookmarks."""
     timing = replace(FAST, patience=20.0, clock=count(0.0, 2.0).__next__)
     api.after(1, *[api.break_streams] * 8, api.finish)
     assert RLTrainingClient(timing=timing).wait("cartpole").status.phase == "Succeeded"
@@ -112,7 +112,7 @@ def test_a_server_that_takes_connections_and_never_answers_ends_the_wait(kubecon
     next(updates)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         configuration = client.jobs.api.access.configuration
-        configuration.refresh_api_key_hook = None  # it would set the kubeconfig's host again
+        configuration.refresh_api_key_hook = None  # loading would set the kubeconfig's host again
         configuration.host = "http://{}:{}".format(*mute.getsockname())
         with pytest.raises(ClusterUnreachableError, match="it is silent"):
             next(updates)

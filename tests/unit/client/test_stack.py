@@ -1,4 +1,4 @@
-"""`rltrain stack`, of processes that write to the logs of a run."""
+"""`rltrain stack` of processes that write to a run's logs."""
 
 from __future__ import annotations
 

@@ -165,6 +165,14 @@ def test_after_a_failure_without_a_checkpoint_one_begins_again(folder: Path) -> 
     )
 
 
+def test_after_a_failure_before_the_first_update_one_begins_again(folder: Path) -> None:
+    (folder / "checkpoints" / "step-000000000000").mkdir(parents=True)
+    empty = CheckpointStatus(uri="file:///x", step=0, time=datetime.now(UTC))
+    text = text_of(snapshot("Failed", checkpoint=empty), folder)
+    assert text.endswith("\n\nTry again after fixing the error:  rltrain run FILE")
+    assert "--resume" not in text
+
+
 def test_after_a_failure_with_a_checkpoint_one_goes_on(folder: Path) -> None:
     (folder / "checkpoints" / "step-5").mkdir(parents=True)
     last = snapshot("Failed")

@@ -1,4 +1,4 @@
-"""Which jobs a sweep has, and what is wrong with the options that say so."""
+"""The jobs of a sweep, and errors in the options that define them."""
 
 from __future__ import annotations
 

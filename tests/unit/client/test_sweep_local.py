@@ -1,4 +1,4 @@
-"""A sweep on this machine, before and between its runs: its folder, what is refused, what is shown."""
+"""A sweep on this machine, before and between its runs: its folder, its checks and its output."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command_line import drawn, refused
+from command_line import drawn, refused, rltrain
 from rltraining import workdir
 from rltraining.compare.result import of_folder
 from rltraining.compare.row import rows
 from rltraining.errors import UsageError
 from rltraining.jobfile import load
 from rltraining.sweep import folder as sweep_folder
-from rltraining.sweep.board import Board, Row, point_of, row_of
 from rltraining.sweep.command import keep
 from rltraining.sweep.display import Lines, render
 from rltraining.sweep.execute import Execution
 from rltraining.sweep.plan import Request, plan
+from rltraining.sweep.snapshot import Row, SweepSnapshot, point_of, row_of
 from snapshots import snapshot
 
 NAMES = ["seed=0", "seed=1", "seed=2"]
@@ -30,7 +30,7 @@ NAMES = ["seed=0", "seed=1", "seed=2"]
 
 @pytest.fixture
 def swept(tmp_path: Path, file: Path) -> Path:
-    """The folder of a sweep that has not begun."""
+    """The folder of a sweep that has not started."""
     folder = tmp_path / "sweep"
     sweep_folder.write(folder, plan(str(file), (), Request(seeds=3)))
     return folder
@@ -109,7 +109,7 @@ def test_what_was_over_when_rltrain_was_killed_still_gets_its_picture(swept: Pat
     over = load(str(swept / "seed=0" / "job.yaml")).job.to_dict() | {"status": status}
     for name in NAMES:
         (swept / name / "status.json").write_text(json.dumps(over))
-    for name, seconds in (("seed=0", 0), ("seed=2", -1)):  # the last one is of before it went on
+    for name, seconds in (("seed=0", 0), ("seed=2", -1)):  # seed=2's picture is older than its last resume
         picture = swept / name / "learning_curve.png"
         picture.write_bytes(b"drawn")
         then = (swept / name / "status.json").stat().st_mtime + seconds
@@ -118,8 +118,20 @@ def test_what_was_over_when_rltrain_was_killed_still_gets_its_picture(swept: Pat
     assert [path.name for path, _ in execution.undrawn] == ["seed=1", "seed=2"]
 
 
-def board(*rows: Row, elapsed: float = 5.0) -> Board:
-    return Board("cartpole: impala on CartPole-v1", rows, elapsed)
+def test_a_sweep_with_few_seeds_ends_with_a_warning(swept: Path) -> None:
+    for name, steps in zip(NAMES, (100, 200, 300), strict=True):
+        progress = {"environmentSteps": steps, "meanReturn": steps, "trainingSeconds": 1}
+        status = {"phase": "Succeeded", "completionTime": "2026-11-21T01:43:00Z", "progress": progress}
+        over = load(str(swept / name / "job.yaml")).job.to_dict() | {"status": status}
+        (swept / name / "status.json").write_text(json.dumps(over))
+    result = rltrain("run", swept, "--resume")
+    assert result.exit_code == 0, result.output
+    assert "IQM OF RETURN" in result.stdout
+    assert result.stderr.startswith("fewer than 5 seeds: the intervals are too narrow")
+
+
+def sweep_of(*rows: Row, elapsed: float = 5.0) -> SweepSnapshot:
+    return SweepSnapshot("cartpole: impala on CartPole-v1", rows, elapsed)
 
 
 def row(seed: int, **rest: object) -> Row:
@@ -133,7 +145,7 @@ def test_the_table_of_a_sweep_that_runs() -> None:
         row(2, phase="Running", steps=2_000, mean_return=20.04, seconds=1.0),
         row(3),
     )
-    assert drawn(render(board(*rows), 10)) == (
+    assert drawn(render(sweep_of(*rows), 10)) == (
         """\
 cartpole: impala on CartPole-v1  2 of 4 runs over (1 failed), 1 running  00:05
 
@@ -163,7 +175,7 @@ def test_a_full_disk_in_the_end_undoes_nothing(
 
 def test_of_many_runs_those_around_the_running_one_are_shown() -> None:
     rows = [row(i, phase="Succeeded" if i < 50 else "Waiting") for i in range(100)]
-    shown = drawn(render(board(*rows), 6)).splitlines()[3:]
+    shown = drawn(render(sweep_of(*rows), 6)).splitlines()[3:]
     assert [line.split()[0] for line in shown] == ["47", "48", "49", "50", "51", "52", "and"]
     assert shown[-1] == "and 94 more"
 
@@ -171,11 +183,11 @@ def test_of_many_runs_those_around_the_running_one_are_shown() -> None:
 def test_lines_tell_of_phases_as_they_change_and_of_progress_now_and_then() -> None:
     out = io.StringIO()
     lines = Lines(out)
-    lines.show(board(row(0), row(1), elapsed=0))
-    lines.show(board(row(0, phase="Running"), row(1), elapsed=1))
-    lines.show(board(row(0, phase="Running", steps=10), row(1), elapsed=2))
-    lines.show(board(row(0, phase="Running", steps=2000, mean_return=9.0), row(1), elapsed=12))
-    lines.show(board(row(0, phase="Failed", steps=3000, why="no such environment"), row(1), elapsed=13))
+    lines.show(sweep_of(row(0), row(1), elapsed=0))
+    lines.show(sweep_of(row(0, phase="Running"), row(1), elapsed=1))
+    lines.show(sweep_of(row(0, phase="Running", steps=10), row(1), elapsed=2))
+    lines.show(sweep_of(row(0, phase="Running", steps=2000, mean_return=9.0), row(1), elapsed=12))
+    lines.show(sweep_of(row(0, phase="Failed", steps=3000, why="no such environment"), row(1), elapsed=13))
     assert out.getvalue() == (
         """\
 00:01  seed=0  Running

@@ -1,4 +1,4 @@
-"""`rltraining.train` without processes: its manifest, and what it shows of a run."""
+"""`rltraining.train` without processes: its manifest and its output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Show = Callable[[Snapshot], None]
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[JobFile]:
-    """The jobs that were trained, which are over at once."""
+    """The jobs that were trained. Training returns immediately."""
     files: list[JobFile] = []
 
     async def over(runtime: Any, request: Any, file: JobFile, folder: Path, show: Show) -> Snapshot:
@@ -122,7 +122,7 @@ def test_modules_are_found_where_the_program_finds_them(
     package: str | None,
     folder: str,
 ) -> None:
-    """A package: of `python -m`."""
+    """``package`` is the package of `python -m`."""
     main = ModuleType("__main__")
     if file is not None:
         main.__file__ = str(tmp_path / file)

@@ -24,10 +24,10 @@ def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path: Path) -> Non
 
 
 def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    """As root, --output /dev/null would replace it for the whole machine; /dev/stdout may be a pipe."""
+    """For root, --output /dev/null would replace the machine's device. /dev/stdout may be a pipe."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    opened = os.open(pipe, os.O_RDWR)  # so that neither end waits for the other
+    opened = os.open(pipe, os.O_RDWR)  # so that neither end blocks on the other
     read, write = os.pipe()
     for path, end in ((pipe, opened), (Path(f"/dev/fd/{write}"), read)):
         write_whole(path, b"content")

@@ -64,6 +64,18 @@ def test_the_bottleneck_is_named(percent: float, samplers: int, cores: int | Non
     assert remedy.startswith("Faster: ")
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "remedy"),
+    [
+        ("ppo", "fewer updates for each step (spec.algorithm.ppo.epochs), or more learners"),
+        ("sac", "fewer updates for each step (spec.algorithm.sac.replay.samplesPerInsert), or more learners"),
+        ("impala", "a smaller network, or more learners"),
+    ],
+)
+def test_a_busy_learner_is_relieved_by_a_field_of_its_algorithm(algorithm: str, remedy: str) -> None:
+    assert remedy in bottleneck(job(3.0, spec={"algorithm": {algorithm: {}}}), 8)
+
+
 def test_the_remedy_names_the_fields_and_their_values() -> None:
     assert bottleneck(job(90.0), 8).endswith(
         "more samplers (spec.sampler.replicas, now 3), or more environments in each (spec.environment.numEnvs).\n"

@@ -1,4 +1,4 @@
-"""What a report may hold is bounded on both sides: a long text loses its middle, not the whole report."""
+"""The size of a report is bounded on both sides: a long text loses its middle, not the entire report."""
 
 from __future__ import annotations
 

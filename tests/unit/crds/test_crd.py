@@ -1,4 +1,4 @@
-"""The CRD: current, structural, bounded, described, and of one mind with the models."""
+"""The CRD: up to date, structural, bounded, described, and consistent with the models."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import Any
 import pytest
 import yaml
 from rltraining_api.crd import COLUMNS, FILE_NAME, crd, crd_yaml
-from rltraining_api.job import RLTrainingJob
+from rltraining_api.job import WITH_REPLAY, RLTrainingJob
 
 COMMITTED = Path(__file__).parents[3] / "crds" / FILE_NAME
 
 
 @cache
 def version() -> dict[str, Any]:
-    """The definition's only version."""
+    """Returns the definition's only version."""
     (only,) = crd()["spec"]["versions"]
     return dict(only)
 
 
 def root() -> dict[str, Any]:
-    """The schema of a job."""
+    """Returns the schema of a job."""
     schema: dict[str, Any] = version()["schema"]["openAPIV3Schema"]
     return schema
 
 
 def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema in a schema, with its path; `[]` is the item of a list."""
+    """Yields every schema in a schema, with its path; `[]` is the item of a list."""
     yield path, schema
     for key, child in schema.get("properties", {}).items():
         yield from nodes(child, f"{path}.{key}")
@@ -40,12 +40,12 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
 
 @cache
 def fields() -> dict[str, dict[str, Any]]:
-    """The schema of each field and item, by its path."""
+    """Returns the schema of each field and item, by its path."""
     return {path: node for path, node in nodes(root()) if path not in ("", ".metadata")}
 
 
 def filled(value: Any, schema: dict[str, Any]) -> Any:
-    """What an API server makes of a value: defaults from the outside in."""
+    """Returns a value with the API server's defaults, filled in from the outside in."""
     if isinstance(value, list):
         return [filled(item, schema["items"]) for item in value]
     if not isinstance(value, dict) or "properties" not in schema:
@@ -130,12 +130,26 @@ def test_rules_name_fields_that_exist() -> None:
             assert validation["message"]
 
 
+def _rules() -> list[dict[str, str]]:
+    return list(fields()[".spec"]["x-kubernetes-validations"])
+
+
 def test_everything_that_may_change_is_named() -> None:
-    rules = " ".join(rule["rule"] for rule in fields()[".spec"]["x-kubernetes-validations"])
+    rules = " ".join(rule["rule"] for rule in _rules())
     fixed = set(re.findall(r"== oldSelf\.([\w.]+)", rules))
     mutable = {"sampler", "stop", "runPolicy"}
+    assert {path for path in fixed if path.startswith("checkpoint")} == {
+        "checkpoint.uri",
+        "checkpoint.volume",
+        "checkpoint.resumeFrom",
+    }
     assert {path.split(".")[0] for path in fixed} | mutable == set(fields()[".spec"]["properties"])
     assert {"sampler.template", "runPolicy.managedBy", "runPolicy.schedulingPolicy"} <= fixed
+    template = [rule["rule"] for rule in _rules() if "oldSelf.sampler" in rule["rule"]]
+    assert len(template) == 1
+    for name in WITH_REPLAY:
+        holds_shards = f"has(self.algorithm.{name}) && self.algorithm.{name}.replay.placement == 'Samplers'"
+        assert holds_shards in template[0]
     assert not any(path.startswith("stop") for path in fixed)
 
 

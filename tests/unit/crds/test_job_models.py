@@ -36,7 +36,7 @@ def job(**spec: Any) -> RLTrainingJob:
 
 
 def dedicated(algorithm: str) -> dict[str, Any]:
-    """An algorithm whose replay lies in pods of their own."""
+    """Returns an algorithm with replay in dedicated pods."""
     return {algorithm: {"replay": {"placement": "Dedicated"}}}
 
 
@@ -75,6 +75,9 @@ PROBLEMS = {
     "algorithm: {ppo: {minibatches: 4}}, environment: {id: A-v1, numEnvs: 3}, network: {mlp: {}, lstm: {}}": (
         "ppo.minibatches must be at most environment.numEnvs with network.lstm: sequences are not cut, got 4"
     ),
+    "tracking: {secretName: keys}": "at least one tracker is needed: wandb or mlflow",
+    "tracking: {wandb: {project: a/b}}": "spec.tracking.wandb.project",
+    "tracking: {mlflow: {experiment: a, trackingUri: localhost}}": "spec.tracking.mlflow.trackingUri",
     "algorithm: {impala: {optimizer: {}}}": "exactly one optimizer is needed, found none",
     "algorithm: {impala: {optimizer: {rmsprop: {}, adam: {}}}}": "found two: rmsprop and adam",
     "algorithm: {impala: {optimizer: {adam: {}, sgd: {}}}}": "found two: adam and sgd",
@@ -89,12 +92,13 @@ PROBLEMS = {
     "network: {mlp: {}, gaussian: {minLogStd: 1, maxLogStd: -1}}": (
         "gaussian.minLogStd must be at most gaussian.maxLogStd (-1), got 1"
     ),
-    "network: {lstm: {}}": "exactly one network is needed, found none",
+    "algorithm: {dqnApex: {quantiles: 5, loss: SquaredError}}": "quantiles need loss Huber",
+    "network: {mlp: {}, natureCnn: {}, lstm: {}}": "at most one network is possible, found two: mlp and natureCnn",
     "algorithm: {dqnApex: {}}, replay: {replicas: 2}": "replay is for dqnApex, ddpgApex, r2d2, sac or td3 with",
     "algorithm: {ddpgApex: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
     "algorithm: {sac: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
     "algorithm: {td3: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
-    "algorithm: {r2d2: {}}, network: {mlp: {}}": "r2d2 needs network.lstm: add it",
+    "algorithm: {r2d2: {}}, network: {mlp: {}, lstm: null}": "r2d2 needs network.lstm: leave it out",
     "algorithm: {ppo: {minibatches: 4, minibatchSize: 64}}": (
         "two ways to say how rollouts are split: set only one, got minibatchSize 64 and minibatches 4"
     ),
@@ -121,6 +125,27 @@ PROBLEMS = {
     "sampler: {autoscale: {min: 3}}": "max",
     "algorithm: {ppo: {}}, sampler: {autoscale: {max: 3}}": "sampler.autoscale is not for a2c or ppo",
     "algorithm: {sac: {}}, sampler: {autoscale: {max: 3}}": "nor for replay.placement Samplers",
+    "reproducible: {}": "reproducible is for a2c or ppo: use one of them, or leave reproducible out, got impala",
+    "reproducible: {}, algorithm: {entryPoint: {module: a}}": "reproducible is for a2c or ppo",
+    "reproducible: true, algorithm: {ppo: {}}": "reproducible",
+    "reproducible: {blocks: 0}, algorithm: {ppo: {}}": "greater than or equal to 1",
+    **dict.fromkeys(
+        (
+            "reproducible: {}, algorithm: {ppo: {}}, learner: {replicas: 2}",
+            "reproducible: {}, algorithm: {ppo: {gradients: Samplers}}",
+            "reproducible: {}, algorithm: {ppo: {aggregate: {count: 2}}}",
+            "reproducible: {}, algorithm: {a2c: {aggregate: {mode: Async}}}",
+        ),
+        "reproducible needs one learner that computes the gradients of all rollouts",
+    ),
+    "reproducible: {}, algorithm: {ppo: {}}, environment: {id: a-v0, onError: Reset}": "leave environment.onError at",
+    "reproducible: {}, algorithm: {ppo: {}}, environment: {id: ALE/Pong-v5}": "can be seeded and played again",
+    "reproducible: {}, algorithm: {ppo: {}}, stop: {seconds: 9}": (
+        "needs stop rules that are met at the same update in each run: use stop.environmentSteps, meanReturn or"
+    ),
+    "reproducible: {}, algorithm: {a2c: {}}, evaluation: {everySteps: 9}, stop: {evaluation: {atLeast: 9}}": (
+        "needs stop rules that are met at the same update"
+    ),
     "sampler: {template: {spec: {containers: {name: x}}}}": "containers must be a list of objects, each with a",
     "sampler: {template: {spec: {volumes: [{name: ../x}]}}}": "volumes: a name must be lower-case letters, digits",
     f"sampler: {TRAINER % 'env: [{name: [A]}]'}": "env must be a list",

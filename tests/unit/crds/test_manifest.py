@@ -1,4 +1,4 @@
-"""What is wrong with a manifest is said in one sentence per problem: file, field, remedy."""
+"""Each problem of a manifest is reported in one sentence: file, field, remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: code}\n"
 
 RULES = "{podFailurePolicy: {rules: [{action: Fail, onPodConditions: [{type: X}]}]}}"
 PROBLEMS = {
-    # What is not there
+    # Missing values
     ("", ""): "is empty: an RLTrainingJob is needed",
     ("name: cartpole", ""): "metadata.name: is required",
     ("  environment: {id: CartPole-v1}\n", ""): "spec.environment: is required",
@@ -37,7 +37,7 @@ PROBLEMS = {
     ),
     ("replicas: 2", "replicas: "): "spec.sampler.replicas: is empty: give a value, or leave it out",
     ("{impala: {}}", ""): "spec.algorithm: is empty: give a value",
-    # What is not known
+    # Unknown fields
     ("replicas: 2", "replica: 2"): "spec.sampler.replica: is not a known field: did you mean replicas?",
     ("impala: {}", "impala: {learning_rate: 1e-3}"): (
         "spec.algorithm.impala.learning_rate: is not a known field: did you mean learningRate?"
@@ -53,7 +53,7 @@ PROBLEMS = {
     ("replicas: 2", "xyzzy: 2"): (
         "spec.sampler.xyzzy: is not a known field: known are replicas, autoscale, template"
     ),
-    # Two of what may be one, and what does not go together
+    # Two fields of which only one is allowed, and incompatible values
     ("impala: {}", "impala: {}, a3c: {}"): (
         "spec.algorithm: exactly one algorithm is needed, found two: a3c and impala"
     ),

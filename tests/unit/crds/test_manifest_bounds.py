@@ -1,4 +1,4 @@
-"""Manifests that are bombs: a sentence within a moment, whatever they would stand for."""
+"""Manifests that are bombs get an error message immediately, however large their expansion would be."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def job(kwargs: str) -> str:
 
 
 def laughs(levels: int, item: str = "*a{}") -> str:
-    """Nine times the level below, level upon level: 9 ** levels values in 50 bytes each."""
+    """Returns nested lists of nine aliases each: 9 ** levels values in 50 bytes per level."""
     lines = ["", "      a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     for level in range(1, levels):
         lines.append(f"      a{level}: &a{level} [{', '.join([item.format(level - 1)] * 9)}]")
@@ -41,7 +41,7 @@ def laughs(levels: int, item: str = "*a{}") -> str:
 
 
 def merged(levels: int) -> str:
-    """The same with merge keys, which copy."""
+    """Returns the same with merge keys, which copy."""
     lines = ["", "      a0: &a0 {x: 1}"]
     for level in range(1, levels):
         lines.append(f"      a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}")
@@ -49,7 +49,7 @@ def merged(levels: int) -> str:
 
 
 def deep(levels: int) -> str:
-    """Lists in lists by aliases: no line of it is deep."""
+    """Returns lists nested through aliases, of which no line is deep."""
     lines = ["", "      a0: &a0 [x]"]
     lines += [f"      a{level}: &a{level} [*a{level - 1}]" for level in range(1, levels)]
     return "\n".join(lines)
@@ -120,7 +120,7 @@ def test_aliases_and_nesting_within_reason_are_read() -> None:
     kwargs = load_manifest(text).spec.environment.kwargs
     assert kwargs["other"] == {"goal": [1, 2]}
     assert kwargs["third"] == {"goal": [1, 2], "more": 1}
-    levels = DEPTH_MAX - 3  # those around: the job, spec, environment
+    levels = DEPTH_MAX - 3  # the outer levels: the job, spec, environment
     assert load_manifest(job(f"{{n: {'[' * (levels - 1)}{']' * (levels - 1)}}}"))
     assert NESTED in refusal_of(lambda: load_manifest(job(f"{{n: {'[' * levels}{']' * levels}}}")))
 
@@ -133,7 +133,7 @@ def nested(levels: int) -> Any:
 
 
 def test_data_that_no_text_was_read_for_has_the_same_bounds() -> None:
-    """As the Python client is given it; YAML that another library has read shares its aliases."""
+    """The Python client accepts such data. YAML that another library has read shares its aliases."""
     spec = {"algorithm": {"impala": {}}, "stop": {"environmentSteps": 1}}
     header = {"apiVersion": "rltraining.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "a"}}
     level: Any = ["x"]

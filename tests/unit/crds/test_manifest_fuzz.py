@@ -1,4 +1,4 @@
-"""Mutated manifests: each ends in a job or in sentences, soon, in little memory, and none of them runs code."""
+"""Mutated manifests: each gives a job or errors, quickly and with little memory, and none runs code."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.soak import SOAK
 CASES = 5_000 * SOAK if SOAK > 1 else 200
 """`make soak` tries 100,000."""
 SECONDS_MAX = 2.0
-"""Of a core, for one of them."""
+"""CPU seconds for one manifest."""
 GROWTH_MAX = 1.1
-"""Of memory, from the time when a tenth has been read."""
+"""Growth of memory, from the time when a tenth has been read."""
 TEXT_MAX = 560
-"""Characters of a sentence, with the file's name and the number of the job."""
+"""Characters of an error message, with the file's name and the number of the job."""
 EXAMPLES = [
     path.read_text() for path in sorted((Path(__file__).parents[3] / "examples").glob("*-impala.yaml"))
 ]
@@ -105,7 +105,7 @@ def changed(rng: random.Random, part: str, other: str) -> str:
 
 
 def mutated(rng: random.Random) -> str:
-    """An example with a few changes: tokens put in, parts deleted, doubled, moved, and taken from another."""
+    """Returns a changed example: tokens inserted, parts deleted, doubled, moved or copied from another."""
     text = rng.choice(EXAMPLES)
     for _ in range(rng.randint(1, 8)):
         here, there = sorted(rng.randrange(len(text) + 1) for _ in range(2))

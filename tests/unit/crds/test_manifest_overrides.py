@@ -1,4 +1,4 @@
-"""`--set path=value`, and the YAML that values are written in."""
+"""`--set path=value`, and the YAML of the values."""
 
 from __future__ import annotations
 
@@ -64,6 +64,26 @@ def test_a_wrong_name_of_an_algorithm_is_reported_with_all_algorithms() -> None:
     assert "spec.algorithm.pppo: is not a known field: did you mean ppo? Known are a3c, a2c, ppo" in str(
         caught.value
     )
+
+
+@pytest.mark.parametrize(
+    ("assignment", "meant"),
+    [
+        ("unrollLength=5", "spec.algorithm.impala.unrollLength"),
+        ("algorithm.unrollLength=5", "spec.algorithm.impala.unrollLength"),
+        ("numEnvs=4", "spec.environment.numEnvs"),
+    ],
+)
+def test_a_field_of_the_algorithm_or_the_environment_is_suggested(assignment: str, meant: str) -> None:
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(GOOD, [assignment])
+    field = assignment.partition("=")[0]
+    assert str(caught.value) == f"manifest: spec.{field}: is not a known field: did you mean {meant}?"
+
+
+def test_a_field_of_another_algorithm_is_not_suggested() -> None:
+    with pytest.raises(ManifestError, match=r"spec\.epochs: is not a known field: known are"):
+        load_manifest(GOOD, ["epochs=3"])
 
 
 NINES, SIZES = "9" * 5000, "network.mlp.hiddenSizes"

@@ -1,4 +1,4 @@
-"""Defaults by task: each is in the table, a user's choice wins, and a resolved job obeys every rule."""
+"""Defaults by task: the table is complete, a user's choice wins, and a resolved job obeys every rule."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_preset_fills_in_each_field_that_depends_on_the_task(algorithm: str, p
 @pytest.mark.parametrize("stop", [STEPS, {"seconds": 60}], ids=["steps", "seconds"])
 @pytest.mark.parametrize(("algorithm", "preset"), EACH)
 def test_what_a_user_has_set_wins_and_goes_with_the_rest(algorithm: str, preset: Preset, stop: Any) -> None:
-    """Values that are unlike the presets' and break a rule with them."""
+    """Uses values that differ from the presets', and that break a rule in combination with them."""
     settings = {
         "ppo": {"minibatches": 2, "rolloutLength": 3, "rewardClip": 7.0},
         "a2c": {"nStep": 2, "gradientClip": None},
@@ -68,6 +68,35 @@ def test_what_a_user_has_set_wins_and_goes_with_the_rest(algorithm: str, preset:
     assert resolved["environment"]["numEnvs"] == 3
     assert resolved["environment"]["normalize"] is None
     assert resolved["network"]["mlp"]["hiddenSizes"] == [7]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "preset", "written", "found"),
+    [
+        ("dqnApex", "Classic", {"mlp": {}}, {"mlp": {"hiddenSizes": [256, 256], "activation": "Relu"}}),
+        ("td3", "MuJoCo", {"mlp": {"hiddenSizes": [7]}}, {"mlp": {"hiddenSizes": [7], "activation": "Relu"}}),
+        ("ppo", "Atari", {"lstm": {}}, {"natureCnn": {"hiddenSize": 512}, "lstm": {"hiddenSize": 256}}),
+        ("ppo", "Atari", {"mlp": {}}, {"mlp": {"hiddenSizes": [64, 64], "activation": "Tanh"}}),
+        (
+            *("r2d2", "Classic", {"mlp": {"activation": "Elu"}}),
+            {"mlp": {"hiddenSizes": [64], "activation": "Elu"}, "lstm": {"hiddenSize": 64}},
+        ),
+    ],
+    ids=["sizes", "activation", "torso", "another torso", "LSTM"],
+)
+def test_what_a_user_leaves_out_of_a_network_is_the_presets(
+    algorithm: str, preset: Preset, written: dict[str, Any], found: dict[str, Any]
+) -> None:
+    resolved = resolve(job(algorithm, network=written), preset).job
+    assert resolved.to_dict()["spec"]["network"] == found
+
+
+def test_an_optimizer_of_the_users_is_kept_as_it_is() -> None:
+    """An API server has filled in its defaults, so that nothing in it looks unset."""
+    resolved = resolve(job("ppo", {"optimizer": {"adam": {"beta1": 0.5}}}), "MuJoCo").job
+    assert resolved.to_dict()["spec"]["algorithm"]["ppo"]["optimizer"] == {
+        "adam": {"beta1": 0.5, "beta2": 0.999, "epsilon": 1e-8}
+    }
 
 
 def test_the_source_of_an_adjusted_value_names_the_cause() -> None:

@@ -1,4 +1,4 @@
-"""Few points that stand for a whole curve."""
+"""A few points that represent a complete curve."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_thinned_points_are_spread_evenly_and_keep_both_ends(count: int, most: i
 
 
 @given(known=STEPS, said=STEPS, end=st.integers(0, 2000))
-def test_last_words_continue_what_is_known_up_to_where_the_run_has_come(
+def test_a_termination_message_continues_what_is_known_up_to_where_the_run_has_come(
     known: list[int], said: list[int], end: int
 ) -> None:
     said = [n for n in said if n <= end]
-    before, words = thinned(curve(known), CURVE_POINTS_MAX), thinned(curve(said), 20)
-    points = joined(before, words, end)
+    before, message = thinned(curve(known), CURVE_POINTS_MAX), thinned(curve(said), 20)
+    points = joined(before, message, end)
     steps = [point.environment_steps for point in points]
     assert steps == sorted(set(steps))
     assert len(steps) <= CURVE_POINTS_MAX
@@ -39,4 +39,4 @@ def test_last_words_continue_what_is_known_up_to_where_the_run_has_come(
     kept = [point.environment_steps for point in before if point.environment_steps <= end]
     assert steps[:1] == (kept or said)[:1]
     assert steps[-1:] == [max([*kept, *said])] if kept or said else steps == []
-    assert joined(points, words, end) == points, "heard twice, it changes nothing"
+    assert joined(points, message, end) == points, "heard twice, it changes nothing"

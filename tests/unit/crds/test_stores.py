@@ -1,4 +1,4 @@
-"""Whether what a learner reports is where its job writes."""
+"""Checks whether a learner's reported URI is where its job writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samplers that send gradients, as tests see them, and a clock that stands still."""
+"""Simulated samplers that send gradients, and a clock that only the test advances."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rltraining_trainer.dataflow.gradients import (
 from rltraining_trainer.dataflow.gradients.accounts import Place
 
 NOW = 0.0
-"""Seconds to wait in tests: none."""
+"""A timeout of 0 seconds: tests do not wait."""
 DEADLINE = 2.0
 """Seconds for which an update waits for others."""
 
 
 class Clock:
-    """Seconds, as the test sets them."""
+    """A clock that the test sets, in seconds."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -29,20 +29,20 @@ class Clock:
 
 
 class Sender:
-    """One incarnation of a sampler, and the answers that it got."""
+    """One incarnation of a sampler, and the answers that it received."""
 
     def __init__(self, gradients: GradientSource, name: str, incarnation: str = "a") -> None:
         self.gradients, self.name, self.incarnation = gradients, name, incarnation
         self.answers: list[bool] = []
-        """For each answered push whether its gradient was used."""
+        """For each answered push, whether its gradient was used."""
         self.joined = 0
-        """How often a join was answered."""
+        """Number of answered joins."""
         self.sums: list[list[float] | None] = []
         self.last: GradientPush | None = None
         self._sequence = 0
 
     def push(self, place: Place | None = None, *, version: int = 0, value: float = 0.0) -> list[bool]:
-        """A gradient of this place, else of the one that is now; returns all answers until now."""
+        """Pushes a gradient of `place`, by default the current one. Returns all answers so far."""
         self._sequence += 1
         self.last = GradientPush(
             source=Source(self.name, self.incarnation, self._sequence),
@@ -58,7 +58,7 @@ class Sender:
         return self.repeat()
 
     def repeat(self) -> list[bool]:
-        """The last push again, since its answer did not come."""
+        """Repeats the last push, because its answer was lost."""
         assert self.last is not None
         self.gradients.push(self.last, self.answers.append)
         return self.answers
@@ -72,12 +72,12 @@ class Sender:
 
 
 def names(pushes: list[GradientPush]) -> list[str]:
-    """Whose gradients these are."""
+    """Returns the names of the gradients' senders."""
     return [push.source.sender for push in pushes]
 
 
 class InStep:
-    """Holder, clock, and samplers that are expected: a, b and so on."""
+    """A parameter holder, a clock, and the expected samplers: a, b and so on."""
 
     def __init__(self, samplers: str = "abc", exchanges: int = 1, count: int | None = None) -> None:
         self.clock, self.expected = Clock(), set(samplers)
@@ -93,7 +93,7 @@ class InStep:
         return Sender(self.gradients, name, incarnation)
 
     def push(self, samplers: str) -> None:
-        """Each sends a gradient of this place."""
+        """Pushes a gradient of the current place from each sampler."""
         for name in samplers:
             self.senders[name].push()
 
@@ -102,14 +102,14 @@ class InStep:
         return self.gradients.is_ready(NOW)
 
     def update(self) -> list[str]:
-        """Whose gradients were applied."""
+        """Returns the senders of the applied gradients."""
         taken = names(self.gradients.take())
         self.gradients.release()
         self.gradients.check_valid()
         return taken
 
     def iterate(self, samplers: str) -> float:
-        """One iteration of one exchange in which these take part; returns the seconds for which it waited."""
+        """Runs one iteration of one exchange with these samplers. Returns the seconds that it waited."""
         self.push(samplers)
         if self.ready:
             self.update()

@@ -1,4 +1,4 @@
-"""A replay memory of a few lines: a list of all items, searched from its beginning each time."""
+"""A naive replay memory: a list of all items, searched from the start each time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Items = dict[str, Tensor]
 
 
 def random_items(columns: dict[str, Column], count: int, seed: int, kinds: int = 2**31 - 1) -> Items:
-    """``count`` rows of ``columns``, made of ``kinds`` different numbers."""
+    """Returns ``count`` rows of ``columns``, made of ``kinds`` different numbers."""
     generator = torch.Generator().manual_seed(seed)
     return {
         name: torch.randint(0, kinds, (count, *column.shape), generator=generator).to(column.dtype)
@@ -24,9 +24,9 @@ def random_items(columns: dict[str, Column], count: int, seed: int, kinds: int =
 class NaiveReplay:
     capacity: int
     exponent: float | None
-    """α; None draws all alike."""
+    """α; None draws uniformly."""
     items: dict[int, Items] = field(default_factory=dict)
-    """By version, oldest first; of those held."""
+    """The stored items by version, oldest first."""
     priorities: dict[int, float] = field(default_factory=dict)
     inserted: int = 0
 
@@ -51,14 +51,14 @@ class NaiveReplay:
         self.priorities.clear()
 
     def weights(self) -> dict[int, float]:
-        """What each version weighs in the draw."""
+        """Returns each version's weight in a draw."""
         return {
             version: 1.0 if self.exponent is None else priority**self.exponent if priority > 0 else 0.0
             for version, priority in self.priorities.items()
         }
 
     def check(self, draw: SampleResult) -> None:
-        """Whether all that a draw says of its items is so, and each comes from its part of the mass."""
+        """Checks the fields of a draw, and that each item is from its stratum of the priority sum."""
         weights, versions = self.weights(), draw.versions.tolist()
         mass, count = sum(weights.values()), len(versions)
         for i, version in enumerate(versions):
@@ -70,7 +70,7 @@ class NaiveReplay:
         expected = torch.tensor([weights[version] / mass for version in versions], dtype=torch.float64)
         assert torch.allclose(draw.probabilities, expected, rtol=1e-12, atol=0)
         assert min(draw.probabilities) > 0
-        # In the order that the draw goes through them.
+        # Follow the order in which the draw visits the items.
         order = sorted(weights) if self.exponent is None else sorted(weights, key=lambda v: v % self.capacity)
         below, upto = {}, 0.0
         for version in order:

@@ -1,4 +1,4 @@
-"""Shards that live, die and fall silent, in one process and by a clock that only tests move."""
+"""Shards that live, die and become unresponsive, in one process and with a clock that only tests advance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Clock:
 
 
 class Unanswered(Call):
-    """A call to a frozen peer: who waits for it only sees time go by."""
+    """A call to a frozen peer. Waiting for the result only advances the clock."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__("a frozen peer", 0.0)
@@ -42,7 +42,7 @@ class Unanswered(Call):
 
 
 class Line:
-    """The way to a shard's process. Calls to a frozen process are answered once it goes on."""
+    """The connection to a shard's process. A frozen process answers its calls once it thaws."""
 
     def __init__(self, shard: ReplayShard, clock: Clock) -> None:
         self._peer = LocalPeer(shard)
@@ -64,7 +64,7 @@ class Line:
         return self._peer.call(service, payload)
 
     def answer_one(self) -> None:
-        """The oldest call that is not answered."""
+        """Answers the oldest unanswered call."""
         call, service, payload = self._unanswered.pop(0)
         call.settle(("ok", self._peer.call(service, payload).result(timeout=0.0)))
 
@@ -96,7 +96,7 @@ class World:
         self.replay = self.learner()
 
     def learner(self, seed: int = 0, item_bytes: int = 0) -> DistributedReplay:
-        """Another learner's."""
+        """Returns another learner's replay."""
         return DistributedReplay(
             self.dial, self.settings, self.batch_size, seed=seed, item_bytes=item_bytes, clock=self.clock
         )
@@ -109,7 +109,7 @@ class World:
     def start(
         self, name: str, priorities: Sequence[float] = (), state: dict[str, Any] | None = None
     ) -> ReplayShard:
-        """A new life of a shard, which announces itself."""
+        """Starts a new incarnation of a shard, which announces itself."""
         self._lives += 1
         buffer = ReplayBuffer(
             self.capacity,
@@ -132,7 +132,7 @@ class World:
         return self.lines[self.url(name)]
 
     def add(self, name: str, priorities: Sequence[float]) -> None:
-        """Items whose value is their priority; then the shard announces itself."""
+        """Adds items with their priority as value; then the shard announces itself."""
         weights = torch.tensor(priorities, dtype=torch.float64)
         self.shards[name].add({"value": weights}, weights)
         self.announce(name)
@@ -153,15 +153,15 @@ def draw(world: World, replay: DistributedReplay | None = None) -> ReplayBatch:
 
 
 def learn(world: World, batch: ReplayBatch, replay: DistributedReplay | None = None) -> None:
-    """Priorities stay what they are: each item's value is its priority."""
+    """Returns a batch's priorities unchanged: each item's value is its priority."""
     replay = replay or world.replay
     replay.update(batch, batch.items["value"])
     replay.check_valid()
 
 
 def settle(world: World) -> None:
-    """All that is under way comes home."""
-    world.replay.set_share(10**6 - 1, 10**6)  # a learner for which nothing is left to draw
+    """Completes all requests in flight."""
+    world.replay.set_share(10**6 - 1, 10**6)  # a learner that may not draw anything
     while (batch := world.replay.next_batch(0.0)) is not None:
         learn(world, batch)
     world.replay.next_batch(0.0)

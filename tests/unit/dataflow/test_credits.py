@@ -101,7 +101,7 @@ def test_the_first_lease_is_long_since_nobody_knows_how_long_an_item_takes() -> 
     assert samplers.request("b") == ["b", "b"]
 
     samplers.clock.now += 10.0
-    samplers.credits.spend("slow")  # the time that its item took is learnt nevertheless
+    samplers.credits.spend("slow")  # the duration of its item is learnt nevertheless
     samplers.request("c")
     samplers.clock.now += FIRST_LEASE_SECONDS
     assert samplers.request("c") == [], "b may take as long"

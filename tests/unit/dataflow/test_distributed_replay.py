@@ -1,4 +1,4 @@
-"""Many shards are one memory: what is drawn, how it is weighed, and how priorities go back."""
+"""Many shards act as one memory: draws, importance weights, and priority updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A module and its flat vector are the same numbers, in both directions, gradients too."""
+"""A module and its flat vector share the same numbers, in both directions, including gradients."""
 
 from __future__ import annotations
 

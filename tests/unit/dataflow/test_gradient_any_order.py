@@ -1,4 +1,4 @@
-"""Every gradient is accounted for and every call is answered once, whatever the order in which things happen."""
+"""Every gradient is counted and every call answered exactly once, whatever the order of events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INDEX = st.integers(0, len(SAMPLERS) - 1)
 
 
 class Call:
-    """A push or a join, and how it was answered."""
+    """A push or a join, and its answer."""
 
     def __init__(self, machine: AnyOrder, source: Source | None = None) -> None:
         self.machine, self.source = machine, source
@@ -51,7 +51,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     gradients: GradientSource
     accepts_before_use = False
-    """Some gradients are answered before they are applied."""
+    """Whether some gradients are answered before they are applied."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: not self.busy)
     @rule(publish=st.booleans())
     def update(self, publish: bool) -> None:
-        """As the learner does; what others do before the parameters are published comes in between."""
+        """Updates as the learner does. Other rules can run before the parameters are published."""
         if not self.gradients.is_ready(NOW):
             return
         self.busy = True
@@ -168,7 +168,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def keep_a_checkpoint(self) -> None:
-        """Before the parameters of an update are published, it is one of the parameters before the update."""
+        """Until an update is published, a checkpoint has the parameters from before the update."""
         self.state = self.gradients.get_state()
         assert self.state["applied"] == self.gradients.counts().applied - len(self.in_use)
 

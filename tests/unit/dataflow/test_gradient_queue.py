@@ -1,4 +1,4 @@
-"""Gradients that are applied as they come."""
+"""Gradients that are applied in order of arrival."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rltraining_trainer.dataflow.gradients import GradientQueue
 def make_queue(
     count: int = 1, version: Callable[[], int] = lambda: 0, clock: Clock | None = None, **options: int
 ) -> GradientQueue:
-    """With an epoch, so that it hands out parameters."""
+    """Returns a queue with an epoch, so that it hands out parameters."""
     gradients = GradientQueue(lambda: count, DEADLINE, version, clock=clock or Clock(), **options)
     gradients.restart("x")
     gradients.release()

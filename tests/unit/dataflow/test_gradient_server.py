@@ -26,7 +26,7 @@ SIZE = 3
 
 
 class Holder:
-    """A learner of three parameters that are 1, 2 and 3, with plain gradient descent of learning rate 1."""
+    """A learner with the parameters 1, 2 and 3, and plain gradient descent with a learning rate of 1."""
 
     def __init__(self, count: int = 1) -> None:
         self.models = ModelServer()
@@ -48,7 +48,7 @@ class Holder:
 
 
 def make_push(**changes: Any) -> dict[str, Any]:
-    """A push that is in order, but for ``changes``; those that are ... are left out."""
+    """Returns a valid push with ``changes``. Omits fields set to ``...``."""
     push: dict[str, Any] = {
         "incarnation": "a",
         "sequence": 1,
@@ -111,7 +111,7 @@ def test_a_push_is_answered_with_the_parameters_that_it_led_to() -> None:
     ],
 )
 def test_a_malformed_push_is_refused_with_the_name_of_the_field(field: str, value: Any) -> None:
-    """It would otherwise end the learner's loop, and with it the run."""
+    """Otherwise the push would end the learner's loop, and with it the run."""
     holder = Holder()
     with pytest.raises((TypeError, ValueError), match=f"the field {field} must be"):
         holder.server.push("s", make_push(**{field: value}))
@@ -165,7 +165,10 @@ def test_the_place_of_a_pull_is_one_of_a_rollout() -> None:
 
 
 def test_no_answer_has_a_later_place_than_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gradient would be applied that was computed with older ones. The update comes while an answer is made."""
+    """Otherwise a gradient computed with older parameters would be applied.
+
+    The update runs while an answer is prepared.
+    """
     models = ModelServer()
     gradients = SynchronousGradients(1, StragglerPolicy(lambda: ["s"]), 2.0)
     gradients.restart("x")
@@ -199,7 +202,7 @@ def test_the_end_is_told_to_all() -> None:
 
 @pytest.mark.parametrize("reduction", ["Sum", "Mean"])
 def test_machins_servers_reduce_to_the_same(reduction: Any) -> None:
-    """Two workers push twice what a product of the weights 1, 2 and 3 has as its gradient."""
+    """Each of two workers pushes the gradient of the product of the weights 1, 2 and 3 twice."""
     holder = Holder(count=4)
     gradient = holder.parameters.prod() / holder.parameters
     for worker in "ab":

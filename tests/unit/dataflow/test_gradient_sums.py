@@ -1,4 +1,4 @@
-"""Statistics that samplers which learn in step add up at the beginning of an iteration."""
+"""Statistics that samplers in step sum at the beginning of an iteration."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_part_of_another_iteration_is_in_no_sum(place: Place) -> None:
 
 
 def test_a_sum_that_never_came_ends_with_its_iteration() -> None:
-    """The learner is asked in the moment in which it has all gradients."""
+    """The learner updates as soon as it has all gradients."""
     world = InStep("ab")
     a = add(world, "a", 1.0)
     world.push("ab")
@@ -69,7 +69,7 @@ def test_all_get_the_sum_when_all_have_come_and_a_part_that_is_sent_again_counts
 
 
 def test_a_sum_that_is_complete_when_its_iteration_is_given_up_is_answered() -> None:
-    """All who were waited for are late or gone; a newcomer waits for the next iteration."""
+    """All awaited samplers are late or gone; a newcomer waits for the next iteration."""
     world = InStep("ab", exchanges=2)
     world.iterate("a")
     world.start("a", "second life").join()

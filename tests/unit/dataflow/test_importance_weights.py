@@ -1,4 +1,4 @@
-"""Importance weights are those of the one memory that all shards make up."""
+"""Importance weights equal the weights of a single memory made up of all shards."""
 
 from __future__ import annotations
 

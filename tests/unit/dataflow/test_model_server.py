@@ -1,4 +1,4 @@
-"""Parameters go out whole, only when they are new, under versions that only grow."""
+"""Parameters are sent complete, only when they are new, under versions that only increase."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_parameters_go_out_only_to_who_has_others_and_wants_them() -> None:
     assert models.newer_than(-1) == (0, None), "there are none yet"
     version = models.publish(torch.ones(10))
 
-    for other in (version - 1, version + 99):  # the latter of a learner that was restored meanwhile
+    for other in (version - 1, version + 99):  # the latter is of a learner that was restored meanwhile
         newest, parameters = models.newer_than(other)
         assert (newest, parameters is not None) == (1, True)
     assert models.newer_than(version) == models.newer_than(WANTS_NONE) == (1, None)
@@ -38,7 +38,7 @@ def test_what_was_handed_out_never_changes() -> None:
 
 
 def test_versions_continue_after_a_restore() -> None:
-    """Otherwise a sampler would hold other parameters under the version that is current again."""
+    """Otherwise a sampler would hold different parameters under the current version."""
     models, restored = ModelServer(), ModelServer()
     for _ in range(3):
         models.publish(torch.ones(1))

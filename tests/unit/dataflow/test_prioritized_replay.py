@@ -27,7 +27,7 @@ def table(*priorities: float, capacity: int = 8, **settings: Any) -> Prioritized
 
 
 def shares(replay: PrioritizedReplay, size: int = 4000) -> dict[int, float]:
-    """How often each item is in a large sample."""
+    """Returns each item's share of a large sample."""
     found, counts = np.unique(replay.sample(size)["number"], return_counts=True)
     return dict(zip(found.tolist(), (counts / size).tolist(), strict=True))
 

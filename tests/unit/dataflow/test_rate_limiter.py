@@ -1,4 +1,4 @@
-"""Draws and insertions keep in proportion, whoever is faster, and never both wait."""
+"""Draws and insertions keep their ratio, whichever side is faster, and never both block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, every transition and every draw is accounted for."""
+"""Every transition and every draw is counted, whatever happens in whatever order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH = 8
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Three shards and a learner, all of which die, fall silent and come back."""
+    """Three shards and a learner, all of which die, become unresponsive and return."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def move(self, name: str) -> None:
-        """The listener of the shard's process was opened anew."""
+        """Reopens the listener of the shard's process."""
         self.world.line(name).die()
         self.world.lines[self.world.url(name)] = Line(self.world.shards[name], self.world.clock)
 

@@ -1,4 +1,4 @@
-"""How batches are made of what shards gave."""
+"""Assembly of batches from the samples of shards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rltraining_trainer.dataflow.replay.shard_map import Shard
 
 
 def part(first: int, count: int) -> ShardSample:
-    """Draws `first`, `first` + 1, … of a round."""
+    """Returns the draws `first`, `first` + 1, … of a round."""
     shard = Shard(f"from {first}", "", "", ReplayCounts(0, 0, 0, 0, 0), 0.0, ReplayCounts(0, 0, 0, 0, 0))
     numbers = torch.arange(first, first + count)
     return ShardSample(shard, 0.5, {"number": numbers}, numbers.double().expand(4, -1))

@@ -1,4 +1,4 @@
-"""The replay memory of one process against a naive one, and each property that is promised of it."""
+"""The replay memory of one process against a naive one, and each of its documented properties."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ONE = {"value": Column((), torch.int64)}
 def buffer_of(
     *priorities: float, capacity: int = 8, exponent: float = 1.0, kind="Prioritized", seed: int = 0
 ):
-    """A buffer of one column, whose values are 0, 1, 2, ... and have these priorities."""
+    """Returns a buffer of one column with the values 0, 1, 2, ... and these priorities."""
     buffer = ReplayBuffer(capacity, ONE, kind=kind, priority_exponent=exponent, seed=seed)
     add(buffer, *priorities)
     return buffer
@@ -61,7 +61,7 @@ priority = st.just(0.0) | st.floats(1e-6, 1e6)
 
 
 class AnyOperations(RuleBasedStateMachine):
-    """Also kept by a NaiveReplay, with which each draw is compared."""
+    """A NaiveReplay receives the same operations, and each draw is compared with it."""
 
     @initialize(
         capacity=st.integers(1, 9),

@@ -1,4 +1,4 @@
-"""Frame stacks that are kept once come back as they went in, and take the memory that is promised."""
+"""Frame stacks that are stored once are returned unchanged and use the documented memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from tests.unit.dataflow.naive_replay import NaiveReplay, random_items
 def transitions(
     random: np.random.Generator, form: tuple, kinds: int, stack: int, length: int, n_step: int, episodes: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(observation, next observation) of each step, n steps later or at the end of the episode, as FrameStackObservation
-    makes them: the first stacks repeat the reset's frame. There are ``kinds`` different frames."""
+    """Returns (observation, next observation) of each step, as FrameStackObservation makes them.
+
+    The next observation is n steps later or at the end of the episode. The first stacks repeat the
+    reset's frame. There are ``kinds`` different frames.
+    """
     shape, dtype = form
     found = []
     for _ in range(episodes):
@@ -33,7 +36,7 @@ def transitions(
 
 
 def interleaved(streams: list[list], chunk: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Some of each stream in turn, so that each stays in its order, but for what lies within a chunk."""
+    """Returns chunks of each stream in turn. Keeps each stream's order, except within a chunk."""
     random, result = np.random.default_rng(seed), []
     for start in range(0, max(map(len, streams)), chunk):
         part = [item for stream in streams for item in stream[start : start + chunk]]
@@ -112,7 +115,10 @@ def test_streams_of_stacks_are_those_of_a_buffer_that_keeps_them_whole(
 
 
 def test_memory_is_about_one_frame_a_transition() -> None:
-    """Two environments, episodes of 20 steps, added a vector step at a time: each call knows the frames of those before."""
+    """Adds two environments with episodes of 20 steps, one vector step per call.
+
+    Each call shares frames with the previous calls.
+    """
     capacity, length, episodes = 80, 20, 4
     random = np.random.default_rng(0)
     streams = [transitions(random, ((9, 9), np.uint8), 10**9, 4, length, 3, episodes) for _ in range(2)]

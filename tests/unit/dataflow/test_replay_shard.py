@@ -1,4 +1,4 @@
-"""A shard answers what it is asked, refuses what is no question, and takes each insertion once."""
+"""A shard answers requests, rejects invalid ones, and accepts each insertion exactly once."""
 
 from __future__ import annotations
 

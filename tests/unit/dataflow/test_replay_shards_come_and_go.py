@@ -1,4 +1,4 @@
-"""Shards and learners die, freeze and come back: nobody waits for ever, and nothing is counted twice."""
+"""Shards and learners die, freeze and return: no process blocks forever, and nothing is counted twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rltraining_trainer.dataflow.replay.requests import CALL_SECONDS
 
 
 def world_of_two(**settings: Any) -> World:
-    """With the shards a and b, alike."""
+    """Returns a world with two equal shards, a and b."""
     world = World(**settings)
     for name in "ab":
         world.start(name, [1.0] * 20)
@@ -62,10 +62,10 @@ def test_a_shard_lost_in_mid_sample_gives_a_smaller_batch() -> None:
     world = world_of_two(prefetch=1)
     learn(world, draw(world))
     world.line("a").frozen = True
-    learn(world, draw(world))  # asks the frozen one
+    learn(world, draw(world))  # requests from the frozen shard
     world.line("a").die()
 
-    for _ in range(2):  # and one that was asked for before it was known
+    for _ in range(2):  # also a batch that was requested before the loss was detected
         smaller = draw(world)
         assert [shard.name for shard, _ in smaller.shards] == ["b"]
         assert len(smaller) == 8
@@ -112,13 +112,13 @@ def test_answers_that_come_slowly_one_after_the_other_are_in_time(caplog: pytest
     world.start("a", [1.0] * 20)
     draw(world)
     world.line("a").frozen = True
-    for _ in range(3):  # which ask for more, on a slow network
+    for _ in range(3):  # these request more, on a slow network
         draw(world)
     for _ in range(3):
         assert world.replay.next_batch(0.9 * CALL_SECONDS) is None
         world.line("a").answer_one()
         draw(world)
-        draw(world)  # the other of that message
+        draw(world)  # the other batch of that message
 
     assert world.clock.now > 2 * CALL_SECONDS
     assert not caplog.records
@@ -164,7 +164,7 @@ def test_a_silent_shard_leaves_until_it_announces_itself() -> None:
 
 def test_a_pause_of_the_learner_is_not_silence_of_the_shards() -> None:
     world = not_sampled_yet()
-    for _ in range(3):  # updates, in which the answers to their reports are delayed
+    for _ in range(3):  # updates that delay the answers to the reports
         world.clock.now += 2 * SILENT_SECONDS
         wait(world, 0.5)
     assert world.replay.stats().sizes == {"a": 20, "b": 20}
@@ -173,7 +173,10 @@ def test_a_pause_of_the_learner_is_not_silence_of_the_shards() -> None:
 
 
 def not_sampled_yet() -> World:
-    """Two shards of 20 items, fewer than the minimum: no request is sent whose answer is a sign of life."""
+    """Returns two shards of 20 items, fewer than the minimum.
+
+    The learner sends no request, so no response can serve as a sign of life.
+    """
     world = World(minimum=1000)
     for name in "ab":
         world.start(name, [1.0] * 20)
@@ -182,7 +185,7 @@ def not_sampled_yet() -> World:
 
 
 def wait(world: World, seconds: float, *announced: str) -> None:
-    """The learner waits for a batch. These shards announce themselves."""
+    """Lets the learner wait for a batch while these shards announce themselves."""
     for _ in range(round(seconds / 0.5)):
         world.clock.now += 0.5
         for name in announced:
@@ -197,7 +200,7 @@ def test_a_restarted_shard_starts_empty_and_is_counted() -> None:
     learn(world, draw(world))
     world.line("a").die()
     world.start("a", [2.0] * 5)
-    world.replay.announce("a", url="gone", now=0.0, **old.describe())  # said before it died, heard late
+    world.replay.announce("a", url="gone", now=0.0, **old.describe())  # sent before the death, received late
 
     stats = world.replay.stats()
     assert (stats.restarted, stats.shards, stats.size) == (1, 1, 5)
@@ -216,7 +219,7 @@ def test_a_shard_restored_from_its_checkpoint_is_not_counted_twice() -> None:
     stats = world.replay.stats()
     assert (stats.inserted, stats.evicted, stats.size, stats.lost) == (25, 9, 16, 0)
     world.replay.check_valid()
-    # Saved after its last announcement: what was never announced comes to light.
+    # The state was saved after the last announcement, so unannounced insertions are counted now.
     weights = torch.ones(4, dtype=torch.float64)
     world.shards["a"].add({"value": weights}, weights)
     world.start("a", state=world.shards["a"].get_state())
@@ -305,7 +308,7 @@ def test_other_learners_follow_the_first_ones_map() -> None:
 
 @pytest.fixture
 def often_switched() -> Iterator[None]:
-    """Threads that never wait take turns so often that each sees the other in the middle of something."""
+    """Switches threads so often that each thread sees the other in the middle of an operation."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield

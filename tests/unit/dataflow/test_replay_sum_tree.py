@@ -1,4 +1,4 @@
-"""The sum tree against frozen vectors, a naive twin, and at the borders of floating point, compiled and not."""
+"""The sum tree against frozen vectors, a naive twin, and floating-point limits, compiled and not compiled."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tree_of(leaves, kernel=None) -> SumTree:
 
 
 def naive_query(leaves: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """The first slot whose sum with all before it is above the point."""
+    """Returns the first slot at which the cumulative sum exceeds the point."""
     return (np.cumsum(leaves)[None] <= points[:, None]).sum(1)
 
 
@@ -58,7 +58,7 @@ changes = st.lists(
 @ENGINES
 @given(capacity=st.integers(1, 70), calls=st.lists(changes, max_size=5), seed=st.integers(0, 9))
 def test_it_is_the_naive_one(kernel, capacity: int, calls: list, seed: int) -> None:
-    """Whole numbers, so that sums are exact in every order."""
+    """Uses integers, so that sums are exact in every order."""
     tree, leaves = SumTree(capacity, kernel), np.zeros(capacity)
     for call in calls:
         slots, values = (np.array(column) for column in zip(*call, strict=True))
@@ -112,7 +112,7 @@ def test_at_no_point_does_rounding_give_an_empty_leaf(kernel, leaves: list, some
     assert slots.min() >= 0
     assert slots.max() < len(leaves)
     assert (leaves[slots] > 0).all(), f"{leaves[slots]} at {points}"
-    # And it is the slot of the point, but for the rounding of sums.
+    # The result is the slot of the point, except for rounding errors of sums.
     upper, slack = np.cumsum(leaves), 1e-12 * tree.root
     assert (points <= upper[slots] + slack).all()
     assert (points >= upper[slots] - leaves[slots] - slack).all()

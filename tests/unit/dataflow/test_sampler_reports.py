@@ -1,4 +1,4 @@
-"""What samplers report is counted once, and answered when they may go on."""
+"""Sampler reports are counted once, and answered when the samplers may continue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rltraining_trainer.transport import DeferredReply
 
 
 class World:
-    """A learner whose limits and clock are set by hand."""
+    """A learner with limits and a clock that the test sets."""
 
     def __init__(self, *, anew: bool = False) -> None:
         self.now = 100.0
@@ -51,7 +51,7 @@ def world() -> World:
 
 
 def answer(deferred: DeferredReply) -> Any:
-    """What a deferred answer is; None while it is owed."""
+    """Returns a deferred answer, or None while it is owed."""
     given: list[Any] = []
     deferred.attach(lambda answered: given.append(answered[1]))
     return given[0] if given else None
@@ -125,7 +125,7 @@ def test_the_answer_brings_newer_parameters_and_how_many_samplers_there_are(worl
 def test_lag_is_by_how_many_versions_the_parameters_are_old(
     world: World, version: int, lag: int | None
 ) -> None:
-    """Pods that only keep a shard, and learners beyond the first, have no parameters."""
+    """Pods that only keep a shard, and learners other than the first, have no parameters."""
     world.models.publish(torch.zeros(3))
     world.report(version=version)
 

@@ -1,4 +1,4 @@
-"""Learner and samplers wait for each other as they should, and never all at once."""
+"""Learner and samplers block for each other as required, and never all at the same time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def paced(ratio: float, prefetch: int = 2) -> World:
 
 
 def error(world: World, learners: Sequence[DistributedReplay] = ()) -> float:
-    """Draws made less draws due, and the bound that it must keep to."""
+    """Returns the draws made minus the draws due, and checks the bound."""
     stats = world.replay.stats()
     drawn = stats.drawn + sum(learner.stats().drawn for learner in learners)
     limiter = RateLimiter(world.settings.samples_per_insert, 0.1, MINIMUM, BATCH)
@@ -31,7 +31,7 @@ def error(world: World, learners: Sequence[DistributedReplay] = ()) -> float:
 
 
 def write(world: World, name: str, wish: int) -> int:
-    """What a sampler does that has `wish` transitions: how many it adds before it has to wait."""
+    """Adds transitions as a sampler that has `wish` of them. Returns the number added before it must wait."""
     world.announce(name)
     limit = world.replay.insert_limit(name)
     assert limit is not None
@@ -50,7 +50,10 @@ def learn(world: World, replay: DistributedReplay | None = None) -> bool:
 
 
 def run(world: World, names: Sequence[str], rounds: int, wish: int, updates: int) -> tuple[int, int]:
-    """Each round every sampler has `wish` transitions more and the learner time for `updates`. How many there were."""
+    """Runs rounds in which every sampler has `wish` transitions and the learner time for `updates`.
+
+    Returns the numbers of added transitions and of updates.
+    """
     added = learned = 0
     for _ in range(rounds):
         before = (added, learned)
@@ -127,7 +130,7 @@ def test_a_grant_that_is_taken_back_goes_to_others_when_the_shard_has_heard_of_i
 
 
 def test_the_only_shard_is_promised_everything_however_often_it_asks() -> None:
-    """As the first learner does for its own, with placement Learner: far more often than anybody inserts."""
+    """With placement Learner, the first learner requests its limit far more often than samplers insert."""
     world = paced(1.0)
     world.start("a")
 
@@ -150,7 +153,7 @@ def test_a_shard_that_dies_takes_no_room_with_it() -> None:
     world.start("b")
     run(world, "ab", 50, wish=5, updates=1)
     world.line("a").frozen = True
-    for _ in range(20):  # b goes on for as long as a's part of the room is not needed
+    for _ in range(20):  # b continues while a's part of the room is not needed
         world.clock.now += SILENT_SECONDS / 10
         write(world, "b", 100)
         learn(world)
@@ -212,7 +215,7 @@ def test_several_learners_draw_one_batch_together() -> None:
 
 @pytest.mark.parametrize(("pause", "work"), [(0.0, 0.001), (0.001, 0.0)])
 def test_threads_that_wait_for_each_other_all_go_on(pause: float, work: float) -> None:
-    """One side is slow: the samplers by `pause`, or the learner by `work`, seconds."""
+    """One side is slow: the samplers by `pause` seconds, or the learner by `work` seconds."""
     world = paced(1.0)
     replay = world.replay = DistributedReplay(world.dial, world.settings, BATCH, seed=0)
     done = threading.Event()
@@ -244,7 +247,7 @@ def test_threads_that_wait_for_each_other_all_go_on(pause: float, work: float) -
 
 
 def test_shards_that_nobody_writes_to_keep_none_from_filling_the_memory() -> None:
-    """As with more pods that keep the replay than samplers."""
+    """This happens with more replay pods than samplers."""
     world = paced(0.5)
     names = [f"idle-{number}" for number in range(10)]
 

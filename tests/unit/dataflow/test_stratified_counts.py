@@ -1,4 +1,4 @@
-"""A batch is split over shards exactly, and in proportion to their masses."""
+"""A batch is split over shards exactly, and in proportion to their priority sums."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_the_total_is_exact_and_each_shard_gets_its_part_rounded_up_or_down(
 @settings(max_examples=50 * SOAK)
 @given(MASSES, st.integers(1, 40))
 def test_the_expectation_over_all_offsets_is_exact(masses: list[int], count: int) -> None:
-    # Parts change only where count·(a sum of masses)/W - offset is whole: at these offsets, and never between.
+    # Counts change only at offsets where count·(a sum of priority sums)/W - offset is an integer, and
+    # never between them.
     total = sum(masses)
     steps = sorted(
         {Fraction(count * sum(masses[:end]), total) % 1 for end in range(len(masses))} | {Fraction(1)}

@@ -1,4 +1,4 @@
-"""Gradients of samplers that compute them with the same parameters."""
+"""Gradients of samplers that all use the same parameters."""
 
 from __future__ import annotations
 
@@ -105,7 +105,10 @@ def test_a_newcomer_waits_for_the_next_iteration_and_nobody_waits_for_it_until_t
 
 
 def test_who_comes_back_with_the_rollout_of_this_iteration_goes_on_with_it() -> None:
-    """The connection was lost, or the holder's endpoint opened anew: nobody else need wait for the next iteration."""
+    """The connection was lost, or the holder reopened its endpoint.
+
+    No other sampler has to wait for the next iteration.
+    """
     world = InStep("ab", EXCHANGES)
     of_before = world.gradients.place
     world.iterate("ab")
@@ -134,7 +137,7 @@ def test_whoever_comes_with_a_gradient_of_an_earlier_iteration_waits_for_the_nex
 
 
 def test_an_iteration_can_end_before_its_last_exchange() -> None:
-    """As PPO's do when the policy has moved far enough."""
+    """PPO does this when the policy has changed enough."""
     world = InStep("a", EXCHANGES)
     world.push("a")
     world.gradients.take()
@@ -177,7 +180,7 @@ def test_a_second_life_takes_the_place_of_the_first_within_an_update() -> None:
 def test_a_learner_without_parameters_sleeps_while_samplers_wait_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Several holders wait for one that was lost: their processors are for what begins it anew."""
+    """Several holders wait for a lost holder, and leave their processors to its restart."""
     world, waits = InStep("a"), list[float]()
     world.gradients.restart("")
     world.gradients.release()
@@ -193,7 +196,10 @@ def test_a_learner_without_parameters_sleeps_while_samplers_wait_for_them(
 
 
 def test_patience_begins_anew_with_a_new_life_of_the_learners() -> None:
-    """Iterations are counted from 0 again: a sampler that was late in iteration 500 is not late until then."""
+    """Iterations are counted from 0 again.
+
+    A sampler that was late in iteration 500 must not count as late until then.
+    """
     world = InStep("ab")
     for _ in range(20):
         world.iterate("a")
@@ -231,7 +237,7 @@ def test_closing_answers_everybody() -> None:
 class TestAllSamplersAreGone:
     @pytest.mark.parametrize("sent", [False, True])
     def test_a_newcomer_begins_the_next_iteration_after_what_the_others_have_sent(self, sent: bool) -> None:
-        """The only sampler was started anew in the middle of an iteration."""
+        """The only sampler was restarted in the middle of an iteration."""
         world = InStep("a", EXCHANGES)
         world.iterate("a")
         world.push("a" * sent)

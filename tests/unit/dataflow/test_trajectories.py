@@ -1,4 +1,4 @@
-"""The services a sampler talks to, without a network between; with one: tests/integration."""
+"""The services for samplers, without a network. tests/integration tests them with a network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from soak import SOAK
 
 
 class Answer(list[Any]):
-    """What the endpoint sends back: once, now or later."""
+    """The answers that the endpoint sends back: once, immediately or later."""
 
     def __init__(self, deferred: DeferredReply) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ def test_threads_in_any_order_lose_and_double_nothing(
     def sample(name: str, plan: list[str]) -> None:
         incarnation, sequence = 0, 0
         for step in plan:
-            if step == "die":  # killed with a push under way; back as a new incarnation
+            if step == "die":  # killed with a push in flight; returns as a new incarnation
                 answered.append(learner.push(sequence + 1, sender=name, incarnation=str(incarnation)))
                 sent.append(Source(name, str(incarnation), sequence + 1))
                 incarnation, sequence = incarnation + 1, 0

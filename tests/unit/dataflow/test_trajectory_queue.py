@@ -22,7 +22,7 @@ class Producer:
         self.accepted = 0
 
     def push(self, queue: TrajectoryQueue[Source], repeat: bool = False) -> Source:
-        """Pushes the next item, or the last one again; an item is its own source."""
+        """Pushes the next item, or repeats the last one; an item is its own source."""
         if not repeat:
             self.source = self.source._replace(sequence=self.source.sequence + 1)
         queue.push(self.source, self.source, self._go_on)
@@ -61,7 +61,7 @@ def test_a_queue_needs_room() -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Against a naive twin: a list of items, and how many answers are owed for each."""
+    """Compares with a naive twin: a list of items, and the number of answers owed for each."""
 
     @initialize(capacity=st.integers(0, 3))
     def begin(self, capacity: int) -> None:

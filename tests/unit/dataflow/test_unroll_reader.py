@@ -1,4 +1,4 @@
-"""Unrolls that samplers push are looked at before the learner puts them side by side."""
+"""Checks of the unrolls that samplers push, before the learner stacks them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PUSH = Push(Source("s", "a", 1), Place("x", 2), 7)
 
 
 def make_unroll(**changes: Any) -> dict[str, Any]:
-    """An unroll that is in order, but for ``changes``."""
+    """Returns a valid unroll with ``changes``."""
     rows = (T, B)
     unroll = {
         "observation": torch.zeros(T + 1, B, 5),
@@ -64,7 +64,7 @@ def test_an_unroll_is_read_as_it_was_sent() -> None:
     ],
 )
 def test_a_malformed_unroll_is_refused_with_the_name_of_the_field(name: str, value: Any) -> None:
-    """It would otherwise end the learner's loop, and with it the run."""
+    """Otherwise the unroll would end the learner's loop, and with it the run."""
     with pytest.raises((TypeError, ValueError), match=rf"the field (unroll\.)?{name} must"):
         READ(PUSH, {"unroll": make_unroll(**{name: value})})
 

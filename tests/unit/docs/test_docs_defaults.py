@@ -1,4 +1,4 @@
-"""The tables of settings in the pages of the algorithms name fields that exist, and their defaults."""
+"""The tables of settings in the algorithms' pages name existing fields and their defaults."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ COLUMNS = {
     "docs/td3.md": ("td3",),
     "docs/gradients.md": ("a3c", "a2c", "ppo"),
 }
-"""Algorithms whose defaults a page's table has, from left to right."""
+"""The algorithms in the table of defaults of each page, from left to right."""
 UNITS = {"k": 1e3, "M": 1e6}
 NOT_SET = ("", "–", "the same")
 
 
 def rows(page: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yields an algorithm, names of fields, and their defaults as the page has them."""
+    """Yields an algorithm, names of fields, and their defaults on the page."""
     table = pages()[page].split("| `spec.algorithm.", 1)[1].split("\n\n", 1)[0]
     for line in table.splitlines()[2:]:
         first, *cells = (cell.strip() for cell in line.strip("|").split("|"))
@@ -50,8 +50,10 @@ def full(names: list[str]) -> list[str]:
 
 @cache
 def fields() -> dict[str, dict[str, Any]]:
-    """The schemas of all settings, by their path from the algorithm: `dqnApex.replay.kind`. Where the default depends on the
-    task it is that of Atari."""
+    """Returns the schemas of all settings, by their path from the algorithm: `dqnApex.replay.kind`.
+
+    Where the default depends on the task, the schema has the default for Atari.
+    """
     schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     found = dict(below(schema["properties"]["spec"]["properties"]["algorithm"], ""))
     for algorithm, presets in PRESET_VALUES.items():
@@ -84,7 +86,7 @@ def test_settings_in_a_page_exist_and_have_the_defaults_of_the_models(page: str)
             assert any(f"{each}.{name}" in fields() for each in COLUMNS[page]), f"{page}: there is no {name}"
         mine = [path for name in names if (path := f"{algorithm}.{name}") in fields()]
         values = [word for word in said if word not in NOT_SET]
-        if len(mine) != len(values):  # a cell with words that explain
+        if len(mine) != len(values):  # a cell with an explanation in words
             values = values[:1] if len(mine) == 1 else []
         for path, word in zip(mine, values, strict=False):
             default = fields()[path].get("default")

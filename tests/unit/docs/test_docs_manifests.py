@@ -8,18 +8,18 @@ from rltraining_api.errors import ManifestError
 from rltraining_api.manifest import load_manifest, parse_job
 
 ELLIPSIS = "  ..."
-"""A line of a manifest where a page leaves something out."""
+"""The line of a manifest at which a page omits a part."""
 WHOLE = {"apiVersion": "rltraining.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "page"}}
 SHORTEST = {
     "algorithm": {"impala": {}},
     "environment": {"id": "CartPole-v1"},
     "stop": {"environmentSteps": 1},
 }
-"""Complete a manifest, and its spec, of which a page shows only a part."""
+"""Completions of a manifest and of its spec where a page shows only a part."""
 
 
 def test_every_example_is_valid() -> None:
-    for example in (ROOT / "examples").glob("*.yaml"):
+    for example in (ROOT / "examples").rglob("*.yaml"):
         load_manifest(example)
 
 

@@ -1,4 +1,4 @@
-"""How docs/pictures.py draws what a terminal shows."""
+"""Drawings of terminal output by docs/pictures.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANSI = re.compile(r"\x1b\[[\d;]*m")
 
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
-    """docs/pictures.py."""
+    """Loads docs/pictures.py."""
     spec = importlib.util.spec_from_file_location("docs_pictures", DOCS / "pictures.py")
     assert spec is not None
     assert spec.loader is not None

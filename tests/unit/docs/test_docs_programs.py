@@ -1,4 +1,4 @@
-"""The Python programs of pages that are complete as they stand: each page's blocks are run in their order."""
+"""Runs the complete Python programs of pages: the blocks of each page in their order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.docs_pages import blocks
 
 
 def run_page(page: str) -> dict[str, Any]:
-    """Returns the names that the page's blocks leave."""
+    """Runs a page's blocks. Returns the names that they define."""
     names: dict[str, Any] = {}
     programs = [block for block in blocks("python") if block.page == page]
     assert programs, f"{page} has no program"

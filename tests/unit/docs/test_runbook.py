@@ -1,4 +1,4 @@
-"""The runbook has every reason that the code can give, and no other."""
+"""The runbook has exactly the reasons that the code can give."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from docs_pages import DOCS, ROOT
 RUNBOOK = (DOCS / "operations" / "runbook.md").read_text()
 WORD = re.compile(r'"([A-Z][a-z]+[A-Za-z]*|OOMKilled)"')
 GIVEN = re.compile(r'\b(?:reason ?= ?|_checkpoint_condition\("\w+", )"([A-Z]\w+)"')
-"""What the trainer calls a reason: by keyword, as a variable, or of a condition."""
+"""The trainer's ways to give a reason: as a keyword, as a variable, or of a condition."""
 
 OPERATOR = ROOT / "operator" / "rltraining_operator"
 TRAINER = ROOT / "trainer_image" / "rltraining_trainer"
 WHERE_REASONS_ARE = (
-    *("conditions.py", "failures.py", "outcome.py", "plan.py", "refusals.py", "rollup.py", "story.py"),
-    *("trouble.py", "local/cluster.py"),
+    *("observe/admission.py", "failures/pod_failure.py", "pods/rollout.py", "plan.py", "local/cluster.py"),
+    *(f"status/{name}.py" for name in ("blocked", "build", "conditions", "events", "outcome")),
 )
-"""Modules of the operator that give reasons: each word in CamelCase there is one, or is listed below."""
+"""Modules of the operator that give reasons. Each word in CamelCase there is a reason, or is listed below."""
 
 NO_REASONS = {
     # types and statuses of conditions, and types of events
     *("Complete", "FailureTarget", "Progressing", "Ready", "ReplicaFailure", "SuccessCriteriaMet"),
-    *("CheckpointHealthy", "PodScheduled", "PodReadyToStartContainers"),
+    *("CheckpointHealthy", "PodScheduled", "PodReadyToStartContainers", "SamplersUpdated"),
     *("True", "False", "Unknown", "Normal", "Warning"),
     # values of fields, and kinds of objects
     *("All", "None", "Count", "FailJob", "Ignore", "In", "Bound", "Authorization"),
     *("ConfigMap", "NetworkPolicy", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PodGroup"),
     *("Secret", "Service"),
-    # what kubelets say, which is told in words of ours
+    # kubelet reasons, which the operator rewords
     *("ContainerCreating", "CrashLoopBackOff", "PodInitializing", "CreateContainerConfigError"),
     *("ErrImageNeverPull", "ErrImagePull", "ImageInspectError", "ImagePullBackOff", "InvalidImageName"),
     *("RegistryUnavailable", "SignatureValidationFailed"),
 }
 OF_PODS = {"Evicted", "Preempting", "NodeLost", "LocalClusterError"}
-"""Reasons that a pod brings along, which are passed on as they are."""
+"""Reasons of pods, which are passed on unchanged."""
 
 
 def in_the_code() -> set[str]:

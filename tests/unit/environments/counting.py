@@ -1,4 +1,4 @@
-"""An environment in which everything is known beforehand: observations count episodes and steps."""
+"""An environment with a known course: observations count episodes and steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 EPISODES = ((3, "terminated"), (1, "truncated"), (5, "truncated"), (2, "terminated"), (4, "both"))
-"""(length, how it ends), over and over; environment b begins with the b-th."""
+"""(length, how it ends) of each episode, repeated; environment b begins with the b-th."""
 
 
 def length(episode: int) -> int:
@@ -26,12 +26,12 @@ def truncates(episode: int) -> bool:
 
 
 def reward(episode: int, step: int) -> float:
-    """Of the step that follows observation (episode, step)."""
+    """Returns the reward of the step after observation (episode, step)."""
     return (-1.0) ** episode * (1 + step / 4)
 
 
 class CountingEnv(gym.Env):
-    """Observations are (episode, step); no action changes anything."""
+    """Observations are (episode, step), and actions have no effect."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = spaces.Discrete(3)
@@ -64,8 +64,10 @@ class CountingEnv(gym.Env):
 
 
 class HandWritten(VectorEnv):
-    """The same by another hand: its own loops, its own buffers each time, types that are only nearly right, and a reward of NaN
-    where it only resets itself, which must not be used."""
+    """A second implementation: its own loops, new buffers each time, and types that are only nearly right.
+
+    A step that only resets the environment returns a reward of NaN, which must not be used.
+    """
 
     def __init__(self, num_envs: int, mode: AutoresetMode) -> None:
         self.num_envs = num_envs
@@ -100,5 +102,5 @@ class HandWritten(VectorEnv):
 
 
 def synchronous(num_envs: int, mode: AutoresetMode) -> VectorEnv:
-    """Gymnasium's own vector environment of CountingEnv."""
+    """Returns gymnasium's own vector environment of CountingEnv."""
     return SyncVectorEnv([lambda b=b: CountingEnv(b) for b in range(num_envs)], autoreset_mode=mode)

@@ -1,4 +1,4 @@
-"""Learning sees the same, whatever way the environment resets itself: the same targets, returns and steps."""
+"""The learner gets the same targets, returns and steps in every autoreset mode."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_returns() -> None:
     )
     unroll = collector.collect()
 
-    # Sum up rewards by hand, environment by environment: each episode begins with nothing.
+    # Sum up rewards by hand, environment by environment. Each episode starts at zero.
     seen = []
     for b in range(B):
         episode, step, running = b, 0, 0.0
@@ -78,7 +78,7 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_returns() -> None:
 
 
 def targets(unroll: Unroll, network: ActorCritic) -> torch.Tensor:
-    """As the learner makes them, with the parameters that acted."""
+    """Computes targets as the learner does, with the parameters that acted."""
     with torch.no_grad():
         _, values = network.unroll(unroll["observation"], unroll["state"], unroll["first"])
     discounts = DISCOUNT * ~unroll["ended"]
@@ -89,7 +89,7 @@ def targets(unroll: Unroll, network: ActorCritic) -> torch.Tensor:
 
 
 class Oracle:
-    """Targets from what CountingEnv is, and values of observations as part of their episode."""
+    """Computes targets from CountingEnv's definition, and values of observations as part of their episode."""
 
     def __init__(self, network: ActorCritic) -> None:
         self._network = network
@@ -103,7 +103,7 @@ class Oracle:
         return values[:, 0].tolist()
 
     def target(self, episode: int, step: int, rows_left: int) -> float:
-        """The return from observation (episode, step) on, bootstrapped where the episode or the unroll is cut."""
+        """Returns the return from observation (episode, step), bootstrapped at a truncation or the unroll's end."""
         total, weight = 0.0, 1.0
         for _ in range(rows_left):
             earned = max(-REWARD_CLIP, min(REWARD_CLIP, reward(episode, step)))
@@ -162,7 +162,7 @@ def test_unrolls_join_without_a_seam(mode: AutoresetMode) -> None:
 
 
 def values_of(unroll: Unroll, network: ActorCritic) -> torch.Tensor:
-    """Values ``[T, B]`` of x_0 .. x_{T-1}."""
+    """Returns the values ``[T, B]`` of x_0 .. x_{T-1}."""
     with torch.no_grad():
         return network.unroll(unroll["observation"], unroll["state"], unroll["first"])[1][:-1]
 
@@ -178,7 +178,7 @@ def test_log_probabilities_are_those_of_the_policy_that_acted() -> None:
 
 def test_an_unroll_is_nobody_elses_memory() -> None:
     torch.manual_seed(0)
-    environments = HandWritten(B, AutoresetMode.SAME_STEP)  # which writes into the arrays that it gave before
+    environments = HandWritten(B, AutoresetMode.SAME_STEP)  # reuses the arrays that it returned before
     unrolls, _ = collect(environments, lstm=True, unrolls=1)
     copies = {name: value.clone() for name, value in unrolls[0].items() if isinstance(value, torch.Tensor)}
     for _ in range(10):

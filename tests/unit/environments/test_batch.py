@@ -1,4 +1,4 @@
-"""Single environments stepped in turn or by threads: the same steps as gymnasium's, and errors that are returned."""
+"""Single environments stepped in turn or by threads: equal steps to gymnasium's, and returned errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_steps_are_those_of_a_synchronous_vector_environment(slots: Callable[...
 
 @pytest.mark.parametrize("id", ["MountainCarContinuous-v0", "CartPole-v1", "MiniGrid-Empty-5x5-v0"])
 def test_threads_play_the_same_episodes_as_gymnasium(id: str) -> None:
-    """Any space: a Box, Discrete, and a Dict with an image and a text."""
+    """Covers several spaces: a Box, Discrete, and a Dict with an image and a text."""
     spec = Environment(id=id, stepping="Threads", max_episode_steps=20)
     ours = make_environments(spec, 3)
     theirs = pack_environments(SyncVectorEnv([lambda: gym.make(id, max_episode_steps=20)] * 3), id)
@@ -61,7 +61,7 @@ def test_threads_play_the_same_episodes_as_gymnasium(id: str) -> None:
 
 
 class Moody(CountingEnv):
-    """Raises at ``bad``, given as numbers of times it was made, reset and stepped since, which it counts."""
+    """Raises if (number of instances, resets, steps since the reset) is in ``bad``."""
 
     made = 0
 

@@ -1,4 +1,4 @@
-"""Observations outside of their space: indices are errors, and values outside of a Box a warning."""
+"""Observations outside their space: an index is an error, and a value outside a Box a warning."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rltraining_trainer.environments import Faults, Stepper
 from rltraining_trainer.environments.batch import EnvironmentBatch, InTurn
+from rltraining_trainer.environments.bounds import CHECKED_OBSERVATIONS
 from rltraining_trainer.environments.packing import pack_environments
 from rltraining_trainer.environments.slot import Slot
-from rltraining_trainer.environments.stepper import CHECKED_OBSERVATIONS
 from rltraining_trainer.errors import UserCodeError
 
 POSE = spaces.Dict({"pose": spaces.MultiDiscrete([3, 4]), "speed": spaces.Box(-1, 1, (2,), np.float32)})

@@ -1,4 +1,4 @@
-"""EpisodeTracker against a loop that does the same one step at a time."""
+"""EpisodeTracker against a loop over single steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rltraining_trainer.metrics import SmoothedReturn
 
 
 class Naive:
-    """One step at a time."""
+    """Tracks one step at a time."""
 
     def __init__(self, num_envs: int) -> None:
         self.total = [0.0] * num_envs
@@ -76,8 +76,11 @@ def test_a_return_stays_exact_over_a_long_run() -> None:
 
 
 def test_which_episodes_count_does_not_depend_on_their_length() -> None:
-    """Of 64 environments that begin together, one in ten ends an episode early, with a better return. In the order of their
-    ends, or with each environment's first episode left out, short episodes cluster, and the mean of 10 is up to 9."""
+    """Of 64 environments that begin together, one in ten ends an episode early, with a better return.
+
+    In the order of their ends, or without each environment's first episode, short episodes cluster, and
+    the mean of 10 is up to 9.
+    """
     num_envs, random = 64, np.random.default_rng(0)
     tracker, left, good = EpisodeTracker(num_envs), np.zeros(num_envs, int), np.zeros(num_envs, bool)
     told: list[float] = []
@@ -99,8 +102,8 @@ def test_which_episodes_count_does_not_depend_on_their_length() -> None:
 
 
 def test_an_untrained_policy_does_not_meet_a_smoothed_return() -> None:
-    """Acrobot-v1 as it is for an untrained policy: 256 environments, of whose episodes one in 150
-    ends early; all others last 500 steps. The mean return is about -499."""
+    """Acrobot-v1 with an untrained policy: 256 environments, in which one episode in 150
+    ends early and all others last 500 steps. The mean return is about -499."""
     num_envs, random = 256, np.random.default_rng(1)
     tracker, told, by_end = EpisodeTracker(num_envs), SmoothedReturn(-450), SmoothedReturn(-450)
     for _ in range(8):
@@ -125,7 +128,10 @@ def test_an_episode_that_never_ends_does_not_hold_back_the_others_for_ever() -> 
 
 
 def test_only_episodes_of_those_that_are_to_be_told_are() -> None:
-    """The others' are kept apart all the same: whoever is told later begins with an episode of its own."""
+    """Tracks the episodes of all environments, but returns only the selected ones.
+
+    An environment that is selected later starts with a separate episode.
+    """
     tracker, everywhere = EpisodeTracker(3), np.ones((2, 3), bool)
     ended = np.array([[True, False, True], [False, False, True]])
     reward = np.array([[1, 2, 3], [10, 20, 30]], np.float32)

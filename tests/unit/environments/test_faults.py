@@ -1,4 +1,4 @@
-"""Environments that fail and are reset: the steps that are used, the counts and the limit."""
+"""Environments that fail and are reset: the used steps, the counts and the limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ B = 3
 
 
 class Faulty(CountingEnv):
-    """In the third step of its first life, every second time, ``fault`` happens. Episodes never end."""
+    """Has ``fault`` in its third step if its number is 1. Episodes never end."""
 
     def __init__(self, fault: str, number: int) -> None:
         super().__init__(0)
@@ -38,7 +38,7 @@ class Faulty(CountingEnv):
 
 
 class FaultyBatch(HandWritten):
-    """The same as one vector environment."""
+    """The same as a single vector environment."""
 
     def __init__(self, fault: str, mode: AutoresetMode) -> None:
         super().__init__(B, mode)
@@ -70,7 +70,8 @@ def test_a_failed_step_is_a_reset_and_nothing_of_it_is_learnt(
     steps = [stepper.step(np.zeros(B, np.int64)) for _ in range(6)]
 
     failed = steps[2]
-    # A user's own batch is reset as a whole, unless it is asked to reset some and could still do so.
+    # A user's own batch is reset entirely, unless it supports the reset of some environments and can
+    # still do so.
     alone = environments.metadata["rltraining/resetsAlone"] and (
         isinstance(environments, EnvironmentBatch) or fault != "raises"
     )

@@ -1,4 +1,4 @@
-"""Finite numbers that are too large: which are refused, and that the error names the number."""
+"""Finite numbers that are too large: which ones are rejected, and that the error names the number."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_limits_follow_from_what_is_normalised(
             "environment 'Mine' returned the reward -1e+25, but environment.normalize needs rewards within "
             f"±1e+19: scale or clip it in the environment, or set rewardClip; {REMEDY}",
         ),
-        (np.inf, "environment 'Mine' returned a reward that is NaN or infinite"),
+        (np.inf, f"environment 'Mine' returned a reward that is NaN or infinite; {REMEDY}"),
     ],
 )
 def test_a_reward_that_cannot_be_normalised_is_named(reward: float, error: str) -> None:

@@ -1,8 +1,9 @@
-"""From spec.environment to a vector environment, and what is said when there is none."""
+"""From spec.environment to a vector environment, and the errors of environments that cannot be made."""
 
 from __future__ import annotations
 
 import re
+import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rltraining_api.environment import Environment
+from rltraining_api.extras import install_command
 from rltraining_trainer.environments import Stepper, make_environments, make_spaces
 from rltraining_trainer.errors import BadConfiguration, TrainerError, UserCodeError
 
@@ -40,7 +42,7 @@ class Mine(gym.Env):
 
 @pytest.fixture
 def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
-    """``user_module(source)``: write it where user code is imported from; returns the module's name."""
+    """``user_module(source)`` writes an importable module of user code and returns its name."""
     monkeypatch.syspath_prepend(tmp_path)
     registered, modules = dict(gym.registry), set(sys.modules)
 
@@ -58,7 +60,7 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
 
 
 def refusal(spec: Environment) -> TrainerError:
-    """What is said of two environments; of one, the same."""
+    """Returns the error for two environments. The error for one environment is the same."""
     with pytest.raises(TrainerError) as caught:
         make_environments(spec, 2)
     with pytest.raises(type(caught.value)) as of_one:
@@ -129,7 +131,8 @@ gym.register(id='Batch-v0', vector_entry_point='__MODULE__:Batch', max_episode_s
     )
     environments = make_environments(Environment(id=f"{module}:Batch-v0"), 6)
 
-    assert (environments.num_envs, environments.max_episode_steps) == (6, 9)
+    assert environments.num_envs == 6
+    assert environments.unwrapped.max_episode_steps == 9
     assert Stepper(environments, "Batch-v0").shows_last_observation is False
 
 
@@ -143,8 +146,8 @@ gym.register(id='Batch-v0', vector_entry_point='__MODULE__:Batch', max_episode_s
         ),
         (
             Environment(id="CartPole"),
-            r"spec\.environment\.id: there is no environment 'CartPole': No registered env with id: CartPole\. "
-            r"One of your own is named with its module: my_env:My-v0",
+            r"spec\.environment\.id: there is no environment 'CartPole': An id ends with its version\. Did you mean: "
+            r"`CartPole-v1`\? One of your own is named with its module: my_env:My-v0",
         ),
         (
             Environment(id="CartPole-v7"),
@@ -164,7 +167,7 @@ gym.register(id='Batch-v0', vector_entry_point='__MODULE__:Batch', max_episode_s
         ),
         (
             Environment(id="Acrobot-v1", kwargs={"gravty": 1}),
-            r"spec\.environment\.kwargs: 'Acrobot-v1' does not take them: .*'gravty'.*",
+            r"spec\.environment\.kwargs: 'Acrobot-v1' does not take them: .*'gravty'",
         ),
     ],
     ids=lambda x: x.id if isinstance(x, Environment) else "",
@@ -226,6 +229,41 @@ def test_an_environment_that_cannot_be_closed_is_told_as_the_users(user_module: 
     assert "in close" in trace
 
 
+def test_a_close_that_blocks_is_interrupted(
+    user_module: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits for a simulator that does not answer. The job would otherwise never start."""
+    close = """
+    def close(self):
+        try:
+            threading.Event().wait(60)
+        except Exception:
+            pass
+"""
+    register = "gym.register(id='Mine-v0', entry_point='__MODULE__:Mine')"
+    module = user_module(f"import threading\n{MINE}{close}{register}")
+    monkeypatch.setattr("rltraining_trainer.environments.make.CLOSE_SECONDS", 0.05)
+    handler = signal.getsignal(signal.SIGALRM)
+
+    _, actions = make_spaces(Environment(id=f"{module}:Mine-v0"))
+
+    assert actions == gym.spaces.Discrete(2)
+    assert (
+        f"environment '{module}:Mine-v0': close was interrupted after 0 s ({module}.py, line 23)"
+        in caplog.text
+    )
+    assert signal.getsignal(signal.SIGALRM) is handler
+
+
+def test_a_module_that_hides_the_users_is_named() -> None:
+    error = refusal(Environment(id="venv:Mine-v0"))
+    assert re.fullmatch(
+        r"spec\.environment\.id: module 'venv' \(.*venv/__init__\.py, which hides a file of yours with this name\) was "
+        r"imported but registers no environment 'Mine-v0'; call gymnasium\.register\(id='Mine-v0', \.\.\.\) in it",
+        first_line(error),
+    )
+
+
 def test_what_does_not_parse_is_told_where_it_is_and_not_where_it_was_imported(
     user_module: Callable[[str], str],
 ) -> None:
@@ -268,8 +306,8 @@ def test_the_extra_of_a_missing_package_is_named(
         monkeypatch.delitem(gym.registry, name)
 
     assert str(refusal(Environment(id=id))) == (
-        f"spec.environment.id: {id!r} needs the package {package}, which is not installed: it comes with the extra "
-        f"rltraining-trainer[{extra}]"
+        f"spec.environment.id: {id!r} needs the package {package}, which is not installed: "
+        f"{install_command(extra)} (in a cluster: an image with the extra {extra})"
     )
 
 

@@ -1,4 +1,4 @@
-"""Observations of several parts become one array, and masks belong to the observation that is acted on."""
+"""Observations of several parts become one array, and each mask belongs to the acted-on observation."""
 
 from __future__ import annotations
 
@@ -124,8 +124,13 @@ def test_without_an_image_the_parts_are_float32_and_vectors_come_first() -> None
             spaces.Discrete(2),
             r"contain only the action mask",
         ),
+        (
+            spaces.Dict({"pose": spaces.Dict({0: IMAGE})}),
+            spaces.Discrete(2),
+            r"the keys of a Dict of observations must be text, got 0; name the part, for example 'part0'",
+        ),
     ],
-    ids=range(4),
+    ids=range(5),
 )
 def test_spaces_that_cannot_be_packed_are_reported_in_one_sentence(
     space: spaces.Space, action: spaces.Space, sentence: str
@@ -151,7 +156,7 @@ def test_text_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> No
 def test_a_mask_is_of_the_observation_that_it_is_packed_with(
     where: str, num_envs: int, masked: Callable[..., Environment]
 ) -> None:
-    """Over two episodes; of the last observation, on which no action is taken, all actions are valid."""
+    """Covers two episodes. In the last observation, on which no action is taken, all actions are valid."""
     stepper = Stepper(make_environments(masked(where=where), num_envs), "Masked-v0")
     space = stepper.environments.single_observation_space
     assert isinstance(space, PackedSpace)

@@ -1,4 +1,4 @@
-"""SingleEnvironment returns what gymnasium's vector environment of one does."""
+"""SingleEnvironment returns the same as gymnasium's vector environment of one environment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class InPlace(CountingEnv):
 
 @pytest.mark.parametrize("make", [CountingEnv, InPlace])
 def test_steps_are_those_of_a_synchronous_vector_environment(make: type[CountingEnv]) -> None:
-    """Also when the caller keeps them, and the environment writes into the array that it returned before."""
+    """Holds also when the caller keeps the arrays and the environment reuses its array."""
     ours = Stepper(SingleEnvironment(make(0)), "Counting")
     theirs = Stepper(SyncVectorEnv([lambda: make(0)]), "Counting")
 

@@ -1,4 +1,4 @@
-"""Stepper: one story, whatever way the environment resets itself."""
+"""Stepper: the same result in every autoreset mode."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ B = 4
 
 
 def walk(stepper: Stepper, steps: int) -> list[list[tuple]]:
-    """Of each environment, in order: (observation acted on, reward, terminated, truncated, observation that followed)."""
+    """Returns the transitions of each environment in order.
+
+    A transition is (observation acted on, reward, terminated, truncated, next observation).
+    """
     observation = stepper.reset(0).copy()
     assert observation.dtype == np.float32
     first = np.ones(B, bool)
@@ -60,7 +63,7 @@ def walk(stepper: Stepper, steps: int) -> list[list[tuple]]:
 
 
 def truth(b: int, steps: int) -> list[tuple]:
-    """What happens to environment b, from what CountingEnv is."""
+    """Returns the course of environment b, from CountingEnv's definition."""
     told: list[tuple] = []
     episode = b
     while len(told) < steps:
@@ -133,7 +136,7 @@ def test_an_environment_that_does_not_say_how_it_resets_is_refused(metadata: dic
 
 
 class Faulty(gym.Env):
-    """Does ``fault`` in ``where``."""
+    """Executes ``fault`` in ``where``."""
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -183,7 +186,7 @@ def interrupt() -> Any:
 
 @contextmanager
 def on_ctrl_c(handler: Any) -> Iterator[None]:
-    """Sets the handler, which a shell that runs the tests in the background sets too."""
+    """Sets the handler explicitly, because a shell that runs the tests in the background changes it."""
     before = signal.signal(signal.SIGINT, handler)
     try:
         yield
@@ -209,7 +212,7 @@ def test_an_environment_that_cannot_be_closed_after_its_work_is_a_warning(
         closed = False
 
         def close(self) -> None:
-            if not self.closed:  # gymnasium tries again when the object goes
+            if not self.closed:  # gymnasium tries again when the object is collected
                 self.closed = True
                 self.fault()
 
@@ -275,7 +278,7 @@ def test_an_observation_of_another_shape_is_reported(
 
 
 class Forgetful(Faulty):
-    """Returns less than gymnasium's rules say."""
+    """Returns fewer values than gymnasium's rules require."""
 
     observation_space = spaces.Box(-1, 1, (3,), np.float32)
 
@@ -310,7 +313,7 @@ def test_a_return_value_of_the_wrong_form_is_reported(
 
 
 def told(where: str, fault: Callable[[], Any], batch: Callable[..., VectorEnv] = SyncVectorEnv) -> str:
-    """What is said of an environment whose reset or step has a fault."""
+    """Returns the error message for an environment with a fault in reset or step."""
     stepper = Stepper(batch([lambda: Faulty(where, fault)]), "Mine")
     with pytest.raises(UserCodeError) as caught:  # noqa: PT012
         stepper.reset(0)
@@ -340,7 +343,7 @@ def test_observations_that_do_not_match_the_space_are_reported() -> None:
     ids=str,
 )
 def test_floats_come_as_float32_and_the_rest_as_the_space_says(space: spaces.Space, dtype: type) -> None:
-    environments = HandWritten(2, AutoresetMode.NEXT_STEP)  # gives float64 whatever the space
+    environments = HandWritten(2, AutoresetMode.NEXT_STEP)  # returns float64 whatever the space
     environments.single_observation_space = space
     stepper = Stepper(environments, "Mine")
 

@@ -1,4 +1,4 @@
-"""TransitionCollector: whatever way an environment resets itself, transitions are those of its episodes, each exactly once."""
+"""TransitionCollector: the transitions match the episodes, each exactly once, in every autoreset mode."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rltraining_trainer.algorithms.transition_collector import Block, Transition
 from rltraining_trainer.algorithms.transitions import PRIORITY_EPSILON, Acted, Transitions
 from rltraining_trainer.environments import Faults, Stepper
 from rltraining_trainer.environments.batch import EnvironmentBatch, InTurn
+from rltraining_trainer.environments.faults import REMEDY
 from rltraining_trainer.environments.slot import Slot
 from rltraining_trainer.errors import Diverged
 from soak import SOAK
@@ -27,13 +28,13 @@ REWARD_CLIP, REWARD_SCALE = 1.3, 0.5
 
 
 class Thinker:
-    """Takes action 1 + step % 2 at observation (episode, step), and has an opinion of everything."""
+    """Takes action 1 + step % 2 at observation (episode, step), and values every action and observation."""
 
     normalizer = None
 
     def __init__(self) -> None:
         self.asked = 0
-        """Observations that were valued apart."""
+        """Number of observations that were valued separately."""
         self.environments, self.total = range(0), 0
 
     def place(self, environments: range, total: int) -> None:
@@ -82,7 +83,7 @@ Row = tuple[tuple[float, float], int, float, float, tuple[float, float]]
 
 
 def expected(first_episode: int, n: int) -> Iterator[Row]:
-    """The transitions of CountingEnv, in order, from what it is."""
+    """Yields the transitions of CountingEnv, in order, computed from its definition."""
     for episode in count(first_episode):
         for step in range(length(episode)):
             k = min(n, length(episode) - step)
@@ -107,7 +108,10 @@ def rows_of(transitions: Transitions) -> list[Row]:
 
 
 def by_environment(blocks: list[Block]) -> dict[int, list[Row]]:
-    """Rows apart by environment: CountingEnv b begins with episode b, and steps in lockstep with itself only."""
+    """Returns the rows by environment.
+
+    CountingEnv b begins with episode b, and only the rows of the same environment are in order.
+    """
     found: dict[int, list[Row]] = {b: [] for b in range(B)}
     ahead = {b: (b, 0) for b in range(B)}
     for block in blocks:
@@ -129,8 +133,10 @@ def by_environment(blocks: list[Block]) -> dict[int, list[Row]]:
 def test_each_step_is_one_transition_whatever_the_mode_and_the_blocks(
     make: Callable[[int, AutoresetMode], VectorEnv], mode: AutoresetMode, rows: list[int], n: int
 ) -> None:
-    """The steps of each environment one after the other, over all borders of blocks, with their true returns, discounts and
-    last observations; the others are pending."""
+    """The blocks have the steps of each environment in order, across all block boundaries.
+
+    The transitions have the true returns, discounts and last observations. All others are pending.
+    """
     subject = collector(make(B, mode), rows=1, n=n)
     blocks, steps, found = [], 0, 0
     for subject.length in rows:
@@ -170,7 +176,7 @@ def test_priorities_are_by_the_values_that_acting_came_by(mode: AutoresetMode) -
 
 @pytest.mark.parametrize("mode", MODES)
 def test_episodes_of_the_greedier_half_are_reported(mode: AutoresetMode) -> None:
-    """Of 10 environments, 3 to 6 here: 5 and 6 count. Until there are 16, of which none here counts."""
+    """Of 10 environments this sampler has 3 to 6, and 5 and 6 count. Of 16 environments, none here counts."""
     subject = collector(synchronous(B, mode), rows=30, n=3, first=3, total=10)
 
     block = subject.collect()
@@ -192,7 +198,7 @@ def test_episodes_of_the_greedier_half_are_reported(mode: AutoresetMode) -> None
 
 
 def test_a_block_is_nobody_elses_memory() -> None:
-    environments = HandWritten(B, AutoresetMode.SAME_STEP)  # which writes into the arrays that it gave before
+    environments = HandWritten(B, AutoresetMode.SAME_STEP)  # reuses the arrays that it returned before
     subject = collector(environments, rows=20, n=3)
     block = subject.collect()
     copies = {name: column.clone() for name, column in block.transitions.items()}  # type: ignore[attr-defined]
@@ -219,8 +225,9 @@ def test_nan_from_the_environment_ends_the_run(what: str, bad: float) -> None:
         torch.ones(B, dtype=torch.long), value_of_action(observation), value_of_state(observation)
     )
     subject.reward_clip = None
-    with pytest.raises(Diverged, match=f"^environment 'Counting' returned {what} that is NaN or infinite$"):
+    with pytest.raises(Diverged) as caught:
         subject.collect()
+    assert str(caught.value) == f"environment 'Counting' returned {what} that is NaN or infinite; {REMEDY}"
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7])

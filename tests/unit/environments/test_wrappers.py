@@ -1,4 +1,4 @@
-"""spec.environment.wrappers: around each single environment, in their order; what does not fit is one sentence."""
+"""spec.environment.wrappers wrap each single environment in order; errors are one sentence."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def nothing(env):
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """The name of a module of the user's, with wrappers."""
+    """Yields the name of a user's module with wrappers."""
     name = f"user_wrappers_{abs(hash(request.node.name))}"
     (tmp_path / f"{name}.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)
@@ -50,7 +50,7 @@ def environment(*wrappers: dict[str, Any], id: str = "CartPole-v1", **fields: An
 
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_wrappers_are_applied_in_their_order_to_each_environment(num_envs: int, module: str) -> None:
-    """CartPole has a vector_entry_point too, which wrappers of single environments cannot be around."""
+    """CartPole also has a vector_entry_point, to which wrappers of single environments do not apply."""
     flat = {"name": "FlattenObservation"}
     shift = {"entryPoint": f"{module}:Shift", "kwargs": {"by": 1000.0}}
     stepper = Stepper(make_environments(environment(shift, STACK, flat), num_envs), "CartPole-v1")

@@ -1,4 +1,4 @@
-"""Sums over a group of one, which go the way of all others."""
+"""Sums over a group of one, which use the same code path as all others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_sums_of_one_size_and_several_types_each_have_their_own_precision(alone:
 
 
 class Work:
-    """What gloo returns for a collective that is over after a number of waits."""
+    """gloo's handle for a collective that completes after a number of waits."""
 
     def __init__(self, waits: int) -> None:
         self.waits = waits
@@ -60,7 +60,7 @@ class Work:
 def test_one_that_has_left_is_lost_only_if_the_collective_does_not_end_soon_after(
     alone: Collectives, monkeypatch: pytest.MonkeyPatch, waits: int, lost: bool
 ) -> None:
-    """A member that has sent all that it has to may leave while others still read."""
+    """A member that has sent everything may leave while others still read."""
     monkeypatch.setattr(alone, "_others", [1])
     monkeypatch.setattr(alone, "_receive", Mock(side_effect=RuntimeError("Connection closed by peer")))
     work = Work(waits)

@@ -15,7 +15,7 @@ from rltraining_trainer.transport import DeferredReply, Endpoint
 
 
 def make_group(index: int, endpoint: Callable[[], Endpoint], **options: Any) -> LearnerGroup:
-    """One of three, whose state nobody's is newer than."""
+    """Returns one of three learners; no other learner has a newer state."""
 
     def set_state(state: dict[str, Any]) -> None:
         raise AssertionError("its own state is the newest")
@@ -36,7 +36,7 @@ def make_group(index: int, endpoint: Callable[[], Endpoint], **options: Any) -> 
 
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[LearnerGroup]:
-    """Learner 0 of three, which waits for nobody."""
+    """Learner 0 of three, which does not block on the others."""
     monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
     group = make_group(0, lambda: endpoint, timeouts=Timeouts(join=0.0, rejoin=0.0))
     endpoint = Endpoint("learner-0", "the token", group.services)
@@ -107,7 +107,7 @@ def test_the_last_round_is_the_last_for_those_who_wait_too(group: LearnerGroup) 
 
 
 def test_who_comes_when_the_run_is_done_is_the_only_one_in_the_last_round() -> None:
-    """Its rank fits the group's size: the dataflow is told both."""
+    """The group's rank fits its size: the dataflow receives both."""
     endpoint = Endpoint("learner-2", "the token", {})
     group = make_group(2, lambda: endpoint)
     group._join_round = lambda stopping: (None, None)  # type: ignore[method-assign,assignment,return-value]

@@ -1,4 +1,4 @@
-"""Learner 0's rendezvous, called as its endpoint would call it."""
+"""Learner 0's rendezvous, called as its endpoint does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOREVER = 60.0
 
 
 def join(rendezvous: Rendezvous, index: int, updates: int = 0) -> list[Any]:
-    """The answer, once there is one."""
+    """Returns the answers received so far."""
     return answers(rendezvous, "join", asdict(Candidate(index, 0, updates, "cpu")))
 
 

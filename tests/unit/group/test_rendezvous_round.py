@@ -1,4 +1,4 @@
-"""When a generation of learners forms, and of whom."""
+"""When a rendezvous round forms, and which learners it includes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reaches a builder, and what makes another image of it."""
+"""The files that reach a builder, and the changes that make another image."""
 
 from __future__ import annotations
 

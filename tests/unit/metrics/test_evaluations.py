@@ -1,4 +1,4 @@
-"""The stop rules that look at evaluations, as a table, and what a tracker keeps across restarts and changed rules."""
+"""The stop rules on evaluations, as a table, and a tracker's state across restarts and changed rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def result(mean: float | None, step: int = 0) -> EvaluationResult:
 
 
 def tracker(stop: dict[str, Any], *means: float | None) -> EvaluationTracker:
-    """After evaluations with these mean returns, the n-th at step n."""
+    """Returns the tracker after evaluations with these mean returns, the n-th at step n."""
     made = EvaluationTracker(Stop.model_validate(stop))
     for step, mean in enumerate(means, start=1):
         made.add(result(mean, step), None)
@@ -78,14 +78,14 @@ def test_stop_rules(stop: dict[str, Any], means: list[float | None], reason: str
 
 
 def resume(old: EvaluationTracker, stop: dict[str, Any]) -> EvaluationTracker:
-    """A new process from a checkpoint under changed rules."""
+    """Returns a new process's tracker, from a checkpoint and under changed rules."""
     resumed = EvaluationTracker(Stop.model_validate(stop))
     resumed.set_state(snapshot(old.get_state()))
     return resumed
 
 
 def change(old: EvaluationTracker, stop: dict[str, Any]) -> EvaluationTracker:
-    """The same process under changed rules."""
+    """Returns the same process's tracker under changed rules."""
     old.set_stop(Stop.model_validate(stop))
     return old
 
@@ -132,7 +132,7 @@ def test_the_best_is_what_is_kept_and_stays_when_the_learner_goes_back() -> None
     tracked.add(result(5, step=1), "file:///best")
     checkpoint = snapshot(tracked.get_state())
     tracked.add(result(9, step=2), "file:///best")
-    tracked.add(result(10, step=3), None)  # it could not be kept
+    tracked.add(result(10, step=3), None)  # the policy could not be kept
     assert tracked.status.best == result(9, step=2)
     tracked.set_state(checkpoint)
     assert (tracked.status.count, tracked.status.last) == (1, result(5, step=1))

@@ -1,4 +1,4 @@
-"""What Prometheus is told: the names are the field's, the values those of the curves."""
+"""The metrics for Prometheus: names follow the field's conventions, values equal the curves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KNOWN = [INFO, LOSS, *METRICS.values()]
 
 
 def told(numbers: Mapping[str, float | None]) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-    """By name and labels, as a Prometheus reads it."""
+    """Returns the samples by name and labels, as Prometheus reads them."""
     text = exposition({"role": "learner"}, lambda: numbers)().decode()
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for sample in (sample for family in text_string_to_metric_families(text) for sample in family.samples):

@@ -15,8 +15,8 @@ from rltraining_trainer.metrics import LearningCurve
 
 MOMENTS = st.lists(
     st.tuples(
-        st.integers(0, 50),  # steps since the one before
-        st.floats(0, 3),  # seconds since then
+        st.integers(0, 50),  # steps since the previous point
+        st.floats(0, 3),  # seconds since the previous point
         st.one_of(st.none(), st.floats()),
     ),
     max_size=400,
@@ -24,7 +24,7 @@ MOMENTS = st.lists(
 
 
 def stored(state: dict[str, Any]) -> dict[str, Any]:
-    """As it comes back from a checkpoint."""
+    """Returns the state as loaded from a checkpoint."""
     file = io.BytesIO()
     torch.save(snapshot(state), file)
     file.seek(0)

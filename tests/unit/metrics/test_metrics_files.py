@@ -1,4 +1,4 @@
-"""MetricsWriter: what it writes is what TensorBoard and readers of JSON lines read, whatever happened."""
+"""MetricsWriter: TensorBoard and readers of JSON lines can read its files, also after interruptions."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_points_reach_both_files(tmp_path: Path) -> None:
 
 
 def test_after_a_restart_the_curve_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
-    """Also where a later update was made at the same step, as with several of one rollout."""
+    """Holds also for a later update at the same step, as with several updates from one rollout."""
     write(tmp_path, "a", None, *((step, {"loss": 1.0}) for step in (10, 20, 30, 40)))
     with (tmp_path / "progress.jsonl").open("a") as file:
         file.write('{"environmentSteps": 15, "lo')  # it died while writing

@@ -21,7 +21,7 @@ SMOOTH = {"smoothedReturn": {"atLeast": 190, "times": 2}}
         (BOTH, 250, 30.0, [], 50.0, None),
         (BOTH, 1024, 1.0, [], 100.0, "stop.environmentSteps is met: 1,024 environment steps of 1,000"),
         (BOTH, 0, 60.5, [], 100.0, "stop.seconds is met: 60 seconds of training of 60"),
-        (MEAN, 10**9, 1e9, [500, 500], None, None),  # as many episodes as asked for must have ended
+        (MEAN, 10**9, 1e9, [500, 500], None, None),  # requires the configured number of episodes
         (MEAN | BOTH, 100, 1.0, [500, 400, 500], 10.0, None),
         (
             MEAN | BOTH,

@@ -1,4 +1,4 @@
-"""ActorCritic: an unroll is the same as one step after the other."""
+"""ActorCritic: an unroll gives the same results as single steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of the Ape-X algorithms: what fits is built, what does not is said in one sentence."""
+"""Networks of the Ape-X algorithms: matching specs are built, others are rejected in one sentence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def users_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def observations(space: spaces.Space, batch: int) -> torch.Tensor:
-    """As the stepper gives them."""
+    """Returns observations as the stepper does."""
     space.seed(5)
     array = np.stack([np.asarray(space.sample()) for _ in range(batch)])
     return torch.from_numpy(array.astype(np.float32) if array.dtype.kind == "f" else array)
@@ -101,7 +101,7 @@ def test_dueling_is_value_plus_advantage_less_its_mean() -> None:
 def test_each_stream_of_a_dueling_network_has_its_hidden_layer(
     network: Network, space: spaces.Space, shared: list[tuple[int, ...]], inputs: int, hidden: int
 ) -> None:
-    """Out of one linear layer they would be Q-values that are no different from those without dueling."""
+    """Out of one linear layer, the Q-values would be the same as without dueling."""
     q_network, _ = build_q_network(network, space, THREE, dueling=True)
 
     sizes = [tuple(p.shape) for p in q_network.parameters() if p.dim() > 1]

@@ -1,4 +1,4 @@
-"""spec.network and spaces: what fits is built, what does not is said in one sentence."""
+"""spec.network and spaces: matching specs are built, others are rejected in one sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def box(*shape: int, dtype: type = np.float32) -> spaces.Box:
 
 
 def as_stored(space: spaces.Space, batch: int) -> torch.Tensor:
-    """Observations as the stepper gives them."""
+    """Returns observations as the stepper does."""
     space.seed(5)
     array = np.stack([np.asarray(space.sample()) for _ in range(batch)])
     return torch.from_numpy(array.astype(np.float32) if array.dtype.kind == "f" else array)
@@ -67,7 +67,7 @@ def test_what_fits_is_built(network: Network, space: spaces.Space) -> None:
     assert parameters.dtype == torch.float32
     assert [part.shape for part in state] == ([(6, 5)] * 2 if network.lstm else [])
     assert actor_critic.value(as_stored(space, 6), state).shape == (6,)
-    # An exported policy gives the space's own type.
+    # An exported policy returns the space's own type.
     own = torch.from_numpy(np.stack([np.asarray(space.sample()) for _ in range(6)]))
     assert torch.isfinite(actor_critic.policy(own, state)[0]).all()
 
@@ -172,8 +172,15 @@ LONG = spaces.Dict({"a": spaces.Box(-np.arange(1, 60, dtype=np.float32), 1, (59,
             box(2, dtype=np.longdouble),
             r"spec\.environment: actions of Box\(.* are not supported; .*",
         ),
+        (
+            MLP,
+            spaces.Discrete(10**9),
+            TWO,
+            r"spec\.environment: observations of Discrete\(1000000000\) need 1,000,000,000 inputs of the network, "
+            r"one for each value \(at most 1,000,000\); return them as a Box of numbers instead",
+        ),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_what_does_not_fit_is_one_sentence(
     network: Network, observation: spaces.Space, action: spaces.Space, sentence: str
@@ -187,7 +194,7 @@ def test_what_does_not_fit_is_one_sentence(
 
 @pytest.fixture
 def entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Callable:
-    """``entry_point(source)``: user code; returns ``spec.network`` with its function ``make``."""
+    """``entry_point(source)`` writes user code and returns ``spec.network`` with its function ``make``."""
     monkeypatch.syspath_prepend(tmp_path)
     name = f"user_net_{abs(hash(request.node.name))}"
 
@@ -293,7 +300,7 @@ def test_a_network_of_the_users_needs_observations_that_are_one_array(entry_poin
 
 @pytest.mark.parametrize("error", ["RuntimeError", "SystemExit"])
 def test_what_a_network_of_the_users_raises_later_is_theirs(entry_point: Callable, error: str) -> None:
-    """While acting, and in the batches of the learner, which are larger than those that it was tried with."""
+    """Errors while acting, and in the learner's batches, which are larger than the checked batch."""
     source = (
         "class Net(nn.Module):\n"
         "    def forward(self, x):\n"

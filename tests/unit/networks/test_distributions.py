@@ -1,4 +1,4 @@
-"""Action distributions against torch.distributions, their own samples, and the spaces that take the actions."""
+"""Action distributions against torch.distributions, their own samples, and the action spaces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from soak import SOAK
 from torch import distributions as reference
 
 N = 200_000
-"""Draws for statistics: a mean of them is off by less than 5/√N standard deviations, for practical purposes always."""
+"""Number of draws for statistics. A mean practically always errs by less than 5/√N standard deviations."""
 
 
 def box(low: object, high: object, shape: tuple[int, ...], dtype: type = np.float32) -> spaces.Box:

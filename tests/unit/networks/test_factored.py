@@ -1,4 +1,4 @@
-"""Actions of several factors: the factors' own distributions, added up."""
+"""Actions of several factors: the sum of the factors' own distributions."""
 
 from __future__ import annotations
 

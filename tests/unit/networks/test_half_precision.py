@@ -1,4 +1,4 @@
-"""Acting with convolutions in bfloat16: nearly the policy that learns, whatever CPU the test runs on."""
+"""Acting with convolutions in bfloat16 nearly equals the learning policy, on any CPU."""
 
 from __future__ import annotations
 

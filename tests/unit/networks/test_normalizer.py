@@ -1,4 +1,4 @@
-"""The running statistics in a network, and the separate network of the value."""
+"""The running statistics in a network, and the separate network for the value."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_merged_moments_are_those_of_all_that_was_seen() -> None:
 
 
 def test_learners_that_merge_together_have_what_one_would_have() -> None:
-    """Each has a part of the moments: what they add up makes the same statistics in each."""
+    """Each learner has a part of the moments. Their sum makes the same statistics in each learner."""
     seen = parts()
     one = Normalizer((3,), rewards=False)
     one.merge([moments_of(part) for part in seen])
@@ -92,7 +92,7 @@ def test_nothing_that_was_merged_changes_nothing() -> None:
 
 
 def test_statistics_are_parameters_that_no_gradient_reaches() -> None:
-    """So they travel, are stored and exported with all others."""
+    """Statistics are therefore sent, stored and exported like all other parameters."""
     network, _ = build_actor_critic(MLP, BOX, spaces.Discrete(2), normalize=BOTH)
     flat = flatten_parameters(network)
     policies, values = network.unroll(torch.ones(4, 2, 3), (), torch.zeros(4, 2, dtype=torch.bool))

@@ -1,4 +1,4 @@
-"""plain_function: the same numbers as the modules', of the same parameters."""
+"""plain_function computes the same numbers as the modules, from the same parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEATURES = 5
 
 
 class Users(nn.Module):
-    """Of which nothing is known; it takes the mean of what a layer makes of three things ``[N, 3, 4]``."""
+    """A user's module of unknown type: it averages a layer's outputs for three inputs ``[N, 3, 4]``."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""User networks: which errors are theirs."""
+"""User networks: errors that are attributed to the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coroutines as tests, on a clock that does not wait."""
+"""Runs coroutines as tests, on a clock that skips waiting times."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class ImpatientLoop(asyncio.SelectorEventLoop):
 
 @pytest.fixture
 def real_time() -> None:
-    """For tests that wait for threads: a clock that jumps would not let these work."""
+    """A real clock for tests that wait for threads, which make no progress while the clock jumps."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Runs a test that is a coroutine in a new event loop."""
+    """Runs a coroutine test in a new event loop."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters

@@ -1,4 +1,4 @@
-"""A small faithful world for plans: objects as an API server holds them, and a kubelet that does what a test says."""
+"""A small faithful world for plans: objects as in an API server, and a kubelet that the test controls."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from rltraining_api.manifest import read_job
 from rltraining_api.names import KIND
 from rltraining_api.status import Status
 from rltraining_operator.cluster import Ref
-from rltraining_operator.observed import Observed
+from rltraining_operator.observe.admission import AdmissionFailure
+from rltraining_operator.observe.mounts import find_mount_failure, first_without_volumes
+from rltraining_operator.observe.observed import Observed
 from rltraining_operator.plan import Plan, plan
-from rltraining_operator.refusals import Refusal
 from rltraining_operator.settings import Settings
-from rltraining_operator.story import tell_made
+from rltraining_operator.status.events import action_events
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = {
@@ -32,13 +33,13 @@ TOKEN = "ab" * 32
 LEARNER, SAMPLER_0, SAMPLER_1 = "demo-learner-0", "demo-sampler-0", "demo-sampler-1"
 DEFAULTS = Settings(progress_seconds=5)
 UP_FIELDS = ("job", "pods", "others", "events", "writes", "moved", "uids")
-"""What bringing a new job up changes in a world."""
+"""Fields of a world that bringing up a new job changes."""
 _UP: dict[str, bytes] = {}
-"""These fields of the worlds that were brought up, by their jobs."""
+"""Values of these fields for worlds that were brought up, by job."""
 
 
 def dedicated(replays: int) -> dict[str, Any]:
-    """The parts of a spec that ask for replay pods."""
+    """Returns the parts of a spec that request replay pods."""
     algorithm = {"dqnApex": {"replay": {"placement": "Dedicated"}}}
     return {"algorithm": algorithm, "replay": {"replicas": replays}}
 
@@ -47,7 +48,7 @@ def report(steps: int = 0, state: Any = "Training", **more: Any) -> LearnerRepor
     return LearnerReport.model_validate({"state": state, "progress": {"environmentSteps": steps}} | more)
 
 
-def words(reason: str, message: str, said: LearnerReport | None = None) -> str:
+def termination(reason: str, message: str, said: LearnerReport | None = None) -> str:
     return json.dumps(TerminationMessage(reason=reason, message=message, report=said).to_dict())
 
 
@@ -61,80 +62,95 @@ class World:
     others: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     reports: dict[str, LearnerReport] = field(default_factory=dict)
     events: list[tuple[str, str]] = field(default_factory=list)
-    """Reason and message."""
+    """Reasons and messages."""
     unreachable: bool = False
     """Whether no learner answers the operator."""
     bad_report: str = ""
     """The problem with the learner's answer, if it is not a valid report."""
     awaited: bool = False
     """Whether the operator has just started and has no answer of the learner yet."""
-    refuses: Callable[[dict[str, Any]], Refusal | None] = lambda child: None
+    operators: tuple[str, ...] | None = ()
+    """The operators that serve the job, if there are several. None: not known."""
+    pod_events: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Events by pod, as the kubelet writes them."""
+    rejects: Callable[[dict[str, Any]], AdmissionFailure | None] = lambda child: None
     """Returns why the cluster rejects a child, or None if it accepts the child."""
-    refused: list[Refusal] = field(default_factory=list)
-    """In the last step."""
+    rejected: list[AdmissionFailure] = field(default_factory=list)
+    """Rejections of the last step."""
     writes: int = 0
-    """Of the status."""
+    """Number of writes of the status."""
     moved: tuple[int, int] = (0, 0)
-    """Changes whenever a step has done something."""
+    """Changes whenever a step has an effect."""
     job_deleted: bool = False
     settings: Settings = DEFAULTS
     uids: int = 0
-    """Given to objects so far."""
+    """Number of uids given to objects so far."""
 
-    # The operator's side.
+    # The operator's side
 
     def observe(self) -> Observed:
-        # A copy, faster than by way of JSON: what is copied has come through JSON.
+        # marshal copies faster than JSON. The content has already been through JSON.
         job, raw = marshal.loads(marshal.dumps([self.job, [*self.pods.values(), *self.others.values()]]))
         observed = Observed.of(job, raw, TOKEN)
+        stuck = first_without_volumes(observed.pods, self.now)
+        failure = stuck and find_mount_failure(stuck, self.pod_events.get(stuck.name, ()))
+        observed = replace(observed, mount_failure=failure, operators=self.operators)
         first = observed.first_learner
         if first is None or self.unreachable or self.awaited:
             return replace(observed, awaited=self.awaited)
         if self.bad_report:
             return replace(observed, bad_report=self.bad_report)
         starting = report(0, "Starting") if first.running else None
-        return replace(observed, report=self.reports.get(first.name, starting))
+        said = self.reports.get(first.name, starting)
+        # A learner that answers writes the time into its report.
+        return replace(observed, report=said and said.model_copy(update={"time": said.time or self.now}))
 
-    def plan(self, refusal: Refusal | None = None) -> Plan:
-        observed = replace(self.observe(), refusal=refusal)
+    def plan(self, rejection: AdmissionFailure | None = None) -> Plan:
+        observed = replace(self.observe(), rejection=rejection)
         assert observed.job is not None
         return plan(observed.job, observed, self.now, self.settings)
 
     def step(self) -> Plan:
-        """Plan, and do what the plan says."""
+        """Makes a plan and executes it."""
         made = self.plan()
         self.write(made)
         for ref in made.delete:
             self.delete(ref)
-        self.refused, created = self.make(made)
-        if self.refused:
-            self.write(self.plan(self.refused[0]))
-        deleted = [ref.name for ref in made.delete if ref.kind == "Pod"]
-        self.events += [(event.reason, event.message) for event in tell_made(created, deleted)]
+        self.rejected, created = self.make(made)
+        going = list(made.delete)
+        if self.rejected:
+            again = self.plan(self.rejected[0])
+            self.write(again)
+            for ref in again.delete:
+                self.delete(ref)
+            going += again.delete
+        deleted = [ref.name for ref in going if ref.kind == "Pod"]
+        self.events += [(event.reason, event.message) for event in action_events(created, deleted)]
         self.moved = len(self.events) + self.writes, len(self.others)
         return made
 
     def write(self, made: Plan) -> None:
-        """The events and the status of a plan."""
+        """Writes the events and the status of a plan."""
         self.events += [(event.reason, event.message) for event in made.events]
         if made.status is not None:
             self.job["status"] = _as_told(made.status.to_dict())
             self.writes += 1
 
-    def make(self, made: Plan) -> tuple[list[Refusal], list[str]]:
-        """Its children, as far as the cluster takes them; of pods one first, where caution is asked for."""
-        refused: list[Refusal] = []
+    def make(self, made: Plan) -> tuple[list[AdmissionFailure], list[str]]:
+        """Creates the plan's children that the cluster accepts. After a rejection creates no further pods, unless it
+        has created a sampler."""
+        rejected: list[AdmissionFailure] = []
         created: list[str] = []
         for child in (*made.apply, *made.create):
             is_pod = child["kind"] == "Pod"
-            if is_pod and refused and (made.cautious or not created):
+            if is_pod and rejected and not any("sampler" in name for name in created):
                 break
-            if (refusal := self.refuses(child)) is not None:
-                refused.append(refusal)
+            if (rejection := self.rejects(child)) is not None:
+                rejected.append(replace(rejection, name=child["metadata"]["name"]))
                 continue
             self._create(child)
             created += [child["metadata"]["name"]] if is_pod else []
-        return refused, created
+        return rejected, created
 
     def delete(self, ref: Ref) -> None:
         if ref.kind == KIND:
@@ -148,15 +164,15 @@ class World:
             self.ask_to_end(ref.name)
 
     def settle(self) -> Plan:
-        """Step until nothing is left to do, but for what the cluster refuses; returns the last plan."""
+        """Steps until nothing is left to do except rejected children. Returns the last plan."""
         for _ in range(6):
             before = self.moved
             made = self.step()
-            if made.empty or self.job_deleted or (self.refused and self.moved == before):
+            if made.empty or self.job_deleted or (self.rejected and self.moved == before):
                 return made
         raise AssertionError(f"no fixed point: {made}")
 
-    # The users', the cluster's and the kubelet's side.
+    # The users', the cluster's and the kubelet's side
 
     def after(self, seconds: float) -> World:
         self.now += timedelta(seconds=seconds)
@@ -168,7 +184,7 @@ class World:
         return self
 
     def ask_to_end(self, name: str) -> World:
-        """Somebody deletes the pod: one that has ended is gone at once."""
+        """Deletes the pod as a user would. A pod that has ended is removed immediately."""
         if self.phase(name) in ("Succeeded", "Failed"):
             del self.pods[name]
         else:
@@ -177,7 +193,7 @@ class World:
         return self
 
     def end_deleted(self) -> World:
-        """Deleted pods are gone."""
+        """Removes the pods that are marked as deleted."""
         gone = [name for name, pod in self.pods.items() if "deletionTimestamp" in pod["metadata"]]
         for name in gone:
             self.vanish(name)
@@ -189,7 +205,7 @@ class World:
         return self
 
     def run(self, *names: str, ready: bool = True) -> World:
-        """The container of each pod (of all pods) runs."""
+        """Runs the container of each named pod, or of all pods."""
         for name in names or tuple(self.pods):
             container = self.container(name)
             if "running" not in container["state"]:
@@ -199,13 +215,15 @@ class World:
                         container["state"] if "terminated" in container["state"] else {}
                     )
                 container["state"] = {"running": {"startedAt": self.now.isoformat()}}
-            self.pods[name]["status"] |= {"phase": "Running", "conditions": [_condition("Ready", ready)]}
+            scheduled = _condition("PodScheduled", True) | {"lastTransitionTime": self.now.isoformat()}
+            conditions = [scheduled, _condition("Ready", ready)]
+            self.pods[name]["status"] |= {"phase": "Running", "conditions": conditions}
         return self
 
     def up(self) -> World:
-        """The job runs. Computed once for each new job: hundreds of tests begin so."""
+        """Brings the job up. Caches the result for each new job, because hundreds of tests start so."""
         new = (self.now, self.writes, self.pods, self.others) == (START, 0, {}, {})
-        if not new or self.refuses is not World.refuses or self.settings != DEFAULTS:
+        if not new or self.rejects is not World.rejects or self.settings != DEFAULTS:
             return self._bring_up()
         key = json.dumps(self.job, sort_keys=True)
         if key not in _UP:
@@ -223,7 +241,7 @@ class World:
         return self
 
     def die(self, name: str, code: int, reason: str = "Error", message: str = "") -> World:
-        """The container ends; if it may, it is about to be restarted."""
+        """Ends the container. A restart follows if the restart policy allows it."""
         container = self.container(name)
         container["state"] = {
             "terminated": {
@@ -247,7 +265,7 @@ class World:
         return self
 
     def crash(self, name: str, code: int, reason: str = "Error", message: str = "") -> World:
-        """The container ends and is restarted in place."""
+        """Ends the container and restarts it in place."""
         return self.die(name, code, reason, message).run(name)
 
     def evict(self, name: str, reason: str = "Evicted", message: str = "node is low on memory") -> World:
@@ -259,15 +277,30 @@ class World:
         self.container(name)["state"] = {"waiting": {"reason": reason, "message": message}}
         return self
 
-    def cannot_schedule(self, name: str, message: str) -> World:
-        self.pods[name]["status"]["conditions"] = [_condition("PodScheduled", False) | {"message": message}]
+    def cannot_schedule(self, name: str, message: str = "", reason: str = "Unschedulable") -> World:
+        since = {"reason": reason, "message": message, "lastTransitionTime": self.now.isoformat()}
+        self.pods[name]["status"]["conditions"] = [_condition("PodScheduled", False) | since]
+        return self
+
+    def schedule(self, *names: str, **more: str) -> World:
+        """Gives pods a node, and the other conditions: `PodReadyToStartContainers="True"`."""
+        bound = _condition("PodScheduled", True) | {"lastTransitionTime": self.now.isoformat()}
+        for name in names:
+            others = [{"type": kind, "status": status} for kind, status in more.items()]
+            self.pods[name]["status"]["conditions"] = [bound, *others]
+        return self
+
+    def event_of(self, name: str, reason: str, message: str, **more: Any) -> World:
+        """Adds an event of a pod that occurs now."""
+        event = {"metadata": {}, "reason": reason, "message": message, "lastTimestamp": self.now.isoformat()}
+        self.pod_events.setdefault(name, []).append(event | more)
         return self
 
     def say(self, said: LearnerReport) -> World:
         self.reports[LEARNER] = said
         return self
 
-    # What tests look at.
+    # Views for tests
 
     @property
     def parsed(self) -> RLTrainingJob:
@@ -278,7 +311,7 @@ class World:
         return self.parsed.status
 
     def condition(self, kind: str) -> tuple[str, str] | None:
-        """Status and reason."""
+        """Returns the status and reason of a condition."""
         return next(((c.status, c.reason) for c in self.status.conditions if c.type == kind), None)
 
     def phase(self, name: str) -> str:
@@ -290,7 +323,7 @@ class World:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Failures and disruptions."""
+        """Returns the numbers of failures and disruptions."""
         return self.status.failures, self.status.disruptions
 
     def _create(self, child: Any) -> None:
@@ -309,7 +342,7 @@ class World:
 
 
 def fill_in_defaults(made: dict[str, Any]) -> None:
-    """What an API server, or a controller, adds to an object that it is given."""
+    """Adds the fields that an API server or a controller adds to an object."""
     spec = made.get("spec") or {}
     match made["kind"]:
         case "Service":
@@ -330,7 +363,7 @@ def fill_in_defaults(made: dict[str, Any]) -> None:
 
 
 def _as_told(value: Any) -> Any:
-    """As the API server has understood it: a copy, which can only hold what JSON can."""
+    """Returns a copy as the API server decodes it, which contains only JSON types."""
     return json.loads(json.dumps(value))
 
 

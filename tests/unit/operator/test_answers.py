@@ -1,4 +1,4 @@
-"""For any answer of a learner, the operator reads little, takes little time, and logs little."""
+"""For any answer of a learner, the operator reads little, uses little CPU time, and logs little."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 from rltraining_api.contract import REPORT_BYTES_MAX, LearnerReport
-from rltraining_operator.answers import PROBLEM_MAX, REFUSED, BadReport, parse_report
-from rltraining_operator.ask import ask_learner
+from rltraining_operator.observe.answers import PROBLEM_MAX, TOKEN_REJECTED, BadReport, parse_report
+from rltraining_operator.observe.ask import ask_learner
 
 MEGABYTE = 1 << 20
 BOMBS = {
@@ -27,7 +27,7 @@ BOMBS = {
 
 
 def as_large_as_is_read(bomb: bytes) -> bytes:
-    """Returns the bomb cut to the length that is read, as a shorter list or text that is still valid."""
+    """Returns the bomb shortened to the length that is read, as a list or text that is still valid."""
     middle = bomb[64 : REPORT_BYTES_MAX - 64]
     for end in (bomb[-20:], b"]}", b'"}]}'):
         for cut in range(8):
@@ -41,7 +41,7 @@ def as_large_as_is_read(bomb: bytes) -> bytes:
 
 @asynccontextmanager
 async def answering(body: bytes, *, status: str = "200 OK", endless: bool = False) -> AsyncIterator[int]:
-    """A learner that answers this; returns its port."""
+    """Starts a learner that answers this. Returns its port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -80,7 +80,7 @@ async def test_an_answer_of_64_kib_is_read_and_a_longer_one_is_not(
 
 async def test_a_learner_with_the_token_of_another_key_is_said_to_refuse_ours() -> None:
     async with answering(b"", status="401 Unauthorized") as port:
-        assert await ask_learner("127.0.0.1", port, "token", 2.0) == REFUSED
+        assert await ask_learner("127.0.0.1", port, "token", 2.0) == TOKEN_REJECTED
 
 
 async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
@@ -90,7 +90,7 @@ async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
 
 @pytest.mark.parametrize("kind", BOMBS)
 def test_what_is_read_of_a_bomb_neither_blocks_the_event_loop_nor_fills_log_and_memory(kind: str) -> None:
-    """Measured: milliseconds and 3 MB at most; they were seconds and gigabytes for a megabyte."""
+    """Measured: at most milliseconds and 3 MB. Before, a megabyte took seconds and gigabytes."""
     body = as_large_as_is_read(BOMBS[kind])
     assert len(body) > 50_000
     tracemalloc.start()
@@ -117,7 +117,7 @@ def test_what_is_read_of_a_bomb_neither_blocks_the_event_loop_nor_fills_log_and_
         ),
         (b'{"conditions":[{}]}', "4 errors, the first: conditions.0.type: Field required"),
         (
-            # The API server would reject the whole status for it, with the job's end in it.
+            # The API server would otherwise reject the complete status, including the job's end.
             b'{"checkpoint":{"uri":"s3://a/b","step":1,"time":"2020-01-01T00:00:00"}}',
             "1 error, the first: checkpoint.time: Input should have timezone info",
         ),

@@ -13,7 +13,13 @@ from operator_world import START
 from rltraining_api.autoscale import AutoscaleStatus
 from rltraining_api.roles import SamplerRole
 from rltraining_api.status import Progress
-from rltraining_operator.autoscale import FORGET_WINDOWS, WAIT_PERCENT_LOW, WAIT_PERCENT_MAX, Sight, scale
+from rltraining_operator.pods.autoscale import (
+    FORGET_WINDOWS,
+    WAIT_PERCENT_LOW,
+    WAIT_PERCENT_MAX,
+    Sight,
+    scale,
+)
 
 SECONDS = 30.0
 REPORTS = 6
@@ -54,7 +60,7 @@ class Simulation:
         return 100.0 * (1 - min(1.0, self.produced(samplers) / self.capacity))
 
     def tick(self) -> None:
-        """One report, and one pass."""
+        """Simulates one report and one pass."""
         self.ticks += 1
         now = START + timedelta(seconds=self.ticks * SECONDS / REPORTS)
         used = min(self.produced(self.ready), self.capacity)
@@ -69,7 +75,7 @@ class Simulation:
         self.ready = min(self.target, self.fit) - self.restarting * (self.ticks % 2)
 
     def run(self, windows: int) -> list[int]:
-        """Returns each number of samplers that followed, the present one first."""
+        """Returns each number of samplers in order, the current one first."""
         return list(self._targets(windows))
 
     def _targets(self, windows: int) -> Iterator[int]:
@@ -127,13 +133,13 @@ def test_the_number_falls_when_the_learner_becomes_slower_and_rises_when_it_is_f
 
 @pytest.mark.parametrize("start", [1, 2, 4])
 def test_samplers_that_share_cores_do_not_become_more(start: int) -> None:
-    """However many they are, the learner waits for half of the time."""
+    """With any number of samplers, the learner waits for half of the time."""
     simulation = Simulation(role(start), 200, produced=lambda samplers: 100.0)
     assert simulation.run(FORGET_WINDOWS // 2) == [start, 2 * start, start]
 
 
 def test_a_learner_that_takes_turns_with_its_samplers_gets_more_while_they_help() -> None:
-    """As with PPO: an update takes a second for each rollout, and the rollouts together take three."""
+    """PPO behaves so: an update takes a second for each rollout, and the rollouts together take three."""
     simulation = Simulation(role(1), 1.0, produced=lambda samplers: samplers / (samplers + 3))
     targets = simulation.run(FORGET_WINDOWS // 2)
     assert targets[:4] == [1, 2, 4, 8]
@@ -168,7 +174,7 @@ def test_single_restarts_among_many_samplers_do_not_hold_the_decision_up() -> No
 
 
 def measured(state: AutoscaleStatus | None, seconds: float, wait: float | None, ready: int) -> Any:
-    """The state after a report at this time."""
+    """Returns the state after a report at this time."""
     progress = Progress(updates=1, environment_steps=1, learner_wait_percent=wait, steps_per_second=9.0)
     now = START + timedelta(seconds=seconds)
     return scale(role(2), state, Sight(frozenset(range(ready)), progress), now, SECONDS)

@@ -1,4 +1,4 @@
-"""The objects a job is made of."""
+"""The child objects of a job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from operator_world import LEARNER, SAMPLER_1, TOKEN, make_world
 from rltraining_api import contract
 from rltraining_api.manifest import parse_job
-from rltraining_operator.children import build_config_map, covers
+from rltraining_operator.pods.children import build_config_map, covers
 
 
 def pod(name: str = LEARNER, **spec: Any) -> dict[str, Any]:
@@ -149,6 +149,17 @@ def test_checkpoints_of_the_first_learner_are_on_the_claim(
     assert made == (claim == "demo-checkpoints")
 
 
+def test_only_the_first_learner_has_the_keys_of_the_trackers() -> None:
+    tracking = {"wandb": {"project": "a"}, "secretName": "keys"}
+    theirs = template({"envFrom": [{"configMapRef": {"name": "mine"}}]})
+    world = make_world(tracking=tracking, learner={"replicas": 2} | theirs, sampler={"replicas": 2} | theirs)
+    world.settle()
+    sources = {name: made["spec"]["containers"][0]["envFrom"] for name, made in world.pods.items()}
+    mine = {"configMapRef": {"name": "mine"}}
+    assert sources.pop(LEARNER) == [{"secretRef": {"name": "keys"}}, mine]
+    assert list(sources.values()) == [[mine]] * 3
+
+
 def test_user_code_is_mounted_and_named() -> None:
     made = pod(code={"configMap": {"name": "mine"}})
     assert env(made)["RLTRAINING_CODE_DIR"] == "/etc/rltraining-code"
@@ -189,7 +200,7 @@ def test_the_trainer_reads_whose_job_it_is(namespace: str | None, read: str) -> 
 
 
 def test_pods_get_the_token_from_the_secret_of_this_job_alone() -> None:
-    """Not from that of an earlier job of the same name, which may still be there."""
+    """The Secret of an earlier job of the same name may still exist, and must not be used."""
     world = make_world()
     world.settle()
     secret = world.others["Secret", "demo-token-job-uid"]

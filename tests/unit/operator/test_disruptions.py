@@ -1,17 +1,17 @@
-"""Kills from outside are healed, but a job that gains nothing between them comes to an end."""
+"""The job recovers from external kills, but ends if it makes no progress between them."""
 
 from __future__ import annotations
 
 import pytest
 from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, make_world, report
-from rltraining_operator import disruptions
+from rltraining_operator.failures import disruptions
 from rltraining_operator.settings import DISRUPTIONS_MAX
 
 LAST_NOTE = f"disruption {DISRUPTIONS_MAX + 1} in a row without progress, counted as a failure"
 
 
 def kill(world: World, times: int, name: str = LEARNER) -> World:
-    """The kubelet kills it, say since its liveness probe fails, and starts it anew."""
+    """The kubelet kills the pod, for example after a failed liveness probe, and restarts it."""
     for _ in range(times):
         world.crash(name, 137).after(6).settle()
     return world
@@ -26,7 +26,7 @@ def test_ten_kills_without_progress_are_forgiven_and_no_more() -> None:
 
 
 def test_the_row_of_a_member_lasts_while_its_pod_is_there_though_it_is_wanted_no_more() -> None:
-    """Otherwise a user who scales down and up again would forgive everything."""
+    """Otherwise a user who scales down and up again would reset every streak."""
     world = kill(make_world(runPolicy={"backoffLimit": 0}).up(), DISRUPTIONS_MAX, SAMPLER_1)
     world.spec(sampler={"replicas": 1}).settle()
     assert "deletionTimestamp" in world.pods[SAMPLER_1]["metadata"]
@@ -45,8 +45,8 @@ def test_a_kill_that_comes_again_and_again_ends_the_job() -> None:
     kill(world, 2)
     assert world.counts == (2, DISRUPTIONS_MAX)
     assert world.status.phase == "Running"
-    told = f"pod {LEARNER}, container trainer: exit code 137 (SIGKILL)"
-    assert ("MemberFailed", f"{told}: {LAST_NOTE}") in world.events
+    failure = f"pod {LEARNER}, container trainer: exit code 137 (SIGKILL)"
+    assert ("MemberFailed", f"{failure}: {LAST_NOTE}") in world.events
     kill(world, 1)
     assert world.condition("FailureTarget") == ("True", "BackoffLimitExceeded")
     assert f"disruption {DISRUPTIONS_MAX + 3} in a row without progress" in world.status.message
@@ -104,8 +104,8 @@ def test_many_members_disrupted_at_once_are_no_row() -> None:
 def test_a_status_has_room_for_a_mass_of_disruptions_and_still_ends_what_does_not_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rows, samplers = 2, 4
-    monkeypatch.setattr(disruptions, "ROWS_MAX", rows)
+    streaks, samplers = 2, 4
+    monkeypatch.setattr(disruptions, "STREAKS_MAX", streaks)
     world = make_world(sampler={"replicas": samplers}, runPolicy={"backoffLimit": 0}).up()
     for times in range(1, DISRUPTIONS_MAX + 2):
         for index in range(samplers):
@@ -113,7 +113,7 @@ def test_a_status_has_room_for_a_mass_of_disruptions_and_still_ends_what_does_no
         world.step()
         world.run()
         world.step()
-        assert sum(entry.disruptions > 0 for entry in world.status.ledger) == rows
+        assert sum(entry.disruptions > 0 for entry in world.status.ledger) == streaks
         assert (world.condition("FailureTarget") is not None) == (times > DISRUPTIONS_MAX)
 
 

@@ -1,9 +1,10 @@
-"""Engine and reconcile against a cluster that records what is asked of it, in which order, and can refuse."""
+"""Engine and reconcile with a cluster that records all calls, in order, and can reject them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,8 @@ from rltraining_api.contract import LearnerReport
 from rltraining_operator.cluster import Awaited, Event, Key, Manifest, Ref
 from rltraining_operator.engine import Engine
 from rltraining_operator.errors import NameTakenError, NotFoundError, RejectedError, UnavailableError
-from rltraining_operator.observed import Observed, Pod
+from rltraining_operator.observe.mounts import MountFailure, find_mount_failure
+from rltraining_operator.observe.observed import Observed, Pod
 from rltraining_operator.reconcile import PARALLEL_CALLS, reconcile
 from rltraining_operator.settings import Settings
 
@@ -20,7 +22,7 @@ KEY = Key("default", "demo")
 
 
 class RecordingCluster:
-    """A `Cluster` over a world: it notes every call, and refuses those a test wants refused."""
+    """A `Cluster` over a world. Records every call, and rejects the calls that a test selects."""
 
     def __init__(self, world: World, refuse: Callable[[str], Exception | None] = lambda call: None) -> None:
         self.world = world
@@ -35,11 +37,19 @@ class RecordingCluster:
         self._note(f"observe {key.name}")
         if key != KEY or self.world.job_deleted:
             return None
-        return replace(self.world.observe(), report=None, awaited=False)  # `learner_report` is to be asked
+        # Without the answers, so that `learner_report` and `mount_failure` are called.
+        return replace(self.world.observe(), report=None, awaited=False, mount_failure=None)
 
     async def learner_report(self, pod: Pod, token: str) -> LearnerReport | Awaited | None:
         self._note(f"report {pod.name} {token[:4]}")
         return "awaited" if self.world.awaited else self.world.reports.get(pod.name)
+
+    async def mount_failure(self, pod: Pod) -> MountFailure | None:
+        self._note(f"events {pod.name}")
+        return find_mount_failure(pod, self.world.pod_events.get(pod.name, ()))
+
+    def creating(self, namespace: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     async def create(self, key: Key, child: Manifest) -> None:
         self._note(f"create {child['kind']} {child['metadata']['name']}")
@@ -133,11 +143,11 @@ def test_a_learners_answer_is_not_lost_where_pods_of_a_job_without_status_are_ma
 
 
 def test_one_pod_that_is_refused_does_not_stop_the_others() -> None:
-    cluster = RecordingCluster(make_world())
-    cluster.refuse = lambda call: UnavailableError("quota") if call == f"create Pod {LEARNER}" else None
+    cluster = RecordingCluster(make_world(sampler={"replicas": 3}))
+    cluster.refuse = lambda call: UnavailableError("down") if call == "create Pod demo-sampler-1" else None
     with pytest.raises(UnavailableError):
         one_pass(cluster)
-    assert list(cluster.world.pods) == [SAMPLER_0, "demo-sampler-1"]
+    assert list(cluster.world.pods) == [LEARNER, SAMPLER_0, "demo-sampler-2"]
 
 
 QUOTA = 'pods "x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=0, limited: pods=0'
@@ -165,6 +175,33 @@ def test_what_the_cluster_refuses_is_told_in_the_same_pass_and_tried_again_with_
     assert cluster.world.condition("Ready") == ("False", "MembersNotReady")
 
 
+def test_samplers_give_way_to_a_learner_that_a_quota_refuses() -> None:
+    cluster = RecordingCluster(make_world().up().after(100))
+    cluster.world.vanish(LEARNER)
+    full = RejectedError(QUOTA)
+    cluster.refuse = lambda call: full if "create Pod" in call and len(cluster.world.pods) >= 2 else None
+    one_pass(cluster)
+    acts = [call for call in cluster.calls if call.startswith(("create", "delete", "event"))]
+    created, deleted = f"create Pod {LEARNER}", "delete Pod demo-sampler-1"
+    assert acts == ["event Disrupted", created, "event QuotaExceeded", deleted, "event PodsDeleted"]
+    # Nothing more is deleted until that sampler has ended.
+    one_pass(cluster)
+    assert [call for call in cluster.calls if call.startswith("delete")] == ["delete Pod demo-sampler-1"]
+    # The learner gets its place, and the sampler waits for another one.
+    cluster.world.vanish("demo-sampler-1")
+    one_pass(cluster)
+    assert set(cluster.world.pods) == {LEARNER, SAMPLER_0}
+    assert cluster.world.status.disruptions == 1, "the learner's, and none for a sampler that gave way"
+
+
+def test_samplers_do_not_give_way_to_a_learner_that_is_refused_for_another_reason() -> None:
+    cluster = RecordingCluster(make_world().up().after(100))
+    cluster.world.vanish(LEARNER)
+    cluster.refuse = lambda call: RejectedError("violates PodSecurity") if "create Pod" in call else None
+    one_pass(cluster)
+    assert set(cluster.world.pods) == {SAMPLER_0, "demo-sampler-1"}
+
+
 def test_without_its_network_policy_a_job_gets_no_pods() -> None:
     cluster = RecordingCluster(make_world())
     forbidden = 'User "system:serviceaccount:x:y" cannot create resource "networkpolicies"'
@@ -182,7 +219,8 @@ def test_a_name_that_is_taken_is_told() -> None:
     one_pass(cluster)
     assert cluster.world.condition("Ready") == ("False", "NameTaken")
     assert cluster.world.status.message == str(taken)
-    assert [event.reason for event in cluster.events] == ["PodsCreated", "NameTaken"]
+    assert [event.reason for event in cluster.events] == ["NameTaken"]
+    assert cluster.world.pods == {}
 
 
 def test_an_event_that_cannot_be_told_stops_nothing() -> None:
@@ -235,9 +273,9 @@ def test_a_job_that_is_deleted_meanwhile_is_no_error(gone: str) -> None:
 
 
 async def test_the_engine_finds_jobs_nobody_told_it_of_and_tries_again_after_errors() -> None:
-    trouble = iter([UnavailableError("down"), UnavailableError("down")])
+    errors = iter([UnavailableError("down"), UnavailableError("down")])
     cluster = RecordingCluster(
-        make_world(), lambda call: next(trouble, None) if call == "observe demo" else None
+        make_world(), lambda call: next(errors, None) if call == "observe demo" else None
     )
     engine = Engine(cluster, clock=lambda: START)
     working = asyncio.create_task(engine.run())
@@ -253,7 +291,7 @@ async def test_the_engine_finds_jobs_nobody_told_it_of_and_tries_again_after_err
 
 
 class Durations:
-    """A meter that notes what it hears."""
+    """A meter that records its calls."""
 
     def __init__(self) -> None:
         self.passes: list[tuple[float, str]] = []
@@ -266,7 +304,7 @@ class Durations:
 
 
 class SlowCluster(RecordingCluster):
-    """Takes three seconds to be looked at."""
+    """Takes three seconds for an observation."""
 
     async def observe(self, key: Key) -> Observed | None:
         await asyncio.sleep(3)
@@ -288,3 +326,23 @@ async def test_passes_are_measured_whether_they_succeed_or_not() -> None:
     assert {seconds for seconds, _ in good} <= {3.0, 6.0}, "one look, or a second after something was done"
     assert {error for _, error in good} == {""}
     assert meter.passes == [(3.0, "down")]
+
+
+def test_a_roll_out_leaves_room_for_other_events() -> None:
+    """It deletes and creates pods many times, and a job may only have so many events."""
+    world = make_world(sampler={"replicas": 3}).up()
+    world.spec(sampler={"replicas": 3, "template": {"spec": {"nodeSelector": {"a": "b"}}}})
+    cluster = RecordingCluster(world)
+    for _ in range(4):
+        one_pass(cluster)
+        world.end_deleted()
+        one_pass(cluster)
+        world.run()
+    told = [(event.reason, event.reported) for event in cluster.events]
+    assert told == [
+        ("RollingUpdate", False),
+        ("PodsDeleted", False),
+        *[("PodsCreated", True), ("PodsDeleted", True)] * 2,
+        ("PodsCreated", True),
+        ("AllSamplersUpdated", False),
+    ]

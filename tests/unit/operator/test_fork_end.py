@@ -1,4 +1,4 @@
-"""The end of a fork of the warm template: as an interpreter's, without freeing its memory."""
+"""The end of a fork of the warm template: like an interpreter's end, without freeing its memory."""
 
 from __future__ import annotations
 

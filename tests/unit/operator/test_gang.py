@@ -1,4 +1,4 @@
-"""Queues and schedulers for groups: what each finds on the pods, and beside them."""
+"""Queues and gang schedulers: the fields that each finds on the pods, and the objects beside them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from operator_world import World, dedicated, make_world
+from rltraining_api.names import ANNOTATION_TEMPLATE
 
 
 def gang(samplers: int = 2, template: dict[str, Any] | None = None, **policy: Any) -> World:
@@ -16,6 +17,12 @@ def gang(samplers: int = 2, template: dict[str, Any] | None = None, **policy: An
     return world
 
 
+def annotations(pod: dict[str, Any]) -> dict[str, str]:
+    """Returns the annotations of a pod, without the one about its template."""
+    found = pod["metadata"].get("annotations", {})
+    return {key: value for key, value in found.items() if key != ANNOTATION_TEMPLATE}
+
+
 def group(world: World) -> dict[str, Any]:
     return world.others["PodGroup", "demo"]
 
@@ -24,7 +31,7 @@ def test_without_a_policy_there_is_nothing() -> None:
     world = make_world()
     world.settle()
     for pod in world.pods.values():
-        assert "annotations" not in pod["metadata"]
+        assert annotations(pod) == {}
         assert "schedulerName" not in pod["spec"]
     assert ("PodGroup", "demo") not in world.others
 
@@ -42,7 +49,7 @@ def test_volcano() -> None:
     assert group(world)["spec"] == {"minMember": 2, "queue": "gpu", "priorityClassName": "high"}
     assert group(world)["metadata"]["ownerReferences"][0]["uid"] == "job-uid"
     for pod in world.pods.values():
-        assert pod["metadata"]["annotations"] == {"scheduling.k8s.io/group-name": "demo"}
+        assert annotations(pod) == {"scheduling.k8s.io/group-name": "demo"}
         assert pod["spec"]["schedulerName"] == "volcano"
 
 
@@ -86,5 +93,5 @@ def test_a_template_may_name_another_scheduler_but_not_another_group() -> None:
     pod = gang(template=template, coscheduling={}).pods["demo-sampler-0"]
     assert pod["spec"]["schedulerName"] == "second"
     assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "demo"
-    assert pod["metadata"]["annotations"] == {"a": "b"}
+    assert annotations(pod) == {"a": "b"}
     assert gang(template=template, volcano={}).pods["demo-sampler-0"]["spec"]["schedulerName"] == "second"

@@ -1,4 +1,4 @@
-"""The template's priority, as the kernel has it."""
+"""The template's priority in the kernel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for _ in range(3):
 
 @pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="sessions have no priority here")
 def test_each_of_several_that_begin_at_once_gives_way_without_being_root() -> None:
-    """The kernel takes one such request in a tenth of a second, from whomever."""
+    """The kernel accepts only one such request per tenth of a second, over all processes."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_RIGHTS, SESSIONS],
         capture_output=True,

@@ -1,11 +1,13 @@
-"""Who reaches a job's pods, who may evict its learner, and what installations and templates decide about the pods."""
+"""Network access and evictions of a job's pods, and the settings of installations and templates."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, World, dedicated, make_world, report, words
+from operator_world import LEARNER, SAMPLER_0, World, dedicated, make_world, report, termination
+from rltraining_api.lifecycle import LearnerEviction
+from rltraining_api.names import Role
 from rltraining_operator.settings import Settings
 
 OPERATOR = {
@@ -14,6 +16,7 @@ OPERATOR = {
 }
 MEMBERS = {"matchLabels": {"rltraining.dev/job-name": "demo"}}
 PROMETHEUS = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
+REFUSE = Settings(learner_eviction="Refuse")
 RANGE = "net.ipv4.ip_local_port_range"
 
 
@@ -67,13 +70,38 @@ def test_a_job_cannot_make_a_service_of_any_name() -> None:
 def test_a_policy_that_is_no_longer_wanted_is_taken_away() -> None:
     world = settled().run()
     world.settle()
-    world.settings = Settings(network_policy=False, pod_disruption_budget=False)
+    world.settings = Settings(network_policy=False)
     world.settle()
     assert {kind for kind, _ in world.others} == {"Service", "ConfigMap", "Secret"}
 
 
+@pytest.mark.parametrize(
+    ("job", "installation", "refused"),
+    [
+        (None, "Allow", False),
+        (None, "Refuse", True),
+        ("Allow", "Refuse", False),
+        ("Refuse", "Allow", True),
+    ],
+)
+def test_a_job_or_else_the_installation_decides_whether_learners_may_be_evicted(
+    job: str | None, installation: LearnerEviction, refused: bool
+) -> None:
+    policy = {"learnerEviction": job} if job else {}
+    world = settled(Settings(learner_eviction=installation), runPolicy=policy).run()
+    world.settle()
+    assert (("PodDisruptionBudget", "demo-learner") in world.others) == refused
+
+
+def test_evictions_are_refused_and_allowed_while_the_job_runs() -> None:
+    world = settled().run()
+    for choice, refused in (("Refuse", True), ("Allow", False)):
+        world.spec(runPolicy={"learnerEviction": choice}).settle()
+        assert (("PodDisruptionBudget", "demo-learner") in world.others) == refused
+
+
 def test_a_learner_that_is_ready_is_not_evicted_while_its_job_runs() -> None:
-    world = settled()
+    world = settled(REFUSE)
     assert ("PodDisruptionBudget", "demo-learner") not in world.others, "there is nothing to protect yet"
     world.run().settle()
     budget = world.others["PodDisruptionBudget", "demo-learner"]
@@ -91,17 +119,17 @@ def test_a_learner_that_is_ready_is_not_evicted_while_its_job_runs() -> None:
 
 @pytest.mark.parametrize(("code", "clean"), [(0, "All"), (0, "None"), (64, "Running"), (64, "None")])
 def test_what_is_over_holds_up_no_drain(code: int, clean: str) -> None:
-    world = make_world(runPolicy={"cleanPodPolicy": clean}).up()
-    world.die(LEARNER, code, message=words("", "", report(1, "Finished"))).step()
+    world = make_world(runPolicy={"cleanPodPolicy": clean, "learnerEviction": "Refuse"}).up()
+    world.die(LEARNER, code, message=termination("", "", report(1, "Finished"))).step()
     assert ("PodDisruptionBudget", "demo-learner") not in world.others
     assert ("NetworkPolicy", "demo") in world.others, "pods that are left are still guarded"
 
 
 def test_a_budget_that_outlived_its_job_is_found() -> None:
-    world = settled().run()
+    world = settled(REFUSE).run()
     world.settle()
     budget = world.others["PodDisruptionBudget", "demo-learner"]
-    world.die(LEARNER, 0, message=words("Completed", "", report(1, "Finished"))).settle()
+    world.die(LEARNER, 0, message=termination("Completed", "", report(1, "Finished"))).settle()
     world.after(100).settle()
     world.end_deleted().settle()
     assert world.status.phase == "Succeeded"
@@ -173,6 +201,70 @@ def test_a_template_reaches_its_own_role_only(field: str, value: object) -> None
         spec[role] = spec.get(role, {}) | theirs
         world = settled(**spec)
         assert {pod for pod, made in world.pods.items() if made["spec"].get(field) == value} == {name}
+
+
+SMALL = {"requests": {"cpu": "100m", "memory": "512Mi"}}
+LIMITED = SMALL | {"limits": {"memory": "1Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "result"),
+    [
+        (SMALL, {}, SMALL),
+        (SMALL, {"requests": {"cpu": "2"}}, {"requests": {"cpu": "2", "memory": "512Mi"}}),
+        # Kubernetes then requests the limit. A request of 512Mi would be more, and rejected.
+        (
+            SMALL,
+            {"limits": {"memory": "40Mi"}},
+            {"requests": {"cpu": "100m"}, "limits": {"memory": "40Mi"}},
+        ),
+        (LIMITED, {"requests": {"memory": "4Gi"}}, {"requests": {"cpu": "100m", "memory": "4Gi"}}),
+        (SMALL, {"limits": {"nvidia.com/gpu": 1}}, SMALL | {"limits": {"nvidia.com/gpu": 1}}),
+        ({}, {"limits": {"memory": "1Gi"}}, {"limits": {"memory": "1Gi"}}),
+        ({}, {}, None),
+    ],
+)
+def test_a_resource_has_the_values_of_the_template_or_of_the_installation(
+    ours: dict[str, Any], theirs: dict[str, Any], result: dict[str, Any] | None
+) -> None:
+    settings = Settings(resources={"learner": ours})
+    trainer = {"name": "trainer"} | ({"resources": theirs} if theirs else {})
+    spec = learner(settings, containers=[trainer, {"name": "proxy", "image": "envoy"}])
+    assert spec["containers"][0].get("resources") == result
+    assert "resources" not in spec["containers"][1], "the container is the user's"
+
+
+def test_each_role_has_its_own_resources() -> None:
+    resources = {role: {"requests": {"cpu": cpu}} for role, cpu in ROLES.items()}
+    pods = settled(Settings(resources=resources), **dedicated(1)).pods
+    requested = {name: pod["spec"]["containers"][0]["resources"] for name, pod in pods.items()}
+    assert {name.split("-")[1]: value for name, value in requested.items()} == resources
+
+
+ROLES: dict[Role, str] = {"learner": "1", "replay": "2", "sampler": "3"}
+GPU = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("field", "theirs"),
+    [
+        ("nodeSelector", {"disk": "fast"}),
+        ("nodeSelector", {}),
+        ("tolerations", [{"key": "spot", "operator": "Exists"}]),
+        ("tolerations", []),
+        ("runtimeClassName", "gvisor"),
+    ],
+)
+def test_where_pods_run_is_decided_by_the_installation_or_as_a_whole_by_the_template(
+    field: str, theirs: object
+) -> None:
+    ours = {"nodeSelector": {"pool": "rl"}, "tolerations": [GPU], "runtimeClassName": "nvidia"}
+    settings = Settings(node_selector={"pool": "rl"}, tolerations=(GPU,), runtime_class="nvidia")
+    for pod in settled(settings, **dedicated(1)).pods.values():
+        assert {name: pod["spec"][name] for name in ours} == ours
+    spec = learner(settings, **{field: theirs})
+    assert {name: spec[name] for name in ours} == ours | {field: theirs}
+    assert not ours.keys() & learner().keys(), "without settings the cluster decides"
 
 
 def test_gpus_and_another_container() -> None:

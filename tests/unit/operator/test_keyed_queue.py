@@ -1,4 +1,4 @@
-"""The queue: each key once, one worker a key, back-off that holds nobody else up."""
+"""The queue: each key once, one worker per key, and back-off that does not delay other keys."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from rltraining_operator.queue import KeyedQueue
 
 
 class Worker:
-    """What a queue does for its keys, and when; `does` is called with the key, and awaited if it can be."""
+    """Records the keys that a queue works on, with times.
+
+    Calls `does` with the key, and awaits the result if it is a coroutine.
+    """
 
     def __init__(self, does: Callable[[str], Any] = lambda key: None) -> None:
         self._does = does
         self._began = time.monotonic()
         self.times: list[tuple[str, float]] = []
-        """Key, and seconds since the test began."""
+        """Keys, and seconds since the test began."""
 
     async def work(self, key: str) -> float | None:
         self.times.append((key, round(time.monotonic() - self._began, 6)))
@@ -73,7 +76,7 @@ async def test_a_key_that_was_added_while_it_was_worked_on_is_worked_on_once_mor
 async def test_a_time_that_comes_while_the_key_is_worked_on_is_made_up_for(
     after: float, again: float
 ) -> None:
-    """No other worker takes the key before, and the time is not forgotten."""
+    """No other worker takes the key before, and the requested time is kept."""
     worker = Worker(lambda key: asyncio.sleep(5))
     async with worker.queue() as queue:
         queue.add("a")
@@ -98,7 +101,7 @@ async def test_keys_that_raise_or_hang_hold_nobody_up(caplog: pytest.LogCaptureF
         queue.add("good")
         for _ in range(14):
             await asyncio.sleep(1)
-            queue.add("raises")  # an event is no reason to try sooner
+            queue.add("raises")  # an event is no reason to retry sooner
     tries = [seconds for key, seconds in worker.times if key == "raises"]
     assert (tries, ("good", 0) in worker.times) == ([0, 1, 3, 7, 11], True)
     assert "raises: no such thing (error 1 in a row; again in 1.0 s)" in caplog.text
@@ -142,7 +145,7 @@ async def test_a_flurry_of_one_key_is_worked_on_once_a_spacing() -> None:
 
 
 async def test_a_key_waits_for_a_worker_from_when_there_are_some() -> None:
-    """A standby hears of jobs for days before it leads: that is not how long they have waited."""
+    """A standby queues jobs for days before it leads. That time does not count as waiting for a worker."""
     waited: list[float] = []
     queue = KeyedQueue(lambda key: asyncio.sleep(7), workers=1, waited=waited.append)
     queue.add("a")

@@ -13,14 +13,14 @@ def test_events_are_stored_in_a_file_and_a_failed_write_is_ignored(tmp_path: Pat
     killed, done = Event("Warning", "Disrupted", "killed\nby hand"), Event("Normal", "Completed", "enough")
     log = EventLog(tmp_path / EVENTS_FILE)
     for event in (killed, killed, done, killed):
-        log.tell(event)
+        log.record(event)
     assert [(stored.event, stored.count) for stored in log] == [(killed, 3), (done, 1)]
     found = read_events(tmp_path)
     assert [(stored.event, stored.count) for stored in found] == [(killed, 2), (done, 1), (killed, 1)]
     assert found[0].first <= found[0].last <= found[1].first
 
     nowhere = EventLog(tmp_path / "no" / "such" / EVENTS_FILE)
-    nowhere.tell(done)
+    nowhere.record(done)
     assert [stored.event for stored in nowhere] == [done]
     assert read_events(tmp_path / "no") == ()
 

@@ -1,4 +1,4 @@
-"""The parts of the local cluster that need no process."""
+"""Parts of the local cluster that need no process."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from rltraining_operator.local.pod import LocalPod, left_out
 from rltraining_operator.local.runtime import Command, Exit, Process, StartError
 from rltraining_operator.local.silence import SilenceFilter
 from rltraining_operator.local.status_file import StatusFile
-from rltraining_operator.local.store import Store, merge_patch
+from rltraining_operator.local.store import LocalStore, merge_patch
 from rltraining_operator.local.volumes import MountError, Volumes
 from rltraining_operator.local.watch import parse_quantity
-from rltraining_operator.pod_view import Pod
+from rltraining_operator.observe.pod_view import Pod
 from rltraining_operator.settings import UNREACHABLE_SECONDS
 
 
@@ -189,7 +189,7 @@ def test_merge_patch() -> None:
 
 
 def test_the_store_shares_nothing_and_counts_generations() -> None:
-    store, manifest = Store(), {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"x": {"y": 1}}}
+    store, manifest = LocalStore(), {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"x": {"y": 1}}}
     assert store.create(manifest)
     assert not store.create(manifest)
     store.get("Pod", "a")["spec"]["x"]["y"] = 2  # type: ignore[index]
@@ -212,7 +212,7 @@ class Crash:
 
 
 class StartsOnce:
-    """A runtime that starts one process, which exists already, and then fails."""
+    """A runtime that starts one existing process and then fails."""
 
     def __init__(self, process: Process) -> None:
         self._left = [process]
@@ -249,19 +249,19 @@ def local_pod(
 
 async def test_a_start_that_fails_is_no_second_end(tmp_path: Path) -> None:
     spec = {"containers": [{"name": "trainer", "command": ["x"]}], "restartPolicy": "OnFailure"}
-    told: list[tuple[str, int]] = []
+    published: list[tuple[str, int]] = []
 
     def publish(status: dict[str, Any]) -> None:
         view = Pod({"metadata": {}, "status": status})
-        told.append((view.containers[0].waiting.get("reason", ""), view.deaths))
+        published.append((view.containers[0].waiting.get("reason", ""), view.failures))
 
     ports = Ports()
     pod = local_pod(spec, StartsOnce(Crash()), ports, tmp_path, publish)
     await asyncio.sleep(5)
     await pod.stop(0)
     ports.close()
-    assert ("CrashLoopBackOff", 1) in told
-    assert {deaths for why, deaths in told if why == "RunContainerError"} == {1}
+    assert ("CrashLoopBackOff", 1) in published
+    assert {failures for why, failures in published if why == "RunContainerError"} == {1}
 
 
 class Hanging:
@@ -334,7 +334,9 @@ def test_a_log_keeps_its_newest_lines_while_its_writer_goes_on(tmp_path: Path) -
     assert shorten(tmp_path / "nope") == 0
 
 
-async def test_the_log_of_a_process_that_runs_is_bounded_and_its_last_words_are_found(tmp_path: Path) -> None:
+async def test_the_log_of_a_process_that_runs_is_bounded_and_its_termination_message_is_found(
+    tmp_path: Path,
+) -> None:
     trainer = {"name": "trainer", "command": ["x"], "terminationMessagePolicy": "FallbackToLogsOnError"}
     spec = {"containers": [trainer], "restartPolicy": "Never"}
     log = tmp_path / "logs" / "demo-sampler-0.log"
@@ -381,7 +383,7 @@ async def test_a_disk_that_takes_its_time_holds_nobody_up_and_the_newest_status_
     tmp_path: Path, real_time: None
 ) -> None:
     fresh, written = tmp_path / "status.json.new", tmp_path / "status.json"
-    os.mkfifo(fresh)  # writing to it waits until somebody reads
+    os.mkfifo(fresh)  # opening a FIFO for writing blocks until a reader opens it
     file = StatusFile(written)
     for number in range(3):
         file.write({"number": number})

@@ -1,4 +1,4 @@
-"""Whatever pods report, write as they end, and however often they do: the job's object stays small, and keeps what helps."""
+"""The job's object stays small and keeps its useful parts, whatever pods report and however often."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operator_world import LEARNER, SAMPLER_0, World, make_world, words
+from operator_world import LEARNER, SAMPLER_0, World, make_world, termination
 from rltraining_api.contract import LearnerReport
-from rltraining_operator.answers import parse_report
-from rltraining_operator.bounds import OBJECT_BYTES_MAX, clip, json_bytes
+from rltraining_operator.observe.answers import parse_report
+from rltraining_operator.status.bounds import OBJECT_BYTES_MAX, clip, json_bytes
 from soak import SOAK
 
 PODS = 250
@@ -28,13 +28,13 @@ EVALUATION = {
 
 
 def stored_bytes(found: Any) -> int:
-    """Bytes of an object in etcd: JSON as Go writes it."""
+    """Returns the size of an object in etcd, in bytes: JSON as Go writes it."""
     text = json.dumps(found, separators=(",", ":"), ensure_ascii=False)
     return len(text.encode()) + sum(5 for c in text if c in "<>&") + 3 * text.count("\u2028")
 
 
 def hostile_report(unit: str, number: int, state: str) -> LearnerReport:
-    """A report with everything at its bound, or beyond where that is cut."""
+    """Returns a report with every field at its bound, or beyond where it is truncated."""
     long, uri = unit * 4096, "s3://" + (unit.strip() or "x") * (4090 // len(unit))
     raw = {
         "state": state,
@@ -92,7 +92,7 @@ def test_the_object_stays_below_64_kib_whatever_pods_report(
         world.after(6).say(hostile_report(unit, number, "Training")).settle()
         assert size(world) < OBJECT_BYTES_MAX
     text = unit * (4096 // len(unit.encode()))
-    while len((message := text if raw else words("R" * 100, text)).encode()) > 4096:
+    while len((message := text if raw else termination("R" * 100, text)).encode()) > 4096:
         text = text[: len(text) - 64]
     world.die(SAMPLER_0, code, message=message).settle()
     world.die(LEARNER, code, message=message).settle()
@@ -111,8 +111,8 @@ def test_and_with_hundreds_of_pods_that_have_all_restarted_and_all_say_much() ->
 
 
 def test_reported_warnings_take_no_more_room_than_they_are_given() -> None:
-    """5 of the 49 KiB that the parts of a status share."""
-    message = "<" * 30 + "x" * 480  # as long as a report may have it, and longer once it is escaped
+    """The warnings get 5 of the 49 KiB that the parts of a status share."""
+    message = "<" * 30 + "x" * 480  # the longest text that a report may contain, which escaping makes longer
     said = {"state": "Training", "warnings": [{"reason": f"R{i}", "message": message} for i in range(9)]}
     world = make_world().up().after(6).say(LearnerReport.model_validate(said))
     world.settle()
@@ -130,8 +130,8 @@ def test_conditions_that_change_their_types_do_not_pile_up() -> None:
 def test_the_traceback_of_user_code_is_in_the_status_whole() -> None:
     frames = "".join(f'  File "/code/maze.py", line {i}, in step\n    self.move({i})\n' for i in range(50))
     trace = f"step raised KeyError: 'x'\nTraceback (most recent call last):\n{frames}KeyError: 'x'"
-    assert 3000 < len(words("UserCodeError", trace)) <= 4096, "as the trainer writes it"
-    world = make_world().up().die(SAMPLER_0, 65, message=words("UserCodeError", trace))
+    assert 3000 < len(termination("UserCodeError", trace)) <= 4096, "as the trainer writes it"
+    world = make_world().up().die(SAMPLER_0, 65, message=termination("UserCodeError", trace))
     world.settle()
     world.end_deleted().settle()
     (failed,) = (each for each in world.status.conditions if each.type == "Failed")

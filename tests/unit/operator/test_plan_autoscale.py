@@ -1,4 +1,4 @@
-"""Jobs with `sampler.autoscale`: their pods, status and events follow what the learner reports."""
+"""Jobs with `sampler.autoscale`: pods, status and events follow the learner's reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, World, make_world, report, words
+from operator_world import LEARNER, SAMPLER_0, World, make_world, report, termination
 
 SECONDS = 30
 """Length of a window of the default settings."""
@@ -17,7 +17,7 @@ def following(replicas: int = 2, **autoscale: int) -> World:
 
 
 def learn(world: World, wait: float, seconds: int = SECONDS + 5, **more: Any) -> World:
-    """The learner reports every five seconds, the pods that the operator creates run, and deleted ones end."""
+    """Simulates a learner that reports every five seconds. Created pods run, and deleted pods end."""
     for _ in range(seconds // 5):
         steps = world.status.progress.environment_steps + 100
         progress = {"environmentSteps": steps, "updates": steps, "learnerWaitPercent": wait}
@@ -31,7 +31,7 @@ def samplers(world: World) -> list[str]:
 
 
 def number(world: World) -> tuple[int, str]:
-    """The number of samplers that the status names, and whether the operator follows the learner."""
+    """Returns the number of samplers in the status, and whether the operator follows the learner."""
     assert world.status.autoscale is not None
     return world.status.autoscale.target, world.status.autoscale.state
 
@@ -53,7 +53,7 @@ def test_the_job_gets_more_samplers_while_its_learner_waits_for_data() -> None:
 
 
 def test_a_learner_that_waits_without_updates_gets_no_more_samplers() -> None:
-    """As when a replay memory is filled again after a restart."""
+    """This happens when a replay memory is refilled after a restart."""
     world = learn(following().up(), 10.0)
     now = world.status.progress
     progress = {"environmentSteps": now.environment_steps, "updates": now.updates, "stepsPerSecond": 20.0}
@@ -138,7 +138,7 @@ def test_the_number_stays_at_the_end_of_the_job() -> None:
     world = learn(following().up(), 60.0)
     learn(world, 100.0, 2 * SECONDS, stop_reason="stop.environmentSteps is met")
     assert number(world) == (4, "Active"), "the learner only evaluates and writes its results"
-    world.die(LEARNER, 0, "Completed", words("Completed", "done", report(9999, "Finished"))).settle()
+    world.die(LEARNER, 0, "Completed", termination("Completed", "done", report(9999, "Finished"))).settle()
     world.after(1000).settle()
     world.end_deleted().settle()
     assert (world.status.phase, world.status.sampler.summary) == ("Succeeded", "0/4")

@@ -1,18 +1,23 @@
-"""What dies, and what the plan makes of it: healed, counted, or the end."""
+"""Failures of pods, and the plan's response: recovery, a count, or the end of the job."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, dedicated, make_world, report, words
+from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, dedicated, make_world, report, termination
 from rltraining_api.contract import ExitCode
 from rltraining_api.failure_policy import PodFailurePolicy
-from rltraining_operator.failures import Death, Verdict, judge
-from rltraining_operator.ledger import format_ranges, parse_ranges
+from rltraining_operator.failures.ledger import format_ranges, parse_ranges
+from rltraining_operator.failures.pod_failure import (
+    FailureKind,
+    PodFailure,
+    classify,
+    classify_by_rules,
+)
 from rltraining_operator.settings import REMAKE_SECONDS, STALL_SECONDS
 
-D, F, P = Verdict.DISRUPTION, Verdict.FAILURE, Verdict.PERMANENT
+D, F, P = FailureKind.DISRUPTION, FailureKind.FAILURE, FailureKind.PERMANENT
 
 
 @pytest.fixture
@@ -21,7 +26,7 @@ def world() -> World:
 
 
 @pytest.mark.parametrize(
-    ("code", "reason", "disrupted", "container", "verdict"),
+    ("code", "reason", "disrupted", "container", "kind"),
     [
         (137, "Error", False, "trainer", D),
         (143, "Error", False, "trainer", D),
@@ -40,10 +45,10 @@ def world() -> World:
         (None, "", False, "", D),
     ],
 )
-def test_own_judgement(
-    code: int | None, reason: str, disrupted: bool, container: str, verdict: Verdict
+def test_the_default_classification(
+    code: int | None, reason: str, disrupted: bool, container: str, kind: FailureKind
 ) -> None:
-    assert judge(Death("pod", container, code, reason, disrupted=disrupted), None) is verdict
+    assert classify(PodFailure("pod", container, code, reason, disrupted=disrupted)) is kind
 
 
 SIGNALS = {132: "SIGILL", 134: "SIGABRT", 135: "SIGBUS", 136: "SIGFPE", 137: "SIGKILL", 139: "SIGSEGV"}
@@ -51,7 +56,7 @@ SIGNALS = {132: "SIGILL", 134: "SIGABRT", 135: "SIGBUS", 136: "SIGFPE", 137: "SI
 
 @pytest.mark.parametrize(("code", "name"), SIGNALS.items())
 def test_a_signal_is_named(code: int, name: str) -> None:
-    sentence = Death("p", "trainer", code, "Error").sentence
+    sentence = PodFailure("p", "trainer", code, "Error").sentence
     assert sentence == f"pod p, container trainer: exit code {code} ({name})"
 
 
@@ -61,35 +66,36 @@ TAKEN = {"onPodConditions": [{"type": "DisruptionTarget"}]}
 
 
 @pytest.mark.parametrize(
-    ("rules", "death", "verdict"),
+    ("rules", "failure", "kind"),
     [
-        ([ON_3 | {"action": "Ignore"}], Death("p", "trainer", 3), D),
-        ([ON_3 | {"action": "FailJob"}], Death("p", "trainer", 3), P),
-        ([ON_3 | {"action": "Ignore"}], Death("p", "trainer", 4), F),
-        ([ON_3 | {"action": "Count"}], Death("p", "trainer", 65), F),
-        ([ON_3 | {"action": "Ignore"}, ON_3 | {"action": "FailJob"}], Death("p", "trainer", 3), D),
-        ([SIDECAR | {"action": "FailJob"}], Death("p", "sidecar", 2), P),
-        ([SIDECAR | {"action": "FailJob"}], Death("p", "sidecar", 1), F),
-        ([SIDECAR | {"action": "FailJob"}], Death("p", "trainer", 2), F),
-        ([SIDECAR | {"action": "FailJob"}], Death("p", "sidecar", 0), F),
-        ([TAKEN | {"action": "Count"}], Death("p", conditions={"DisruptionTarget": "True"}), F),
-        ([TAKEN | {"action": "Count"}], Death("p", conditions={"DisruptionTarget": "False"}), D),
-        ([ON_3 | {"action": "FailJob"}], Death("p"), D),
+        ([ON_3 | {"action": "Ignore"}], PodFailure("p", "trainer", 3), D),
+        ([ON_3 | {"action": "FailJob"}], PodFailure("p", "trainer", 3), P),
+        ([ON_3 | {"action": "Ignore"}], PodFailure("p", "trainer", 4), F),
+        ([ON_3 | {"action": "Count"}], PodFailure("p", "trainer", 65), F),
+        ([ON_3 | {"action": "Ignore"}, ON_3 | {"action": "FailJob"}], PodFailure("p", "trainer", 3), D),
+        ([SIDECAR | {"action": "FailJob"}], PodFailure("p", "sidecar", 2), P),
+        ([SIDECAR | {"action": "FailJob"}], PodFailure("p", "sidecar", 1), F),
+        ([SIDECAR | {"action": "FailJob"}], PodFailure("p", "trainer", 2), F),
+        ([SIDECAR | {"action": "FailJob"}], PodFailure("p", "sidecar", 0), F),
+        ([TAKEN | {"action": "Count"}], PodFailure("p", conditions={"DisruptionTarget": "True"}), F),
+        ([TAKEN | {"action": "Count"}], PodFailure("p", conditions={"DisruptionTarget": "False"}), D),
+        ([ON_3 | {"action": "FailJob"}], PodFailure("p"), D),
     ],
 )
-def test_pod_failure_policy_goes_first(rules: list[object], death: Death, verdict: Verdict) -> None:
-    assert judge(death, PodFailurePolicy.model_validate({"rules": rules})) is verdict
+def test_pod_failure_policy_goes_first(rules: list[object], failure: PodFailure, kind: FailureKind) -> None:
+    policy = PodFailurePolicy.model_validate({"rules": rules})
+    assert (classify_by_rules(failure, policy) or classify(failure)) is kind
 
 
 def replaced(world: World) -> World:
-    """Another pod of the same name, of which the operator has not seen how the first one ended."""
+    """Replaces the pod with another of the same name, before the operator has observed the first end."""
     world.container(SAMPLER_0).update(restartCount=0, lastState={})
     world.pods[SAMPLER_0]["metadata"]["uid"] = "another"
     return world
 
 
 def forget_the_end_before(world: World, name: str) -> World:
-    """As a kubelet, which keeps one ended container of each kind."""
+    """Forgets an earlier end, as a kubelet does, which keeps one ended container of each kind."""
     world.container(name)["lastState"] = {}
     return world
 
@@ -152,10 +158,10 @@ def test_each_end_is_counted_once(
 
 
 def test_restarts_are_counted_of_members_that_are_done_before_an_operator_looks(world: World) -> None:
-    """The good end of a container is then all that a kubelet still knows."""
+    """The kubelet then only remembers the container's successful end."""
     world.up()
     for name in (LEARNER, SAMPLER_0, SAMPLER_1):
-        done = words("Completed", "done", report(99, "Finished") if name == LEARNER else None)
+        done = termination("Completed", "done", report(99, "Finished") if name == LEARNER else None)
         forget_the_end_before(world.crash(name, 137).die(name, 0, "Completed", done), name)
     world.settle()
     assert (world.status.phase, world.status.restarts, world.counts) == ("Succeeded", 3, (0, 3))
@@ -210,11 +216,21 @@ def test_a_vanished_pod_is_a_disruption(world: World) -> None:
     assert world.events[-2] == ("Disrupted", f"pod {SAMPLER_1}: lost")
 
 
+def test_a_preempted_pod_is_reported_with_the_condition_that_says_so(world: World) -> None:
+    said = "default-scheduler: preempting to accommodate a higher priority pod"
+    world.up().evict(SAMPLER_1, reason="", message="")
+    (condition,) = world.pods[SAMPLER_1]["status"]["conditions"]
+    condition |= {"reason": "PreemptionByScheduler", "message": said}
+    world.settle()
+    assert ("Disrupted", f"pod {SAMPLER_1}: PreemptionByScheduler: {said}") in world.events
+    assert world.counts == (0, 1)
+
+
 def test_a_pod_wanted_again_while_it_was_to_go_is_known_again(world: World) -> None:
     world.up().spec(sampler={"replicas": 1})
     made = world.plan()
     assert made.status is not None
-    world.job["status"] = made.status.to_dict()  # and then the operator is killed, before it deletes
+    world.job["status"] = made.status.to_dict()  # the operator is killed before it deletes the pod
     world.spec(sampler={"replicas": 2}).settle()
     world.vanish(SAMPLER_1).settle()
     assert world.counts == (0, 1)
@@ -243,10 +259,14 @@ def test_a_limit_lowered_below_what_happened_ends_the_job(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "reason", "told"),
+    ("message", "reason", "sentence"),
     [
-        (words("UserCodeError", "env raised KeyError"), "UserCodeError", f"{SAMPLER_0}: env raised KeyError"),
-        (words("no reason!", "odd"), "PermanentFailure", f"{SAMPLER_0}: odd"),
+        (
+            termination("UserCodeError", "env raised KeyError"),
+            "UserCodeError",
+            f"{SAMPLER_0}: env raised KeyError",
+        ),
+        (termination("no reason!", "odd"), "PermanentFailure", f"{SAMPLER_0}: odd"),
         (
             "Traceback\nKeyError: 1",
             "PermanentFailure",
@@ -255,19 +275,21 @@ def test_a_limit_lowered_below_what_happened_ends_the_job(world: World) -> None:
         ("", "PermanentFailure", f"pod {SAMPLER_0}, container trainer: exit code 65"),
     ],
 )
-def test_a_permanent_end_fails_the_job_at_once(world: World, message: str, reason: str, told: str) -> None:
+def test_a_permanent_end_fails_the_job_at_once(
+    world: World, message: str, reason: str, sentence: str
+) -> None:
     world.up().die(SAMPLER_0, 65, message=message).step()
     assert world.condition("FailureTarget") == ("True", reason)
     assert all("deletionTimestamp" in pod["metadata"] for pod in world.pods.values())
     world.end_deleted().settle()
-    assert (world.condition("Failed"), world.status.message) == (("True", reason), told)
+    assert (world.condition("Failed"), world.status.message) == (("True", reason), sentence)
     assert world.counts == (1, 0)
 
 
 @pytest.mark.parametrize("sidecar", [False, True])
 def test_a_learner_that_ends_with_0_and_says_nothing_has_failed(sidecar: bool) -> None:
     world = make_world(runPolicy={"backoffLimit": 1}).up().after(60)
-    told = f"pod {LEARNER}, container trainer: exit code 0: it ended before training was over"
+    sentence = f"pod {LEARNER}, container trainer: exit code 0: it ended before training was over"
 
     def end() -> None:
         world.die(LEARNER, 0, "Completed")
@@ -279,8 +301,8 @@ def test_a_learner_that_ends_with_0_and_says_nothing_has_failed(sidecar: bool) -
         world.settle()
 
     end()
-    assert (world.status.phase, world.status.message, world.counts) == ("Restarting", told, (1, 0))
-    assert world.events[-1] == ("MemberFailed", told)
+    assert (world.status.phase, world.status.message, world.counts) == ("Restarting", sentence, (1, 0))
+    assert world.events[-1] == ("MemberFailed", sentence)
     world.after(REMAKE_SECONDS).settle()
     world.end_deleted().settle()
     assert (world.phase(LEARNER), world.counts) == ("Pending", (1, 0))
@@ -288,10 +310,12 @@ def test_a_learner_that_ends_with_0_and_says_nothing_has_failed(sidecar: bool) -
     assert world.status.phase == "Running"
     end()
     assert world.condition("FailureTarget") == ("True", "BackoffLimitExceeded")
-    assert world.status.message == f"2 failures are more than runPolicy.backoffLimit 1; {told}"
+    assert world.status.message == f"2 failures are more than runPolicy.backoffLimit 1; {sentence}"
 
 
-def test_a_learner_whose_last_words_are_lost_after_it_has_told_of_the_policy_is_done(world: World) -> None:
+def test_a_learner_whose_termination_message_is_lost_after_it_has_told_of_the_policy_is_done(
+    world: World,
+) -> None:
     world.up().after(60).say(report(1000, policyUri="file:///policy")).settle()
     world.die(LEARNER, 0, "Completed").settle()
     assert world.condition("SuccessCriteriaMet") == ("True", "LearnersSucceeded")
@@ -304,21 +328,21 @@ def test_another_member_that_ends_with_0_and_says_nothing_has_failed_when_it_is_
 ) -> None:
     one = {"sampler": {"replicas": 1}} | dedicated(1)
     world = make_world(runPolicy={"backoffLimit": 1}, **one).up().after(60)
-    told = f"pod {name}, container trainer: exit code 0: it ended before training was over"
+    sentence = f"pod {name}, container trainer: exit code 0: it ended before training was over"
     world.die(name, 0, "Completed").settle()
     assert (world.status.phase, world.counts) == ("Running", (0, 0))  # training may be over
     world.after(REMAKE_SECONDS).settle()
     assert (world.status.phase, world.counts) == ("Restarting", (1, 0))
-    assert ("MemberFailed", told) in world.events
+    assert ("MemberFailed", sentence) in world.events
     world.run().settle()
     assert (world.status.phase, world.counts) == ("Running", (1, 0))
     world.die(name, 0, "Completed").settle()
     world.after(REMAKE_SECONDS).settle()
     assert world.condition("FailureTarget") == ("True", "BackoffLimitExceeded")
-    assert world.status.message == f"2 failures are more than runPolicy.backoffLimit 1; {told}"
+    assert world.status.message == f"2 failures are more than runPolicy.backoffLimit 1; {sentence}"
 
 
-def test_samplers_whose_last_words_are_lost_after_the_learner_has_said_why_it_stops_have_not_failed(
+def test_samplers_whose_termination_message_is_lost_after_the_learner_has_said_why_it_stops_have_not_failed(
     world: World,
 ) -> None:
     world.up().after(60).die(SAMPLER_0, 0, "Completed").die(SAMPLER_1, 0, "Completed").settle()

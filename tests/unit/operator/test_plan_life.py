@@ -1,13 +1,13 @@
-"""The life of a job as `plan` sees it: one rule a test."""
+"""The life of a job as planned by `plan`: one rule per test."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, START, World, make_world, report, words
+from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, START, World, make_world, report, termination
 from rltraining_operator.settings import FINISH_SECONDS, LOST_SECONDS, REMAKE_SECONDS
-from rltraining_operator.story import tell_made
+from rltraining_operator.status.events import action_events
 
 
 @pytest.fixture
@@ -16,9 +16,9 @@ def world() -> World:
 
 
 def done(world: World, steps: int = 1000) -> World:
-    """The learner has finished."""
+    """Finishes the learner."""
     last = report(steps, "Finished", stopReason="1000 steps are reached", policyUri="file:///policy")
-    return world.die(LEARNER, 0, "Completed", words("Completed", "done", last))
+    return world.die(LEARNER, 0, "Completed", termination("Completed", "done", last))
 
 
 def test_the_first_pass_makes_everything_and_later_ones_nothing(world: World) -> None:
@@ -103,7 +103,7 @@ def test_samplers_that_do_not_end_by_themselves_are_ended(policy: str, left: set
 
 
 def test_a_sampler_that_is_done_too_early_is_made_anew_after_a_while(world: World) -> None:
-    world.up().die(SAMPLER_0, 0, "Completed", words("Completed", ""))
+    world.up().die(SAMPLER_0, 0, "Completed", termination("Completed", ""))
     world.settle()
     assert world.plan().requeue_after is not None
     assert SAMPLER_0 in world.pods
@@ -113,16 +113,29 @@ def test_a_sampler_that_is_done_too_early_is_made_anew_after_a_while(world: Worl
 
 
 def test_a_sampler_that_is_done_stays_away_from_a_learner_that_stops(world: World) -> None:
-    """As in a last evaluation, which may take longer than the delay."""
+    """This happens during a last evaluation, which may take longer than the delay."""
     world.up().say(report(1000, "Training", stopReason="1000 steps are reached"))
-    world.die(SAMPLER_0, 0, "Completed", words("Completed", "")).after(REMAKE_SECONDS).settle()
+    world.die(SAMPLER_0, 0, "Completed", termination("Completed", "")).after(REMAKE_SECONDS).settle()
     assert (world.phase(SAMPLER_0), world.status.phase, world.counts) == ("Succeeded", "Running", (0, 0))
     world.say(report(1000, "Training")).settle()
     assert world.phase(SAMPLER_0) == "Pending", "a learner that began anew needs it"
 
 
+def test_a_sampler_that_is_done_stays_away_from_a_learner_that_is_too_busy_to_answer(world: World) -> None:
+    """On a machine with too few cores, the learner may take longer than the delay to write its policy."""
+    world.up().after(60).unreachable = True
+    world.die(SAMPLER_0, 0, "Completed", termination("Completed", "")).after(REMAKE_SECONDS).settle()
+    assert (world.phase(SAMPLER_0), world.counts) == ("Succeeded", (0, 0))
+    # An answer from before the end of the sampler is no reason to replace it either.
+    world.unreachable = False
+    world.say(report(1000, "Training", time=START.isoformat())).settle()
+    assert (world.phase(SAMPLER_0), world.counts) == ("Succeeded", (0, 0))
+    world.after(1).crash(LEARNER, 137).settle()
+    assert world.phase(SAMPLER_0) == "Pending", "a learner that began anew needs it"
+
+
 def test_a_learner_that_was_asked_to_end_has_not_succeeded(world: World) -> None:
-    world.up().die(LEARNER, 0, "Completed", words("Completed", "", report(10, "Training"))).settle()
+    world.up().die(LEARNER, 0, "Completed", termination("Completed", "", report(10, "Training"))).settle()
     assert world.status.phase == "Restarting"
     world.after(REMAKE_SECONDS).settle()
     assert world.phase(LEARNER) == "Pending"
@@ -190,7 +203,7 @@ def test_deadline_counts_from_the_last_start() -> None:
 
 @pytest.mark.parametrize("seconds", [0, 100])
 def test_the_pass_that_ends_a_job_sees_to_its_being_deleted(seconds: int) -> None:
-    """It comes with the end of the last pod: nothing happens after it that would bring another."""
+    """The pass after the end of the last pod requeues the job, as no later event triggers a pass."""
     world = make_world(runPolicy={"ttlSecondsAfterFinished": seconds}).up().die(LEARNER, 64)
     world.settle()
     made = world.after(FINISH_SECONDS + 1).end_deleted().step()
@@ -198,7 +211,7 @@ def test_the_pass_that_ends_a_job_sees_to_its_being_deleted(seconds: int) -> Non
 
 
 def test_the_first_pass_sees_to_the_deadline() -> None:
-    """Its own write of the status brings no other."""
+    """The operator's own write of the status triggers no further pass."""
     assert make_world(runPolicy={"activeDeadlineSeconds": 60}).plan().requeue_after == 60
 
 
@@ -230,9 +243,9 @@ def test_elastic_samplers(world: World) -> None:
 
 def test_an_event_names_at_most_five_pods() -> None:
     five = ["p0", "p1", "p2", "p3", "p4"]
-    (event,) = tell_made(five, [])
+    (event,) = action_events(five, [])
     assert event.message == "created p0, p1, p2, p3, p4"
-    (event,) = tell_made([], [*five, "p5", "p6"])
+    (event,) = action_events([], [*five, "p5", "p6"])
     assert event.message == "deleted p0, p1, p2, p3, p4 and 2 more"
 
 

@@ -1,5 +1,8 @@
-"""Whatever happens to a job's pods and spec, and wherever the operator is interrupted: plans come to rest, no two pods
-bear one name, no end is lost or counted twice, and what is finished stays finished."""
+"""Invariants of plans under any change to a job's pods and spec and any interruption of the operator.
+
+Plans converge, no two pods share a name, no end of a pod is lost or counted twice, and a finished
+job stays finished.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from typing import Any
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from operator_world import LEARNER, World, dedicated, make_world, report, words
+from operator_world import LEARNER, World, dedicated, make_world, report, termination
 from rltraining_api.names import ROLES
-from rltraining_operator.ledger import parse_ranges
-from rltraining_operator.observed import Pod
+from rltraining_operator.failures.ledger import parse_ranges
+from rltraining_operator.observe.admission import AdmissionFailure
+from rltraining_operator.observe.observed import Pod
 from rltraining_operator.plan import plan
-from rltraining_operator.refusals import Refusal
 from rltraining_operator.settings import DISRUPTIONS_MAX
 from soak import SOAK
 
@@ -22,11 +25,11 @@ BACKOFF_LIMIT = 4
 DISRUPTIONS = [(137, "Error"), (143, "Error")]
 FAILURES = [(1, "Error"), (139, "Error"), (137, "OOMKilled")]
 PICK = st.integers(0, 99)
-REFUSAL = Refusal("QuotaExceeded", "exceeded quota")
+REJECTION = AdmissionFailure("QuotaExceeded", "exceeded quota")
 
 
 class Life(RuleBasedStateMachine):
-    """Things happen in the world; now and then the operator makes its passes. The counts kept here are the truth."""
+    """Random events in the world, with passes of the operator between them, and the true counts."""
 
     world: World
     failures = 0
@@ -43,21 +46,25 @@ class Life(RuleBasedStateMachine):
         calm=st.integers(0, 8),
     )
     def begin(self, learners: int, replays: int, samplers: int, clean: str, calm: int) -> None:
-        self.policy: dict[str, Any] = {"backoffLimit": BACKOFF_LIMIT, "cleanPodPolicy": clean}
+        self.policy: dict[str, Any] = {
+            "backoffLimit": BACKOFF_LIMIT,
+            "cleanPodPolicy": clean,
+            "learnerEviction": "Refuse",
+        }
         roles = {"learner": {"replicas": learners}, "sampler": {"replicas": samplers}}
         self.world = make_world(runPolicy=self.policy, **roles, **(dedicated(replays) if replays else {}))
         self.touched: set[str] = set()
-        """Pods to which something has happened since the last pass; a second thing could hide the first."""
-        self.rows: dict[str, int] = {}
-        """Disruptions by pod: more than these are not in a row without progress."""
+        """Pods with an event since the last pass. A second event could hide the first."""
+        self.streaks: dict[str, int] = {}
+        """Disruptions by pod: an upper bound of the pod's disruptions in a row without progress."""
         self.silent: set[str] = set()
-        """Pods that have ended with code 0 and said nothing."""
+        """Pods that have exited with code 0 and without a report."""
         self.last_phase = ""
         self.calm = calm
-        """Passes before anything happens that ends the job."""
+        """Passes before any event that ends the job."""
         self.world.up()
 
-    # What a pass finds.
+    # Observations of a pass
 
     @rule(
         pick=PICK, how=st.sampled_from([*DISRUPTIONS, *FAILURES]), then=st.sampled_from(["", "wait", "run"])
@@ -98,6 +105,12 @@ class Life(RuleBasedStateMachine):
             self.count(name, False)
 
     @rule(pick=PICK)
+    def a_pod_waits_for_a_node(self, pick: int) -> None:
+        waiting = [name for name in self.alive() if "waiting" in self.world.container(name)["state"]]
+        if name := self.pick(pick, waiting):
+            self.world.cannot_schedule(name)
+
+    @rule(pick=PICK)
     def a_pod_vanishes(self, pick: int) -> None:
         if name := self.pick(pick, list(self.world.pods)):
             if self.is_member(name):
@@ -118,7 +131,7 @@ class Life(RuleBasedStateMachine):
     @rule(pick=PICK)
     def another_member_is_done(self, pick: int) -> None:
         if name := self.pick(pick, [name for name in self.running() if name != LEARNER]):
-            self.world.die(name, 0, "Completed", words("Completed", "done"))
+            self.world.die(name, 0, "Completed", termination("Completed", "done"))
 
     @rule(pick=PICK)
     def a_learner_ends_and_says_nothing(self, pick: int) -> None:
@@ -131,7 +144,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def the_learner_is_done(self) -> None:
         self.touched.add(LEARNER)
-        self.world.die(LEARNER, 0, "Completed", words("Completed", "done", report(99, "Finished")))
+        self.world.die(LEARNER, 0, "Completed", termination("Completed", "done", report(99, "Finished")))
         self.learner_done |= self.open
 
     @rule(
@@ -151,7 +164,13 @@ class Life(RuleBasedStateMachine):
     @rule(samplers=st.integers(1, 4), autoscale=st.sampled_from([{}, {"max": 4}, {"min": 2, "max": 3}]))
     def the_user_scales(self, samplers: int, autoscale: dict[str, int]) -> None:
         follows = {"autoscale": autoscale} if autoscale else {}
-        self.world.spec(sampler={"replicas": samplers} | follows)
+        template = self.world.job["spec"]["sampler"].get("template", {})
+        self.world.spec(sampler={"replicas": samplers, "template": template} | follows)
+
+    @rule(level=st.integers(0, 2))
+    def the_user_changes_the_template_of_samplers(self, level: int) -> None:
+        template = {"spec": {"nodeSelector": {"level": str(level)}}} if level else {}
+        self.world.spec(sampler=self.world.job["spec"]["sampler"] | {"template": template})
 
     @rule(seconds=st.sampled_from([0.1, 5, 11, 100, 1000]))
     def time_passes(self, seconds: float) -> None:
@@ -159,8 +178,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(what=st.sampled_from(["", "Pod", "Service", "NetworkPolicy", "PodDisruptionBudget"]))
     def the_cluster_begins_to_refuse(self, what: str) -> None:
-        """Objects of a kind; with the empty one, nothing any more."""
-        self.world.refuses = lambda child: REFUSAL if child["kind"] == what else None
+        """Rejects objects of a kind; an empty kind rejects nothing."""
+        self.world.rejects = lambda child: REJECTION if child["kind"] == what else None
 
     @rule(pick=PICK)
     def somebody_deletes_another_child(self, pick: int) -> None:
@@ -175,7 +194,7 @@ class Life(RuleBasedStateMachine):
         if found:
             found[pick % len(found)]["spec"]["podSelector"] = {}
 
-    # Passes.
+    # Passes
 
     @rule(run=st.booleans())
     def the_operator_works(self, run: bool) -> None:
@@ -191,20 +210,20 @@ class Life(RuleBasedStateMachine):
             self.containers_run()
         status = self.world.status
         assert status.failures + status.disruptions == self.failures + self.disruptions
-        if max(self.rows.values(), default=0) <= DISRUPTIONS_MAX:
+        if max(self.streaks.values(), default=0) <= DISRUPTIONS_MAX:
             assert (status.failures, status.disruptions) == (self.failures, self.disruptions)
         else:
             self.failures, self.disruptions = status.failures, status.disruptions
         assert status.restarts == self.failures + self.disruptions
         assert status.restarts == sum(status.of_role(role).restarts for role in ROLES)
         if self.failures > BACKOFF_LIMIT or self.permanent or self.learner_done:
-            assert self.verdict
+            assert self.is_decided
         if status.progress.environment_steps < before.progress.environment_steps:
             assert self.world.reports[LEARNER].state != "Starting"
 
     @rule(done=st.integers(0, 6))
     def the_operator_is_killed_at_work(self, done: int) -> None:
-        """After the first so many things that its plan asks for, in their order."""
+        """Executes only the first `done` actions of the plan, in order."""
         made = self.world.plan()
         if made.status is not None and done:
             self.world.job["status"] = json.loads(json.dumps(made.status.to_dict()))
@@ -229,17 +248,17 @@ class Life(RuleBasedStateMachine):
             self.last_phase = self.world.status.phase
 
     def every_child_is_as_it_should_be(self) -> None:
-        """Refusals are told as long as they hold, and no longer; a drain is held up as long as the job runs."""
-        refused = self.world.refused != []
-        assert (self.world.condition("ReplicaFailure") or ("False",))[0] == str(refused)
+        """Rejections are reported exactly while they hold. A drain is blocked while the job runs."""
+        rejected = self.world.rejected != []
+        assert (self.world.condition("ReplicaFailure") or ("False",))[0] == str(rejected)
         budget = ("PodDisruptionBudget", "demo-learner") in self.world.others
         if not self.open:
             assert not budget
-        elif not refused and not self.world.parsed.spec.run_policy.suspend:
+        elif not rejected and not self.world.parsed.spec.run_policy.suspend:
             assert budget or not any(pod.ready for pod in self.world.observe().role("learner"))
             assert self.world.others["NetworkPolicy", "demo"]["spec"]["podSelector"]["matchLabels"]
 
-    # Looking.
+    # Helpers
 
     def alive(self) -> list[str]:
         pods = map(Pod, self.world.pods.values())
@@ -256,25 +275,25 @@ class Life(RuleBasedStateMachine):
         return name
 
     def is_member(self, name: str) -> bool:
-        """Whether the status knows that the pod is there and is to stay, and has not counted its end."""
+        """Returns whether the status counts the pod as a member and has not counted its end."""
         pod, status = Pod(self.world.pods[name]), self.world.status
         members = parse_ranges(status.of_role(pod.role).indices)
         failed = pod.failed or pod.uid in self.silent
         return not pod.deleting and not failed and pod.index in members
 
     @property
-    def verdict(self) -> bool:
+    def is_decided(self) -> bool:
         met = (self.world.condition("SuccessCriteriaMet"), self.world.condition("FailureTarget"))
         return any(condition is not None for condition in met)
 
     @property
     def open(self) -> bool:
-        """Whether what happens still counts: not after the verdict."""
-        return not self.verdict
+        """Returns whether failures still count, which ends when the outcome is decided."""
+        return not self.is_decided
 
     def count(self, name: str, failure: bool) -> None:
         if self.open:
-            self.rows[name] = self.rows.get(name, 0) + (not failure)
+            self.streaks[name] = self.streaks.get(name, 0) + (not failure)
             self.failures += failure
             self.disruptions += not failure
 

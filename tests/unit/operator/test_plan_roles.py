@@ -1,11 +1,11 @@
-"""Jobs with replay pods, and with several learners: what is made, who matters to whom, and when they are over."""
+"""Jobs with replay pods and with several learners: their pods, their dependencies, and when they end."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, dedicated, make_world, report, words
+from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, World, dedicated, make_world, report, termination
 from rltraining_api.contract import ENV_LEARNERS, ENV_REPLAYS
 from rltraining_api.status import RoleStatus
 from rltraining_operator.settings import FINISH_SECONDS, REMAKE_SECONDS
@@ -36,10 +36,10 @@ def variables(world: World, pod: str) -> dict[str, str]:
 
 
 def finished(world: World, name: str) -> World:
-    return world.die(name, 0, "Completed", words("Completed", "done", report(1000, "Finished")))
+    return world.die(name, 0, "Completed", termination("Completed", "done", report(1000, "Finished")))
 
 
-# Replay pods.
+# Replay pods
 
 
 def test_every_member_has_the_addresses_of_the_learners_and_replay_pods() -> None:
@@ -132,11 +132,11 @@ def test_the_figures_of_the_memory_are_the_learners_and_stay_while_it_restarts()
     assert world.status.replay == kept
 
 
-# Several learners.
+# Several learners
 
 
 def test_training_needs_all_learners_and_none_may_be_evicted() -> None:
-    world = make_world(learner={"replicas": 2})
+    world = make_world(learner={"replicas": 2}, runPolicy={"learnerEviction": "Refuse"})
     world.settle()
     world.run(LEARNER, SAMPLER_0, SAMPLER_1).settle()
     assert (world.status.phase, world.status.learner.summary) == ("Starting", "1/2")
@@ -148,12 +148,13 @@ def test_training_needs_all_learners_and_none_may_be_evicted() -> None:
 def test_only_the_first_learner_speaks_for_the_job() -> None:
     world = with_learners().after(6).say(report(10))
     world.settle()
-    world.vanish(LEARNER).crash(LEARNER_1, 1, message=words("Error", "oh", report(999))).after(6).settle()
+    message = termination("Error", "oh", report(999))
+    world.vanish(LEARNER).crash(LEARNER_1, 1, message=message).after(6).settle()
     assert world.status.progress.environment_steps == 10
 
 
 def test_the_loss_of_a_learner_may_set_back_the_steps_of_the_first_which_lives() -> None:
-    """A parameter holder: all go back to the newest checkpoint."""
+    """A parameter holder was lost, so all learners roll back to the newest checkpoint."""
     world = with_learners().after(6).say(report(500))
     world.settle()
     world.crash(LEARNER_1, 137).after(6).say(report(400)).settle()
@@ -192,7 +193,7 @@ def test_learners_that_are_done_are_needed_again_when_the_first_begins_anew() ->
 
 
 def begun_anew_before_the_other_has_ended() -> World:
-    """The first learner dies when all know that training is over, and is back before the other one has taken its leave."""
+    """The first learner dies after training is over, and restarts before the other one has exited."""
     world = with_learners().after(60).crash(LEARNER, 137).after(1)
     finished(world, LEARNER_1)
     return world
@@ -227,7 +228,7 @@ def test_a_learner_that_is_done_waits_while_it_is_not_known_whether_the_first_st
 
 
 def test_any_learner_that_ends_for_good_fails_the_job() -> None:
-    world = with_learners().die(LEARNER_1, 66, message=words("Diverged", "the loss is NaN"))
+    world = with_learners().die(LEARNER_1, 66, message=termination("Diverged", "the loss is NaN"))
     world.settle()
     assert world.condition("FailureTarget") == ("True", "Diverged")
     assert world.status.message == f"{LEARNER_1}: the loss is NaN"

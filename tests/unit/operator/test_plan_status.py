@@ -1,11 +1,11 @@
-"""What a learner says, and how it comes into the status."""
+"""A learner's report, and its effect on the status."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, START, World, make_world, report, words
+from operator_world import LEARNER, SAMPLER_0, SAMPLER_1, START, World, make_world, report, termination
 from rltraining_api.status import Condition
 from rltraining_operator.cluster import Event
 from rltraining_operator.plan import plan_invalid
@@ -54,19 +54,19 @@ def test_a_learners_last_steps_before_it_is_suspended_are_no_progress_of_a_suspe
     assert world.condition("Progressing") == ("False", "Suspended")
 
 
-def test_the_last_words_of_a_learner_count(world: World) -> None:
+def test_the_termination_message_of_a_learner_counts(world: World) -> None:
     world.after(6).say(report(500)).settle()
-    world.die(LEARNER, 1, message=words("Error", "oh", report(600))).after(6).settle()
+    world.die(LEARNER, 1, message=termination("Error", "oh", report(600))).after(6).settle()
     assert world.status.progress.environment_steps == 600
     world.run(LEARNER).after(6).settle()
     assert world.status.progress.environment_steps == 600
 
 
-def test_the_curve_comes_with_progress_and_last_words_continue_it(world: World) -> None:
+def test_the_curve_comes_with_progress_and_the_termination_message_continues_it(world: World) -> None:
     world.after(6).say(report(30, curve=curve(10, 20, 30))).settle()
     assert curve_steps(world) == [10, 20, 30]
     ended = report(60, "Finished", curve=curve(10, 60))
-    world.die(LEARNER, 0, message=words("Completed", "", ended)).after(6).settle()
+    world.die(LEARNER, 0, message=termination("Completed", "", ended)).after(6).settle()
     assert curve_steps(world) == [10, 20, 30, 60]
 
 
@@ -77,14 +77,14 @@ def test_warnings_become_events_once(world: World) -> None:
     world.after(5).say(report(1, warnings=[skipped, other])).settle()
     world.crash(LEARNER, 137).settle()
     world.after(5).say(report(1, warnings=[skipped, other])).settle()
-    told = [event for event in world.events if event[0] in ("CheckpointSkipped", "DiskFull")]
-    assert told == [(skipped["reason"], skipped["message"]), (other["reason"], other["message"])]
+    emitted = [event for event in world.events if event[0] in ("CheckpointSkipped", "DiskFull")]
+    assert emitted == [(skipped["reason"], skipped["message"]), (other["reason"], other["message"])]
 
 
 def test_checkpoints_that_fail_are_an_event_and_so_is_their_recovery(world: World) -> None:
     def checkpoint(status: str, reason: str, message: str) -> None:
-        told = {"type": "CheckpointHealthy", "status": status, "reason": reason, "message": message}
-        world.after(6).say(report(1, conditions=[told])).settle()
+        reported = {"type": "CheckpointHealthy", "status": status, "reason": reason, "message": message}
+        world.after(6).say(report(1, conditions=[reported])).settle()
 
     begun = len(world.events)
     checkpoint("True", "CheckpointWritten", "the newest is of step 1")

@@ -1,4 +1,4 @@
-"""Mutated reports, thousands of them (`make soak`: 100,000): each is read or refused in no time, and memory stays flat."""
+"""Thousands of mutated reports (`make soak`: 100,000) are read or rejected quickly, in constant memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from operator_world import World, make_world
 from rltraining_api.contract import REPORT_BYTES_MAX, LearnerReport
-from rltraining_operator.answers import PROBLEM_MAX, parse_report
-from rltraining_operator.bounds import OBJECT_BYTES_MAX
+from rltraining_operator.observe.answers import PROBLEM_MAX, parse_report
+from rltraining_operator.status.bounds import OBJECT_BYTES_MAX
 from soak import SOAK
 from test_object_size import hostile_report, size
 
@@ -56,7 +56,7 @@ WORDS = [
 
 
 def mutated(random_: random.Random) -> bytes:
-    """A report with some of its bytes replaced, cut out, doubled, or put elsewhere."""
+    """Returns a report with some bytes replaced, removed, doubled, or moved."""
     body = bytearray(random_.choice(SEEDS))
     for _ in range(random_.choice([1, 1, 2, 5, 20])):
         at = random_.randrange(len(body) + 1)
@@ -77,7 +77,7 @@ def mutated(random_: random.Random) -> bytes:
 
 
 def resident_megabytes() -> float:
-    """What the process has now."""
+    """Returns the process's resident memory."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / (1 << 20)
@@ -101,7 +101,7 @@ def test_mutated_reports_are_read_or_refused_and_memory_stays_flat() -> None:
             world.after(6).settle()
             world.events.clear()
             assert size(world) < OBJECT_BYTES_MAX
-        if number == REPORTS // 4:  # caches are warm
+        if number == REPORTS // 4:  # caches are filled
             first = resident_megabytes()
     last = resident_megabytes()
     print(

@@ -1,4 +1,4 @@
-"""Objects that are not as they should be: a status that cannot be read, pods without labels, pods of strangers."""
+"""Unexpected objects: a status that cannot be read, pods without labels, and pods of strangers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from operator_world import LEARNER, START, World, make_world
 from rltraining_api.names import KIND
 from rltraining_operator.cluster import Ref
-from rltraining_operator.observed import Observed
+from rltraining_operator.observe.observed import Observed
+from rltraining_operator.observe.stored_status import read_status
 from rltraining_operator.plan import plan_invalid
-from rltraining_operator.stored_status import read_status
 
 GOOD = {
     "type": "Complete",
@@ -55,8 +55,8 @@ def test_a_status_that_cannot_be_read_is_made_anew_and_told_once() -> None:
     world = make_world().up()
     world.job["status"]["learner"]["ready"] = "some"
     world.settle()
-    told = [message for reason, message in world.events if reason == "StatusUnreadable"]
-    assert told == ["what cannot be read of the status is made anew: status.learner.ready"]
+    messages = [message for reason, message in world.events if reason == "StatusUnreadable"]
+    assert messages == ["what cannot be read of the status is made anew: status.learner.ready"]
     assert (world.status.phase, world.status.learner.ready, world.observe().unreadable) == ("Running", 1, "")
 
 

@@ -1,4 +1,4 @@
-"""Makes ``policies`` importable, as a user's code is: from a directory on the path."""
+"""Makes ``policies`` importable from a directory on the path, like user code."""
 
 import sys
 from pathlib import Path

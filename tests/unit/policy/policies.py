@@ -1,4 +1,4 @@
-"""Jobs and networks from which the tests make policies."""
+"""Jobs and networks for the tests' policies."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ JOBS: dict[str, tuple[dict, dict] | tuple[dict, dict, dict]] = {
         {"impalaCnn": {"channels": [4], "hiddenSize": 8}},
         {"dqnApex": {}},
     ),
+    "q-quantiles": ({"id": "CartPole-v1"}, MLP, {"dqnApex": {"quantiles": 5}}),
     "q-user-code": ({"id": "CartPole-v1"}, {"entryPoint": f"{__name__}:torso"}, {"dqnApex": {}}),
     "deterministic": ({"id": "Pendulum-v1"}, MLP, {"ddpgApex": {}}),
     "soft": ({"id": "Pendulum-v1"}, MLP, {"sac": {}}),
@@ -61,7 +62,7 @@ def job(name: str) -> RLTrainingJob:
 
 
 def trained(name: str) -> tuple[PolicyNetwork, RLTrainingJob, tuple[spaces.Space, spaces.Space]]:
-    """A network of the job with random weights in every head, and what ``export_policy`` needs with it."""
+    """Returns a network of the job with random weights in every head, and the inputs of ``export_policy``."""
     manifest = job(name)
     environments = make_environments(manifest.spec.environment, 1)
     found = environments.single_observation_space, environments.single_action_space
@@ -76,7 +77,9 @@ def trained(name: str) -> tuple[PolicyNetwork, RLTrainingJob, tuple[spaces.Space
 def build(manifest: RLTrainingJob, *found: spaces.Space) -> PolicyNetwork:
     algorithm, network = manifest.spec.algorithm, manifest.spec.network
     if algorithm.dqn_apex is not None:
-        return build_q_network(network, *found, dueling=algorithm.dqn_apex.dueling)[0]
+        return build_q_network(
+            network, *found, dueling=algorithm.dqn_apex.dueling, quantiles=algorithm.dqn_apex.quantiles
+        )[0]
     if algorithm.ddpg_apex is not None:
         return build_deterministic(network, *found)[0]
     if algorithm.r2d2 is not None:
@@ -105,7 +108,7 @@ def branching_torso(space: spaces.Space) -> nn.Module:
 
 
 class ImageEnv(gym.Env):
-    """Eight steps of noise, without pictures; actions count from 3."""
+    """Episodes of eight steps of noise, without pictures; actions start at 3."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - gymnasium's own way
     render_mode: str | None = None
@@ -132,7 +135,7 @@ class ImageEnv(gym.Env):
 
 
 class BlindEnv(gym.Env):
-    """Says nothing of pictures, and does not take a render mode."""
+    """Declares no render modes, and does not accept one."""
 
     def __init__(self) -> None:
         self.observation_space = self.action_space = spaces.Discrete(2)

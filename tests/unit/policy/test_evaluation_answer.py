@@ -1,4 +1,4 @@
-"""What an evaluator answers, and which files it leaves of a policy that is the best so far."""
+"""An evaluator's answers, and the files that it writes for the best policy so far."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rltraining_trainer.policy.export import saved_description, saved_weights
 
 
 def order(folder: Path, name: str = "discrete", to_beat: float | None = None) -> Order:
-    """To play a policy in a folder that has weights and description only, as the learner writes it."""
+    """Returns an order to play a policy that has only weights and description, as a learner writes it."""
     network, job, spaces = trained(name)
     (folder / "weights.pt").write_bytes(saved_weights(network.state_dict()))
     (folder / "policy.json").write_bytes(saved_description(describe(job, *spaces, PROGRESS)))

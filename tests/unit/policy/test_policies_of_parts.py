@@ -1,4 +1,4 @@
-"""Policies for observations and actions of several parts, and for masks: written, loaded, acting, exported."""
+"""Policies for observations and actions of several parts, and for masks: export, loading and acting."""
 
 from __future__ import annotations
 

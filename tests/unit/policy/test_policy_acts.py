@@ -143,8 +143,11 @@ def test_an_environment_that_gives_no_picture_is_told() -> None:
 
 
 def test_an_environment_that_offers_no_pictures_is_told() -> None:
-    """In a sentence of ours, before gymnasium warns: here a warning is an error."""
+    """The error message is raised before gymnasium warns. A warning would be an error here."""
     policy = make("blind")
-    offered = r"'.*Blind-v0' cannot be filmed: it does not offer render_mode \"rgb_array\"$"
+    offered = (
+        r"'.*Blind-v0' cannot be filmed: it does not offer render_mode \"rgb_array\"; "
+        r"add \"rgb_array\" to its metadata\[\"render_modes\"\] and return an image from its render\(\)$"
+    )
     with pytest.raises(BadConfiguration, match=offered), film(policy):
         pass

@@ -1,4 +1,4 @@
-"""What export_policy writes is what Policy.load and TorchScript read."""
+"""Policy.load and TorchScript read the files that export_policy writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(exported: Path, tmp_path: Path) -> Path:
-    """A copy of it, to be damaged."""
+    """A copy of the exported policy, which tests damage."""
     return shutil.copytree(exported, tmp_path / "policy")
 
 
@@ -104,7 +104,7 @@ def test_the_description_says_which_algorithm_the_policy_is_of(
     assert said["algorithm"] == job.spec.algorithm.name
     assert said["dueling"] is dueling
     assert said["program"]["outputs"][1]["name"] == "policy"
-    del said["dueling"]  # as policies of other algorithms were written
+    del said["dueling"]  # as earlier versions wrote policies of other algorithms
     (tmp_path / "policy.json").write_text(json.dumps(said))
     if dueling:
         with pytest.raises(BadConfiguration, match="the weights do not fit the network"):
@@ -161,7 +161,7 @@ def test_a_network_that_cannot_be_traced_is_written_without_a_program(
     monkeypatch.setitem(
         JOBS, "branching", ({"id": "CartPole-v1"}, {"entryPoint": "policies:branching_torso"})
     )
-    for seed in range(20):  # half the examples take one branch only
+    for seed in range(20):  # half of the examples take only one branch
         torch.manual_seed(seed)
         export_policy(tmp_path / "policy", *trained("branching"), PROGRESS)
         if not (tmp_path / "policy" / "policy.ts").exists():

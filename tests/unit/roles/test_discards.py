@@ -1,4 +1,4 @@
-"""Episodes that samplers discarded are counted once, whatever is sent twice or restarted, and the first error is shown."""
+"""Discarded episodes are counted once, despite repeats and restarts, and the first error is shown."""
 
 from __future__ import annotations
 

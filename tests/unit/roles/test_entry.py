@@ -1,4 +1,4 @@
-"""A pod that is deleted while its container begins does not stay for its grace period."""
+"""A pod that is deleted during its container's start does not use its full grace period."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a learner begins, and which seeds samplers have."""
+"""A learner's starting point, and the seeds of samplers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a run has come, over restarts and changed rules."""
+"""Progress of a run across restarts and changed rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def experience(*returns: float, steps: int = 10, lag: int = 0) -> Experience:
 
 
 def stored(state: dict[str, Any]) -> dict[str, Any]:
-    """As it comes back from a checkpoint."""
+    """Returns the state as loaded from a checkpoint."""
     file = io.BytesIO()
     torch.save(snapshot(state), file)
     file.seek(0)
@@ -60,6 +60,25 @@ def test_the_best_return_is_of_as_many_episodes_as_the_mean_is_to_go_over() -> N
     again = ProgressTracker(STOP)
     again.set_state(stored(tracker.get_state(100.0)))
     assert again.best_return == 32.0
+
+
+def test_the_best_return_is_of_all_samplers_of_an_update_like_the_curve() -> None:
+    tracker = ProgressTracker(STOP)
+    tracker.add([experience(90.0, 90.0, 90.0), experience(3.0, 3.0, 3.0)], now=100.0)
+    report = tracker.report(updates=0, model_version=1, now=100.0)
+    assert report.best_return == report.mean_return == 3.0
+
+
+def test_a_run_of_which_no_episode_ends_has_a_warning() -> None:
+    tracker = ProgressTracker(STOP)
+    tracker.add([experience(steps=99_999)], now=100.0)
+    assert list(tracker.warnings()) == []
+    tracker.add([experience(steps=1)], now=101.0)
+    (warning,) = tracker.warnings()
+    assert warning.reason == "NoEpisodeEnds"
+    assert "set spec.environment.maxEpisodeSteps" in warning.message
+    tracker.add([experience(1.0, steps=1)], now=102.0)
+    assert list(tracker.warnings()) == []
 
 
 def test_steps_from_before_the_learner_began_count_but_tell_no_speed() -> None:
@@ -102,7 +121,7 @@ def test_policy_lag_is_smoothed_and_never_negative() -> None:
     tracker = ProgressTracker(STOP)
     tracker.add([experience(lag=2)], now=0.0)
     assert tracker.report(0, 6, 0.0).policy_lag == 2.0
-    tracker.add([experience(lag=-93)], now=0.0)  # parameters of a learner that was lost
+    tracker.add([experience(lag=-93)], now=0.0)  # parameters of a lost learner
     assert tracker.report(0, 6, 0.0).policy_lag == pytest.approx(1.9)
 
 
@@ -155,14 +174,14 @@ def filled(stop: Stop, *returns: float) -> ProgressTracker:
 
 
 def resume(tracker: ProgressTracker, stop: Stop) -> ProgressTracker:
-    """A new run under another rule."""
+    """Starts a new run under another rule."""
     resumed = ProgressTracker(stop)
     resumed.set_state(stored(tracker.get_state(0.0)))
     return resumed
 
 
 def change(tracker: ProgressTracker, stop: Stop) -> ProgressTracker:
-    """The same run, told of another rule."""
+    """Gives the same run another rule."""
     tracker.set_stop(stop)
     return tracker
 

@@ -1,4 +1,4 @@
-"""What a process is told at its start, and one sentence for whatever is wrong with it."""
+"""The context that a process reads at its start, and one sentence for each error in it."""
 
 from __future__ import annotations
 

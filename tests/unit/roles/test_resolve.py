@@ -1,4 +1,4 @@
-"""At the start of a process: the preset is chosen by the environment's spaces, and every default is filled in."""
+"""At a process's start, the environment's spaces select the preset, and every default is filled in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def image(*shape: int, dtype: type = np.uint8) -> Space:
 
 
 def parts(*several: Space) -> Space:
-    """Packs them as the parts of one observation."""
+    """Combines the spaces as the parts of one observation."""
     return pack_space(spaces.Tuple(several), DISCRETE)[0]
 
 

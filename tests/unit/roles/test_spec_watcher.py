@@ -1,4 +1,4 @@
-"""Stop rules and the number of samplers change while the job runs."""
+"""Stop rules, checkpoint settings and the number of samplers change while the job runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rltraining_trainer.roles.spec_watcher import PERIOD, SpecWatcher
 
 
 class JobFile:
-    """The job's file, as the operator rewrites it: each time it looks newer."""
+    """The job's file. Each rewrite gets a newer modification time, as from the operator."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,8 +28,9 @@ class JobFile:
         os.utime(new, ns=(self._written, self._written))
         new.replace(self.path)
 
-    def write_stop(self, *, samplers: int = 1, **stop: Any) -> None:
+    def write_stop(self, *, samplers: int = 1, checkpoint: Any = None, **stop: Any) -> None:
         spec = {
+            "checkpoint": checkpoint or {},
             "algorithm": {"impala": {}},
             "environment": {"id": "CartPole-v1"},
             "sampler": {"replicas": samplers},
@@ -83,8 +84,17 @@ def test_the_number_of_samplers_changes_too(file: JobFile, spec: JobSpec) -> Non
     assert live.stop is spec.stop
 
 
+def test_the_settings_of_checkpoints_change_too(file: JobFile, spec: JobSpec) -> None:
+    live = SpecWatcher(file.path, spec)
+    file.write_stop(checkpoint={"everySeconds": 5, "keep": 9}, environmentSteps=100)
+    live.look(0.0)
+
+    assert (live.checkpoint.every_seconds, live.checkpoint.keep) == (5, 9)
+    assert live.stop is spec.stop
+
+
 def test_a_change_before_the_first_look_is_seen(file: JobFile, spec: JobSpec) -> None:
-    file.write_stop(environmentSteps=200)  # after the job was read, before the rules were made
+    file.write_stop(environmentSteps=200)  # after the job was read, and before the rules were made
     live = SpecWatcher(file.path, spec)
 
     assert stop_at(live, 0.0).environment_steps == 200

@@ -1,4 +1,4 @@
-"""Last words: always JSON, always within what Kubernetes keeps, first line and end always there."""
+"""Termination messages are always JSON within Kubernetes' limit, and keep the first line and the end."""
 
 from __future__ import annotations
 

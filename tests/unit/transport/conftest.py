@@ -1,4 +1,4 @@
-"""An endpoint that dials itself: the whole path over a socket, in one process."""
+"""An endpoint that dials itself over a socket in one process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rltraining_trainer.transport import Endpoint, Handler
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Endpoint]]:
-    """``serve(services, **options)``: a started endpoint on this machine's loopback."""
+    """``serve(services, **options)`` returns a started endpoint on this machine's loopback."""
     monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
     started: list[Endpoint] = []
 

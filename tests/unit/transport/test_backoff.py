@@ -1,4 +1,4 @@
-"""Delays start short, grow, are bounded, and are never in step."""
+"""Delays start short, grow, are bounded, and are never synchronous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls and their answers, in one process. What other processes do to an endpoint: tests/integration."""
+"""Calls and their answers in one process. tests/integration covers the effects of other processes."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_a_peer_of_before_a_restart_is_lost(serve: Serve) -> None:
 
 
 class Urls:
-    """The URLs of an endpoint, one after the other."""
+    """Records the URLs of an endpoint in order."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
@@ -263,7 +263,7 @@ def test_after_a_stray_connection_there_is_a_new_url(serve: Serve) -> None:
 def test_an_endpoint_that_has_dialled_as_often_as_torch_can_opens_anew(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A learner dials each sampler's shard, and samplers come and go for weeks."""
+    """A learner dials each sampler's shard, and samplers join and leave for weeks."""
     monkeypatch.setattr(torch_rpc, "_MOST_DIALS", 3)
     urls = Urls()
     endpoint = serve({"echo": echo}, on_url=urls.add)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from free_port import free_port
 from mutated import mutated
 from rltraining_api.contract import HEALTH_PATH, METRICS_PATH, RENDEZVOUS_PATH, STATUS_PATH
 from rltraining_operator.kube.http_server import Answer, HttpServer
@@ -32,7 +33,7 @@ CORPUS = [
 
 
 def member() -> Iterator[int]:
-    """The port of a member's server."""
+    """Yields the port of a member's server."""
     documents = dict.fromkeys((RENDEZVOUS_PATH, STATUS_PATH), lambda: {"secret": DOCUMENT})
     server = MemberServer(0, TOKEN, ready=lambda: True, documents=documents, metrics=lambda: b"up 1\n")
     server.start()
@@ -41,9 +42,8 @@ def member() -> Iterator[int]:
 
 
 def operator() -> Iterator[int]:
-    """The port of an operator's server, whose event loop runs in a thread."""
-    with socket.create_server(("", 0)) as free:
-        port: int = free.getsockname()[1]
+    """Yields the port of an operator's server, which runs its event loop in a thread."""
+    port = free_port()
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -49,7 +49,7 @@ def test_a_server_of_one_address_is_not_reached_at_another() -> None:
 
 
 def get(port: int, path: str, authorization: str | None = None, method: str = "GET") -> int:
-    """The status of the answer."""
+    """Returns the status of the response."""
     with closing(http.client.HTTPConnection("localhost", port, timeout=30)) as connection:
         connection.request(method, path, headers={"Authorization": authorization} if authorization else {})
         return connection.getresponse().status
@@ -204,7 +204,7 @@ def test_a_long_head_is_cut_off(server: MemberServer, head: bytes) -> None:
     """A client without the token would make a member hold 6 MB for each connection."""
     with (
         socket.create_connection(("127.0.0.1", server.port), timeout=30) as client,
-        contextlib.suppress(ConnectionError),  # closed before the whole was sent, or read
+        contextlib.suppress(ConnectionError),  # closed before the complete request was sent or read
     ):
         client.sendall(head)
         assert client.recv(1) == b""

@@ -1,4 +1,4 @@
-"""Payloads arrive as they were; nothing else arrives at all."""
+"""Payloads are received unchanged, and other objects are not received at all."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from rltraining_api.algorithms.replay import Replay as Settings
 from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.transport import Call, DeferredReply, Handler, PeerLost
 from rltraining_trainer.world.replay import LearnerReplay, SamplerReplay
 from rltraining_trainer.world.reporter import Reporter
@@ -31,10 +32,10 @@ class Network:
         self.live: dict[str, FakeEndpoint] = {}
         self.lives = 0
         self.fate: Callable[[str], str] = lambda service: "arrives"
-        """Returns what becomes of a call of a service: "arrives", "request lost" or "answer lost"."""
+        """Returns the fate of a call of a service: "arrives", "request lost" or "answer lost"."""
 
     def discover(self, url: str, token: str, stopping: threading.Event | None = None) -> dict[str, str]:
-        """A base URL is the member's name."""
+        """Returns the peer at a base URL, which is the member's name."""
         if url not in self.live:
             raise PeerLost(f"{url} is not there")
         return {"url": self.live[url].url}
@@ -98,7 +99,7 @@ class Job(Network):
 
 
 class Learner:
-    """Its run, with a replay and a queue."""
+    """A learner's run, with a replay and a queue."""
 
     def __init__(self, job: Job, *, capacity: int = 1, **settings: Any) -> None:
         begin = Begin(job.context)
@@ -140,7 +141,7 @@ class Learner:
 
 
 class Sampler:
-    """One incarnation of a sampler, with its thread that reports."""
+    """One incarnation of a sampler, with its reporting thread."""
 
     def __init__(
         self, job: Job, index: int = 0, parameters: torch.Tensor | None = None, **settings: Any
@@ -152,11 +153,12 @@ class Sampler:
         connections = Connections(context, self.endpoint)
         self.reporter = Reporter(connections)
         found = Settings(**{"capacity": 1000} | settings)
+        live = SpecWatcher(context.job_file, context.job.spec)
         self.replay = SamplerReplay(
             connections,
             self.reporter,
             None,
-            lambda columns: LocalShard(context, found, columns, 1, self.endpoint),
+            lambda columns: LocalShard(context, live, found, columns, 1, self.endpoint),
         )
         self.queue = SamplerTrajectories(connections)
         if parameters is not None:

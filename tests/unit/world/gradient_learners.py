@@ -28,7 +28,7 @@ from rltraining_trainer.world.members import Members
 
 SPACES = (spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2))
 DEADLINE = 0.01
-"""Seconds. The few tests that wait for the deadline really do."""
+"""Deadline in seconds. The few tests that wait for the deadline wait in real time."""
 A2C: dict[str, Any] = {
     "gradients": "Samplers",
     "aggregate": {"deadlineSeconds": DEADLINE},

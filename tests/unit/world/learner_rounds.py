@@ -1,4 +1,4 @@
-"""A learner whose group, data path and algorithm record the calls of a run."""
+"""A learner with a group, data path and algorithm that record a run's calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Rounds:
         self.requests: list[dict[str, bool]] = []
 
     def form(self, stopping: Any) -> None:
-        """The group exists."""
+        """Does nothing: the group exists."""
 
     def begin(
         self, done: bool, *, update: bool, hold: bool, checkpoint: bool, total_steps: int | None
@@ -53,14 +53,14 @@ class Rounds:
         return count
 
     def barrier(self) -> None:
-        """All members are here."""
+        """Does nothing: all members have arrived."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
 
 class Algorithm:
-    """Three parameters, to which an update adds 1."""
+    """An algorithm with three parameters, to which an update adds 1."""
 
     def __init__(self, policy: Any) -> None:
         self.network, self.updates = policy, 0
@@ -79,7 +79,7 @@ class Algorithm:
 
 
 class RecordedPath(DataPath):
-    """Writes down what the run does with it."""
+    """Records the run's calls."""
 
     def __init__(self, *, slices: bool, leads: bool) -> None:
         self.shares_state, self.leads = not slices, leads
@@ -141,7 +141,7 @@ class Learner:
         self.record: Any = self.run._record
         self.done = self.path.done
         self.batches: list[Any] = []
-        """Those of all updates."""
+        """The batches of all updates."""
         self._set = monkeypatch.setattr
         if self.record is not None:
             save = self.record.save
@@ -166,7 +166,7 @@ class Learner:
         return self.done
 
     def receive(self, steps: int) -> None:
-        """Samplers send these steps before the next look."""
+        """Counts steps that samplers send before the next poll."""
         self.run.paths.reports._news.append(StatsDelta(steps, torch.zeros(0), 0, 0, False, NO_MOMENTS))
 
     @property

@@ -1,4 +1,4 @@
-"""`world.replay`, `world.trajectories`, `world.count`: each item counts once, also after deaths."""
+"""`world.replay`, `world.trajectories`, `world.count`: each item is counted once, also after deaths."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_counters_returns_and_moments_arrive_exactly_once_if_requests_and_answer
 
 
 def until(condition: Any) -> None:
-    """Waits for a thread of another member."""
+    """Waits until another member's thread has made a condition true."""
     pause = threading.Event()
     for _ in range(30_000):
         if condition():
@@ -223,11 +223,11 @@ def test_a_sampler_that_waits_for_the_first_parameters_can_end(job: Any) -> None
 def test_parameters_that_arrive_during_a_load_are_loaded_by_the_next(
     job: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The version is that of the loaded parameters at all times, and no parameters are skipped."""
+    """The version always matches the loaded parameters, and no parameters are skipped."""
     learner, parameters = Learner(job), torch.zeros(3)
     learner.run.publish(torch.ones(3))
     sampler = job.sampler(0, parameters)
-    sampler.close()  # this test receives in the place of the thread
+    sampler.close()  # this test receives instead of the thread
     sampler.stopping.clear()
     link = sampler.reporter._session
 

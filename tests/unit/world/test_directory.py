@@ -1,4 +1,4 @@
-"""How a member finds others, over real sockets: the process that it finds is this one itself."""
+"""Discovery of members over real sockets. The discovered process is this process itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Counted(Endpoint):
 
 
 class Member:
-    """A sampler of the job whose learner 0 is this process, too."""
+    """A sampler of a job. This process is also the job's learner 0."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.registry, self.asked = Registry(), SimpleQueue[str]()

@@ -1,4 +1,7 @@
-"""The sampler's side of gradients: what it sends to which learner. Its slices are never of two groups of learners."""
+"""The sampler's side of gradients: which gradients it sends to which learner.
+
+A sampler's slices never mix two groups of learners.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ SIZE = 5
 
 
 class Answer(NamedTuple):
-    """Of a learner: its parameters are filled with ``life``."""
+    """A learner's answer. The learner's parameters are filled with ``life``."""
 
     life: int
     iteration: int = 0
@@ -33,7 +36,7 @@ class Answer(NamedTuple):
 
 
 class FakeSession:
-    """A learner that gives these answers to all calls."""
+    """A learner that answers all calls with these answers."""
 
     made: list[FakeSession]
     script: list[list[Answer]]
@@ -87,7 +90,7 @@ Script = list[list[Answer]]
 def make_path(
     monkeypatch: pytest.MonkeyPatch, script: Script, index: int = 0, mode: Any = None, learners: int = 0
 ) -> tuple[SamplerGradients, torch.Tensor, list[FakeSession]]:
-    """Returns an attached path with learners that answer this, and the sampler's parameters."""
+    """Returns an attached path to learners with these answers, the sampler's parameters, and the sessions."""
     monkeypatch.setattr(FakeSession, "made", [], raising=False)
     monkeypatch.setattr(FakeSession, "script", script, raising=False)
     monkeypatch.setattr(module, "LearnerSession", FakeSession)
@@ -145,7 +148,7 @@ def test_a_sampler_starts_with_slices_of_one_place(monkeypatch: pytest.MonkeyPat
 def test_after_the_loss_of_a_learner_a_sampler_waits_for_slices_of_the_new_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first had used the gradient when the second was lost, and all rolled back."""
+    """The first learner had used the gradient when the second was lost, and all rolled back."""
     script = [
         [Answer(1), Answer(1, 1), Answer(1, 1), Answer(2)],
         [Answer(1), Answer(2), Answer(2), Answer(2)],
@@ -201,7 +204,7 @@ def test_an_answer_may_be_as_late_as_the_deadline_of_an_update() -> None:
 
 
 class Gradients:
-    """Of a rollout of two valid steps, one of which ended an episode."""
+    """Gradients of a rollout of two valid steps, one of which ended an episode."""
 
     exchanges = 4
 
@@ -239,7 +242,7 @@ def send(
 
 
 def counted(session: FakeSession) -> list[tuple[int, int]]:
-    """(steps, returns) of each gradient."""
+    """Returns (steps, returns) of each gradient."""
     return [(message["steps"], len(message["returns"])) for message in session.sent if "gradient" in message]
 
 

@@ -1,4 +1,4 @@
-"""The end of a run whose storage refuses what it leaves, and checkpoints of a run that waits."""
+"""The end of a run with storage that rejects its last writes, and checkpoints of a waiting run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from test_own_run import Begin, make_context
 
 
 class FullFileSystem(MemoryFileSystem):
-    """An object store that has no room while `refuses` is set, and says when it was tried."""
+    """An object store that has no room while `refuses` is set, and counts the attempts in `tried`."""
 
     protocol = "full"
     store: dict = {}  # noqa: RUF012 - fsspec's own way
@@ -53,7 +53,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
 
 
 class Finishing:
-    """`run.finish()` in a thread, as the process' main loop does while others are served."""
+    """Runs `run.finish()` in a thread, as the process's main loop does while other threads serve."""
 
     def __init__(self, run: Run) -> None:
         self.raised: list[BaseException] = []
@@ -68,7 +68,7 @@ class Finishing:
             self.raised.append(error)
 
     def until_refused(self) -> None:
-        """A whole try has failed, and been told of."""
+        """Waits until a complete attempt has failed and was reported."""
         for _ in range(5):
             assert FullFileSystem.tried.acquire(timeout=10), "it was not tried again"
 
@@ -79,7 +79,7 @@ class Finishing:
 
 
 def trained(begin: Begin) -> Run:
-    """A run of one update, whose checkpoint is written."""
+    """Returns a run after one update, with a written checkpoint."""
     run = begin(begin.policy())
     assert run.active()
     run.update(10)
@@ -159,7 +159,7 @@ def test_a_bug_is_not_tried_again(begin: Begin) -> None:
 
 
 class DriverError(Exception):
-    """As drivers have of their own."""
+    """An exception class of a storage driver."""
 
 
 @pytest.mark.parametrize(

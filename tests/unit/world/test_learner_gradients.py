@@ -15,7 +15,7 @@ from rltraining_trainer.world import gradients as module
 
 @pytest.mark.parametrize("reduction", ["Mean", "Sum"])
 def test_two_synchronous_learners_make_the_same_updates_as_one(tmp_path: Path, reduction: str) -> None:
-    """Also if the norm of the combined gradient is clipped."""
+    """Holds also if the norm of the combined gradient is clipped."""
     aggregate = A2C["aggregate"] | {"reduction": reduction}
     results = []
     for count in (1, 2):
@@ -129,7 +129,7 @@ def test_no_sampler_is_answered_while_a_slice_is_missing(tmp_path: Path) -> None
 
 
 def test_a_synchronous_learner_continues_without_the_others(tmp_path: Path) -> None:
-    """Each has the complete state. A gradient that was queued before the loss is refused."""
+    """Each learner has the complete state. A gradient that was queued before the loss is rejected."""
     learners, (first, second) = make(tmp_path, {"a2c": A2C})
     first.push(gradient_like(learners.parameters, 1))
     learners.leave()
@@ -156,7 +156,7 @@ def test_slices_are_updated_on_arrival_whatever_the_other_learners_have(
 def test_a_round_without_an_update_makes_no_new_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Staleness is counted in versions, and samplers would fetch parameters that they have."""
+    """Staleness is counted in versions. Otherwise samplers would fetch parameters that they already have."""
     monkeypatch.setattr(rollouts, "FREE_RUN_SECONDS", 0.005)
     learners, (first, _) = make(tmp_path, {"a3c": A3C})
     version = learners.runs[0].models.version
@@ -181,7 +181,7 @@ def test_a_gradient_that_arrives_between_two_rounds_is_applied_and_answered_at_o
 def test_an_update_never_waits_for_more_gradients_than_can_exist(
     tmp_path: Path, capacity: int, before: int
 ) -> None:
-    """Those of two samplers. Gradients in the queue have been answered, so that their samplers send another one."""
+    """Covers two samplers. Queued gradients have been answered, so each sampler sends another one."""
     aggregate = A3C["aggregate"] | {"count": 5, "queueCapacity": capacity, "deadlineSeconds": 3600}
     learners, (first, second) = make(tmp_path, {"a3c": A3C | {"aggregate": aggregate}}, count=1)
     for number in range(before):
@@ -215,7 +215,7 @@ def test_a_checkpoint_has_all_slices_and_all_learners_roll_back_to_it(
 
 
 def test_no_slices_are_gathered_while_a_learner_is_missing(tmp_path: Path) -> None:
-    """The group would be incomplete, and the state was complete after the rollback."""
+    """The gathered state would be incomplete. The state after the rollback is complete."""
     learners, _ = make(tmp_path, {"a3c": A3C})
     learners.leave()
 
@@ -233,7 +233,7 @@ def test_no_slices_are_gathered_while_a_learner_is_missing(tmp_path: Path) -> No
 def test_steps_and_returns_are_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: dict[str, Any], counted: Any
 ) -> None:
-    """By the sampler's learner, or for slices by the first learner."""
+    """The sampler's learner counts them, or for slices the first learner."""
     monkeypatch.setattr(rollouts, "FREE_RUN_SECONDS", 0.0)
     learners, samplers = make(tmp_path, algorithm)
     for sampler in samplers:

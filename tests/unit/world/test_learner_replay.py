@@ -1,4 +1,4 @@
-"""The learner's side of the replay, with a shard of its own."""
+"""The learner's side of the replay, with a local shard."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rltraining_api.algorithms.replay import Replay
 from rltraining_trainer.dataflow import ModelServer
 from rltraining_trainer.dataflow.replay import Column
 from rltraining_trainer.dataflow.reports import SamplerReports
+from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.transport import DeferredReply
 from rltraining_trainer.world.replay import LearnerReplay
 from rltraining_trainer.world.shards import LocalShard
@@ -28,6 +29,8 @@ def replay(tmp_path: Path) -> Iterator[LearnerReplay]:
     settings = Replay(placement="Learner", capacity=1000, minimum=MINIMUM, samples_per_insert=1)
     handlers: dict[str, Any] = {}
     endpoint: Any = SimpleNamespace(url="uv://here", serve=handlers.update)
+    context = make_context(tmp_path)
+    live = SpecWatcher(context.job_file, context.job.spec)
     replay = LearnerReplay(
         settings,
         BATCH,
@@ -37,7 +40,7 @@ def replay(tmp_path: Path) -> Iterator[LearnerReplay]:
         endpoint=endpoint,
         reports=SamplerReports(ModelServer()),
         stopping=threading.Event(),
-        local=LocalShard(make_context(tmp_path), settings, COLUMNS, 1, endpoint),
+        local=LocalShard(context, live, settings, COLUMNS, 1, endpoint),
     )
     replay.handlers = handlers  # type: ignore[attr-defined]
     yield replay
@@ -57,7 +60,7 @@ def insert(replay: Any, sequence: int, count: int) -> Any:
 def test_samplers_may_insert_what_the_learner_samples_while_it_waits_for_a_batch(
     replay: LearnerReplay,
 ) -> None:
-    """They wait for each other with the period of the data, not of the learner's loop."""
+    """Both sides wait with the period of the data, not of the learner's loop."""
     assert replay.sample(0.0) is None
     deferred = insert(replay, 1, MINIMUM + 2 * BATCH)
     assert isinstance(deferred, DeferredReply), "samplers may not be further ahead"

@@ -1,4 +1,4 @@
-"""`Run.train`: what a learner does in a round that is decided with other learners."""
+"""`Run.train`: a learner's actions in a round that several learners decide together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from test_own_run import Begin, make_context
 
 @pytest.fixture
 def learner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Learner]:
-    """The second of two learners, where learner 0 leads."""
+    """The second of two learners; learner 0 leads."""
     learner = Learner(tmp_path, monkeypatch, 1, leads=True)
     yield learner
     learner.run.close()
@@ -44,7 +44,7 @@ def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Learner]:
 
 
 def test_a_learner_keeps_its_batch_until_the_first_one_may_sample(learner: Learner) -> None:
-    """Otherwise the second learner would learn before `minimum`, and beyond `samplesPerInsert`."""
+    """Otherwise the second learner would learn before `minimum`, and exceed `samplesPerInsert`."""
     learner.train(IDLE, IDLE, UPDATE, IDLE, UPDATE, DONE, batches=range(1, 100))
     assert learner.batches == [1, 2]
     assert not any(learner.group.ready), "only learner 0 decides"
@@ -85,8 +85,28 @@ def test_a_schedule_follows_a_stop_rule_that_has_changed(
     assert rates == pytest.approx([0.0, 0.0015])
 
 
+def test_checkpoints_follow_settings_that_change_while_the_job_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = Learner(tmp_path, monkeypatch, 0, learners=1, checkpoint={"everySeconds": 3600})
+    learner.algorithm.updates += 1
+    saved = learner.record._next_checkpoint - 3600
+    due = []
+    for number, every in enumerate((3600, 100, 200)):
+        make_context(tmp_path, checkpoint={"everySeconds": every, "keep": 7 + number})
+        learner.record.look(None, 1e9 + 10 * number)
+        due.append([learner.record.wants_checkpoint(saved + age) for age in (99, 150, 201, 3601)])
+    learner.run.close()
+    assert due == [
+        [False, False, False, True],
+        [False, True, True, True],
+        [False, False, True, True],
+    ], "the interval counts from the last checkpoint, not from its change"
+    assert learner.record._store.keep == 9
+
+
 def test_every_learner_takes_the_end_of_schedules_from_the_first(learner: Learner) -> None:
-    """All learners must make the same update, also before each has read a change of the job."""
+    """All learners must make the same update, even before each has read a change of the job."""
     learner.train(IDLE._replace(total_steps=70), DONE._replace(total_steps=70))
     assert learner.algorithm.total_steps == 70
 
@@ -104,7 +124,7 @@ def test_a_batch_is_dropped_if_all_learners_roll_back_to_a_checkpoint(holder: Le
 def test_an_update_is_discarded_with_its_batch_if_a_learner_is_lost(
     learner: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch was sampled for that update: its priorities may be set already."""
+    """The batch was sampled for that update, and its priorities may already be set."""
     found: list[Any] = []
 
     def update(batch: Any, reduce: Any) -> dict[str, float]:
@@ -152,7 +172,7 @@ def test_the_first_learner_requests_a_checkpoint_when_it_is_due(
 
 
 def test_the_run_ends_after_its_last_checkpoint(first: Learner) -> None:
-    """Otherwise the loss of a slice before it would lose the end too."""
+    """Otherwise the loss of a slice before the checkpoint would also lose the end of the run."""
     first.receive(100)
     assert first.train(IDLE, SAVE, DONE) == ["gather", "save"]
     assert first.group.requests[1:] == [
@@ -210,7 +230,7 @@ def test_when_a_slice_is_lost_all_learners_roll_back_to_the_newest_checkpoint(fi
     version = first.run.models.version
     before = first.done[:]
 
-    first.run.count(7)  # from an update that is lost
+    first.run.count(7)  # from a lost update
     first.train(GroupChanged("one died"), DONE)
     assert first.steps == 10
     assert (first.algorithm.updates, first.path.applied) == (1, 0)

@@ -1,4 +1,4 @@
-"""Calls that outlive whoever is called, over real sockets: each member is this process itself."""
+"""Calls that outlive the called member, over real sockets: each member is this process itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rltraining_trainer.world.shared import SharedValues
 
 
 class Places:
-    """A directory of what a test says."""
+    """A directory that the test fills."""
 
     def __init__(self) -> None:
         self.peers: dict[str, Peer] = {}
@@ -31,7 +31,7 @@ class Places:
 
 
 class Here:
-    """One process that is several members, each with a service `echo` and whatever is added."""
+    """One process that is several members, each with a service `echo` and further services."""
 
     def __init__(self) -> None:
         self.services: dict[str, Services] = {}
@@ -81,7 +81,7 @@ def test_a_call_waits_for_a_member_that_is_not_there_yet(here: Here) -> None:
 
 def test_a_call_that_is_lost_is_made_again_to_whoever_is_found_next(here: Here) -> None:
     member = here.member(0)
-    here.services[member.name] = Services("somebody else", lambda error: None)  # on the port of one that died
+    here.services[member.name] = Services("somebody else", lambda error: None)  # on the port of a dead member
     call = member.start("echo", 1)
     while not here.places.lost_names:  # on a busy machine a call takes longer than the result is waited for
         assert not call.done()
@@ -137,7 +137,7 @@ def members(*of: Member) -> Members:
 
 def test_all_of_a_role_are_called_at_once_and_answer_in_order(here: Here) -> None:
     three = members(*(here.member(index) for index in range(3)))
-    meeting = threading.Barrier(3, timeout=10)  # nobody answers before all are called
+    meeting = threading.Barrier(3, timeout=10)  # no member answers before all are called
 
     for services in here.services.values():
         services.add("meet", lambda sender, payload: meeting.wait() * 0 + payload)

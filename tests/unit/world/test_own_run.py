@@ -1,4 +1,4 @@
-"""The run of a user's own algorithm: what is counted, kept, restored and refused."""
+"""The run of a user's own algorithm: counters, checkpoints, restores and rejected calls."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def make_context(tmp_path: Path, pod: str = "pole-learner-0", **changes: Any) ->
 
 
 class Begin:
-    """``begin(policy, **state)``: a run that goes on where the last one that was closed ended."""
+    """``begin(policy, **state)``: resumes the run that was closed last."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.services = Services(context.pod, lambda error: None)
-        """Those of the newest run that other members call."""
+        """The newest run's services for other members."""
         spaces = make_environments(context.job.spec.environment, 1)
         self.spaces = spaces.single_observation_space, spaces.single_action_space
 
@@ -64,7 +64,7 @@ class Begin:
         return build_actor_critic(self.context.job.spec.network, *self.spaces)[0]
 
     def make(self, endpoint: Any) -> Run:
-        """Returns a run that has not begun."""
+        """Returns a run that has not started."""
         context = self.context
         live = SpecWatcher(context.job_file, context.job.spec)
 
@@ -107,7 +107,7 @@ def test_updates_are_counted_until_a_stop_rule_is_met(begin: Begin) -> None:
 
 
 class Moments:
-    """Its state is like that of torch's optimizers, whose first one loads the compiler, which takes seconds."""
+    """Has a state like torch's optimizers, which load the compiler on first use, and that takes seconds."""
 
     def __init__(self, lr: float) -> None:
         self.groups = [{"lr": lr, "betas": (0.9, 0.999), "params": [0, 1]}]
@@ -259,7 +259,7 @@ def test_what_other_learners_tell_is_counted_once(begin: Begin) -> None:
         "returns": torch.tensor([4.0]),
         "shard": None,
     }
-    for _ in range(2):  # its answer was lost
+    for _ in range(2):  # the answer to it was lost
         begin.services.answer("pole-learner-1", ("pole-learner-0", REPORT, message))
     assert run.active()
     run.update(10)

@@ -20,7 +20,7 @@ POLL_SECONDS = 1.0
 
 
 class Simulation:
-    """Samplers that take some time for an item, and a learner that takes 1 for an update."""
+    """Samplers that need some time per item, and a learner that needs 1 per update."""
 
     def __init__(
         self,
@@ -41,20 +41,20 @@ class Simulation:
         )
         self.count, self.speeds, self.cores = count, speeds, cores
         self.lags: list[int] = []
-        self._events: list[tuple[float, int, int]] = []  # when a sampler has an item of a version
+        self._events: list[tuple[float, int, int]] = []  # time at which a sampler has an item of a version
         self._version = [0] * len(speeds)
         self._sequence = [0] * len(speeds)
-        self._held = dict[int, int]()  # items that wait for the answer to the previous one: their versions
+        self._held = dict[int, int]()  # versions of items that wait for the answer to the previous item
         self._ahead = [False] * len(speeds)
         self._pending = [False] * len(speeds)
         self.lost: set[int] = set()
-        """Samplers that are dead."""
+        """Dead samplers."""
         for sampler in range(len(speeds)):
             self._call("credit", sampler, {"version": 0})
 
     def run(self, updates: int) -> None:
         """Runs until the learner has made this number of updates."""
-        free = 0.0  # when the learner is ready for a batch
+        free = 0.0  # time at which the learner is ready for a batch
         for _ in range(updates):
             while not self.queue.get(self.count, timeout=0.0):
                 self._wait()

@@ -1,4 +1,4 @@
-"""What learner 0 knows of those who announce themselves, and tells them."""
+"""Learner 0's registry of announced members, and its answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rltraining_trainer.world.directory import Registry
 
 
 def announce(registry: Registry, name: str, url: str, *, wait: bool) -> list[Any]:
-    """The answer, once it is there."""
+    """Returns the answers received so far."""
     found: list[Any] = []
     answer = registry.services["announce"](name, (url, wait))
     if isinstance(answer, DeferredReply):

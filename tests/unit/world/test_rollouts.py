@@ -132,7 +132,7 @@ def test_an_unroll_of_another_job_is_refused_and_not_counted(tmp_path: Path) -> 
 def test_two_learners_make_the_same_number_of_updates_with_equal_parameters(
     tmp_path: Path, algorithm: dict[str, Any], updates: int
 ) -> None:
-    """Each has the rollouts of its own samplers. In the second round one of them has none."""
+    """Each learner has its samplers' rollouts. In the second round one learner has none."""
     learners, samplers = make(tmp_path, algorithm, count=2)
     for number, sampler in enumerate(samplers):
         sampler.push_rollout(make_rollout(number))

@@ -1,4 +1,4 @@
-"""In learner 0: what the other learners have sampled from the replay."""
+"""Learner 0's counts of the samples that other learners have drawn from the replay."""
 
 from __future__ import annotations
 

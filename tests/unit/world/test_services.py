@@ -1,4 +1,4 @@
-"""What a member answers, and to whom."""
+"""A member's answers, and the callers that get them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def services(failures: list[TrainerError]) -> Iterator[Services]:
 
 
 def settled(answer: Any) -> tuple[str, Any]:
-    """What a deferred answer comes to."""
+    """Returns the result of a deferred answer."""
     found: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     assert isinstance(answer, DeferredReply)
     answer.attach(found.put)
@@ -38,7 +38,7 @@ def settled(answer: Any) -> tuple[str, Any]:
 
 
 def is_owed(services: Services, answer: Any) -> bool:
-    """Whether a deferred answer is still owed when the service has taken up the next call, which ends it."""
+    """Returns whether a deferred answer is still owed after the next call, which ends the deferred call."""
     found: list[Any] = []
     assert isinstance(answer, DeferredReply)
     answer.attach(found.append)

@@ -1,4 +1,4 @@
-"""A shard of the replay in one process, and the reports of a sampler that keeps it."""
+"""A shard of the replay in one process, and the reports of its sampler."""
 
 from __future__ import annotations
 
@@ -57,13 +57,14 @@ def test_an_impossible_buffer_is_refused_with_the_field_to_change(
 SPACES = VECTOR, spaces.Discrete(2)
 
 
-def make_shard(path: Path, **settings: Any) -> LocalShard:
-    spec = SimpleNamespace(seed=0, checkpoint=SimpleNamespace(every_seconds=0.0))
+def make_shard(path: Path, every_seconds: float = 0.0, **settings: Any) -> LocalShard:
+    spec = SimpleNamespace(seed=0, checkpoint=SimpleNamespace(every_seconds=every_seconds))
+    live: Any = SimpleNamespace(look=lambda now: None, checkpoint=spec.checkpoint)
     context: Any = SimpleNamespace(
         job=SimpleNamespace(spec=spec), index=0, storage=str(path), pod="pole-sampler-0"
     )
     endpoint: Any = SimpleNamespace(url="here", serve=lambda services: None)
-    return LocalShard(context, Replay(minimum=1, **settings), transition_columns(*SPACES), 1, endpoint)
+    return LocalShard(context, live, Replay(minimum=1, **settings), transition_columns(*SPACES), 1, endpoint)
 
 
 def transitions(count: int) -> dict[str, Tensor]:
@@ -72,7 +73,7 @@ def transitions(count: int) -> dict[str, Tensor]:
 
 
 def keep(path: Path, inserted: int, capacity: int) -> int:
-    """An incarnation of a shard that is saved after N more transitions. Returns the number of insertions."""
+    """Runs a shard that is saved after N more transitions. Returns the number of insertions."""
     local = make_shard(path, capacity=capacity, checkpoint=True)
     local.shard.add(transitions(inserted), torch.ones(inserted))
     local.tick(float("inf"))
@@ -100,3 +101,26 @@ def test_a_saved_shard_continues_and_starts_empty_after_its_capacity_has_changed
     assert keep(tmp_path, 5, capacity=10) == 5, "the checkpoint does not fit: the shard starts empty"
     assert keep(tmp_path, 3, capacity=10) == 8, "the newest checkpoint, although it has fewer insertions"
     assert keep(tmp_path, 3, capacity=10) == 11
+
+
+def test_a_shard_is_saved_at_an_interval_that_changes_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rltraining_trainer.world.shards.time.monotonic", lambda: 100.0)
+    local: Any = make_shard(tmp_path, every_seconds=3600.0, checkpoint=True)
+    saved: list[int] = []
+    monkeypatch.setattr(local._checkpoints, "submit", lambda step, state: saved.append(step))
+    local.tick(199.0)
+    assert not saved
+    local._live.checkpoint = SimpleNamespace(every_seconds=50.0)
+    local.tick(149.0)
+    assert not saved
+    local.tick(150.0)
+    assert len(saved) == 1, "the interval counts from the last checkpoint, not from its change"
+    local.tick(199.0)
+    local._live.checkpoint = SimpleNamespace(every_seconds=200.0)
+    local.tick(349.0)
+    assert len(saved) == 1
+    local.tick(350.0)
+    assert len(saved) == 2
+    local.close()

@@ -1,4 +1,4 @@
-"""Named values: versions, and who is sent what."""
+"""Named values: versions, and the recipients of each value."""
 
 from __future__ import annotations
 

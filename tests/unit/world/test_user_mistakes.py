@@ -1,4 +1,4 @@
-"""Mistakes in a user's algorithm that a run refuses at the user's line, instead of later or not at all."""
+"""Mistakes in a user's algorithm that a run reports at the user's line, instead of later or not at all."""
 
 from __future__ import annotations
 

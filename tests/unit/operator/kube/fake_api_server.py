@@ -1,4 +1,4 @@
-"""An API server in memory that can be told to misbehave: slow, silent, full, forgetful, gone."""
+"""An API server in memory that misbehaves on request: slow, silent, full, forgetful, gone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -51,31 +52,31 @@ DISCOVERY: dict[str, Json] = {
         "resources": [_resource("CustomResourceDefinition", "customresourcedefinitions", namespaced=False)]
     },
 }
-"""What is served, as clients ask before they begin."""
+"""Responses to the discovery requests that clients send first."""
 TLS = ssl.create_default_context()
-"""One for all clients: to read the machine's certificates took most of the time of a test."""
+"""One context for all clients, because reading the machine's certificates took most of a test's time."""
 
 
 @dataclass
 class Fault:
-    """Happens to the next `times` requests that match."""
+    """A fault of the next `times` requests that match."""
 
     method: str
     """GET, POST, …, or WATCH."""
     path: str
     """A part of the path."""
     status: int = 0
-    """Answer this status; 0: none."""
+    """Respond with this status; 0: none."""
     message: str = "injected"
     headers: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
-    """Wait so long first."""
+    """Delay in seconds before the response."""
     silent: bool = False
-    """WATCH: take the request and never say anything."""
+    """WATCH: accept the request and never send an event."""
     error: int = 0
-    """WATCH: take the request and say that there is this error; 0: none."""
+    """WATCH: accept the request and send an ERROR event with this code; 0: none."""
     cut: bool = False
-    """Break the connection off; a write takes place before."""
+    """Break the connection off; a write takes effect before."""
     times: int = 1
 
 
@@ -86,16 +87,16 @@ class NoMeter:
 
 
 class FakeApiServer:
-    """Objects by path. Lists, pages, watches, patches, preconditions and uids as the real one has them."""
+    """Objects by path, with the lists, pages, watches, patches, preconditions and uids of a real server."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Json] = {}
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
         self.tokens: list[str] = []
-        """The Authorization of each watch."""
+        """The Authorization header of each watch."""
         self.compacted = 0
-        """Watches that begin before this version are told that it is gone."""
+        """Watches that start before this version get a 410."""
         self._version = 100
         self._uids = count(1)
         self._history: list[tuple[int, str, Json, str]] = []
@@ -108,7 +109,7 @@ class FakeApiServer:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[FakeApiServer]:
-        """Serve within the block."""
+        """Serves within the block."""
         await self._server.start_server()
         try:
             with mock.patch.object(api_module, "_ssl_context", return_value=TLS):
@@ -119,7 +120,7 @@ class FakeApiServer:
             await self._server.close()
 
     def api(self, **changes: Any) -> Api:
-        """A client of this server; closed with it."""
+        """Returns a client of this server, which is closed with the server."""
         credentials = client.Configuration()
         credentials.host = self._url
         options = {"qps": 10_000.0, "burst": 10_000, "request_seconds": 2.0, "meter": NoMeter()} | changes
@@ -127,7 +128,7 @@ class FakeApiServer:
         return self._apis[-1]
 
     def write_kubeconfig(self, path: Path, token: str = "one") -> None:
-        """What a client needs to know of this server."""
+        """Writes a kubeconfig for this server."""
         parts = {
             "clusters": [{"name": "here", "cluster": {"server": self._url}}],
             "users": [{"name": "me", "user": {"token": token}}],
@@ -141,11 +142,11 @@ class FakeApiServer:
         return str(self._server.make_url("")).rstrip("/")
 
     def asked(self, method: str, part: str) -> int:
-        """How many such requests there were."""
+        """Returns the number of such requests."""
         return sum(verb == method and part in path for verb, path in self.requests)
 
     async def put(self, path: str, found: Json) -> Json:
-        """Somebody else writes an object."""
+        """Writes an object as another client would."""
         kept = self.objects.get(path)
         found = copy.deepcopy(found)
         metadata = found["metadata"]
@@ -157,14 +158,14 @@ class FakeApiServer:
         return found
 
     async def drop(self, path: str, *, tell: bool = True) -> None:
-        """Somebody else deletes an object; not to `tell` is a deletion that no watch saw."""
+        """Deletes an object as another client would. Without `tell` no watch sees the deletion."""
         found = self.objects.pop(path)
         self._version += 1
         if tell:
             await self._announce("DELETED", found, path)
 
     def hang_up(self, part: str) -> None:
-        """Cut the connections of such watches."""
+        """Cuts the connections of such watches."""
         for path, request in self._streams:
             if part in path and request.transport is not None:
                 request.transport.abort()
@@ -252,8 +253,10 @@ class FakeApiServer:
         for name in ("uid", "resourceVersion"):
             if (wanted := body.get("metadata", {}).pop(name, None)) and wanted != known["metadata"][name]:
                 return _status(409, f"the {name} is another")
-        if (merged := _merged(known, body)) == known:  # stored as it was: no new version, and no event
+        if (merged := _merged(known, body)) == known:  # no change: no new version, and no event
             return web.json_response(known)
+        if path != at:
+            merged["metadata"] = _written_by(query.get("fieldManager", ""), merged["metadata"])
         return web.json_response(await self.put(at, merged))
 
     async def _delete(self, path: str, query: Any, body: Json) -> web.Response:
@@ -291,7 +294,7 @@ class FakeApiServer:
 
 
 async def until(condition: Callable[[], Any], seconds: float = 200.0) -> None:
-    """Wait until something holds; the timeout ends only a wait that would have no end."""
+    """Waits until a condition holds. The timeout only ends a wait that would have no end."""
     pause = 0.002
     async with asyncio.timeout(seconds):
         while not condition():
@@ -312,7 +315,7 @@ def _is_collection(path: str) -> bool:
 
 
 def _within(path: str, collection: str) -> bool:
-    """Whether an item lies in a collection, of a namespace or of all."""
+    """Whether the collection, of one namespace or of all, contains the item."""
     if path.startswith(f"{collection}/"):
         return True
     root, _, plural = collection.rpartition("/")
@@ -325,14 +328,24 @@ def _without_type(found: Json) -> Json:
     return {name: value for name, value in found.items() if name not in ("apiVersion", "kind")}
 
 
+def _written_by(manager: str, metadata: Json) -> Json:
+    """Records a write of a status in the managed fields, as far as the operator reads them."""
+    entries = {entry["manager"]: entry for entry in metadata.get("managedFields", ())}
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"  # a real server writes whole seconds
+    entries[manager] = {"manager": manager, "operation": "Update", "subresource": "status", "time": now}
+    return metadata | {"managedFields": list(entries.values())}
+
+
 def _selected(found: Json, query: Any) -> bool:
     labels = found["metadata"].get("labels") or {}
     wanted = [part.split("=") for part in query.get("labelSelector", "").split(",") if part]
-    return all(labels.get(name) == value for name, value in wanted)
+    uid = query.get("fieldSelector", "").removeprefix("involvedObject.uid=")
+    concerns = not uid or found.get("involvedObject", {}).get("uid") == uid
+    return concerns and all(labels.get(name) == value for name, value in wanted)
 
 
 def _merged(old: Any, patch: Any) -> Any:
-    """RFC 7386."""
+    """Merges a patch as in RFC 7386."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(old) if isinstance(old, dict) else {}

@@ -1,4 +1,4 @@
-"""Requests: what each answer becomes, and how fast they may come."""
+"""Requests: the result of each response, and the rate limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job has as many Events as client-go's EventCorrelator gives an object, and pods that talk do not use them up."""
+"""A job has client-go's Event budget of an object (EventCorrelator), which verbose pods do not exhaust."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Written:
         self.events = EventWriter(server.api(), utc_now, "here")
 
     async def all(self) -> dict[str, int]:
-        """Messages, and how often each counts."""
+        """Returns the messages with their counts."""
         await self.events.drain(5.0)
         found = (it for path, it in self._server.objects.items() if "/events/" in path)
         return {event["message"]: event["count"] for event in found}

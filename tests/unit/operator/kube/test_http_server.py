@@ -1,4 +1,4 @@
-"""The operator's HTTP port under clients that send half of a request, or none, or something else."""
+"""The operator's HTTP port with clients that send half of a request, nothing, or something else."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 
 import pytest
+from free_port import free_port
 from prometheus_client import CollectorRegistry, Counter
 from rltraining_operator.kube.health import SCRAPE_SECONDS, Health, serve
 from rltraining_operator.kube.http_server import CONNECTION_SECONDS, CONNECTIONS_MAX, HttpServer
 
 
 class Well(Health):
-    """An operator that has nothing to complain of, or one thing."""
+    """The health of an operator without problems, or with one problem."""
 
     def __init__(self) -> None:
-        self.trouble = ""
+        self.problem = ""
 
     def ill(self) -> str:
         return ""
 
     def unready(self) -> str:
-        return self.trouble
+        return self.problem
 
 
 class Port:
@@ -32,8 +33,7 @@ class Port:
     def __init__(self) -> None:
         self.health, registry = Well(), CollectorRegistry()
         self.count = Counter("asked", "Times", registry=registry)
-        with socket.create_server(("", 0)) as free:
-            self.number: int = free.getsockname()[1]
+        self.number = free_port()
         self.server: HttpServer = serve(self.number, self.health, registry)
 
     async def ask(self, request: bytes) -> bytes:
@@ -62,7 +62,7 @@ async def test_what_kubelets_and_prometheus_ask() -> None:
     async with serving() as port:
         assert await port.get("/healthz") == (200, b"ok\n")
         assert await port.get("/readyz?verbose") == (200, b"ok\n")
-        port.health.trouble = "the pods are not listed yet"
+        port.health.problem = "the pods are not listed yet"
         assert await port.get("/readyz") == (503, b"the pods are not listed yet\n")
         status, metrics = await port.get("/metrics")
         assert status == 200
@@ -87,7 +87,7 @@ async def test_anything_else_is_refused(request_: bytes, status: bytes) -> None:
 
 async def test_a_head_without_end_is_cut_off() -> None:
     async with serving() as port:
-        with suppress(ConnectionError):  # closed before the whole was read, or sent
+        with suppress(ConnectionError):  # closed before the complete request was read or sent
             assert not await port.ask(b"GET /healthz HTTP/1.1\r\n" + b"X: y\r\n" * 100_000)
         assert (await port.get("/healthz"))[0] == 200
 

@@ -1,4 +1,4 @@
-"""The watch of jobs: whatever ends kopf, jobs are seen again."""
+"""The watch of jobs: whatever ends kopf, the operator receives jobs again."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from rltraining_operator.kube.store import Store
 
 JOBS = f"/apis/{API_VERSION}/namespaces/default/{PLURAL}"
 GRACE_SECONDS = 25.0
-"""Within which the watch must end: the kubelet kills after 30 s."""
+"""Limit for the end of the watch: the kubelet kills after 30 s."""
 
 
 class Scene:
-    """A server, a store that follows it, what was marked, and in which threads."""
+    """A server, a store that follows the server, the marked jobs, and the threads that marked them."""
 
     def __init__(self, server: FakeApiServer, kubeconfig: Path) -> None:
         self.server, self.kubeconfig = server, kubeconfig

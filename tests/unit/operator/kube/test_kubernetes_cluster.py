@@ -1,4 +1,4 @@
-"""KubernetesCluster and the engine over an API server that misbehaves: in the end all pods are there, each made once."""
+"""KubernetesCluster and the engine over a misbehaving API server finally create each pod exactly once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rltraining_operator.kube.reports import Reports
 from rltraining_operator.kube.store import Store
 from rltraining_operator.kube.tokens import Tokens
 from rltraining_operator.kube.watch import Watch
-from rltraining_operator.observed import Observed
+from rltraining_operator.observe.observed import Observed
 
 KEY = Key("default", "demo")
 JOB = f"/apis/{API_VERSION}/namespaces/default/{PLURAL}/demo"
@@ -37,19 +37,19 @@ def job(name: str = "demo") -> dict[str, Any]:
 
 
 def secret_of(server: FakeApiServer) -> dict[str, Any]:
-    """The one of the job."""
+    """Returns the Secret of the job."""
     (found,) = (each for path, each in server.objects.items() if f"{CORE}/secrets/demo-token-" in path)
     return found
 
 
 class Scene:
-    """One server and one operator's insides, without kopf: the resync finds the jobs."""
+    """One server and the core of one operator, without kopf: the resync finds the jobs."""
 
-    def __init__(self, server: FakeApiServer) -> None:
+    def __init__(self, server: FakeApiServer, **options: Any) -> None:
         self.server, self.store, self.metrics = server, Store(), Metrics()
         api = server.api(request_seconds=0.5)
         self.events = EventWriter(api, utc_now, "here")
-        self.cluster = KubernetesCluster(api, self.store, self.events, Reports(), self.metrics)
+        self.cluster = KubernetesCluster(api, self.store, self.events, Reports(), self.metrics, **options)
         self.cluster.tokens = Tokens(b"k" * 32)
         self.engine = Engine(self.cluster, workers=8, resync_seconds=0.2, meter=self.metrics)
         self.watch = Watch(api, self.store, self.engine.mark, kind="Pod", selector=SELECTOR)
@@ -66,15 +66,15 @@ class Scene:
             await asyncio.gather(*work, return_exceptions=True)
 
     async def observe(self) -> Observed:
-        """What one pass finds, without the rest of the operator."""
+        """Returns the observation of one pass, without the rest of the operator."""
         await self.cluster.keys()
         self.cluster.pods_synced = {}
         observed = await self.cluster.observe(KEY)
         assert observed is not None
         return observed
 
-    def told(self) -> bool:
-        """Whether all pods are made and the status knows of them."""
+    def is_settled(self) -> bool:
+        """Returns whether all pods exist and the status counts them."""
         known = self.server.objects[JOB].get("status", {}).get("sampler", {}).get("replicas") == 2
         return known and all(path in self.server.objects for path in PODS)
 
@@ -91,7 +91,7 @@ async def test_a_job_gets_its_children_each_made_once_and_a_restarted_operator_m
         server, after = here.server, Scene(here.server)
         async with here.working():
             await until(lambda: any("/events/" in path for path in server.objects))
-            await until(here.told)
+            await until(here.is_settled)
             await asyncio.sleep(0.5)  # two resyncs
         made = ("services/demo-rlt", "configmaps/demo-config")
         assert all(f"{CORE}/{path}" in server.objects for path in made)
@@ -110,17 +110,32 @@ async def test_a_job_gets_its_children_each_made_once_and_a_restarted_operator_m
         assert server.asked("GET", "/secrets") == 0, "it has no right to"
 
 
+async def test_jobs_of_a_namespace_get_their_first_pods_one_after_another() -> None:
+    """Otherwise each of two jobs could take one of two places of a quota, and wait for the other."""
+    names = [f"job-{number}" for number in range(8)]
+    async with FakeApiServer().serving() as server:
+        for name in names:
+            metadata = job()["metadata"] | {"name": name, "uid": f"{name}-uid"}
+            spec = SPEC | {"sampler": {"replicas": 1}}
+            await server.put(JOB.replace("/demo", f"/{name}"), job() | {"metadata": metadata, "spec": spec})
+        async with Scene(server).working():
+            await until(lambda: sum("/pods/" in path for path in server.objects) == 16)
+    pods = [path.rpartition("/")[2] for path in server.objects if "/pods/" in path]
+    pairs = [pods[i : i + 2] for i in range(0, len(pods), 2)]
+    assert sorted(pairs) == [[f"{name}-learner-0", f"{name}-sampler-0"] for name in names]
+
+
 async def test_the_pod_group_of_a_job_that_waits_is_looked_at_and_not_written() -> None:
     """Pods that a gang scheduler holds back may be Pending for days."""
     gang = SPEC | {"runPolicy": {"schedulingPolicy": {"volcano": {"queue": "gpu"}}}}
     async with scene() as here:
         await here.server.put(JOB, job() | {"spec": gang})
         async with here.working():
-            await until(here.told)
+            await until(here.is_settled)
         here.server.requests.clear()
         again = Scene(here.server)
         async with again.working():
-            await until(lambda: here.server.asked("GET", "/podgroups/demo") >= 3)  # of as many resyncs
+            await until(lambda: here.server.asked("GET", "/podgroups/demo") >= 3)  # as many resyncs
         assert [verb for verb, _ in here.server.requests if verb not in ("GET", "WATCH")] == []
 
 
@@ -142,17 +157,17 @@ async def test_heals_when(faults: list[Fault]) -> None:
     async with scene() as here:
         here.server.faults += [replace(fault) for fault in faults]
         async with here.working():
-            await until(lambda: here.told() and len(here.store.children(KEY)) >= 6)
+            await until(lambda: here.is_settled() and len(here.store.children(KEY)) >= 6)
         assert sum("/pods/" in path for path in here.server.objects) == 3
 
 
 async def test_a_deleted_secret_is_made_again_with_the_token_that_pods_hold() -> None:
     async with scene() as here, here.working():
-        await until(here.told)
+        await until(here.is_settled)
         secret = secret_of(here.server)
         path = f"{CORE}/secrets/{secret['metadata']['name']}"
         await here.server.drop(path)
-        scheduled = {"type": "PodScheduled", "status": "True"}  # and then a kubelet waits for the Secret
+        scheduled = {"type": "PodScheduled", "status": "True"}  # then the kubelet waits for the Secret
         status = {"phase": "Pending", "conditions": [scheduled]}
         await here.server.put(PODS[0], here.server.objects[PODS[0]] | {"status": status})
         await until(lambda: path in here.server.objects)
@@ -201,7 +216,7 @@ async def test_what_belongs_to_someone_else_is_left_alone_and_named() -> None:
 async def test_a_pod_that_has_lost_its_labels_is_replaced() -> None:
     """No watch reports the pod any more, so the operator would consider it running forever."""
     async with scene() as here, here.working():
-        await until(here.told)
+        await until(here.is_settled)
         bare = here.server.objects[PODS[1]]
         labels = bare["metadata"].pop("labels")
         here.store.remove("Pod", bare)
@@ -212,7 +227,7 @@ async def test_a_pod_that_has_lost_its_labels_is_replaced() -> None:
 
 
 async def test_a_job_that_waits_for_the_end_of_an_earlier_ones_pods_says_so() -> None:
-    """They may take long: on a node that is lost, until someone gives it up."""
+    """The end of pods may take long, for example on a lost node until an administrator removes the node."""
     async with scene() as here:
         metadata = {"name": "demo-learner-0", "namespace": "default"}
         metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -263,7 +278,7 @@ async def test_another_incarnation_is_not_deleted() -> None:
 
 
 async def test_a_status_decided_by_an_older_job_is_refused() -> None:
-    """What two operators that both think they lead cannot do: count a failure twice."""
+    """Prevents two operators that both assume the lead from counting a failure twice."""
     async with scene() as here:
         observed = await here.observe()
         await here.server.put(JOB, job() | {"status": {"failures": 1}})  # the other one
@@ -278,7 +293,7 @@ async def test_a_status_decided_by_an_older_job_is_refused() -> None:
 async def test_jobs_that_ended_are_counted_by_algorithm_and_never_by_a_users_module(
     algorithm: dict[str, Any], label: str
 ) -> None:
-    """A status may say `my.module`; a label of which there is one for each user's module has no bound."""
+    """A status may contain `my.module`, but a label with a value for each user's module is unbounded."""
     async with scene() as here:
         await here.server.put(JOB, job() | {"spec": SPEC | {"algorithm": algorithm}})
         observed = await here.observe()

@@ -1,4 +1,4 @@
-"""Leader election: never two leaders, and never long without one."""
+"""Leader election: never two leaders, and never a long time without one."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_one_that_is_asked_to_end_hands_over_at_the_next_look() -> None:
 
 async def test_a_renewal_that_is_under_way_does_not_keep_the_lease_from_being_released() -> None:
     async with replicas() as (server, first, _, record):
-        renewal = Fault("PUT", PATH, cut=True)  # it takes place, and the answer is lost
+        renewal = Fault("PUT", PATH, cut=True)  # the write takes effect, and the response is lost
         server.faults.append(renewal)
         await until(lambda: renewal.times == 0)
         await first.kill()
@@ -106,10 +106,10 @@ async def test_a_renewal_that_is_under_way_does_not_keep_the_lease_from_being_re
 )
 async def test_a_leader_that_cannot_renew_ends_before_another_begins(fault: Fault) -> None:
     async with replicas() as (server, _, _, record):
-        trouble = replace(fault, times=1000)
-        server.faults.append(trouble)
+        outage = replace(fault, times=1000)
+        server.faults.append(outage)
         await until(lambda: "first ends" in record)
-        trouble.times = 0
+        outage.times = 0
         await until(lambda: len(record) == 3)
         assert record[:2] == ["first begins", "first ends"]
 

@@ -1,4 +1,4 @@
-"""Logs: every record is one line, whoever wrote it."""
+"""Logs: every record is one line, whichever library wrote the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration file says wrongly is named in one sentence."""
+"""Errors in a configuration file are reported in one sentence."""
 
 from __future__ import annotations
 

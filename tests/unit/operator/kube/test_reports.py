@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 from rltraining_api.contract import LearnerReport
-from rltraining_operator.answers import BadReport
 from rltraining_operator.cluster import Key
 from rltraining_operator.kube import reports as reports_module
 from rltraining_operator.kube.reports import OLD_SECONDS, Reports
-from rltraining_operator.observed import Pod
+from rltraining_operator.observe.answers import BadReport
+from rltraining_operator.observe.observed import Pod
 
 POD = Pod(
     {
@@ -54,18 +54,18 @@ def learner(monkeypatch: pytest.MonkeyPatch) -> Learner:
 
 
 async def test_the_pass_that_an_answer_brings_about_uses_it_however_late_it_comes(learner: Learner) -> None:
-    """If that pass asked the learner again instead, each answer would be too old by the next pass."""
+    """If the pass requested the report again instead, each answer would be too old by the next pass."""
     for due in range(1, 4):
         learner.steps = due
         assert learner.newest == (due - 1 or "awaited"), "an answer that no pass has seen has grown old"
-        await asyncio.sleep(2.0)  # other jobs go before
+        await asyncio.sleep(2.0)  # other jobs are handled first
         assert (learner.newest, learner.asked) == (due, due), "the newest answer"
         await asyncio.sleep(8.0)
     assert learner.marked == [Key("default", "demo")] * 3
 
 
 async def test_what_a_learner_said_long_ago_is_not_used(learner: Learner) -> None:
-    """An operator that leads again, or was paused, would overwrite newer values from another operator."""
+    """An operator that was paused or leads again would overwrite newer values from another operator."""
     for turn, steps in enumerate((1000, 1000, 1500), 1):  # an equal second answer is also new
         learner.steps = steps
         assert learner.newest == "awaited"
@@ -91,7 +91,7 @@ async def test_a_learner_is_awaited_until_it_has_failed_to_answer_once(learner: 
 async def test_a_learner_that_misreports_is_asked_less_and_less_often_until_it_reports(
     learner: Learner, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Passes are more frequent than requests, for example because pods of the job start and end."""
+    """Passes are more frequent than requests, for example because the job's pods start and end."""
     lie = learner.steps = BadReport("340000 errors, the first: conditions.0.type: Field required")
 
     async def passes(count: int) -> int:

@@ -1,11 +1,11 @@
-"""Which of two sights of an object stays."""
+"""Which of two versions of an object the store keeps."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from rltraining_api.names import KIND, job_labels, pod_labels
+from rltraining_api.names import ANNOTATION_TEMPLATE, KIND, job_labels, pod_labels
 from rltraining_operator.cluster import Key
 from rltraining_operator.kube.store import TOMBSTONE_SECONDS, Store
 
@@ -54,6 +54,15 @@ def test_an_answer_that_was_under_way_does_not_bring_back_what_is_deleted() -> N
     assert store.put("Pod", pod(19, uid="a")) == KEY, "old graves are cleared"
 
 
+def test_a_pod_keeps_the_hash_of_its_template_and_no_other_annotation() -> None:
+    store = Store()
+    of_template = {ANNOTATION_TEMPLATE: "1d4c63a211"}
+    found = pod(3)
+    found["metadata"]["annotations"] = of_template | {"team": "x" * 1000}
+    store.put("Pod", found)
+    assert store.child(KEY, "Pod", "demo-sampler-0")["metadata"]["annotations"] == of_template
+
+
 def test_a_pod_whose_labels_are_taken_away_is_still_its_jobs() -> None:
     store = Store()
     owned = pod(3)
@@ -97,7 +106,7 @@ def test_jobs_and_children_are_found_by_key() -> None:
 
 
 def test_pod_groups_of_jobs_that_are_gone_are_not_kept() -> None:
-    """Nobody tells of their end: an operator that runs for months would keep them all."""
+    """No watch reports their deletion, so an operator that runs for months would keep them all."""
     store = Store()
     store.put(KIND, job(1))
     group = pod(2)
@@ -109,7 +118,7 @@ def test_pod_groups_of_jobs_that_are_gone_are_not_kept() -> None:
 
 
 def test_the_end_of_what_was_forgotten_is_news() -> None:
-    """The operator's own deletion found it gone and forgot it: it is the watch's word that brings the next pass."""
+    """The operator found the object gone at its own deletion, so only the watch triggers the next pass."""
     store = Store()
     store.put("Pod", pod(1))
     store.forget(KEY, "Pod", "demo-sampler-0")

@@ -25,7 +25,7 @@ def test_each_job_has_a_token_that_the_key_alone_gives() -> None:
 
 @pytest.mark.parametrize("chart", [True, False])
 async def test_the_key_is_made_once(chart: bool) -> None:
-    """The chart makes an empty Secret, which the operator may read and fill, and no other."""
+    """The chart creates an empty Secret. The operator may read and fill this Secret and no other."""
     async with FakeApiServer().serving() as server:
         if chart:
             await server.put(PATH, EMPTY)
@@ -47,7 +47,7 @@ async def test_a_key_that_others_make_at_the_same_time_is_taken() -> None:
 
 @pytest.mark.parametrize("data", [{"key": ""}, {"key": "c2hvcnQ="}, {"key": "?"}, {"other": "AAAA"}])
 async def test_a_key_that_is_too_short_is_refused_and_not_replaced(data: dict[str, str]) -> None:
-    """Running jobs hold tokens of the key that was there."""
+    """Running jobs hold tokens that were derived from the existing key."""
     async with FakeApiServer().serving() as server:
         await server.put(PATH, EMPTY | {"data": data})
         with pytest.raises(RejectedError, match="key must be at least 32 bytes"):

@@ -30,7 +30,7 @@ def pod(index: int, **status: Any) -> dict[str, Any]:
 
 
 class Scene:
-    """A server, a store that follows it, and the keys that were marked."""
+    """A server, a store that follows the server, and the marked keys."""
 
     def __init__(self, server: FakeApiServer) -> None:
         self.server, self.store, self.marked = server, Store(), list[Key]()
@@ -96,7 +96,7 @@ async def test_a_lost_history_is_listed_anew_and_what_went_meanwhile_is_missed_b
     async with watching(Fault("WATCH", "/pods", silent=True)) as scene:
         await until(lambda: len(scene.names()) == 2)
         await scene.server.drop(f"{PODS}/demo-sampler-1", tell=False)
-        scene.server.compacted = 10_000  # requests for the history are now answered with 410
+        scene.server.compacted = 10_000  # the server now answers requests for the history with 410
         scene.marked.clear()
         await until(lambda: scene.names() == ["demo-sampler-0"])
         assert scene.marked == [KEY], "the job of the lost pod is looked at"

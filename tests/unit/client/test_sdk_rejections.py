@@ -1,11 +1,11 @@
-"""The API server's words as sentences. The messages are those of a Kubernetes 1.34."""
+"""Translates the API server's error messages to sentences. The messages are from Kubernetes 1.34."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from rltraining.sdk.refusals import clean, denied, sentences
+from rltraining.sdk.rejections import clean, denied, sentences
 
 REPLICAS = "Invalid value: 0: spec.sampler.replicas in body should be greater than or equal to 1"
 CASES = [

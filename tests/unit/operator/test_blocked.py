@@ -1,4 +1,4 @@
-"""Why a job does not run: in a condition, in the message and in an event, within one pass, and each once."""
+"""Why a job does not run: in a condition, the message and an event, within one pass, each exactly once."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from operator_world import LEARNER, SAMPLER_0, World, make_world, report, words
-from rltraining_operator.answers import REFUSED
+from operator_world import LEARNER, SAMPLER_0, World, make_world, report, termination
 from rltraining_operator.errors import NameTakenError, RejectedError
-from rltraining_operator.refusals import Refusal, read_refusal
+from rltraining_operator.observe.admission import AdmissionFailure, parse_admission_failure
+from rltraining_operator.observe.answers import TOKEN_REJECTED
 from rltraining_operator.settings import STALL_SECONDS, START_SECONDS, UNREACHABLE_SECONDS
 
 MEMORY = "0/3 nodes are available: 3 Insufficient memory."
@@ -74,7 +74,7 @@ def test_what_keeps_a_pod_from_starting(happen: Callable[[World], Any], reason: 
     assert (world.condition("Ready"), world.status.message) == (("False", reason), sentence)
     assert world.events == [(reason, sentence)]
     world.after(10).settle()
-    assert len(world.events) == 1, "told once, not at each pass"
+    assert len(world.events) == 1, "reported once, not at each pass"
     ready = next(condition for condition in world.status.conditions if condition.type == "Ready")
     assert ready.message == f"0/1 learners and 0/2 samplers are ready: {sentence}"
 
@@ -86,7 +86,7 @@ def test_what_keeps_a_pod_from_starting(happen: Callable[[World], Any], reason: 
         (137, "Error", "", "Disrupted", "Disrupted", "exit code 137 (SIGKILL)"),
         (139, "Error", "", "ContainerFailed", "MemberFailed", "exit code 139 (SIGSEGV)"),
         (1, "Error", "Tr\nKeyError: 'x'\n", "ContainerFailed", "MemberFailed", "exit code 1: KeyError: 'x'"),
-        (1, "Error", words("EnvCrashed", "boom"), "EnvCrashed", "MemberFailed", "exit code 1: boom"),
+        (1, "Error", termination("EnvCrashed", "boom"), "EnvCrashed", "MemberFailed", "exit code 1: boom"),
     ],
 )
 def test_what_ended_a_container(
@@ -95,9 +95,9 @@ def test_what_ended_a_container(
     world = make_world().up()
     world.events.clear()
     world.die(SAMPLER_0, code, how, message).step()
-    told = f"pod {SAMPLER_0}, container trainer: {sentence}"
-    assert (world.condition("Ready"), world.status.message) == (("False", reason), told)
-    assert world.events == [(event, told)]
+    failure = f"pod {SAMPLER_0}, container trainer: {sentence}"
+    assert (world.condition("Ready"), world.status.message) == (("False", reason), failure)
+    assert world.events == [(event, failure)]
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_what_ended_a_container(
 def test_what_ended_a_pod_as_a_whole(why: str, reason: str, sentence: str) -> None:
     world = make_world().up()
     world.evict(SAMPLER_0, reason=why, message="").settle()
-    told = f"pod {SAMPLER_0}: {sentence}"
-    assert (world.condition("Ready"), world.status.message) == (("False", reason), told)
+    failure = f"pod {SAMPLER_0}: {sentence}"
+    assert (world.condition("Ready"), world.status.message) == (("False", reason), failure)
 
 
 def test_a_claim_that_is_not_bound_is_named_with_its_storage_class() -> None:
@@ -221,7 +221,7 @@ def test_a_learner_whose_answers_are_no_reports_is_said_to_misreport() -> None:
 
 def test_a_job_that_is_older_than_the_operators_key_trains_on_and_says_what_to_do() -> None:
     world = make_world().up()
-    world.bad_report = REFUSED.problem
+    world.bad_report = TOKEN_REJECTED.problem
     world.after(UNREACHABLE_SECONDS).settle()
     assert world.condition("Progressing") == ("Unknown", "LearnerReportInvalid")
     assert world.status.message.endswith("; suspend the job, delete its Secret, and resume it")
@@ -232,14 +232,14 @@ def test_a_job_that_is_older_than_the_operators_key_trains_on_and_says_what_to_d
 def test_an_operator_that_was_away_says_nothing_before_the_learner_could_answer(away: float) -> None:
     world = make_world().up().say(report(5))
     world.settle()
-    told = list(world.events)
+    before = list(world.events)
     world.awaited = True
     world.after(away).settle()
     assert (world.condition("Progressing"), world.status.message) == (("True", "Training"), "")
     world.awaited = False
     world.say(report(9)).settle()
     assert world.condition("Progressing") == ("True", "Training")
-    assert world.events == told
+    assert world.events == before
 
 
 @pytest.mark.parametrize(
@@ -291,20 +291,21 @@ def test_of_a_new_learner_that_is_not_ready_it_is_not_said_that_it_is_and_does_n
         (f'Pod "{LEARNER}" is invalid: spec.containers[0].image: Required value', "Invalid"),
     ],
 )
-def test_what_an_api_server_refuses(said: str, reason: str) -> None:
+def test_what_an_api_server_rejects(said: str, reason: str) -> None:
     child = {"kind": "Pod", "metadata": {"name": LEARNER}}
-    assert read_refusal(RejectedError(said), child) == Refusal(reason, said)
+    assert parse_admission_failure(RejectedError(said), child) == AdmissionFailure(reason, said, LEARNER)
 
 
-def test_a_refusal_that_names_nothing_gets_a_name() -> None:
+def test_a_rejection_that_names_nothing_gets_a_name() -> None:
     child = {"kind": "Service", "metadata": {"name": "demo"}}
-    assert read_refusal(RejectedError("no"), child) == Refusal("AdmissionRefused", "Service demo: no")
-    assert read_refusal(NameTakenError("Service demo is another's"), child).reason == "NameTaken"
+    refused = AdmissionFailure("AdmissionRefused", "Service demo: no", "demo")
+    assert parse_admission_failure(RejectedError("no"), child) == refused
+    assert parse_admission_failure(NameTakenError("Service demo is another's"), child).reason == "NameTaken"
 
 
-def test_samplers_beyond_a_quota_are_told_while_the_others_train() -> None:
+def test_samplers_beyond_a_quota_are_reported_while_the_others_train() -> None:
     world = make_world(sampler={"replicas": 3})
-    world.refuses = lambda child: QUOTA if len(world.pods) >= 3 and child["kind"] == "Pod" else None
+    world.rejects = lambda child: QUOTA if len(world.pods) >= 3 and child["kind"] == "Pod" else None
     world.settle()
     world.run().settle()
     assert (world.status.phase, world.status.sampler.summary) == ("Running", "2/3")
@@ -318,15 +319,15 @@ def test_samplers_beyond_a_quota_are_told_while_the_others_train() -> None:
     assert (world.condition("Ready"), world.status.message) == (("True", "AllMembersReady"), "")
 
 
-def test_what_is_refused_while_all_members_work_is_told_too() -> None:
+def test_what_is_rejected_while_all_members_work_is_reported_too() -> None:
     world = make_world().up()
     del world.others["NetworkPolicy", "demo"]
-    world.refuses = lambda child: QUOTA if child["kind"] == "NetworkPolicy" else None
+    world.rejects = lambda child: QUOTA if child["kind"] == "NetworkPolicy" else None
     world.settle()
     assert (world.condition("Ready"), world.status.message) == (("True", "AllMembersReady"), QUOTA.sentence)
-    world.refuses = lambda child: None
+    world.rejects = lambda child: None
     world.settle()
     assert (world.condition("ReplicaFailure"), world.status.message) == (("False", "Accepted"), "")
 
 
-QUOTA = Refusal("QuotaExceeded", 'pods "demo-sampler-2" is forbidden: exceeded quota: q')
+QUOTA = AdmissionFailure("QuotaExceeded", 'pods "demo-sampler-2" is forbidden: exceeded quota: q')

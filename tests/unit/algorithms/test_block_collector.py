@@ -1,0 +1,148 @@
+"""Blocks of environments that move between samplers."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from gymnasium import spaces
+from rltraining_api.algorithms import Ppo
+from rltraining_api.environment import Environment, Normalize
+from rltraining_api.network import Lstm, Mlp, Network
+from rltraining_trainer.algorithms.block_collector import BlockCollector
+from rltraining_trainer.dataflow.block_state import BlockState, following
+from rltraining_trainer.environments import Stepper, make_environments, make_spaces
+from rltraining_trainer.environments.episode_seeds import seed_of, with_seeded_episodes
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.networks import build_actor_critic
+from torch import Tensor
+
+B, T = 3, 20
+SETTINGS = Ppo(rollout_length=T)
+
+
+class Clock(gym.Env):
+    """An environment with one source of randomness that is not the seed."""
+
+    observation_space = spaces.Box(-10, 10, (1,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, source: str) -> None:
+        self.source, self.episodes = source, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.t, self.episodes = 0, self.episodes + 1
+        return self._observation, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        reward = random.random() if self.source == "reward" else 0.0
+        return self._observation, reward, self.t == 9, False, {}
+
+    @property
+    def _observation(self) -> Any:
+        value = {"episodes": self.episodes, "step": random.random() * (self.t > 4)}.get(self.source, 0)
+        return torch.full((1,), float(value)).numpy()
+
+
+gym.register("Clock-v0", entry_point=f"{__name__}:Clock")
+gym.register("Batches-v0", vector_entry_point="nowhere:Batches")
+
+
+def collector(
+    id: str, *, lstm: bool = False, stepping: str = "Serial", batch: int = B, **environment: Any
+) -> BlockCollector:
+    """Returns a collector with its own environments, and with the same network each time."""
+    spec = Environment(id=id, stepping=stepping, **environment)
+    space = make_spaces(spec)
+    torch.manual_seed(1)
+    network = Network(mlp=Mlp(hidden_sizes=(4,)), lstm=Lstm(hidden_size=3) if lstm else None)
+    normalize = Normalize(observations=True, rewards=True)
+    made = build_actor_critic(network, *space, normalize=normalize)
+    stepper = Stepper(make_environments(with_seeded_episodes(spec), batch), id)
+    return BlockCollector.of(SETTINGS, T, *made, stepper, 7)
+
+
+def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
+    for name, column in one.items():
+        columns = (column,) if isinstance(column, Tensor) else column
+        others = (other[name],) if isinstance(column, Tensor) else other[name]
+        assert all(map(torch.equal, columns, others)), name
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"id": "CartPole-v1", "lstm": True},
+        {"id": "CartPole-v1", "batch": 1},
+        {"id": "CartPole-v1", "stepping": "Threads"},
+        {"id": "Pendulum-v1", "max_episode_steps": 15},
+    ],
+)
+def test_a_block_that_moves_after_each_rollout_gives_the_same_rollouts(environment: dict[str, Any]) -> None:
+    stays, moves = collector(**environment), [collector(**environment), collector(**environment)]
+    stays.begin(5, 0, None)
+    state: BlockState | None = None
+    ended = 0
+    for update in range(8):
+        expected: dict[str, Any] = dict(stays.collect())
+        mover = moves[update % 2]
+        mover.begin(5, update, state)
+        found: dict[str, Any] = dict(mover.collect())
+        assert_equal(expected, found)
+        assert stays.after["episodes"] == mover.after["episodes"]
+        assert stays.after["discounted_return"] == mover.after["discounted_return"]
+        state = following(state, found, mover.after)
+        ended += int(expected["episodes"].sum())
+    assert ended > 0
+
+
+def test_all_episodes_of_all_environments_begin_differently() -> None:
+    one = collector("CartPole-v1")
+    beginnings: list[tuple[float, ...]] = []
+    for block in range(3):
+        one.begin(block, 0, None)
+        for _ in range(5):
+            unroll = one.collect()
+            firsts = unroll["first"][:-1]
+            beginnings += [tuple(row.tolist()) for row in unroll["observation"][:-1][firsts]]
+    assert len(set(beginnings)) == len(beginnings) > 3 * (B + 3)
+
+
+def test_blocks_updates_and_seeds_differ() -> None:
+    one = collector("CartPole-v1")
+    firsts = []
+    for block, update in ((0, 0), (1, 0), (0, 1)):
+        one.begin(block, update, None)
+        firsts.append(one.collect()["action"])
+    assert not torch.equal(firsts[0], firsts[1])
+    assert not torch.equal(firsts[0], firsts[2])
+    seeds = [seed_of(7, b, episode) for b in range(20) for episode in range(20)]
+    assert len(set(seeds)) == len(seeds)
+
+
+@pytest.mark.parametrize(
+    ("source", "where"),
+    [("episodes", "at the first reset"), ("step", "at step 5"), ("reward", "at step 1")],
+)
+def test_an_environment_that_is_no_function_of_seed_and_actions_is_found(source: str, where: str) -> None:
+    with pytest.raises(BadConfiguration, match=f"environment 'Clock-v0' is not a function .* {where}"):
+        collector("Clock-v0", kwargs={"source": source}).check()
+    collector("Clock-v0", kwargs={"source": "none"}).check()
+
+
+def test_an_episode_that_goes_another_way_when_it_is_played_again_is_found() -> None:
+    one = collector("Clock-v0", kwargs={"source": "step"})
+    one.length = 8
+    one.begin(0, 0, None)
+    state = following(None, dict(one.collect()), one.after)
+    with pytest.raises(BadConfiguration, match="in the first 8 steps of an episode"):
+        one.begin(0, 1, state)
+
+
+def test_vector_environments_alone_are_refused() -> None:
+    with pytest.raises(BadConfiguration, match="'Batches-v0' has only a vector_entry_point: register an"):
+        with_seeded_episodes(Environment(id="Batches-v0"))

@@ -1,0 +1,189 @@
+"""Blocks are dealt to the present samplers, and the first rollout of each block counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from rltraining_trainer.dataflow.block_queue import LONGEST_SECONDS, BlockQueue, BlockRollout, Work
+
+B, T = 2, 3
+DEADLINE = 2.0
+UNROLL: dict[str, Any] = {
+    "valid": torch.ones(T, B, dtype=torch.bool),
+    "action": torch.arange(T * B).reshape(T, B),
+    "observation": torch.zeros(T + 1, B, 4),
+    "first": torch.zeros(T + 1, B, dtype=torch.bool),
+}
+
+
+class Samplers:
+    """Samplers that ask a queue with 4 blocks, on a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.names = ["a", "b", "c"]
+        self.queue = BlockQueue(4, lambda: self.names, DEADLINE, lambda: self.now)
+        self.work: dict[str, list[Work]] = {}
+        self.held: dict[str, dict[int, int]] = {}
+
+    def ask(self, name: str, blocks: Sequence[int] = ()) -> None:
+        """Sends rollouts of these blocks, which the sampler then has."""
+        update = self.queue.update
+        held = self.held.setdefault(name, {})
+        held |= dict.fromkeys(blocks, update + 1)
+        rollouts = [BlockRollout(block, update, UNROLL, {"from": name}) for block in blocks]
+        self.queue.ask(name, rollouts, held, lambda work: self.work.__setitem__(name, list(work)))
+
+    def dealt(self) -> dict[str, list[int]]:
+        """Returns the blocks that each sampler received since the last call."""
+        work, self.work = self.work, {}
+        return {name: [one.block for one in found] for name, found in work.items()}
+
+    def ready(self) -> bool:
+        return self.queue.is_ready(0.0)
+
+    def sources(self) -> list[str]:
+        """Returns which sampler made each of the update's rollouts."""
+        return [rollout.after["from"] for rollout in self.queue.rollouts()]
+
+    def update(self) -> None:
+        """Makes an update in which samplers a and b each make their rollouts."""
+        self.ask("a", [0, 2])
+        self.ask("b", [1, 3])
+        assert self.ready()
+        self.queue.advance()
+        self.queue.release()
+
+
+@pytest.fixture
+def samplers() -> Samplers:
+    """Samplers a and b, which have blocks 0, 2 and 1, 3. Nothing is dealt before the first release."""
+    samplers = Samplers()
+    samplers.ask("a")
+    samplers.ask("b")
+    assert not samplers.ready()
+    assert samplers.dealt() == {}
+    samplers.queue.release()
+    assert samplers.dealt() == {"a": [0, 2], "b": [1, 3]}
+    return samplers
+
+
+def test_samplers_keep_their_blocks_and_receive_the_state_of_others(samplers: Samplers) -> None:
+    samplers.update()
+    assert all(work.state is None for found in samplers.work.values() for work in found)
+    assert samplers.dealt() == {"a": [0, 2], "b": [1, 3]}
+    samplers.ask("c")
+    samplers.update()
+    (moved,) = samplers.work["c"]
+    assert moved.update == 2
+    assert moved.state is not None
+    assert moved.state.ages.tolist() == [2 * T] * B
+    assert len(moved.state.actions) == 2 * T
+    assert samplers.dealt() == {"a": [0, 3], "b": [1], "c": [2]}
+    assert samplers.queue.moved == 2
+
+
+def test_parameters_of_the_next_update_come_first(samplers: Samplers) -> None:
+    samplers.ask("a", [0, 2])
+    samplers.ask("b", [1, 3])
+    samplers.queue.advance()
+    samplers.ask("c")
+    assert samplers.dealt() == {}
+    samplers.queue.release()
+    assert samplers.dealt() == {"a": [0, 3], "b": [1], "c": [2]}
+
+
+def test_a_waiting_sampler_receives_overdue_blocks_and_the_first_rollout_counts(samplers: Samplers) -> None:
+    samplers.ask("a", [0, 2])
+    samplers.now = DEADLINE - 0.1
+    assert not samplers.ready()
+    assert samplers.dealt() == {}
+    samplers.now = DEADLINE
+    assert not samplers.ready()
+    assert samplers.dealt() == {"a": [1, 3]}
+    samplers.ask("a", [1, 3])
+    samplers.ask("b", [1, 3])
+    assert samplers.ready()
+    assert samplers.sources() == ["a"] * 4
+    assert samplers.queue.counts() == {"pushed": 6, "used": 0, "dropped": 2, "queued": 4}
+
+
+def test_samplers_that_were_late_are_left_out_until_they_ask(samplers: Samplers) -> None:
+    samplers.ask("a", [0, 2])
+    samplers.now = DEADLINE
+    assert not samplers.ready()
+    samplers.ask("a", [1, 3])
+    for dealt in ({"a": [0, 1, 2, 3]}, {"a": [0, 2], "b": [1, 3]}):
+        samplers.work.clear()
+        assert samplers.ready()
+        samplers.queue.advance()
+        samplers.queue.release()
+        assert samplers.dealt() == dealt
+        samplers.ask("a", dealt["a"])
+        samplers.ask("b", dealt.get("b", []))
+
+
+def test_the_time_of_the_quickest_sampler_extends_the_deadline(samplers: Samplers) -> None:
+    samplers.now = 10.0
+    samplers.ask("a", [0, 2])
+    for now, overdue in ((10.0 + DEADLINE + 9.9, False), (20.0 + DEADLINE, True)):
+        samplers.now = now
+        assert not samplers.ready()
+        assert bool(samplers.dealt()) == overdue
+
+
+def test_a_restarted_sampler_receives_its_blocks_at_once(samplers: Samplers) -> None:
+    samplers.held.clear()
+    samplers.ask("b")
+    assert samplers.dealt() == {"b": [1, 3]}
+
+
+def test_removed_samplers_receive_nothing(samplers: Samplers) -> None:
+    samplers.names = ["a"]
+    samplers.update()
+    assert samplers.dealt() == {"a": [0, 1, 2, 3]}
+
+
+def test_rollouts_of_another_update_are_dropped(samplers: Samplers) -> None:
+    samplers.queue.ask("a", [BlockRollout(0, 1, UNROLL, {})], {}, lambda work: None)
+    assert samplers.queue.counts() == {"pushed": 1, "used": 0, "dropped": 1, "queued": 0}
+
+
+def test_a_long_wait_is_answered_without_work(samplers: Samplers) -> None:
+    samplers.ask("c")
+    samplers.now = LONGEST_SECONDS
+    samplers.names = []
+    assert not samplers.ready()
+    assert samplers.dealt() == {"c": []}
+
+
+def test_a_resumed_queue_repeats_the_update(samplers: Samplers) -> None:
+    samplers.update()
+    samplers.dealt()
+    samplers.ask("a", [0, 2])
+    state = samplers.queue.get_state()
+    assert {name: state[name] for name in ("update", "pushed", "used", "dropped")} == {
+        "update": 1,
+        "pushed": 6,
+        "used": 4,
+        "dropped": 2,
+    }
+    resumed = Samplers()
+    resumed.queue.set_state(state)
+    resumed.held["a"] = {0: 1, 1: 2, 2: 0}
+    resumed.queue.release()
+    resumed.ask("a")
+    assert [work.state is None for work in resumed.work["a"]] == [True, False, False, False]
+    assert [work.update for work in resumed.work["a"]] == [1] * 4
+    with pytest.raises(ValueError, match="it has 4 blocks, not 3"):
+        BlockQueue(3, lambda: [], DEADLINE).set_state(state)
+
+
+def test_the_end_answers_everybody(samplers: Samplers) -> None:
+    samplers.ask("c")
+    samplers.queue.close()
+    samplers.ask("b")
+    assert samplers.dealt() == {"b": [], "c": []}

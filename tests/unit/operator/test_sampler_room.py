@@ -1,0 +1,88 @@
+"""Samplers give way to a learner or a replay pod that has no node or is not admitted by its queue."""
+
+from __future__ import annotations
+
+import pytest
+from operator_world import LEARNER, World, dedicated, make_world
+from rltraining_operator.observe.pod_view import Pod
+
+
+def samplers(world: World) -> list[int]:
+    """The indices of the samplers that stay."""
+    pods = map(Pod, world.pods.values())
+    return sorted(pod.index for pod in pods if pod.role == "sampler" and not pod.deleting)
+
+
+def waiting(pod: str, reason: str, replicas: int = 3, replays: int = 0) -> World:
+    """A job that ran, whose pod was lost and waits for a place."""
+    world = make_world(sampler={"replicas": replicas}, **(dedicated(replays) if replays else {})).up()
+    world.after(100).vanish(pod).settle()
+    world.cannot_schedule(pod, reason=reason)
+    return world
+
+
+@pytest.mark.parametrize("reason", ["Unschedulable", "SchedulingGated"])
+@pytest.mark.parametrize(("pod", "replays"), [(LEARNER, 0), ("demo-replay-0", 1)])
+def test_samplers_give_way_one_by_one_until_the_pod_has_a_place(pod: str, replays: int, reason: str) -> None:
+    world = waiting(pod, reason, replays=replays)
+    seen = []
+    for _ in range(3):
+        world.settle()
+        seen.append(samplers(world))
+        world.after(10).end_deleted()
+    assert seen == [[0, 1, 2], [0, 1], [0]]
+    # The pod gets its place, and the samplers come back.
+    world.run(pod).settle()
+    world.settle()
+    assert samplers(world) == [0, 1, 2]
+    assert world.counts == (0, 1), "only the lost pod was a disruption"
+
+
+def test_a_pass_is_due_when_the_next_sampler_gives_way() -> None:
+    world = waiting(LEARNER, "Unschedulable")
+    assert world.settle().requeue_after == 10
+    world.after(12)
+    world.settle()
+    assert world.plan().requeue_after == 8
+
+
+def test_of_many_samplers_a_tenth_gives_way_at_a_time() -> None:
+    world = waiting(LEARNER, "Unschedulable", replicas=40)
+    world.after(10).settle()
+    assert len(samplers(world)) == 36
+
+
+def test_a_job_of_which_no_sampler_has_a_place_keeps_its_positions_in_the_queue() -> None:
+    world = make_world(sampler={"replicas": 3})
+    world.settle()
+    for name in world.pods:
+        world.cannot_schedule(name, reason="SchedulingGated")
+    for _ in range(5):
+        world.after(10).settle()
+    assert samplers(world) == [0, 1, 2]
+
+
+def test_a_sampler_that_found_a_node_before_the_learner_stays_for_a_while() -> None:
+    """After a drain all pods of a job wait, and the scheduler places them one after the other."""
+    world = make_world(sampler={"replicas": 2})
+    world.settle()
+    for name in world.pods:
+        world.cannot_schedule(name)
+    world.after(60).settle()
+    world.run("demo-sampler-0").after(9).settle()
+    assert samplers(world) == [0, 1]
+    world.after(1).settle()
+    assert samplers(world) == [0]
+
+
+def test_no_sampler_takes_the_room_of_a_learner_that_waits() -> None:
+    world = waiting(LEARNER, "Unschedulable").after(15)
+    world.vanish("demo-sampler-0").settle()
+    assert "demo-sampler-0" not in world.pods
+
+
+def test_samplers_do_not_give_way_to_a_sampler() -> None:
+    world = make_world(sampler={"replicas": 3}).up().after(100)
+    world.vanish("demo-sampler-0").settle()
+    world.cannot_schedule("demo-sampler-0").after(100).settle()
+    assert samplers(world) == [0, 1, 2]

@@ -1,0 +1,165 @@
+"""The path of blocks between a learner and a sampler, over real sockets. Both are this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from rltraining_api.contract import RENDEZVOUS_PATH
+from rltraining_api.reproducible import Reproducible
+from rltraining_trainer.dataflow import NO_MOMENTS, ModelServer
+from rltraining_trainer.dataflow.block_queue import BlockRollout
+from rltraining_trainer.dataflow.gradients import UnrollReader
+from rltraining_trainer.metrics.hash_chain import HASHES
+from rltraining_trainer.transport import Endpoint, MemberServer, Stopped
+from rltraining_trainer.world.blocks import LearnerBlocks, SamplerBlocks, processor
+from rltraining_trainer.world.session import Connections
+
+T, B = 2, 3
+UNROLL: dict[str, Any] = {
+    "observation": torch.zeros(T + 1, B, 4),
+    "action": torch.zeros(T, B, dtype=torch.int64),
+    "log_prob": torch.zeros(T, B),
+    "reward": torch.zeros(T, B),
+    "ended": torch.zeros(T, B, dtype=torch.bool),
+    "valid": torch.ones(T, B, dtype=torch.bool),
+    "first": torch.zeros(T + 1, B, dtype=torch.bool),
+    "state": (),
+    "moments": NO_MOMENTS,
+    "episodes": torch.zeros(B, dtype=torch.int64),
+    "episode_return": torch.zeros(0),
+    "episode_length": torch.zeros(0, dtype=torch.int64),
+}
+
+
+class Pair:
+    """A learner and its only sampler, which has the parameters in ``parameters``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.models = ModelServer()
+        self.models.publish(torch.full((1,), 1.0))
+        self.learner = self.make_learner()
+        services: Any = {
+            f"blocks/{name}": lambda sender, payload, name=name: self.learner.services[f"blocks/{name}"](
+                sender, payload
+            )
+            for name in ("push", "pull")
+        }
+        self.endpoint = Endpoint("me", "secret", services)
+        self.endpoint.start()
+        documents = {RENDEZVOUS_PATH: lambda: {"url": self.endpoint.url} if self.endpoint.url else None}
+        self.http = MemberServer(0, "secret", ready=lambda: True, documents=documents)
+        self.http.start()
+        context: Any = SimpleNamespace(
+            token="secret", stopping=threading.Event(), learners=(f"http://127.0.0.1:{self.http.port}",)
+        )
+        self.parameters = torch.zeros(1)
+        self.sampler = SamplerBlocks(Connections(context, self.endpoint), 1.0)
+        self.sampler.attach(self.parameters)
+
+    def make_learner(self) -> LearnerBlocks:
+        reader = UnrollReader(length=T, observation_shape=(4,), action_shape=(), state_sizes=())
+        return LearnerBlocks(
+            Reproducible(blocks=2, hash_every=1), reader, self.models, lambda: ["me"], 1.0, self.folder,
+            threading.Event(), large=False,
+        )  # fmt: skip
+
+    def update(self) -> None:
+        """Makes an update of the sampler's rollouts, and publishes its parameters."""
+        update = self.learner.update
+        assert [rollout.block for rollout in self.learner.take(10.0)] == [0, 1]
+        self.learner.advance(torch.full((1,), float(update)), 10 * (update + 1))
+        self.models.publish(torch.full((1,), 2.0 + update))
+        self.learner.tick()
+
+    def push(self, update: int | None = None) -> None:
+        """Sends rollouts of both blocks for an update."""
+        blocks = [] if update is None else [BlockRollout(block, update, UNROLL, {}) for block in range(2)]
+        held = {} if update is None else dict.fromkeys(range(2), update + 1)
+        self.sampler.push(blocks, held)
+
+    def work(self) -> list[tuple[int, int, bool]]:
+        """Returns block, update, and whether there is a state, of the sampler's work."""
+        return [(one.block, one.update, one.state is not None) for one in self.sampler.work]
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Pair]:
+    monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
+    pair = Pair(tmp_path)
+    yield pair
+    pair.learner.close()
+    pair.http.stop()
+    pair.endpoint.stop()
+
+
+def test_a_sampler_makes_rollouts_with_the_parameters_of_their_update(pair: Pair) -> None:
+    pair.learner.on_group_formed(0, 1)
+    pair.push()
+    assert pair.work() == [(0, 0, False), (1, 0, False)]
+    assert pair.parameters.tolist() == [1.0]
+    updates = threading.Thread(target=pair.update)
+    updates.start()
+    pair.push(0)
+    updates.join()
+    assert pair.work() == [(0, 1, False), (1, 1, False)]
+    assert pair.parameters.tolist() == [2.0]
+    assert pair.learner.metrics() == {
+        "unrolls/pushed": 2,
+        "unrolls/used": 2,
+        "unrolls/dropped": 0,
+        "unrolls/queued": 0,
+        "blocks/moved": 0,
+    }
+    pair.sampler.work.clear()
+    pair.push()  # as after a restart of the sampler
+    assert pair.work() == [(0, 1, True), (1, 1, True)]
+    pair.learner.finish()
+    with pytest.raises(Stopped):
+        pair.push(1)
+    assert len((pair.folder / HASHES).read_text().splitlines()) == 1
+
+
+def test_an_answer_that_lacks_the_parameters_of_its_update_is_not_used(pair: Pair) -> None:
+    """The learner restarts, and reaches the version that the sampler had, with other parameters."""
+    pair.models.publish(torch.full((1,), 9.0))
+    pair.learner.on_group_formed(0, 1)
+    pair.push()
+    assert (pair.sampler.version, pair.parameters.tolist()) == (2, [9.0])
+
+    def restart() -> None:
+        """Ends the connection, and makes an update after the sampler has attached again."""
+        assert pair.learner.take(10.0)
+        pair.models = ModelServer()
+        pair.models.publish(torch.full((1,), 5.0))
+        old, pair.learner = pair.learner, pair.make_learner()
+        pair.endpoint.stop()
+        pair.endpoint.start()
+        old.close()
+        pair.learner.on_group_formed(0, 1)
+        pair.update()
+
+    restarts = threading.Thread(target=restart)
+    restarts.start()
+    pair.push(0)
+    restarts.join()
+    assert pair.work() == []
+    pair.push()
+    assert pair.work() == [(0, 1, True), (1, 1, True)]
+    assert (pair.sampler.version, pair.parameters.tolist()) == (2, [2.0])
+
+
+def test_processors_of_several_kinds_are_reported(pair: Pair) -> None:
+    assert pair.learner.warnings() == ()
+    state = pair.learner.get_state()
+    assert state["processors"] == [processor()]
+    pair.learner.set_state(state | {"processors": ["z80"]})
+    (warning,) = pair.learner.warnings()
+    assert warning.reason == "ProcessorsDiffer"
+    assert warning.message.endswith(f"this run has used {processor()} and z80")
