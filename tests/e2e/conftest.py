@@ -1,4 +1,4 @@
-"""For all end-to-end tests."""
+"""Time limits of all end-to-end tests."""
 
 from __future__ import annotations
 

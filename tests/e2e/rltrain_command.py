@@ -1,4 +1,4 @@
-"""The `rltrain` command as people start it: a process of its own, its output not a terminal."""
+"""Runs the `rltrain` command as users do: in a separate process whose output is not a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ import psutil
 
 COMMAND = Path(sys.executable).with_name("rltrain")
 SECONDS_MAX = 600
-"""After which a command counts as hung. Two runs in turn took 6 s alone and 26 s beside four busy programs."""
+"""Seconds after which a command counts as hung.
+
+Two runs in turn took 6 s alone and 26 s beside four busy programs.
+"""
 
 MANIFEST = """
 apiVersion: rltraining.dev/v1alpha1
@@ -30,7 +33,7 @@ spec:
 
 @dataclass
 class Ended:
-    """How a command ended, and all that it printed."""
+    """A command's exit code and output."""
 
     code: int
     out: str
@@ -39,16 +42,16 @@ class Ended:
 
 @dataclass
 class Command:
-    """A command that runs."""
+    """A running command."""
 
     process: subprocess.Popen[str]
     folder: Path
-    """Its working directory."""
+    """The working directory."""
     lines: list[str] = field(default_factory=list)
-    """Of its output, so far."""
+    """The output so far."""
 
     def wait_for(self, *words: str) -> str:
-        """The next line that holds all these words; AssertionError when the command ends without one."""
+        """Returns the next line with all these words. Raises AssertionError if the command ends first."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
@@ -67,7 +70,7 @@ class Command:
         return Ended(self.process.returncode, "".join(self.lines) + out, err)
 
     def _story(self) -> str:
-        """Of a command that hangs: its processes, and the last lines of every log."""
+        """Returns the processes of a hung command, and the last lines of every log."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         running = [f"{child.pid} {child.status()} {' '.join(child.cmdline())}" for child in children]
         logs = [f"{log}:\n{log.read_text()[-1000:]}" for log in self.folder.rglob("*.log")]
@@ -77,13 +80,16 @@ class Command:
 
 
 def _hear_ctrl_c() -> None:
-    """A shell lets what it starts in the background ignore SIGINT, and that is inherited."""
+    """Restores the default SIGINT handler.
+
+    A shell starts background jobs with SIGINT ignored, and child processes inherit that setting.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
 def started(folder: Path, *arguments: str | Path) -> Iterator[Command]:
-    """Start `rltrain` in a folder; if it still runs at the end, it is killed."""
+    """Starts `rltrain` in a folder, and kills it at the end of the block if it still runs."""
     process = subprocess.Popen(
         [COMMAND, *map(str, arguments)],
         cwd=folder,
@@ -101,6 +107,6 @@ def started(folder: Path, *arguments: str | Path) -> Iterator[Command]:
 
 
 def rltrain(folder: Path, *arguments: str | Path) -> Ended:
-    """Run a command to its end."""
+    """Runs a command to its end."""
     with started(folder, *arguments) as command:
         return command.finish()

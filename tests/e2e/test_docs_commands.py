@@ -11,17 +11,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from docs_pages import ROOT, Command, commands
+from docs_pages import ROOT, Command, blocks, commands
 
 NOT_RUN = (
     (r"make setup|source \.venv/bin/activate", "the tests run in what they make"),
     (r"make (test|cluster|cluster-up|cluster-down|images)\b", "takes minutes, or builds images"),
+    (r"make install-yaml\b", "needs helm: test_install_yaml.py"),
     (r"make wheels|pip install .*-c constraints\.txt", "the wheels: test_wheels.py"),
     (r"(docker|buildah|kind|helm|kubectl)\b", "no cluster, no builder: tests/cluster looks at the options"),
     (r"rltrain (submit|get|watch|logs|scale|suspend|resume|delete)\b", "a cluster's: tests/cluster"),
     (r"rltrain (report maze|compare lr)\b", "a cluster's: tests/cluster"),
     (
-        r"rltrain (run examples/pong-|evaluate runs/pong/)",
+        r"rltrain (run pong-|evaluate runs/pong/)",
         "takes minutes: test_examples.py trains a game for a while",
     ),
     (r"(python -m tests\.local_kubernetes|export (KUBECONFIG|REGISTRY))", "a cluster's: tests/cluster"),
@@ -29,7 +30,8 @@ NOT_RUN = (
 """Commands that are not run here, as patterns of their beginnings, and the reasons. All other commands are run."""
 
 SHARED_RUN = "runs/quickstart"
-FOLDERS = dict.fromkeys(("docs/policies.md", "docs/report.md", "docs/running.md"), "docs/quickstart.md")
+QUICKSTART = "docs/quickstart.md"
+FOLDERS = dict.fromkeys(("docs/policies.md", "docs/report.md", "docs/running.md"), QUICKSTART)
 """Pages that use the run of another page, and therefore its folder. Every other page gets a fresh folder."""
 
 STEPS = {"run": 3_000, "resume": 6_000}
@@ -71,7 +73,10 @@ def to_run() -> list[Command]:
 
 
 def checkout(folder: Path) -> Path:
-    """Copies the files of a fresh clone with its virtual environment. Returns the folder of the programs."""
+    """Copies the files of a fresh clone with its virtual environment, and writes the `job.yaml` of the quickstart.
+    Returns the folder of the programs."""
+    (job,) = (block for block in blocks("yaml") if block.page == QUICKSTART)
+    (folder / "job.yaml").write_text(job.text)
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "Makefile", folder)
     programs = Path(sys.executable).parent

@@ -1,4 +1,4 @@
-"""The documentation's site is built, and holds what it promises."""
+"""Builds the documentation's site and checks its content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def built(place: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """What `make docs` runs, in a place with an mkdocs.yml."""
+    """Runs the command of `make docs` in a folder with an mkdocs.yml."""
     options = re.findall(r"^\t\$\(MKDOCS\) build(.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert len(options) == 1
     return subprocess.run(
@@ -45,7 +45,7 @@ def test_the_site_is_built_and_holds_what_it_promises(tmp_path: Path) -> None:
     def page(name: str) -> str:
         return (tmp_path / name / "index.html").read_text()
 
-    # The reference has every field, with its default if that is the same for all tasks.
+    # The reference has every field, with its default if the default is the same for all tasks.
     algorithms = page("reference/algorithms")
     assert 'id="spec.algorithm.dqnApex.replay"' in algorithms
     row = algorithms[algorithms.index("<code>explorationAlpha</code>") :]
@@ -63,15 +63,15 @@ def test_the_site_is_built_and_holds_what_it_promises(tmp_path: Path) -> None:
     ):
         assert "source of this page" not in page(name), "what is for readers of the file"
 
-    # It has every command and the Python classes.
+    # The reference has every command and the Python classes.
     for name in ("run", "evaluate", "submit"):
         assert f"Usage: rltrain {name}" in page("reference/commands")
     python = page("reference/python")
     assert "rltraining.sdk.client.RLTrainingClient.wait" in python
-    assert "rltraining_trainer.world.world.World.call" not in python  # it is Members that has it
+    assert "rltraining_trainer.world.world.World.call" not in python  # Members has this method
     assert "rltraining_trainer.world.members.Members.call" in python
 
-    # Formulas need no script to be shown.
+    # Formulas are displayed without a script.
     impala = page("impala")
     assert impala.count("<math") == 3
     assert "$$" not in impala
@@ -80,7 +80,7 @@ def test_the_site_is_built_and_holds_what_it_promises(tmp_path: Path) -> None:
     assert "trainer_image/rltraining_trainer/algorithms/vtrace.py" in impala
     assert "_check_shapes" in page("source/trainer_image/rltraining_trainer/algorithms/vtrace.py")
 
-    # Nothing is fetched from elsewhere to show a page, but for Mermaid, which its theme loads where a page has a diagram.
+    # Pages load nothing from other servers, except Mermaid, which the theme loads for pages with a diagram.
     for text in (page(""), impala):
         assert "fonts.g" not in text
         assert 'src="http' not in text

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rltraining.history import Row, read
 from rltraining.jobfile import load
 from rltraining.session import TRAINER, StopRequest, name_code_folder, train_on
@@ -44,10 +45,17 @@ STEPS = {
     "pong-a3c": 200,
     "pong-dqn-apex": 300,
     "pong-impala": 400,
+    "zoo/lunarlander-ppo": 2_000,
+    "zoo/minigrid-doorkey-ppo": 2_000,
+    "zoo/mountaincar-dqn-apex": 2_000,
+    "zoo/walker2d-ppo": 2_000,
 }
 """Environment steps of at most a second of training."""
-IN_THE_PAGES = {"cartpole-impala"}
-"""test_docs_commands.py runs it."""
+IN_THE_PAGES = {"cartpole-impala", "zoo/cartpole-ppo"}
+"""test_docs_commands.py runs them."""
+LIKE_OTHERS = {f"zoo/{task}-ppo" for task in ("acrobot", "halfcheetah", "hopper", "lunarlandercontinuous")}
+LIKE_OTHERS.add("zoo/mountaincarcontinuous-ppo")
+"""These differ from another example in the environment alone. test_docs_manifests.py checks that they are valid."""
 ATARI = ("environment.numEnvs=2", "environment.maxEpisodeSteps=20", "sampler.replicas=1")
 APEX_OF_ATARI = tuple(
     f"algorithm.dqnApex.{setting}"
@@ -55,21 +63,21 @@ APEX_OF_ATARI = tuple(
 )
 """Samplers wait for the learner. Otherwise the 300 steps may end before the learner has returned any priorities."""
 
-Train = Callable[[str, Path], RLTrainingJob]
+Train = Callable[..., RLTrainingJob]
 
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
-    """Trains an example in a folder. Returns the job when it is over."""
+    """Trains an example in a folder. Returns the finished job."""
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
-        patch.setenv(ENV_MANIFEST_DIR, "")  # is restored in the end
+        patch.setenv(ENV_MANIFEST_DIR, "")  # restored at the end
         patch.syspath_prepend(EXAMPLES)
         name_code_folder(EXAMPLES)
         runtime = WarmRuntime(TRAINER)
         runner.run(runtime.open(tmp_path_factory.mktemp("runtime") / "log"))
 
-        def train(example: str, folder: Path) -> RLTrainingJob:
-            file = load(str(EXAMPLES / f"{example}.yaml"), _changes(example))
+        def train(example: str, folder: Path, *changes: str) -> RLTrainingJob:
+            file = load(str(EXAMPLES / f"{example}.yaml"), [*_changes(example), *changes])
             run = train_on(SharedRuntime(runtime), StopRequest(), file, folder, lambda _: None)
             return runner.run(run).job
 
@@ -78,7 +86,11 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
 
 
 def _changes(example: str) -> list[str]:
-    changes = [f"stop.environmentSteps={STEPS[example]}", "stop.meanReturn=null", "stop.smoothedReturn=null"]
+    changes = [
+        f"stop.environmentSteps={STEPS.get(example, 5_000)}",
+        "stop.meanReturn=null",
+        "stop.smoothedReturn=null",
+    ]
     if example.startswith(("pong", "breakout")):
         changes += [*ATARI, *(APEX_OF_ATARI if "apex" in example else ())]
     if example in ("pendulum-sac", "pendulum-td3"):
@@ -88,7 +100,8 @@ def _changes(example: str) -> list[str]:
 
 
 def test_every_example_is_run() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.yaml")} == {*STEPS, *IN_THE_PAGES}
+    examples = {path.relative_to(EXAMPLES).with_suffix("").as_posix() for path in EXAMPLES.rglob("*.yaml")}
+    assert examples == {*STEPS, *IN_THE_PAGES, *LIKE_OTHERS}
 
 
 @pytest.mark.parametrize("example", STEPS)
@@ -132,3 +145,19 @@ def check_counters(settings: Any, samplers: int, point: Row) -> None:
     else:
         assert point["updates"] <= counts["applied"] <= samplers * point["updates"]
         assert point["policyLag"] == 0
+
+
+@pytest.mark.parametrize("example", ["cartpole-a2c", "zoo/cartpole-ppo"])
+def test_a_synchronous_run_with_two_samplers_gives_the_same_policy_again(
+    train: Train, tmp_path: Path, example: str
+) -> None:
+    """See docs/stability.md."""
+    # An update must wait for both samplers, however busy the machine is.
+    algorithm = "a2c" if example.endswith("a2c") else "ppo"
+    patience = f"algorithm.{algorithm}.aggregate.deadlineSeconds=600"
+    jobs = [train(example, tmp_path / name, patience) for name in ("first", "second")]
+    assert jobs[0].spec.sampler.replicas == 2
+    assert jobs[0].status.progress.updates == jobs[1].status.progress.updates > 1
+    first, second = (torch.load(tmp_path / name / "policy" / "weights.pt") for name in ("first", "second"))
+    assert first.keys() == second.keys()
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []

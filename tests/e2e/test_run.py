@@ -15,7 +15,7 @@ import yaml
 from rltrain_command import COMMAND, MANIFEST, SECONDS_MAX, rltrain, started
 
 HIDING = ("queue", "random", "nt", "numpy")
-"""Modules of Python and others, as which somebody may have named files beside the manifest."""
+"""Modules of Python and of dependencies whose names users may give to files beside the manifest."""
 FOREVER = "stop.environmentSteps=1000000000"
 
 MAZE = """
@@ -82,7 +82,7 @@ def test_a_run_that_succeeds_leaves_everything_and_exits_with_0(folder: Path) ->
     assert progress["environmentSteps"] == last["environmentSteps"] >= 10_000
     assert progress["meanReturn"] == last["meanReturn"]
 
-    # Without a terminal the output is lines.
+    # Without a terminal, the command prints lines.
     assert "\x1b" not in ended.out
     lines = ended.out.splitlines()
     assert lines[0] == "running run"
@@ -92,7 +92,7 @@ def test_a_run_that_succeeds_leaves_everything_and_exits_with_0(folder: Path) ->
     assert "  curve      run/learning_curve.png" in lines
     assert "Evaluate:     rltrain evaluate run/policy" in lines
 
-    # The run becomes a page.
+    # The run is rendered as a page.
     reported = rltrain(folder, "report", "run")
     assert reported.code == 0, reported
     page = (run / "report.html").read_text()
@@ -134,7 +134,7 @@ def test_a_terminal_that_goes_away_stops_no_training(folder: Path) -> None:
         try:
             os.close(its)
             shown = b""
-            while b"Waiting" not in shown:  # the live view is there
+            while b"Waiting" not in shown:  # the live view has started
                 shown += os.read(mine, 65536)
             os.close(mine)
             assert command.wait(SECONDS_MAX) == 0
@@ -170,7 +170,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_a_second_signal_ends_it
         assert steps_in(command.wait_for("Running", "steps")) >= kept
         processes = psutil.Process(command.process.pid).children(recursive=True)
         learner = next(process for process in processes if "learner" in " ".join(process.cmdline()))
-        learner.suspend()  # so that it cannot end in order, however fast it is
+        learner.suspend()  # prevents an orderly end, however fast it is
         command.send(signal.SIGTERM)
         command.wait_for("Stopping")
         command.send(signal.SIGINT)

@@ -60,6 +60,12 @@ def installed(environment: Path, what: str) -> Path:
     return environment / "bin"
 
 
+def files(folder: Path) -> set[str]:
+    """Returns the paths of the files in a folder, but for compiled ones."""
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return {path for path in found if "__pycache__" not in path}
+
+
 @pytest.mark.skipif(not UV.exists(), reason="uv is not installed beside Python: make setup installs it")
 def test_the_wheels_are_a_light_client_and_with_an_extra_train_here(tmp_path: Path) -> None:
     # Build the distributions, and check them as a package index does.
@@ -76,14 +82,14 @@ def test_the_wheels_are_a_light_client_and_with_an_extra_train_here(tmp_path: Pa
     listed = succeeded(outside, "rltrain examples", light)
     names = [line.split()[0] for line in listed.splitlines()]
     (examples,) = light.parent.glob("lib/*/site-packages/rltraining/examples")
-    kept = {path.name for path in examples.iterdir() if path.is_file()}
-    assert kept == {path.name for path in (ROOT / "examples").iterdir() if path.is_file()}
+    kept = files(examples)
+    assert kept == files(ROOT / "examples")
     assert {f"{name}.yaml" for name in names} == {name for name in kept if name.endswith(".yaml")}
     succeeded(outside, f"rltrain validate {' '.join(names)}", light)
     succeeded(outside, f"python -c '{IMPORT_CLUSTER_COMMANDS}'", light)
     refused = shell(outside, "rltrain run cartpole-impala", light)
     assert refused.code == 2
-    assert refused.err.endswith("pip install 'rltraining[local]'\n")
+    assert refused.err.endswith("pip install -c constraints.txt dist/*.whl 'rltraining[local]'\n")
     assert len(refused.err.splitlines()) == 1
 
     # With the extra, the commands of the README train and play.

@@ -1,4 +1,4 @@
-"""Learners of a toy problem, as processes to do bad things to: gradient descent on a quadratic, in step with others."""
+"""Learners of a toy problem, in processes that tests disturb: synchronous gradient descent on a quadratic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RATE = 0.01
 
 
 class ToyLearner:
-    """Parameters that follow the mean of what its learners want them to be, and a momentum."""
+    """Parameters that follow the mean of the learners' targets, and a momentum."""
 
     def __init__(self, index: int, parameters: int) -> None:
         self.parameters = torch.full((parameters,), float(index))  # not the others': they must take one's
@@ -33,7 +33,7 @@ class ToyLearner:
         self.gradient = torch.zeros(parameters)
 
     def compute(self) -> float:
-        """The gradient of the sum over a few items, different in each learner; returns how many."""
+        """Computes the gradient over a few items, which differ per learner. Returns the number of items."""
         count = int(torch.randint(0, 5, (), generator=self._generator))
         target = torch.randn(1, generator=self._generator)
         torch.mul(self.parameters - target, count, out=self.gradient)
@@ -100,7 +100,7 @@ def broadcaster(say: Say, index: int, replicas: int, url: str, timeouts: dict[st
         signal.sigwait({signal.SIGUSR1})
     try:
         for _ in range(2):
-            group.broadcast(torch.zeros(4_000_000), 0)  # 16 MB: more than a socket takes at once
+            group.broadcast(torch.zeros(4_000_000), 0)  # 16 MB, more than a socket's buffer holds
     except GroupChanged as change:
         say(f"changed {change}")
     group.close()

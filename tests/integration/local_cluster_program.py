@@ -1,7 +1,8 @@
-"""A program that keeps the trainer's contract and learns nothing: what LocalCluster's tests run in its pods.
+"""A program that keeps the trainer's contract without learning: LocalCluster's tests run it in pods.
 
-A learner counts steps in a file of the output directory, so that they survive it, and is done at STEPS; a sampler
-ends when the learner does. What a test wants of it stands in environment variables of the pod template.
+A learner counts steps in a file of the output directory, so that the count survives the learner,
+and finishes at STEPS. A sampler ends when the learner does. Tests configure the program with
+environment variables of the pod template.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TICK_SECONDS = 0.02
 
 
 def main(argv: list[str]) -> int:
-    """`learner` or `sampler`."""
+    """Runs `learner` or `sampler`."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     print(f"{argv[0]} {os.environ[contract.ENV_POD_NAME]} starts", flush=True)
     if hog := int(os.environ.get("HOG_MIB", "0")):
@@ -35,7 +36,7 @@ _memory: list[bytearray] = []
 
 
 def learn() -> int:
-    """Count to STEPS, telling how far it is."""
+    """Counts to STEPS and reports the progress."""
     counter = Path(os.environ[contract.ENV_OUTPUT_DIR], "steps")
     steps = int(counter.read_text()) if counter.exists() else 0
     report = LearnerReport(state="Training", progress=Progress(environment_steps=steps))
@@ -56,7 +57,7 @@ def learn() -> int:
 
 
 def sample() -> int:
-    """Be there until the learner is not."""
+    """Runs until the learner has ended."""
     if message := os.environ.get("RAISE"):
         say("UserCodeError", message)
         return int(contract.ExitCode.USER_CODE)
@@ -67,18 +68,18 @@ def sample() -> int:
 
 
 def _done() -> Path:
-    """Is there when the learner is done, which may be before a sampler has begun."""
+    """Returns a file that exists once the learner has finished, possibly before a sampler starts."""
     return Path(os.environ[contract.ENV_OUTPUT_DIR], "done")
 
 
 def say(reason: str, message: str, report: LearnerReport | None = None) -> None:
-    """The last words."""
-    words = TerminationMessage(reason=reason, message=message, report=report)
-    Path(os.environ[contract.ENV_TERMINATION_LOG]).write_text(json.dumps(words.to_dict()))
+    """Writes the termination message."""
+    content = TerminationMessage(reason=reason, message=message, report=report)
+    Path(os.environ[contract.ENV_TERMINATION_LOG]).write_text(json.dumps(content.to_dict()))
 
 
 def serve(state: dict[str, LearnerReport]) -> None:
-    """Health, readiness and, with the token, the report."""
+    """Serves health, readiness and, with the token, the report."""
     token = Path(os.environ[contract.ENV_TOKEN_FILE]).read_text()
 
     class Handler(BaseHTTPRequestHandler):

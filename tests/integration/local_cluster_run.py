@@ -1,4 +1,4 @@
-"""What the tests of LocalCluster share: a job of trivial programs, run by the real engine in real processes."""
+"""A job of trivial programs for LocalCluster's tests, run by the real engine in real processes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PROGRAM = "local_cluster_program:main"
 def trainer(
     container: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, **env: str
 ) -> dict[str, Any]:
-    """A role with this environment in its trainer container."""
+    """Returns a role with this environment in its trainer container."""
     variables = [{"name": name, "value": value} for name, value in env.items()]
     merged = {"name": "trainer", "env": variables} | (container or {})
     return {"template": {"spec": {"containers": [merged]} | (pod or {})}}
 
 
 def make_job(**spec: Any) -> RLTrainingJob:
-    """A job named `demo`."""
+    """Returns a job named `demo`."""
     whole = {
         "algorithm": {"impala": {}},
         "environment": {"id": "CartPole-v1"},

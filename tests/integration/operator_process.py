@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +18,7 @@ from rltraining_api.contract import TRAINER_CONTAINER
 from rltraining_api.names import API_VERSION, KIND, PLURAL
 from transport_processes import GRACE_SECONDS, HANG_SECONDS
 
+from tests.free_port import free_port
 from tests.unit.operator.kube.fake_api_server import FakeApiServer, until
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/rltraining-operator"
@@ -39,14 +39,14 @@ sys.exit(main.main())
 
 
 class Operator:
-    """A process, and the server it talks to."""
+    """An operator's process and its API server."""
 
     def __init__(
         self, server: FakeApiServer, process: asyncio.subprocess.Process, log: Path, port: int
     ) -> None:
         self.server, self.process, self._log = server, process, log
         self.port = port
-        """Where it answers probes and Prometheus."""
+        """The port for probes and Prometheus."""
 
     def lease(self) -> dict[str, Any]:
         return dict(self.server.objects.get(LEASE, {}).get("spec", {}))
@@ -55,7 +55,7 @@ class Operator:
         return bool(self.lease().get("holderIdentity"))
 
     async def submit(self, name: str) -> None:
-        """A job; its pods are there when this returns."""
+        """Submits a job, and waits for its pods."""
         metadata = {"name": name, "namespace": "default", "generation": 1}
         job = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": SPEC}
         await self.server.put(f"/apis/{API_VERSION}/namespaces/default/{PLURAL}/{name}", job)
@@ -75,7 +75,7 @@ class Operator:
         return self._log.read_text()
 
     def peak_megabytes(self) -> int:
-        """The most memory that it has had, resident."""
+        """Returns the peak resident memory."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) >> 10
 
@@ -100,7 +100,10 @@ class Operator:
         assert self.process.returncode is None, f"the operator has ended:\n{self._log.read_text()}"
 
     async def end(self) -> int:
-        """SIGTERM. Returns the exit code, once the lease was given back and the process has ended, inside the grace period."""
+        """Sends SIGTERM. Returns the exit code.
+
+        Checks that the operator releases the lease and ends within the grace period.
+        """
         self.process.send_signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(GRACE_SECONDS):
@@ -118,16 +121,18 @@ async def operating(
     server: FakeApiServer | None = None,
     **settings: Any,
 ) -> AsyncIterator[Operator]:
-    """An operator that leads. `limits`: of its resources, by `resource.RLIMIT_*`; `server`: that of an earlier operator;
-    `settings`: added to its configuration."""
+    """Runs an operator that leads.
+
+    `limits` are resource limits, by `resource.RLIMIT_*`. `server` is an earlier operator's server.
+    `settings` are added to the operator's configuration.
+    """
 
     def limit() -> None:
         for kind, most in (limits or {}).items():
             resource.setrlimit(kind, (most, most))
 
     config, kubeconfig, log = (folder / name for name in ("config.yaml", "kubeconfig", "log"))
-    with socket.create_server(("", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     config.write_text(json.dumps({"httpPort": port, "resyncSeconds": 1000} | settings))
     async with AsyncExitStack() as stack:
         server = server or await stack.enter_async_context(FakeApiServer().serving())

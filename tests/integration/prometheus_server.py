@@ -1,11 +1,10 @@
-"""A Prometheus of Debian's, which scrapes what it is told to and answers queries."""
+"""Runs Debian's Prometheus, which scrapes the given targets and answers queries."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.free_port import free_port
 from tests.local_kubernetes.debian import unpack
 from tests.local_kubernetes.errors import ClusterError
 from tests.local_kubernetes.locks import alone
@@ -115,8 +115,7 @@ def prometheus(folder: Path, configuration: Mapping[str, Any], rules: Path) -> I
     often = {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL}
     configuration = {**configuration, "global": often, "rule_files": [str(rules)]}
     (folder / "prometheus.yml").write_text(json.dumps(configuration))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = [
         str(programs().prometheus),
         f"--config.file={folder}/prometheus.yml",

@@ -1,4 +1,5 @@
-"""Compiles raw_call.cpp, once for each source and torch."""
+"""Compiles raw_call.cpp, once for each source and torch. `make integration` does so first, since it takes minutes beside
+other compilers, and tests have limits."""
 
 from __future__ import annotations
 

@@ -19,14 +19,16 @@ REPORT_SECONDS = 0.05
 
 
 def items(first: int, count: int) -> dict[str, Tensor]:
-    """Insertions `first`, `first` + 1, … of a shard: what is in an item tells which it is."""
+    """Returns the insertions `first`, `first` + 1, … of a shard; an item's content identifies the item."""
     number = torch.arange(first, first + count)
     return {"number": number, "observation": number[:, None].expand(-1, 16).float()}
 
 
 def keeper(say: Say, learner: str, name: str, capacity: int, block: int, pause: float) -> None:
-    """Keeps a shard that it adds a block to every `pause` seconds, as a sampler does, and reports to the learner. Says how
-    many it has added, and goes on serving, on SIGTERM; ends on the second."""
+    """Keeps a shard, adds a block every `pause` seconds as a sampler does, and reports to the learner.
+
+    On the first SIGTERM, prints the number of added items and continues to serve. Ends on the second.
+    """
     torch.set_num_threads(1)
     sys.setswitchinterval(0.0005)
     stopping = threading.Event()
@@ -50,7 +52,7 @@ def keeper(say: Say, learner: str, name: str, capacity: int, block: int, pause: 
 
 
 class _Link:
-    """Reports to the learner, whoever that is now."""
+    """Reports to the current learner, also after the learner was replaced."""
 
     def __init__(
         self, endpoint: Endpoint, learner: str, shard: ReplayShard, stopping: threading.Event
@@ -60,7 +62,7 @@ class _Link:
         self._next = 0.0
 
     def report(self, *, wait: bool) -> None:
-        """If it is time, or somebody waits for the answer."""
+        """Reports if a report is due, or if the caller needs the answer (`wait`)."""
         if not wait and time.monotonic() < self._next:
             return
         self._next = time.monotonic() + REPORT_SECONDS
@@ -75,7 +77,10 @@ class _Link:
 
 
 def inserter(say: Say, learner: str, name: str, block: int) -> None:
-    """Keeps no shard: inserts into the learner's for ever, each block twice. Says after each how many it has inserted."""
+    """Keeps no shard: inserts into the learner's shard until stopped, each block twice.
+
+    Prints the number of inserted items after each block.
+    """
     stopping = threading.Event()
     on_stop_signal(stopping.set)
     endpoint = Endpoint(name, TOKEN, threads=2)

@@ -1,4 +1,4 @@
-"""Games of the Arcade Learning Environment: what is seen of them, and where they end."""
+"""Games of the Arcade Learning Environment: their observations, and where their episodes end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ LUMINANCE = np.array([0.299, 0.587, 0.114])
 def games(
     game: str = "Breakout", count: int = B, *, max_episode_steps: int | None = None, **atari: Any
 ) -> Stepper:
-    """``atari``: fields in camelCase; actions do not stick unless they say so."""
+    """Makes `count` games.
+
+    ``atari`` has fields in camelCase. Actions are not sticky unless ``atari`` sets ``stickyActions``.
+    """
     spec = Environment.model_validate(
         {"id": f"ALE/{game}-v5", "maxEpisodeSteps": max_episode_steps, "atari": {"stickyActions": 0} | atari}
     )
@@ -33,7 +36,7 @@ def games(
 
 
 def play(stepper: Stepper, actions: np.ndarray, seed: int = 0) -> list[Step]:
-    """``actions`` ``[T, B]``."""
+    """Plays ``actions`` ``[T, B]``."""
     stepper.reset(seed)
     return [stepper.step(action) for action in actions]
 
@@ -48,7 +51,7 @@ def fire(steps: int) -> np.ndarray:
 
 
 class Naive:
-    """One game in grey, preprocessed as in the papers, one frame at a time."""
+    """One game in grey, preprocessed one frame at a time as in the papers."""
 
     def __init__(self, game: str) -> None:
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -77,13 +80,13 @@ class Naive:
 
 
 def shrunk(screen: np.ndarray, size: int) -> np.ndarray:
-    """``[H, W]`` as ``[size, size]``: each pixel is the mean of the area that it covers."""
+    """Resizes ``[H, W]`` to ``[size, size]``: each pixel is the mean of the area that it covers."""
     rows, columns = (_areas(length, size) for length in screen.shape)
     return rows @ screen @ columns.T
 
 
 def _areas(length: int, size: int) -> np.ndarray:
-    """``[size, length]``: the share that each old pixel has in each new one."""
+    """Returns the weight of each old pixel in each new one, ``[size, length]``."""
     borders = np.linspace(0, length, size + 1)
     pixel = np.arange(length)
     overlap = np.minimum(borders[1:, None], pixel + 1) - np.maximum(borders[:-1, None], pixel)
@@ -212,7 +215,7 @@ def test_returns_are_those_of_whole_games_though_lives_and_clipped_rewards_are_l
 
 
 class Still:
-    """An actor that fires, and thinks that all is worth 1."""
+    """An actor that fires, and values everything at 1."""
 
     normalizer = None
 

@@ -1,4 +1,4 @@
-"""Shards in processes of their own, which are killed, frozen and outrun, and a learner that draws on."""
+"""Shards in separate processes, which are killed, frozen and outrun, while a learner continues to draw."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Learner:
         self.replay.check_valid()
 
     def error(self) -> float:
-        """Draws made less draws due."""
+        """Returns the difference between the draws made and the draws due."""
         stats = self.replay.stats()
         return self.limiter.error(stats.inserted, stats.drawn)
 
@@ -117,7 +117,7 @@ class Learner:
 
 
 def check(batch: ReplayBatch) -> None:
-    """Its items are whole."""
+    """Checks that the batch's items are complete."""
     assert 0 < len(batch) <= BATCH
     number = batch.items["number"]
     assert (batch.items["observation"] == number[:, None]).all()
@@ -127,7 +127,7 @@ def check(batch: ReplayBatch) -> None:
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Learner]]:
-    """``make(**settings)``: a learner, which is gone after the test."""
+    """``make(**settings)`` returns a learner, which is closed after the test."""
     monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
     learners: list[Learner] = []
 
@@ -208,7 +208,11 @@ def test_a_frozen_shard_holds_the_learner_up_once_and_comes_back(
     learner.learn(batches=20)
 
     keepers[0].freeze()
-    learner.learn(batches=500)  # of which the first find out
+    # Learn until a call to the frozen shard times out. 500 batches can come from the other shard before that.
+    deadline = time.monotonic() + HANG_SECONDS
+    while learner.replay.stats().shards == 2:
+        assert time.monotonic() < deadline, f"no call timed out: {learner.replay.stats()}"
+        learner.learn(batches=50)
     learner.await_shards(1)
     frozen = learner.replay.stats()
     assert frozen.lost > 0

@@ -17,7 +17,7 @@ import pytest
 from rltraining_api.contract import STACKS_SIGNAL
 from rltraining_api.environment import Environment
 from rltraining_trainer.environments import Faults, Stepper, make_environments, make_spaces
-from rltraining_trainer.errors import EnvironmentLost, UserCodeError
+from rltraining_trainer.errors import EnvironmentLost, EnvironmentRaised, UserCodeError
 
 MODULE = """
 import os
@@ -140,9 +140,10 @@ def test_a_constructor_that_exits_is_a_mistake_and_named() -> None:
         )
 
 
-def test_a_process_that_ends_before_the_first_reset_is_reported_with_its_exit_code() -> None:
+def test_a_process_that_exits_in_the_first_reset_ends_the_job_with_its_exit_code() -> None:
+    """It would do so again after every restart."""
     stepper = Stepper(make_environments(spec(kwargs={"fault": "exits when reset"}), 2), "Mine")
-    with pytest.raises(EnvironmentLost) as caught:
+    with pytest.raises(EnvironmentRaised) as caught:
         stepper.reset(0)
     assert str(caught.value) == (
         "environment 'walk_env:Vector-v0': the process of environment 0 ended with exit code 9 in reset; this was "
@@ -193,7 +194,7 @@ def test_closing_leaves_no_process_and_does_not_wait_for_one_that_hangs() -> Non
 def test_the_processes_print_their_stacks_on_a_signal_and_go_on(tmp_path: Path) -> None:
     others = {process.pid for process in psutil.Process().children(recursive=True)}  # of other tests
     errors, kept = tmp_path / "errors", os.dup(2)
-    with errors.open("w") as file:  # pytest's own capture loses what is written while it is read
+    with errors.open("w") as file:  # pytest's own capture loses output that is written during a read
         os.dup2(file.fileno(), 2)
         try:
             environments = make_environments(spec(), 2)

@@ -35,7 +35,7 @@ EVALUATED = {"evaluation": {"everySteps": 500, "episodes": 4}, "code": CODE}
 
 
 def evaluator(run: Run) -> psutil.Process | None:
-    """The process beside the learner, once it is there."""
+    """Returns the process beside the learner, or None before it has started."""
     children = run.process(LEARNER).children()
     return next((child for child in children if MODULE in child.cmdline()), None)
 

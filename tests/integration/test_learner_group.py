@@ -1,4 +1,4 @@
-"""Learners that update in step, as processes that are killed, frozen and told to stop."""
+"""Learners that update in step, in processes that are killed, frozen and stopped."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ToyLearner:
                 return self.lines[-1]
 
     def updated(self, beyond: int = 0) -> Line:
-        """Returns the next report of an update whose count is more than `beyond`."""
+        """Returns the next report of an update that has a count above `beyond`."""
         while True:
             self.hear("updated")
             if self.lines[-1].updates > beyond:
@@ -157,7 +157,7 @@ def test_a_learner_that_is_killed_while_it_is_sent_something_is_noticed(start: S
     time.sleep(0.2)  # the victim waits for the sender
     victim.freeze()
     sender.kill(signal.SIGUSR1)
-    time.sleep(0.2)  # it has sent a part
+    time.sleep(0.2)  # part of the data has been sent
 
     victim.kill()
     assert "a learner was lost" in sender.hear()

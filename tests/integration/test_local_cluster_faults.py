@@ -1,4 +1,4 @@
-"""LocalCluster when things die: processes, the template, the parent, and what the status says of it."""
+"""LocalCluster under faults of processes, the template and the parent, and the resulting status."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _python_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shell(script: str, **container: Any) -> dict[str, Any]:
-    """A role whose pods run a shell script."""
+    """Returns a role; its pods run a shell script."""
     return trainer({"command": ["/bin/sh", "-c", script]} | container)
 
 

@@ -25,7 +25,7 @@ from tests.unit.charts.chart_files import CHART, alerts, queries
 from tests.unit.operator.kube.fake_api_server import Fault
 
 OPERATOR, PODS = "rltraining-operator", "rltraining-jobs"
-"""What is scraped, as the page on metrics says."""
+"""The scrape jobs, as documented on the metrics page."""
 RULES = CHART / "files" / "alerts.yaml"
 RUNS = {
     "unrolls": small_job(
@@ -38,16 +38,19 @@ RUNS = {
     "gradients": gradient_job("a3c", learner={"replicas": 2}),
 }
 MEMBERS = 4
-"""Of each."""
+"""Number of members of each run."""
 LATELY = 1.0
-"""Seconds; members were scraped for as long."""
+"""Seconds for which all members must have been scraped."""
 NOT_TOLD = {"time", "run", "learner/longestWait"}
-"""What points of the curves hold that is no number of a run, or is told as a sum: the longest wait since the last point."""
+"""Fields of the curves' points that are not exported one to one.
+
+They are not numbers of a run, or are exported as a sum (the longest wait since the last point).
+"""
 
 
 @dataclass
 class Seen:
-    """What Prometheus has scraped, and when each run was in the middle of it."""
+    """The scraped Prometheus, and a moment in the middle of each run."""
 
     server: Prometheus
     moments: dict[str, float] = field(default_factory=dict)
@@ -99,7 +102,7 @@ def seen(warm: tuple[asyncio.Runner, KeptWarm], tmp_path_factory: pytest.TempPat
 
 
 async def _go_through_everything(operator: Operator) -> None:
-    """Of what the operator counts: a job runs, one fails, a request too."""
+    """Lets the operator count everything: a running job, a failed job and a failed request."""
     operator.server.faults.append(Fault("POST", "/pods", status=500))
     for job in ("runs", "fails"):
         await operator.submit(job)
@@ -114,9 +117,12 @@ async def _go_through_everything(operator: Operator) -> None:
 
 
 def _in_full_swing(run: str) -> str:
-    """A query that finds something once every member was scraped thrice, the learner twice since the run began, and for
-    longer than the tests look back no scrape has failed and the operator has led and counted its job as Running. On a
-    busy machine it may have to give the lease back."""
+    """Returns a query that finds something once the run meets all of the following conditions.
+
+    Every member was scraped three times, and the learner twice since the run began. For longer than the
+    tests look back, no scrape has failed, and the operator has led and counted its job as Running. On a
+    busy machine the operator may have to release the lease meanwhile.
+    """
     of_it = f'{{training_job="{run}"}}'
     members = f"count(count_over_time(rltraining_member_info{of_it}[1m]) > 2) == {MEMBERS}"
     counts = [
@@ -166,7 +172,7 @@ def test_no_alert_goes_off_but_of_the_job_whose_pods_are_only_said_to_run(seen: 
         for rule in alerts()
         for moment in seen.moments.values()
         if len(seen.server.within(rule["expr"], moment - LATELY, moment))
-        == whole  # not for one scrape that was late
+        == whole  # one late scrape is allowed
     }
     assert lasting == {"RLTrainingJobsStalled"}
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from operator_process import Operator, operating
 from rltraining_api.contract import HTTP_PORT
-from rltraining_operator.bounds import OBJECT_BYTES_MAX
 from rltraining_operator.kube.events import BURST
 from rltraining_operator.kube.http_server import CONNECTIONS_MAX
+from rltraining_operator.status.bounds import OBJECT_BYTES_MAX
 
 GIBIBYTE = 1 << 30
 """The memory limit of the chart."""
@@ -43,13 +43,13 @@ BOMBS = {
 
 @pytest.fixture
 def addresses() -> Iterator[str]:
-    """Addresses of pods: of this machine, and of no other test."""
+    """Yields addresses of pods, which are on this machine and used by no other test."""
     net = f"127.{os.getpid() >> 8 & 127 | 64}.{os.getpid() & 255}"
     return (f"{net}.{number}" for number in count(1))
 
 
 class Learner:
-    """Answers every question with what `body` returns."""
+    """Answers every request with the result of `body`."""
 
     def __init__(self, body: Callable[[], bytes]) -> None:
         self._body = body
@@ -73,14 +73,14 @@ class Learner:
 
 
 async def run_job(operator: Operator, name: str, address: str) -> None:
-    """Submits a job whose learner has this address."""
+    """Submits a job and sets this address for its learner."""
     await operator.submit(name)
     await operator.tell(f"{name}-learner-0", RUNNING, ready=True, address=address)
     await operator.tell(f"{name}-sampler-0", RUNNING, ready=True)
 
 
 def stored_bytes(found: Any) -> int:
-    """Bytes of an object in etcd: JSON as Go writes it."""
+    """Returns the size of an object in etcd, in bytes: JSON as Go writes it."""
     text = json.dumps(found, separators=(",", ":"), ensure_ascii=False)
     return len(text.encode()) + 5 * sum(text.count(c) for c in "<>&")
 
@@ -142,7 +142,7 @@ def test_learners_that_answer_a_megabyte_do_not_keep_the_operator_from_other_job
 def test_what_a_learner_says_anew_each_time_neither_fills_its_object_nor_etcd_with_events(
     tmp_path: Path, addresses: Iterator[str]
 ) -> None:
-    """All of it is within the length of a report that the operator reads."""
+    """The whole answer is within the length that the operator reads."""
     numbers = count()
 
     def body() -> bytes:

@@ -1,4 +1,4 @@
-"""The whole operator as a process, against an API server that misbehaves: it goes on, and ends when it is told to."""
+"""The entire operator as a process: it survives a misbehaving API server and ends on a signal."""
 
 from __future__ import annotations
 

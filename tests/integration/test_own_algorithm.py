@@ -1,4 +1,4 @@
-"""A user's own algorithm in real processes: it learns, it goes on when members die, and its mistakes are told."""
+"""A user's own algorithm in real processes: learning, loss of members, and reported errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def sampler(world):
 
     world.register("count", count)
 """
-"""Counts in step, keeps the sum in its own state, and logs what the group makes of numbers."""
+"""Counts in step, keeps the sum in its own state, and logs the group's reductions of numbers."""
 
 
 def counting(**spec: Any) -> RLTrainingJob:
@@ -73,7 +73,7 @@ MODULES = code(counting=COUNTING, reinforce=EXAMPLE)
 
 
 def totals(run: Run) -> list[tuple[int, int]]:
-    """What the run counts, and what the algorithm does."""
+    """Returns the run's counts and the algorithm's counts."""
     return [
         (point["environmentSteps"], int(point["loss/total"])) for point in run.points if "loss/total" in point
     ]
@@ -185,7 +185,7 @@ SAMPLER_ONLY = "def sampler(world):\n    pass\n"
 
 
 def looping(line: str) -> str:
-    """A learner that does this until the run is over."""
+    """Returns a learner that executes this line until the run is over."""
     return f"def learner(world):\n    run = world.run()\n    while run.active():\n        {line}\n"
 
 

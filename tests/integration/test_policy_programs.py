@@ -62,13 +62,13 @@ BUILDERS = {
 
 
 class Noise(gym.Env):
-    """Images of noise; actions count from 3."""
+    """An environment of noise images with actions that start at 3."""
 
     observation_space, action_space = spaces.Box(0, 255, (36, 36, 2), np.uint8), spaces.Discrete(4, start=3)
 
 
 class Formal(gym.Env):
-    """Bounds as many environments have them that know none."""
+    """An environment with formal bounds, like many environments whose bounds are unknown."""
 
     limit = np.finfo(np.float32).max
     observation_space, action_space = spaces.Box(-limit, limit, (4,), np.float32), spaces.Discrete(2)
@@ -79,7 +79,7 @@ gym.register("Formal-v0", Formal)
 
 
 class Attentive(torch.nn.Module):
-    """A user's network, of less usual parts."""
+    """A user's network with less common layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ Spaces = tuple[spaces.Space, spaces.Space]
 def trained(
     environment_id: str, network: dict, algorithm: dict
 ) -> tuple[PolicyNetwork, RLTrainingJob, Spaces]:
-    """A network with random weights in every head, and what it was made for."""
+    """Returns a network with random weights in every head, with its job and spaces."""
     job = RLTrainingJob.model_validate(
         {
             "metadata": {"name": "exported"},
@@ -152,7 +152,7 @@ def make_policy(environment_id: str, network: dict, algorithm: dict) -> Policy:
 
 
 def acts_alike(policy: Policy, program: Callable[..., Sequence[np.ndarray]], batch: int) -> None:
-    """For an episode's first three steps; `program` takes and gives arrays."""
+    """Compares the first three steps of an episode; `program` maps arrays to arrays."""
     state = [part.numpy() for part in policy.network.initial_state(batch)]
     policy.reset()
     for _ in range(3):
@@ -168,7 +168,6 @@ def test_the_program_of_torch_export_acts_as_the_policy(case: tuple[str, dict, d
         warnings.simplefilter("ignore")  # torch's own, on its way in
         program = torch.export.load(io.BytesIO(to_exported_program(policy))).module()
 
-    @torch.no_grad()
     def run(*inputs: np.ndarray) -> list[np.ndarray]:
         return [output.numpy() for output in program(*map(torch.from_numpy, inputs))]
 
@@ -221,7 +220,7 @@ def test_a_network_whose_program_gives_something_else_is_refused(write: Callable
 
 
 def test_the_programs_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each block of Python in docs/policies.md, with what `rltrain export` writes lying there."""
+    """Runs each Python block of docs/policies.md beside the files that `rltrain export` writes."""
     export_policy(tmp_path / "runs" / "quickstart" / "policy", *trained(*CASES["discrete"]), Progress())
     policy = make_policy(*CASES["discrete"])
     for name, write in {
@@ -240,3 +239,4 @@ def test_the_programs_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
             exec(program, names)
         if "action" in names:
             assert (tuple(names["action"].shape), tuple(names["output"].shape)) == ((1,), (1, 2))
+            assert np.asarray(names["output"]).dtype == np.float32  # needs an output without gradients

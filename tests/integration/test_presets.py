@@ -91,7 +91,7 @@ for task in (Vectors, Images, Parts, Continuous):
 
 
 def job_of(task: str, algorithm: str, steps: int, wanted: float, seed: int = 0) -> RLTrainingJob:
-    """A job with nothing but defaults, which ends at ``steps`` or at a mean return of ``wanted``."""
+    """Returns a job with only defaults, which ends at ``steps`` or at a mean return of ``wanted``."""
     spec = {
         "algorithm": {algorithm: {}},
         "environment": {"id": f"tasks:{task}-v0"},

@@ -38,7 +38,7 @@ def test_two_holders_go_back_to_the_same_checkpoint_when_one_of_them_is_killed(t
             assert torch.equal(torch.cat(halves), state["learner"]["parameters"])
             assert step >= before
             run.thaw(*SAMPLERS)
-            # The last life's points after the checkpoint are void, and may be all that it had.
+            # The points after the checkpoint are void. These may be all points of the last incarnation.
             await eventually(lambda lives=lives: run.points and run.point["run"] not in lives)
             assert run.point["environmentSteps"] >= step
             assert run.point["updates"] >= state["learner"]["updates"]
@@ -104,7 +104,8 @@ def test_a_holder_that_has_ended_is_there_again_when_the_first_has_begun_anew(
     train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Learner 0 is killed after its last update, and resumes under a later stop rule before learner 1 exits."""
-    monkeypatch.setattr("rltraining_operator.members._PAUSE", timedelta(seconds=0.1))
+    for module in ("failures.endings", "pods.members"):
+        monkeypatch.setattr(f"rltraining_operator.{module}._PAUSE", timedelta(seconds=0.1))
 
     async def scenario(run: Run) -> None:
         await run.until_learning()

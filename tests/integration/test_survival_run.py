@@ -29,7 +29,7 @@ spec:
 
 
 class Command:
-    """`rltrain run` in a folder, with the output that it has given so far."""
+    """A running `rltrain run` in a folder, with its output so far."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.output = ""
@@ -43,7 +43,7 @@ class Command:
         )
 
     def wait_for_steps(self) -> int:
-        """How many steps the next line of a job that runs tells: `00:03  Running  412,160 steps …`"""
+        """Returns the number of steps in the job's next progress line: `00:03  Running  412,160 steps …`"""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.output += line
@@ -52,7 +52,7 @@ class Command:
         raise AssertionError(f"it ended with {self._process.wait()}:\n{self.output}")
 
     def kill(self) -> None:
-        """SIGKILL. All that it had started ends with it."""
+        """Sends SIGKILL, and waits for the end of all child processes."""
         left = [process.pid for process in psutil.Process(self._process.pid).children(recursive=True)]
         assert len(left) >= 3, "the template, the learner and the sampler"
         self._process.kill()
@@ -75,6 +75,6 @@ def test_a_killed_run_leaves_no_process_and_can_be_resumed(tmp_path: Path) -> No
 
 
 def newest_checkpoint(run: Path) -> int:
-    """Its step, in environment steps; -1 while there is none."""
+    """Returns the newest checkpoint's step, in environment steps, or -1 without a checkpoint."""
     steps = (int(path.parent.name.split("-")[1]) for path in run.glob("checkpoints/step-*/complete.json"))
     return max(steps, default=-1)

@@ -61,6 +61,29 @@ def test_killed_samplers_hold_nobody_up_and_come_back(train: Train, algorithm: s
     train(job_of(algorithm, **aggregate), scenario)
 
 
+@pytest.mark.parametrize("algorithm", ["impala", "ppo", "ppoAtSamplers"])
+def test_samplers_get_a_changed_template_one_after_the_other(train: Train, algorithm: str) -> None:
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        before = [run.process(pod) for pod in (LEARNER, *SAMPLERS)]
+        container = {"name": "trainer", "env": [{"name": "LEVEL", "value": "2"}]}
+        template = {"spec": {"containers": [container]}}
+        await run.cluster.update_spec(run.key, {"sampler": {"template": template}})
+        await run.until(lambda _: run.event("AllSamplersUpdated"))
+        await run.until_updates(10)
+        learner, *samplers = [run.process(pod) for pod in (LEARNER, *SAMPLERS)]
+        assert learner == before[0]
+        assert not set(samplers) & set(before)
+        first, second = (run.pod(pod).created for pod in SAMPLERS)
+        assert first > second
+        assert run.job.status.sampler.updated == 2
+        status = (await run.finish()).status
+        assert (status.restarts, status.failures, status.disruptions) == (0, 0, 0)
+
+    aggregate = {"aggregate": {"deadlineSeconds": 0.3}} if algorithm.startswith("ppo") else {}
+    train(job_of(algorithm, **aggregate), scenario)
+
+
 @pytest.mark.parametrize(
     ("mode", "gradients"), [("Async", "Samplers"), ("Sync", "Samplers"), ("Sync", "Learner")]
 )

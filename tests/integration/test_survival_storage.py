@@ -1,4 +1,4 @@
-"""Storage goes wrong: a checkpoint that is damaged, a disk that is full during a run or at its end."""
+"""Storage fails: a damaged checkpoint, and a full disk during a run or at its end."""
 
 from __future__ import annotations
 
@@ -64,6 +64,22 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(train: Train)
         assert (await run.finish()).status.failures == 0
 
     train(small_job(), scenario)
+
+
+def test_checkpoints_follow_settings_that_change_while_the_job_runs(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        def written() -> int:
+            return len(run.checkpoints())
+
+        await run.until_steps()
+        assert written() == 0
+        await run.cluster.update_spec(run.key, {"checkpoint": {"everySeconds": 1, "keep": 2}})
+        await run.until(lambda _: written() == 2)
+        await run.cluster.update_spec(run.key, {"checkpoint": {"keep": 5}})
+        await run.until(lambda _: written() == 5)
+        assert run.job.status.restarts == 0
+
+    train(small_job(checkpoint={"everySeconds": 3600}), scenario)
 
 
 @pytest.mark.parametrize("all_on_it", [False, True], ids=["checkpoints", "the whole workdir"])

@@ -39,7 +39,7 @@ async def recovered(run: Run, url: str) -> None:
 def test_strangers_are_refused_and_what_they_break_recovers(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backoff, "MAX_SECONDS", 0.5)  # else there would be a minute of pauses
+    monkeypatch.setattr(backoff, "MAX_SECONDS", 0.5)  # otherwise there would be a minute of pauses
     trace = tmp_path / "executed"
 
     async def scenario(run: Run) -> None:
@@ -55,7 +55,7 @@ def test_strangers_are_refused_and_what_they_break_recovers(
         document = await run.rendezvous()
         assert document is not None
         for port in (run.port(LEARNER), int(document["url"].rpartition(":")[2])):
-            with pytest.raises(ConnectionRefusedError):  # a server of all interfaces would be reached here
+            with pytest.raises(ConnectionRefusedError):  # would reach a server on all interfaces
                 await asyncio.open_connection("127.0.0.2", port)
         before = peak_megabytes(run)
         caller, refused, outcomes = await act(run, document["url"], trace)
@@ -98,7 +98,7 @@ def test_strangers_are_refused_and_what_they_break_recovers(
 
 
 def peak_megabytes(run: Run) -> int:
-    """The most memory that the learner's process has had, resident."""
+    """Returns the peak resident memory of the learner's process."""
     lines = Path(f"/proc/{run.process(LEARNER).pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) >> 10
 

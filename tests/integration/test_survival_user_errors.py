@@ -1,4 +1,4 @@
-"""What cannot work ends the job at once, with the message that helps its user."""
+"""A job that cannot work ends immediately, with a message that helps its user."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Case:
     message: str
     """How the sentence begins, after the pod's name."""
     trace: list[str] = field(default_factory=list)
-    """What its traceback tells."""
+    """Expected parts of the traceback."""
 
 
 def environment(id: str) -> dict[str, Any]:
@@ -139,7 +139,7 @@ CASES = {
     "reward of NaN": Case(
         environment("mazes:NaN-v0"),
         "Diverged",
-        "environment 'mazes:NaN-v0' returned a reward that is NaN or infinite",
+        f"environment 'mazes:NaN-v0' returned a reward that is NaN or infinite; {REMEDY}",
     ),
     "more errors than are survived": Case(
         {

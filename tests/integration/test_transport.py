@@ -1,4 +1,4 @@
-"""What other processes can do to a process that listens: connect and leave, lie, die, freeze, send rubbish."""
+"""Other processes connect to a listening process, leave, lie, die, freeze and send garbage."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from transport_members import TOKEN
 from transport_processes import HANG_SECONDS, Start
 
 NEVER = 10 * HANG_SECONDS
-"""A time-out that would show as a hang, were it waited for."""
+"""A time-out that would appear as a hang if it elapsed."""
 DEATHS = 8
 
 
 class Waiting:
-    """This process as a learner whose queue is full: every call to "park" waits."""
+    """This process as a learner with a full queue: every call to "park" is deferred."""
 
     def __init__(self) -> None:
         self.deferred: list[DeferredReply] = []
@@ -59,7 +59,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Waiting]:
 
 
 def find(endpoint: Endpoint, base_url: str) -> Peer:
-    """A peer that answers, however often the learner's address changes meanwhile."""
+    """Returns a peer that answers, even if the learner's address changes meanwhile."""
     deadline = time.monotonic() + HANG_SECONDS
     while True:
         try:
@@ -119,7 +119,7 @@ def test_tensors_go_from_memory_to_memory_if_both_sides_wish_it(
 
 
 def read_by_this_process() -> int:
-    """Bytes, from files and sockets."""
+    """Returns the number of bytes read from files and sockets."""
     return int(Path("/proc/self/io").read_text().split()[1])
 
 
@@ -134,7 +134,7 @@ def test_what_the_dead_were_answering_takes_no_memory_for_ever(
     answer = [
         torch.zeros(2**24, dtype=torch.uint8),
         torch.zeros(4, 10),
-    ]  # as a batch is, with what is said of it
+    ]  # like a batch, with its metadata
 
     def outlive_one() -> None:
         learner = start("learner", 0)
@@ -159,7 +159,7 @@ def test_what_the_dead_were_answering_takes_no_memory_for_ever(
 
 
 def resident() -> int:
-    """Bytes of memory that this process has."""
+    """Returns the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
@@ -243,7 +243,7 @@ def test_a_signal_at_any_moment_stops_a_process_once_and_for_all(start: Start) -
 def test_an_idle_endpoint_uses_no_processor_time(start: Start) -> None:
     idler = start("idler")
     assert idler.hear() == "open"
-    time.sleep(1)  # the time whose use is measured
+    time.sleep(1)  # the measured interval
     idler.kill(signal.SIGTERM)
 
     assert float(idler.hear()) < 0.1
@@ -251,7 +251,7 @@ def test_an_idle_endpoint_uses_no_processor_time(start: Start) -> None:
 
 
 class Learner:
-    """This process as a learner that takes unrolls."""
+    """This process as a learner that receives unrolls."""
 
     def __init__(self, port: int = 0, state: dict[str, Any] | None = None) -> None:
         self.queue: TrajectoryQueue[Trajectory] = TrajectoryQueue(2)
@@ -325,9 +325,11 @@ def test_samplers_find_a_restarted_learner_and_repeat_what_it_did_not_answer(
 ) -> None:
     sampler = start("sampler", f"http://127.0.0.1:{learner.http.port}", "sampler-0")
     learner.use(20)
-    state, port = learner.queue.get_state(), learner.http.port
+    port = learner.http.port
     learner.endpoint.stop()
     learner.http.stop()
+    # Not before, since an unroll that arrives afterwards is missing in the counters.
+    state = learner.queue.get_state()
 
     restarted = Learner(port, state)
     request.addfinalizer(restarted.stop)

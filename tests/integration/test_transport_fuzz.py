@@ -116,7 +116,7 @@ def test_bytes_that_are_no_messages_end_a_member_at_most_in_order(start: Start, 
                 ends += 1
                 learner.close()
                 learner = start("learner", port)
-                endpoint.stop()  # which frees what the lost connection held
+                endpoint.stop()  # frees the memory of the lost connection
                 endpoint.start()
             with contextlib.suppress(PeerLost):
                 peer = endpoint.dial(discover(base_url, TOKEN)["url"])
@@ -134,7 +134,7 @@ def test_the_length_of_a_frame_takes_no_memory(start: Start, endpoint: Endpoint,
     before = resident(learner.pid)
     with socket.create_connection(address(peer.url)) as stranger:
         stranger.sendall(length.to_bytes(8, "little"))
-        # It ends in order, before it has taken any memory.
+        # The process ends in order, before it has allocated any memory.
         while not learner.ended(0.005):
             assert resident(learner.pid) < before + 2**22
     assert learner.wait() == ExitCode.FOREIGN_BYTES

@@ -13,15 +13,18 @@ from test_transport import address, find
 from transport_processes import Start
 
 TENSORS = 20_000
-"""Their table takes about 1 MB."""
+"""The table of this many tensors takes about 1 MB."""
 IDLE_SECONDS = 0.2
-"""A caller that sends nothing for so long has sent all of a message."""
+"""After this idle time, the caller has sent the complete message."""
 HOOKS = b"ccollections\nOrderedDict\n"
 """Begins the last item of a tensor in the table, which torch reads and drops."""
 
 
 def nested(table: bytes) -> bytes:
-    """A table of the same length and one tensor, whose last item is a tuple in a tuple in a tuple, and so on."""
+    """Returns a table of equal length and one tensor.
+
+    The tensor's last item is a tuple in a tuple in a tuple, and so on.
+    """
     begin, end = table[: table.index(HOOKS)] + b")", b"tRetR."
     return begin + b"\x85" * (len(table) - len(begin) - len(end)) + end
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from rltraining.trust.rules import ACCOUNTS
 from rltraining_api.contract import RENDEZVOUS_PATH
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Condition
@@ -22,7 +23,7 @@ from rltraining_operator.cluster import Key
 from rltraining_operator.errors import NotFoundError
 from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, WarmRuntime
 from rltraining_operator.local.runtime import Command, Process
-from rltraining_operator.observed import Pod
+from rltraining_operator.observe.observed import Pod
 from transport_processes import is_frozen
 
 TRAINER = "training_program:main"
@@ -36,18 +37,6 @@ LOG_TAIL = 1500
 
 LEARNER, OTHER_LEARNER = LEARNERS = ("demo-learner-0", "demo-learner-1")
 SAMPLER, OTHER_SAMPLER = SAMPLERS = ("demo-sampler-0", "demo-sampler-1")
-ACCOUNTS = {
-    "unrolls/pushed": ("unrolls/used", "unrolls/dropped", "unrolls/queued"),
-    "gradients/pushed": ("gradients/applied", "gradients/dropped", "gradients/queued"),
-    "replay/inserted": ("replay/evicted", "replay/size", "replay/lost"),
-    "replay/sampled": (
-        "replay/prioritiesApplied",
-        "replay/prioritiesStale",
-        "replay/prioritiesLost",
-        "replay/outstanding",
-    ),
-}
-"""Invariants: each counter equals the sum of its parts."""
 
 
 class KeptWarm(WarmRuntime):
@@ -151,13 +140,13 @@ class Run:
         return psutil.Process(pid)
 
     def kill(self, pod: str, number: signal.Signals = signal.SIGKILL) -> psutil.Process:
-        """Send a signal to the pod's process, which may be gone afterwards."""
+        """Sends a signal to the pod's process, which may be gone afterwards."""
         process = self.process(pod)
         os.kill(process.pid, number)
         return process
 
     async def freeze(self, *pods: str) -> None:
-        """SIGSTOP. Returns when all threads have stopped."""
+        """Sends SIGSTOP. Returns when all threads have stopped."""
         for pod in pods:
             process = self.kill(pod, signal.SIGSTOP)
             while not is_frozen(process.pid):

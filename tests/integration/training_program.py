@@ -18,7 +18,7 @@ from rltraining_trainer.roles import record
 from rltraining_trainer.world import world
 
 LAST_WRITES, LINGER = "TEST_LAST_WRITES_SECONDS", "TEST_LINGER_SECONDS"
-"""Environment variables: for how long storage is tried again at the end of a run, and learners answer after it."""
+"""Environment variables: how long storage is retried at the end of a run, and how long learners linger."""
 STEP_SECONDS = 0.0002
 HOLD_SECONDS = 0.005
 
@@ -47,8 +47,10 @@ gym.register("PacedPendulum-v1", entry_point=Paced, max_episode_steps=200, kwarg
 
 
 def main(argv: list[str]) -> int:
-    """Runs `learner`, `sampler`, or `stranger URL TRACE SECRET RAW SAID`. The stranger's output goes to a file, because
-    torch logs to the terminal."""
+    """Runs `learner`, `sampler`, or `stranger URL TRACE SECRET RAW SAID`.
+
+    The stranger's output goes to the file SAID, because torch logs to the terminal.
+    """
     if argv[0] != "stranger":
         record.LAST_WRITES_SECONDS = float(os.environ.get(LAST_WRITES, record.LAST_WRITES_SECONDS))
         world.LINGER_SECONDS = float(os.environ.get(LINGER, world.LINGER_SECONDS))

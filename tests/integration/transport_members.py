@@ -1,7 +1,9 @@
-"""Processes to do bad things to. `main` forks them from a process that has imported torch, which takes seconds.
+"""Processes that tests disturb.
 
-It reads ``{"role", "fifo", "arguments"}`` or ``{"reap": pid}`` from stdin, one JSON line each, and answers each with one:
-the new member's pid, or the status it ended with. At the end of stdin it ends, and its members with it.
+`main` forks them from a process that has imported torch, because the import takes seconds. `main`
+reads ``{"role", "fifo", "arguments"}`` or ``{"reap": pid}`` from stdin, one JSON document per line.
+It answers each with one line: the new member's pid, or the exit status. At the end of stdin, `main`
+and its members end.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ Say = Callable[[str], None]
 
 
 def learner(say: Say, port: int, direct: bool = False) -> None:
-    """Echoes, parks and releases; can be discovered on `port` (0: any, which it says). Ends on SIGTERM, by itself."""
+    """Echoes, parks and releases, until SIGTERM.
+
+    Other members discover it on `port`; 0 chooses a free port, which the learner prints.
+    """
     deferred: list[DeferredReply] = []
 
     def park(sender: str, payload: Payload) -> DeferredReply:
@@ -70,7 +75,7 @@ def learner(say: Say, port: int, direct: bool = False) -> None:
 
 
 def idler(say: Say) -> None:
-    """Has an open endpoint and does nothing; on SIGTERM says how many seconds of CPU time that took."""
+    """Opens an endpoint and idles; on SIGTERM prints the CPU time used, in seconds."""
     stopping = threading.Event()
     on_stop_signal(stopping.set)
     Endpoint("idler", TOKEN, {"echo": lambda sender, payload: payload}).start()
@@ -105,7 +110,10 @@ def caller(say: Say, url: str, token: str = TOKEN) -> None:
 
 
 def sampler(say: Say, base_url: str, name: str) -> None:
-    """Pushes unrolls for ever and finds the learner again by itself; says each sequence number that was answered."""
+    """Pushes unrolls until SIGTERM, and rediscovers a lost learner.
+
+    Prints each acknowledged sequence number.
+    """
     stopping = threading.Event()
     on_stop_signal(stopping.set)
     endpoint = Endpoint(name, TOKEN, threads=2)
@@ -135,8 +143,10 @@ def sampler(say: Say, base_url: str, name: str) -> None:
 
 
 HASH_BOMB = b"\x80\x05}(t" + b"2\x86" * 64 + b"Ns."
-"""A dictionary whose key takes exponential time to hash: 64 nested tuples, each with two references to the previous
-one."""
+"""A dictionary with a key that takes exponential time to hash.
+
+The key is 64 nested tuples, each with two references to the previous tuple.
+"""
 MEMO_BOMB = b"\x80\x05Nr" + struct.pack("<I", 200_000_000) + b"."
 """A pickle of 8 bytes that makes the unpickler allocate 1.6 GB."""
 
@@ -157,7 +167,7 @@ def plain_torch(url: str) -> rpc.WorkerInfo:
 
 
 def table_sender(say: Say, url: str, tensors: int) -> None:
-    """Sends a message of so many tensors with torch's own RPC and without the token; says how that ended."""
+    """Sends a message of `tensors` tensors with torch's own RPC, without the token. Prints the result."""
     table = [torch.ones(1) for _ in range(tensors)]  # distinct ones: of equal ones a table has only one
     try:
         sent = rpc.api._invoke_rpc_python_udf(plain_torch(url), b"", table, 5.0, True)
@@ -215,7 +225,7 @@ ROLES: dict[str, Callable[..., None]] = {
 
 
 def become(role: str, fifo: str, arguments: list[Any]) -> None:
-    """In the new member: play the role, and end as a Python program ends."""
+    """Runs the role in the new member, and exits as a Python program does."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # stdout carries the answers of `main`, and gloo of torch 2.8 prints there
     with Path(fifo).open("w", buffering=1) as out:

@@ -1,4 +1,7 @@
-"""Processes for the tests of the transport: forked from one that has imported torch, told what to play, listened to."""
+"""Processes for the transport tests: forked from a process that has imported torch, each in a given role.
+
+The tests read the processes' output.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,12 @@ from pathlib import Path
 from typing import Any
 
 HANG_SECONDS = 120.0
-"""A wait that takes longer hangs, however busy the machine is."""
+"""A longer wait counts as a hang, however busy the machine is."""
 GRACE_SECONDS = 25.0
-"""Within which a process must have ended after SIGTERM: the kubelet kills after 30 s, and the last checkpoint is lost."""
+"""Limit for the end of a process after SIGTERM.
+
+The kubelet kills the process after 30 s, and then the last checkpoint is lost.
+"""
 
 
 def is_frozen(pid: int) -> bool:
@@ -26,7 +32,7 @@ def is_frozen(pid: int) -> bool:
 
 
 class Member:
-    """A process that plays a role of transport_members."""
+    """A process with a role of transport_members."""
 
     def __init__(self, zygote: Zygote, role: str, fifo: Path, arguments: tuple[Any, ...]) -> None:
         os.mkfifo(fifo)
@@ -39,7 +45,7 @@ class Member:
         self._ended: int | None = None
 
     def hear(self, timeout: float = HANG_SECONDS) -> str:
-        """The next line it says."""
+        """Returns the next line of the process's output."""
         assert select.select([self._said], [], [], timeout)[0], "it says nothing"
         line = b""
         while not line.endswith(b"\n"):
@@ -50,7 +56,7 @@ class Member:
         os.kill(self.pid, number)
 
     def freeze(self) -> None:
-        """Stop all its threads, which takes a moment, until SIGCONT."""
+        """Stops all threads until SIGCONT, and waits until they have stopped."""
         self.kill(signal.SIGSTOP)
         while not is_frozen(self.pid):
             time.sleep(0.001)
@@ -59,14 +65,14 @@ class Member:
         return bool(select.select([self._handle], [], [], timeout)[0])
 
     def wait(self, timeout: float = HANG_SECONDS) -> int:
-        """Its exit code; negative, the signal that ended it."""
+        """Returns the exit code; a negative code is the signal that ended the process."""
         if self._ended is None:
             assert self.ended(timeout), "it does not end"
             self._ended = self._zygote.order({"reap": self.pid})
         return self._ended
 
     def close(self) -> None:
-        """Ends it. May be called twice."""
+        """Ends the process. May be called twice."""
         if self._said.closed:
             return
         if self._ended is None:

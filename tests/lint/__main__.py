@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 
-from tests.lint import chart, code, commands, distributions, images, monitoring, pages
+from tests.lint import chart, chart_metadata, code, commands, distributions, images, monitoring, pages
 from tests.lint.problem import Problem
 
-MODULES = (code, pages, commands, monitoring, chart, images, distributions)
+MODULES = (code, pages, commands, monitoring, chart, chart_metadata, images, distributions)
 
 
 def report(checks: Iterable[Callable[[], Iterable[Problem]]]) -> int:

@@ -16,7 +16,10 @@ from tests.unit.charts.chart_files import CHART, Json, chart, schema, values
 
 FOLDER = str(CHART.relative_to(ROOT))
 INSTALL = "docs/install.md"
-EXPLAINED_ABOVE = ("resources.", "strategy.")
+EXPLAINED_ABOVE = (
+    *("resources.", "strategy."),
+    *(f"jobs.resources.{role}." for role in ("learner", "replay", "sampler")),
+)
 """Kubernetes objects with a single comment for all their keys."""
 
 
@@ -30,10 +33,10 @@ def schema_of(path: str) -> Json:
 
 
 def unexplained_values() -> Iterator[Problem]:
-    """Finds values without a comment above them, and objects whose schema accepts unknown keys."""
+    """Finds values without a comment above them, and objects with a schema that accepts unknown keys."""
     path = CHART / "values.yaml"
     lines = path.read_text().splitlines()
-    for name, line in _values_by_line(yaml.compose(path.read_text(), yaml.CSafeLoader)):
+    for name, line in values_by_line(yaml.compose(path.read_text(), yaml.CSafeLoader)):
         if not lines[line - 2].strip().startswith("#") and not name.startswith(EXPLAINED_ABOVE):
             yield Problem(f"{FOLDER}/values.yaml", line, f"{name} has no comment: write above it what it is")
         if "properties" in schema_of(name) and "additionalProperties" not in schema_of(name):
@@ -41,12 +44,13 @@ def unexplained_values() -> Iterator[Problem]:
             yield Problem(f"{FOLDER}/values.yaml", line, text)
 
 
-def _values_by_line(node: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
+def values_by_line(node: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """Yields the path and the line of each value in a file of values."""
     for key, value in node.value:
         path = f"{prefix}{key.value}"
         yield path, key.start_mark.line + 1
         if isinstance(value, yaml.MappingNode) and "properties" in schema_of(path):
-            yield from _values_by_line(value, f"{path}.")
+            yield from values_by_line(value, f"{path}.")
 
 
 def outdated_copies() -> Iterator[Problem]:
@@ -55,8 +59,9 @@ def outdated_copies() -> Iterator[Problem]:
     version = tomllib.loads((ROOT / "operator/pyproject.toml").read_text())["project"]["version"]
     if (ROOT / crd).read_bytes() != (ROOT / "crds/rltraining.dev_rltrainingjobs.yaml").read_bytes():
         yield Problem(crd, 1, "differs from crds/rltraining.dev_rltrainingjobs.yaml: run make crd")
-    if chart()["appVersion"] != version:
-        yield Problem(f"{FOLDER}/Chart.yaml", 1, f"appVersion is not the operator's version, {version}")
+    for field in ("version", "appVersion"):
+        if chart()[field] != version:
+            yield Problem(f"{FOLDER}/Chart.yaml", 1, f"{field} is not the operator's version, {version}")
     for tag in set(re.findall(r"rltraining-(?:operator|trainer):([\d.]+)", page)) - {version}:
         yield Problem(INSTALL, line_of(page, f":{tag}"), f"the version is {version}, not {tag}")
     oldest = re.sub(r">=(\d+\.\d+).*", r"Kubernetes \1 or newer", chart()["kubeVersion"])

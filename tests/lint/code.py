@@ -10,7 +10,7 @@ from tests.docs_pages import ROOT
 from tests.lint.problem import Problem
 
 LINES_MAX = 400
-FOLDERS = ("crds", "operator", "trainer_image", "client", "tests")
+FOLDERS = ("crds", "operator", "trainer_image", "client", "charts", "tests")
 
 
 def long_files(root: Path = ROOT) -> Iterator[Problem]:

@@ -1,4 +1,7 @@
-"""Commands of the pages that no test runs: `rltrain` parses them, the Makefile and the chart have what they name."""
+"""Commands of the pages that no test runs.
+
+`rltrain` parses its commands, and the Makefile and the chart contain the named targets and values.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 import typer.main
 from rltraining.cli import app
-from rltraining_operator.conditions import OURS
+from rltraining_operator.status.conditions import MANAGED_CONDITION_TYPES
 from typer.exceptions import TyperException
 
 from tests.docs_pages import ROOT, Command, commands
@@ -75,7 +78,7 @@ def unknown_conditions(words: list[str]) -> Iterator[str]:
     if words[:2] == ["kubectl", "wait"] and any(word.startswith("rlj") for word in words):
         for word in words:
             condition = word.removeprefix("--for=condition=")
-            if condition != word and condition not in OURS:
+            if condition != word and condition not in MANAGED_CONDITION_TYPES:
                 yield f"jobs have no condition {condition}"
 
 

@@ -28,7 +28,7 @@ def differing_versions(texts: Mapping[str, str] | None = None) -> Iterator[Probl
         extras = chain.from_iterable(project.get("optional-dependencies", {}).values())
         for written in [*project["dependencies"], *extras]:
             need = Requirement(written)
-            # A requirement with an extra adds to one without it, which has the version.
+            # A requirement with an extra complements a requirement without it, which has the version.
             if (
                 need.name.startswith("rltraining")
                 and not need.extras

@@ -1,0 +1,165 @@
+"""Runs of `spec.reproducible`: the same parameters, bit for bit, with any number of samplers and after failures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rltraining_api.job import RLTrainingJob
+from rltraining_trainer.metrics.hash_chain import HASHES
+from small_jobs import CODE, GRADIENTS, code, small_job
+from training import LEARNER, OTHER_SAMPLER, SAMPLER, SAMPLERS, Run, Train, eventually
+
+STEPS = 4000
+"""Some seconds of `PacedCartPole-v1`."""
+SETTINGS = {"aggregate": {"deadlineSeconds": 0.2}, "learningRateSchedule": "Constant"}
+ENDLESS = {"environmentSteps": 10**12}
+PPO = {
+    "environment": {
+        "id": "PacedPendulum-v1",
+        "numEnvs": 4,
+        "normalize": {"observations": True, "rewards": True},
+    }
+}
+RANDOM = """
+import random
+
+import gymnasium as gym
+
+
+class Unseeded(gym.Wrapper):
+    def reset(self, **kwargs):
+        observation, info = self.env.reset(**kwargs)
+        return observation + random.random(), info
+
+
+gym.register("Unseeded-v0", entry_point=lambda: Unseeded(gym.make("CartPole-v1").unwrapped))
+"""
+
+Scenario = Callable[[Run], Awaitable[None]]
+
+
+def reproducible_job(algorithm: str, samplers: int, **spec: Any) -> RLTrainingJob:
+    fields = {
+        "algorithm": {algorithm: GRADIENTS[algorithm] | SETTINGS},
+        "environment": {"id": "PacedCartPole-v1", "numEnvs": 4},
+        "sampler": {"replicas": samplers},
+        "reproducible": {"blocks": 4, "hashEvery": 1},
+        "stop": {"environmentSteps": STEPS},
+    }
+    return small_job(**(fields | spec))
+
+
+def hashes(workdir: Path) -> list[dict[str, Any]]:
+    """Returns the lines of the file with the hashes."""
+    path = workdir / HASHES
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+class Runs:
+    """Runs jobs, each in a folder of its own."""
+
+    def __init__(self, train: Train) -> None:
+        self._train, self._folder, self._count = train, train.workdir, 0
+
+    def __call__(self, job: RLTrainingJob, scenario: Scenario | None = None) -> tuple[Any, ...]:
+        """Runs a job until its stop rule or the scenario ends it.
+
+        Returns the number of environment steps, the hashes, and the number and the mean return of episodes.
+        """
+        ends: list[RLTrainingJob] = []
+
+        async def to_the_end(run: Run) -> None:
+            if scenario is not None:
+                await scenario(run)
+                await run.finish()
+            ends.append(await run.until_ended())
+
+        self._count += 1
+        self._train.workdir = self._folder / str(self._count)
+        self._train(job, to_the_end)
+        (ended,) = ends
+        assert ended.status.phase == "Succeeded", ended.status.message
+        found, progress = hashes(self._train.workdir), ended.status.progress
+        assert [line["update"] for line in found] == list(range(1, len(found) + 1))
+        return progress.environment_steps, found, progress.episodes, progress.mean_return
+
+
+@pytest.fixture
+def runs(train: Train) -> Runs:
+    return Runs(train)
+
+
+async def until_hashes(run: Run, more: int) -> None:
+    """Waits for the hashes of N further updates."""
+    goal = len(hashes(run.cluster.workdir)) + more
+    await eventually(lambda: len(hashes(run.cluster.workdir)) >= goal)
+
+
+@pytest.mark.parametrize(("algorithm", "spec"), [("a2c", {}), ("ppo", PPO)])
+def test_the_number_of_samplers_does_not_matter(runs: Runs, algorithm: str, spec: dict[str, Any]) -> None:
+    first = runs(reproducible_job(algorithm, 1, **spec))
+    found = [line["parametersHash"] for line in first[1]]
+    assert len(set(found)) == len(found) > 10
+    for samplers in (2, 4):
+        assert runs(reproducible_job(algorithm, samplers, **spec)) == first
+    assert runs(reproducible_job(algorithm, 1, **spec, seed=1))[1][0] != first[1][0]
+
+
+def test_kills_of_samplers_and_of_the_learner_do_not_matter(runs: Runs) -> None:
+    async def kills(run: Run) -> None:
+        # Another sampler takes over the blocks of a sampler that is killed.
+        await until_hashes(run, 5)
+        run.runtime.starts.clear()
+        run.kill(OTHER_SAMPLER)
+        await eventually(lambda: run.cluster.pid(OTHER_SAMPLER) is None)
+        await until_hashes(run, 5)
+        assert run.log(SAMPLER).count("takes over") >= 2
+        run.runtime.starts.set()
+
+        # The learner resumes from its checkpoint, and repeats the updates after it.
+        await run.until_checkpoint()
+        run.kill(LEARNER)
+        await run.until(lambda job: job.status.learner.restarts == 1)
+        await run.until_learning()
+
+        # Both samplers are killed, and no process has their blocks.
+        run.kill(SAMPLER)
+        run.kill(OTHER_SAMPLER)
+        await run.until(lambda job: job.status.sampler.restarts == 3)
+        await until_hashes(run, 5)
+
+    disturbed = runs(reproducible_job("ppo", 2, stop=ENDLESS), kills)
+    assert runs(reproducible_job("ppo", 1, stop={"environmentSteps": disturbed[0]})) == disturbed
+
+
+def test_a_change_of_the_number_of_samplers_does_not_matter(runs: Runs) -> None:
+    async def scale(run: Run) -> None:
+        await run.until_learning()
+        for samplers in (4, 2):
+            await run.cluster.update_spec(run.key, {"sampler": {"replicas": samplers}})
+            await run.until_size(1, samplers)
+            await until_hashes(run, 5)
+        assert run.log(SAMPLERS[1]).count("takes over") >= 2
+
+    disturbed = runs(reproducible_job("a2c", 1, stop=ENDLESS), scale)
+    assert runs(reproducible_job("a2c", 1, stop={"environmentSteps": disturbed[0]})) == disturbed
+
+
+def test_an_environment_that_is_random_without_its_seed_is_named(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        job = await run.until_ended()
+        assert job.status.phase == "Failed"
+        message = (
+            "environment 'unseeded:Unseeded-v0' is not a function of its seed and its actions: the second time it gave "
+            "another result at the first reset"
+        )
+        assert job.status.message is not None
+        assert message in job.status.message
+
+    environment = {"id": "unseeded:Unseeded-v0", "numEnvs": 2}
+    train(reproducible_job("a2c", 1, environment=environment, code=CODE), scenario, code(unseeded=RANDOM))

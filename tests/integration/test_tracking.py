@@ -1,0 +1,94 @@
+"""A run is tracked by the real packages of W&B and MLflow, also across a restart of the learner."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from small_jobs import small_job
+from training import LEARNER, Run, Train, eventually
+
+
+def wandb_files(folder: Path) -> list[Path]:
+    """The file of each start of the learner, in their order."""
+    return sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))
+
+
+def wandb_records(file: Path) -> Iterator[bytes]:
+    """The complete records of a file of W&B: a header, then LevelDB's log format of parts in blocks of 32 KiB."""
+    content, at, record = file.read_bytes(), 7, b""
+    while at + 7 <= len(content):
+        if (room := 32_768 - at % 32_768) < 7:
+            at += room
+            continue
+        _, size, kind = struct.unpack_from("<IHB", content, at)
+        record += content[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4) and at <= len(content):  # the only part, or the last one
+            yield record
+            record = b""
+
+
+def wandb_steps(file: Path, run_id: str) -> list[int]:
+    """The steps of the points in a file of W&B, which belongs to this run."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    steps = []
+    for record in map(Record.FromString, wandb_records(file)):
+        if record.HasField("run"):
+            assert record.run.run_id == run_id
+        values = {item.key or item.nested_key[0]: item.value_json for item in record.history.item}
+        if "environmentSteps" in values:
+            steps.append(int(values["environmentSteps"]))
+    return steps
+
+
+def mlflow_steps(store: Path) -> list[int]:
+    """The steps of all points in a folder of MLflow: lines of time, value and step."""
+    files = store.glob("*/*/metrics/updates")
+    return [int(line.split()[2]) for file in files for line in file.read_text().splitlines()]
+
+
+@pytest.mark.filterwarnings("ignore")  # of wandb, when it is imported here to read its file
+def test_a_restarted_learner_continues_its_tracked_runs(train: Train, tmp_path: Path) -> None:
+    store = tmp_path / "mlruns"
+
+    async def scenario(run: Run) -> None:
+        await run.until_learning()
+        await run.until_checkpoint()
+        uid = str(run.job.metadata.uid)
+
+        def tracked(step: int) -> bool:
+            files = wandb_files(run.cluster.workdir)
+            return step in mlflow_steps(store) and any(step in wandb_steps(file, uid) for file in files)
+
+        # The learner dies after its points have reached both trackers, and its successor's do as well.
+        old = run.points[0]
+        await eventually(lambda: tracked(old["environmentSteps"]))
+        run.kill(LEARNER)
+        new = await run.until_another_life(old["run"])
+        await eventually(lambda: tracked(new["environmentSteps"]))
+        await run.finish()
+        steps = {point["environmentSteps"] for point in run.points if point["run"] == new["run"]}
+        log = run.log(LEARNER)
+        assert "spec.tracking" not in log, log
+
+        # MLflow has one run, with the points of both lives.
+        (meta,) = store.glob("*/*/meta.yaml")
+        assert yaml.safe_load(meta.read_text())["status"] == 3, "finished"
+        assert (meta.parent / "params" / "algorithm.impala.unrollLength").read_text() == "16"
+        assert steps | {old["environmentSteps"]} <= set(mlflow_steps(store))
+
+        # W&B has one file for each life, of the same run.
+        first, second = wandb_files(run.cluster.workdir)
+        assert old["environmentSteps"] in wandb_steps(first, uid)
+        assert steps <= set(wandb_steps(second, uid))
+
+    tracking = {
+        "wandb": {"project": "demo", "mode": "Offline"},
+        "mlflow": {"experiment": "demo", "trackingUri": store.as_uri()},
+    }
+    train(small_job(tracking=tracking, sampler={"replicas": 1}), scenario)
