@@ -1,4 +1,4 @@
-"""The pages of this repository that people read, and what is in them."""
+"""Finds this repository's documentation pages and parses their content."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ ENTRANCES = (
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "SECURITY.md",
+    "charts/rltraining-operator/README.md",
     "tests/cluster/README.md",
     "tests/local_kubernetes/README.md",
 )
@@ -39,18 +40,18 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """What a page tells people to type."""
+    """A command that a page asks its reader to type."""
 
     page: str
     line: int
     text: str
-    """Without the comment that follows it; lines that go on are one."""
+    """The command without its trailing comment; continuation lines are joined."""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line} {self.text[:50]}"
 
     def simple(self) -> Iterator[list[str]]:
-        """The words of each command in it: of both sides of a pipe, of what a loop repeats."""
+        """Yields the words of each command in the text: both sides of a pipe, and the body of a loop."""
         shell = shlex.shlex(self.text, posix=True, punctuation_chars=";|&")
         shell.whitespace_split = True
         words: list[str] = []
@@ -65,7 +66,7 @@ class Command:
 
 @cache
 def site() -> list[str]:
-    """The pages of the site, as its navigation has them, without those that are made when it is built."""
+    """Returns the site's pages in navigation order, without the pages that the build generates."""
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
     found = (f"docs/{page}" for page in re.findall(r"\S+\.md$", navigation, re.MULTILINE))
     return [page for page in found if (ROOT / page).exists()]
@@ -73,13 +74,13 @@ def site() -> list[str]:
 
 @cache
 def pages() -> dict[str, str]:
-    """Texts by path in the repository, in the order of reading: the site's from its first page to its last."""
+    """Returns texts by path in the repository, in reading order, beginning with the site's pages."""
     others = (str(path.relative_to(ROOT)) for path in sorted(DOCS.rglob("*.md")))
     return {page: (ROOT / page).read_text() for page in dict.fromkeys([*ENTRANCES, *site(), *others])}
 
 
 def blocks(language: str) -> list[Block]:
-    """The fenced blocks of a language, of all pages."""
+    """Returns the fenced blocks of a language, of all pages."""
     return [
         Block(page, text.count("\n", 0, match.start()) + 1, language, match[4])
         for page, text in pages().items()
@@ -89,7 +90,7 @@ def blocks(language: str) -> list[Block]:
 
 
 def commands() -> list[Command]:
-    """Of all blocks ```console: what follows a `$ `."""
+    """Returns the text after each `$ ` of all ```console blocks."""
     found = []
     for block in blocks("console"):
         lines = block.text.splitlines()
@@ -105,5 +106,5 @@ def commands() -> list[Command]:
 
 
 def prose(text: str) -> str:
-    """A page without its fenced blocks."""
+    """Returns a page without its fenced blocks."""
     return FENCE.sub("", text)

@@ -1,4 +1,4 @@
-"""Every metric that is exported: what an operator shows that has seen one of everything, and what members may show."""
+"""Lists every exported metric: the operator's after one event of each kind, and the members'."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rltraining_operator.kube.store import Store
 
 EXPOSITION = Path(__file__).parents[1] / "trainer_image/rltraining_trainer/metrics/exposition.py"
 MEMBERS = SimpleNamespace(**runpy.run_path(str(EXPOSITION)))
-"""The module alone: its package imports torch, which takes seconds."""
+"""The module without its package, which imports torch and takes seconds."""
 INFO, LOSS, METRICS = MEMBERS.INFO, MEMBERS.LOSS, MEMBERS.METRICS
 NO_CURVES = {"learner/waitSeconds", "parameters/version"}
-"""Numbers that only Prometheus is told, besides those of samplers and shards."""
+"""Curves that only Prometheus receives, besides the curves of samplers and shards."""
 
 
 @dataclass
@@ -31,13 +31,13 @@ class Exported:
     help: str
     labels: set[str] = field(default_factory=set)
     curves: list[str] = field(default_factory=list)
-    """Of the same values, in progress.jsonl and TensorBoard."""
+    """The curves with the same values, in progress.jsonl and TensorBoard."""
     samples: set[str] = field(default_factory=set)
-    """What it is called in queries."""
+    """The metric's names in queries."""
 
 
 def of_the_operator() -> dict[str, Exported]:
-    """By name; those of its process are `of_a_process`."""
+    """Returns the operator's metrics by name, without the process metrics of `of_a_process`."""
     metrics, store = Metrics(), Store()
     metadata = {"name": "a", "namespace": "b", "uid": "c", "resourceVersion": "1"}
     store.put(KIND, {"metadata": metadata, "status": {"phase": "Running"}})
@@ -53,14 +53,14 @@ def of_the_operator() -> dict[str, Exported]:
 
 
 def of_a_process() -> dict[str, Exported]:
-    """What operator and members tell of their own process."""
+    """Returns the process metrics that the operator and the members export."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     return _read(registry)
 
 
 def of_members() -> dict[str, Exported]:
-    """By name; with their curves."""
+    """Returns the members' metrics by name, with their curves."""
     found = {
         INFO.name: Exported(INFO.kind, INFO.help, {"role", "algorithm"}),
         LOSS.name: Exported(LOSS.kind, LOSS.help, {"term"}, [f"{MEMBERS.LOSS_PREFIX}*"]),

@@ -29,9 +29,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TRAINER = "trainer_image/rltraining_trainer"
+ENGINES = ("kube", "local")
+"""Packages of the operator that are no part of the area `operator`."""
 AREAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "crds": ("crds/rltraining_api/**/*.py", ("crds",)),
-    "operator": ("operator/rltraining_operator/*.py", ("operator",)),
+    "operator": ("operator/rltraining_operator/**/*.py", ("operator",)),
     "kube": ("operator/rltraining_operator/kube/*.py", ("operator",)),
     "client": ("client/rltraining/**/*.py", ("client",)),
     "algorithms": (f"{TRAINER}/algorithms/*.py", ("algorithms", "environments")),
@@ -61,11 +63,14 @@ SHARED_IMPORTS = (
     "aiohttp",
     "typer",
 )
-"""Imported once, before the first fork. Otherwise each run would take seconds longer."""
+"""Modules imported once, before the first fork. Otherwise each run would take seconds longer."""
 OUTPUT = "output.txt"
-"""What pytest prints, in the folder of the run."""
+"""The file with pytest's output, in the folder of the run."""
 CPU_LIMIT_SECONDS = 300
-"""A run that computes longer counts as hung, and the fault as noticed. pytest-timeout ends runs that only wait."""
+"""A run that uses more CPU time counts as hung, and its fault as noticed.
+
+pytest-timeout ends runs that only wait.
+"""
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -96,7 +101,7 @@ class Site:
     path: Path
     line: int
     start: int
-    """First byte in the file."""
+    """Offset of the first byte in the file."""
     end: int
     before: str
     after: str
@@ -161,7 +166,12 @@ def mutated(site: Site) -> bytes:
 
 def choose(area: str, count: int, seed: int) -> list[Site]:
     """Returns `count` random sites of an area; the same for the same seed and source."""
-    found = [site for path in sorted(ROOT.glob(AREAS[area][0])) for site in sites(path)]
+    paths = (
+        path
+        for path in sorted(ROOT.glob(AREAS[area][0]))
+        if path.parent.name not in ENGINES or area == "kube"
+    )
+    found = [site for path in paths for site in sites(path)]
     return random.Random(seed).sample(found, min(count, len(found)))
 
 
@@ -229,7 +239,7 @@ def _run_pytest(package_folder: str, arguments: list[str]) -> None:
 
 
 def survivors(area: str, tests: Path, chosen: Sequence[Site | None], jobs: int) -> list[Site | None]:
-    """Returns the sites whose fault no test notices, with at most `jobs` runs at the same time."""
+    """Returns the sites with a fault that no test detects; runs at most `jobs` processes at a time."""
     waiting, running, survived = list(chosen), list[Run](), list[Site | None]()
     while waiting or running:
         while waiting and len(running) < jobs:

@@ -1,12 +1,14 @@
-"""A job whose learner needs three samplers, or one while a file makes it slow. Environments and learner sleep,
-so that the numbers do not depend on the speed of the machine."""
+"""A job whose learner needs three samplers, or one sampler while a file slows the learner down.
+
+Environments and learner sleep, so that the numbers do not depend on the speed of the machine.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 SLOW = "slow"
-"""While a file of this name is in the learner's output folder, its updates take four times as long."""
+"""Name of a file. While the file is in the learner's output folder, updates take four times as long."""
 MODULE = f"""
 import os
 import time
@@ -43,9 +45,9 @@ gym.register("Sleepy-v0", entry_point=Sleepy, max_episode_steps=500)
 
 
 def demanding(module: str) -> dict[str, Any]:
-    """Fields of the spec, for MODULE as the module of this name."""
+    """Returns fields of a spec that uses MODULE under the name `module`."""
     return {
-        # Without a limit there are no credits, for which samplers would wait too.
+        # Without a limit there are no credits, which samplers would also wait for.
         "algorithm": {"impala": {"unrollLength": 8, "queueCapacity": 2, "maxPolicyLag": None}},
         "environment": {"id": f"{module}:Sleepy-v0", "numEnvs": 1},
         "network": {"entryPoint": f"{module}:make_torso"},

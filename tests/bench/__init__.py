@@ -1,1 +1,4 @@
-"""Every measured claim, as a command that prints a table: ``make bench``, or ``python -m tests.bench NAME...``."""
+"""The measured claims, each as a command that prints a table.
+
+Run ``make bench`` or ``python -m tests.bench NAME...``.
+"""

@@ -10,6 +10,7 @@ from tests.bench import (
     algorithms,
     apex,
     atari,
+    chaos,
     distributed_replay,
     environments,
     goodput,
@@ -45,11 +46,12 @@ BENCHES = {
     "tasks": tasks.run,
     "peers": libraries.run,
     "goodput": goodput.run,
-    "operator": operator.run,  # needs a cluster: see its first lines
+    "chaos": chaos.run,
+    "operator": operator.run,  # needs a cluster: see the module's docstring
 }
 
-HOURS = {"tasks", "lag", "peers", "goodput"}
-"""What takes so long that it runs only where it is named."""
+HOURS = {"tasks", "lag", "peers", "goodput", "chaos"}
+"""Benchmarks that take long, and run only when named."""
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""All algorithms, learning, over RPC, to the stop rules of their examples. The examples with an LSTM take longer:
-`make curves` shows them.
+"""All algorithms, learning, over RPC, until the stop rules of their examples end the runs.
 
-Seconds count from the first data that reaches the learner.
+`make curves` shows the examples with an LSTM, which take longer. Seconds count from the first data
+that reaches the learner.
 """
 
 from __future__ import annotations

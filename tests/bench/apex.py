@@ -1,7 +1,8 @@
-"""Ape-X, learning, over RPC: DQN on CartPole-v1 and DPG on Pendulum-v1, to the stop rules of the examples.
+"""Ape-X, learning, over RPC: DQN on CartPole-v1 and DPG on Pendulum-v1, with the stop rules of the examples.
 
-CartPole is solved when the last 100 training episodes of the greedier sampler return 475 on average; Pendulum when the
-smoothed return (.9 of the old, .1 of the new) is at least -150 five times in a row.
+CartPole is solved when the last 100 training episodes of the greedier sampler return 475 on average.
+Pendulum is solved when the smoothed return (.9 of the old, .1 of the new) is at least -150 five
+times in a row.
 """
 
 from __future__ import annotations

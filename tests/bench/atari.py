@@ -1,7 +1,9 @@
-"""Atari: processor time of a step, in the environments, in the network, in a sampler with nobody to wait for, and in a learner.
+"""Measures the CPU time of an Atari step.
 
-What stands in µs is processor time, which others on the machine lengthen little; what stands in steps/s of several threads is
-wall time, and wants a quiet machine.
+The rows are the environments, the network, a sampler that never blocks, and a learner.
+
+Figures in µs are CPU time, which other load on the machine barely affects. Figures in steps/s of
+several threads are wall time and need a quiet machine.
 """
 
 from __future__ import annotations
@@ -38,16 +40,16 @@ Work = Callable[[], object]
 
 
 class Parts(NamedTuple):
-    """What a sampler and a learner of an example do."""
+    """The work of a sampler and of a learner of an example."""
 
     forward: Work
-    """The network sees one observation of each environment."""
+    """A forward pass on one observation of each environment."""
     collect: Work
     steps: int
-    """Of ``collect``."""
+    """Steps of one ``collect``."""
     update: Work
     updated: int
-    """Steps or transitions that ``update`` learns from."""
+    """Steps or transitions of one ``update``."""
 
 
 def run(seeds: int) -> None:
@@ -141,14 +143,14 @@ def _without_gradient(work: Work) -> Work:
 
 
 def _stepping(environments: VectorEnv) -> Work:
-    """Random actions, as a policy begins with."""
+    """Steps the environments with random actions, like an untrained policy."""
     random, count = np.random.default_rng(0), environments.num_envs
     actions = environments.single_action_space.n  # type: ignore[attr-defined]
     return lambda: environments.step(random.integers(0, actions, count))
 
 
 def _alone(threads: int) -> tuple[str, ...]:
-    torch.set_num_threads(threads)  # as many step the games
+    torch.set_num_threads(threads)  # as many threads step the games
     environments = make_environments(Environment(id="ALE/Pong-v5"), 8)
     environments.reset(seed=0)
     step = _stepping(environments)

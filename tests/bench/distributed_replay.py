@@ -1,5 +1,8 @@
-"""Two shards in processes of their own, each with a writer that appends as a sampler does, and this process as the learner
-that draws batches of 512 and returns their priorities. Nothing is learned: what the memory alone can carry."""
+"""Measures the throughput of the distributed replay memory alone, without learning.
+
+Two shards run in separate processes, each with a writer that appends as a sampler does. This
+process acts as the learner: it draws batches of 512 and returns their priorities.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +37,13 @@ class Kind(NamedTuple):
     observation: Column
     next_observation: Column
     capacity: int
-    """Of each shard."""
+    """Capacity of each shard."""
     block: int
-    """Transitions that a writer appends at once."""
+    """Transitions per append of a writer."""
     pace: int
-    """Appends per second that all writers together keep to."""
+    """Appends per second of all writers together."""
     direct: bool
-    """Tensors go from memory to memory, as roles have it with such observations where processes see each other."""
+    """Transfers tensors between the processes' memories, as roles do for such observations on one machine."""
 
 
 _VECTOR = Column((4,), torch.float32)
@@ -55,7 +58,7 @@ KINDS = (
 
 def run(seeds: int) -> None:
     os.environ["TP_SOCKET_IFNAME"] = "lo"
-    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # shards need not tell that the learner left
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # hide the shards' warnings about the learner that left
     torch.set_num_threads(1)
     sys.setswitchinterval(0.0005)
     keep_memory()
@@ -126,14 +129,14 @@ def _shards(kind: Kind) -> Iterator[tuple[DistributedReplay, list[Connection]]]:
 
 
 def _cpu(pipes: list[Connection]) -> float:
-    """Seconds that the processes of all shards have computed."""
+    """Returns the CPU seconds of all shards' processes."""
     for pipe in pipes:
         pipe.send("cpu")
     return sum(pipe.recv() for pipe in pipes)
 
 
 def _keep(kind: Kind, number: int, pipe: Connection) -> None:
-    """In a process of its own: keeps a full shard, and appends to it."""
+    """Runs in a separate process: keeps a full shard and appends to it."""
     torch.set_num_threads(1)
     sys.setswitchinterval(0.0005)
     keep_memory()

@@ -1,7 +1,7 @@
-"""A simulator that is slow: steps/s of one sampler's environments in turn, in threads and in processes, in one run.
+"""A slow simulator: steps/s of one sampler's environments in turn, in threads and in processes, in one run.
 
-One sleeps, as a simulator in another process or on a network lets its caller wait; one computes in Python, where threads
-wait for each other.
+One simulator sleeps, like a simulator in another process or on a network. The other computes in
+Python, where threads block each other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEPPING = ("Serial", "Threads", "Processes")
 
 
 class Slow(gym.Env):
-    """Takes ``milliseconds`` a step: of waiting, or of its thread's processor time."""
+    """Each step takes ``milliseconds``: of sleep, or of its thread's CPU time."""
 
     observation_space = gym.spaces.Box(-1, 1, (17,), np.float32)
     action_space = gym.spaces.Discrete(2)

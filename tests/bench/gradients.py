@@ -1,7 +1,10 @@
-"""The gradient server alone: gradients that are made up, applied as they come, answered with the parameters they led to.
+"""Measures the gradient server alone.
 
-In its own process it is called by as many threads as it has senders; over RPC they are two other processes, each of which has
-several pushes under way, as several samplers would. SGD, so that what is measured is the way of a gradient, not the optimizer.
+The server applies synthetic gradients on arrival and answers with the resulting parameters.
+
+In one process, one thread per sender calls the server. Over RPC, two other processes call it, each
+with several pushes in flight, as several samplers would. The optimizer is SGD, so that the figure
+shows the cost of transferring a gradient and not the optimizer.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from tests.bench.table import print_table
 
 TOKEN = "bench"
 WARM_UP, SECONDS = 25.0, 5.0
-"""Until glibc has the memory that it keeps, each new page of it costs more than what is measured."""
+"""Until glibc has allocated the memory that it keeps, each new page costs more than the measured work."""
 SENDERS, UNDER_WAY = 2, 4
 SIZES = {"10 KB": 2_500, "20 MB": 5_000_000}
 
@@ -74,7 +77,7 @@ class _Holder:
 
     @property
     def pushed(self) -> int:
-        """Gradients that were applied and answered."""
+        """Returns the number of gradients that were applied and answered."""
         return self._gradients.counts().applied
 
     def __enter__(self) -> _Holder:
@@ -120,7 +123,7 @@ def _messages(name: str, size: int) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _pushing_here(holder: _Holder, size: int) -> Iterator[None]:
-    """Threads of this process push, each of which waits for its answers."""
+    """Pushes from threads of this process. Each thread waits for its answers."""
     done = threading.Event()
 
     def send(number: int) -> None:
@@ -142,7 +145,7 @@ def _pushing_here(holder: _Holder, size: int) -> Iterator[None]:
 
 @contextmanager
 def _pushing_over_rpc(holder: _Holder, size: int) -> Iterator[None]:
-    """Other processes push."""
+    """Pushes from other processes."""
     context = mp.get_context("spawn")
     done = context.Event()
     connected = context.Barrier(SENDERS + 1)

@@ -1,8 +1,8 @@
 """IMPALA on CartPole-v1, learning, over RPC.
 
-Solved means: the mean return of the last 100 training episodes is at least 475, as in `peers`; the
-example itself goes on for a while. Seconds count from the first unroll that
-reaches the learner; collecting it took one unroll's time more, which is added.
+Solved means that the mean return of the last 100 training episodes is at least 475, as in `peers`.
+The example itself trains a little longer. Seconds count from the first unroll that reaches the
+learner, plus the time to collect one unroll.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def run(seeds: int) -> None:
 
 
 def _sustained(samplers: int) -> float:
-    """Steps a second of a run that is not stopped when it is solved: what the first, slower unrolls weigh is less."""
+    """Returns the steps per second of a run that continues after it is solved.
+
+    The slower first unrolls then have less weight.
+    """
     overrides = ["stop.meanReturn=null", "stop.environmentSteps=1e9", f"stop.seconds={SUSTAINED}"]
     with tempfile.TemporaryDirectory() as folder:
         result = train(MANIFEST, 0, Path(folder), [f"sampler.replicas={samplers}", *overrides])
@@ -36,7 +39,7 @@ def _sustained(samplers: int) -> float:
 
 
 def report(seeds: int, overrides: Sequence[str]) -> None:
-    """Train the manifest, changed by ``overrides``, with so many seeds, and print a line for each."""
+    """Trains the manifest, changed by ``overrides``, with `seeds` seeds and prints one row per seed."""
     with tempfile.TemporaryDirectory() as folder:
         results = [train(MANIFEST, seed, Path(folder) / str(seed), overrides) for seed in range(seeds)]
     rows = [

@@ -1,7 +1,8 @@
-"""What policy lag costs: IMPALA with its defaults, without a bound, on more and more samplers of the same size.
+"""The cost of policy lag: IMPALA with its defaults, without a bound, on more and more equal samplers.
 
-Each sampler has one unroll in the making and one in transit, so that N samplers that are faster than the learner have a lag
-of about 2 N. What differs between rows is the lag, and how many environments contribute to the return.
+Each sampler has one unroll in preparation and one in transit, so N samplers that are faster than the
+learner have a lag of about 2 N. The rows differ in the lag and in the number of environments that
+contribute to the return.
 """
 
 from __future__ import annotations

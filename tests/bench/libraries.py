@@ -80,7 +80,7 @@ def run(seeds: int) -> None:
 def _compare(title: str, ways: dict[str, Callable[[int], Result]], seeds: int) -> None:
     found: dict[str, list[Result]] = {}
     failures: dict[str, str] = {}
-    for seed in range(seeds):  # in turn, so that others on the machine disturb all alike
+    for seed in range(seeds):  # in turn, so that other load on the machine affects all alike
         for name, measure in ways.items():
             if name in failures:
                 continue
@@ -128,7 +128,7 @@ def _peer(peer: Peer) -> Callable[[int], Result]:
     command.append(str(PROGRAMS / peer.program))
 
     def measure(seed: int) -> Result:
-        # Output goes to files: processes that outlive the program keep a pipe open.
+        # Write the output to files, because processes that outlive the program keep a pipe open.
         with tempfile.TemporaryDirectory() as folder:
             output, errors = Path(folder, "output"), Path(folder, "errors")
             with output.open("w") as out, errors.open("w") as err:
@@ -155,6 +155,6 @@ def _peer(peer: Peer) -> Callable[[int], Result]:
 
 
 def _end_group(group: int) -> None:
-    """Ends what a program has left running."""
+    """Ends the processes that a program has left running."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""How fast one operator makes pods, how large it grows, and how soon it is itself again after a restart.
+"""How fast one operator creates pods, how much memory it uses, and how fast it recovers from a restart.
 
-On a real API server with nodes that kwok plays (`python -m tests.local_kubernetes up --mode api --fake-nodes 20`), all on this
-machine; without nodes the pods are only created. The yardstick, in the same run: a bare client that creates the same
-pods and does nothing else.
+Runs on a real API server with nodes simulated by kwok (`python -m tests.local_kubernetes up --mode api
+--fake-nodes 20`), all on this machine. Without nodes the pods are only created. The reference, in the
+same run, is a bare client that creates the same pods and does nothing else.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from rltraining_operator.errors import ConflictError, NotFoundError, Unavailable
 from rltraining_operator.kube.api import Api
 from rltraining_operator.kube.metrics import Metrics
 from rltraining_operator.kube.paths import collection
-from rltraining_operator.owned import owner_reference
-from rltraining_operator.pods import build_pod
+from rltraining_operator.pods.build import build_pod
+from rltraining_operator.pods.owned import owner_reference
 from rltraining_operator.settings import Settings
 
 from tests.bench.table import print_table
@@ -39,7 +39,7 @@ Json = dict[str, Any]
 
 
 def run(_: int) -> None:
-    """Print the tables, or why there are none."""
+    """Prints the tables, or the reason why there are none."""
     try:
         asyncio.run(_run())
     except (UnavailableError, NotFoundError) as error:
@@ -72,9 +72,9 @@ async def _run() -> None:
 
 
 class Times:
-    """When all pods were created and when all was running, in seconds from now on.
+    """Records, in seconds from now, when all pods were created and when all were running.
 
-    Told by watches: lists asked for again and again would slow down what is measured.
+    Watches report both times, because repeated lists would slow down the measured work.
     """
 
     def __init__(self, api: Api, pods: int, *, running: str, of: int) -> None:
@@ -86,7 +86,7 @@ class Times:
         self._over = asyncio.Event()
 
     def row(self) -> list[str]:
-        """Of the table."""
+        """Returns the table's row."""
         running = f"{self.running:.1f} s" if self._goal[1] else "-"
         return [
             f"{self.created:.1f} s",
@@ -97,7 +97,7 @@ class Times:
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[Times]:
-        """While the work is done that is timed; at the end until all is running."""
+        """Measures the block's work, and waits at the end until all is running."""
         kinds = {"Pod", self._goal[0]}
         versions = {
             kind: (await self._api.get(collection(kind, NAMESPACE), {"limit": "1"}))["metadata"][
@@ -118,7 +118,7 @@ class Times:
                 task.cancel()
 
     async def _watch(self, kind: str, version: str) -> None:
-        """The server ends a stream that is not read fast enough: it is taken up where it ended."""
+        """Watches, and resumes a stream that the server ends because it is not read fast enough."""
         while True:
             query = {"watch": "1", "resourceVersion": version}
             async for event in self._api.stream(collection(kind, NAMESPACE), query, silence_seconds=120.0):
@@ -144,13 +144,13 @@ class Times:
 
 
 def _busy_seconds() -> float:
-    """Processor time that this machine has spent on whatever runs on it."""
+    """Returns the CPU time that all processes on this machine have used."""
     spent = psutil.cpu_times()
     return float(spent.user + spent.system)
 
 
 async def _bare(api: Api, jobs: int, *, nodes: bool) -> Times:
-    """The same pods by a client that knows what to create and does nothing else."""
+    """Measures a client that creates the same pods and does nothing else."""
     pods = [pod for number in range(jobs) for pod in _pods_of(number)]
     slots = asyncio.Semaphore(64)
 
@@ -164,7 +164,7 @@ async def _bare(api: Api, jobs: int, *, nodes: bool) -> Times:
 
 
 async def _operator(api: Api, jobs: int, *, nodes: bool) -> Times:
-    """The same by the operator."""
+    """Measures the operator."""
     with _operator_process() as process:
         return (await _run_jobs(api, jobs, process, nodes=nodes))[0]
 
@@ -172,7 +172,7 @@ async def _operator(api: Api, jobs: int, *, nodes: bool) -> Times:
 async def _run_jobs(
     api: Api, jobs: int, process: psutil.Process, *, nodes: bool = True
 ) -> tuple[Times, float]:
-    """All jobs are applied at once. Returns the times, and the most memory the operator held, in MiB."""
+    """Applies all jobs together. Returns the times and the operator's peak memory in MiB."""
     await _until_ready(process)
     peak = 0.0
 
@@ -205,7 +205,7 @@ async def _many(api: Api, jobs: int) -> None:
     with _operator_process() as process:
         began = time.monotonic()
         await _until_ready(process)
-        # All jobs are queued at once, first come, first served: so many passes have looked at each of them.
+        # All jobs enter a FIFO queue together, so `jobs` passes mean that each job had one pass.
         while _value(_scrape(), "rltraining_reconcile_seconds_count") < jobs:
             await asyncio.sleep(0.2)
         rows.append(["restarted: every job looked at after", f"{time.monotonic() - began:.1f} s"])
@@ -251,7 +251,7 @@ async def _apply(api: Api, jobs: int) -> None:
 
 
 async def _clean(api: Api) -> None:
-    """An empty namespace."""
+    """Empties the namespace."""
     with suppress(ConflictError):
         await api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     for kind in (KIND, "Pod", "Event"):
@@ -294,7 +294,7 @@ def _rss(process: psutil.Process) -> float:
 
 
 def _scrape() -> list[str]:
-    """The operator's metrics, line by line; nothing while it does not serve."""
+    """Returns the operator's metrics, line by line, or nothing while the operator does not serve."""
     try:
         with urlopen(f"http://127.0.0.1:{HTTP_PORT}/metrics") as response:
             return str(response.read(), "utf-8").splitlines()
@@ -303,12 +303,12 @@ def _scrape() -> list[str]:
 
 
 def _value(lines: Sequence[str], name: str) -> float:
-    """The sum of a metric over its labels."""
+    """Returns the sum of a metric over its labels."""
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
 
 
 def _quantile(lines: Sequence[str], name: str, share: float) -> float:
-    """The upper bound of the bucket in which a quantile lies."""
+    """Returns the upper bound of the histogram bucket that contains the quantile."""
     total = _value(lines, f"{name}_count")
     for line in lines:
         if line.startswith(f"{name}_bucket"):

@@ -31,7 +31,7 @@ def run(seeds: int) -> None:
         "gradients: Learner": lambda: _own("Learner"),
     }
     rates: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(seeds):  # in turn, so that others on the machine disturb all alike
+    for _ in range(seeds):  # in turn, so that other load on the machine affects all alike
         for name, measure in ways.items():
             rates[name].append(measure())
     medians = {name: statistics.median(found) for name, found in rates.items()}

@@ -1,7 +1,8 @@
-"""The replay memory of one process, on one core: 100 k items, batches of 512. A cycle is to sample and then to update.
+"""Measures the replay memory of one process, on one core: 100 k items, batches of 512.
 
-The limit of a row is what its copies alone take: numpy's gather and scatter at random slots, without tree, versions or
-checks. Each call draws anew; the same slots again and again would lie in the core's cache.
+A cycle is one sample followed by one update. The limit of a row is the speed of its copies alone:
+numpy's gather and scatter at random slots, without tree, versions or checks. Each call draws new
+slots, because repeated slots would stay in the core's cache.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def _ours(kind: Kind, compiled: bool = True) -> tuple[str, ...]:
         draw = buffer.sample(BATCH)
         buffer.update(draw.slots, draw.versions, next(priorities))
 
-    # Appending comes last: it evicts what was drawn.
+    # Append last, because appending evicts drawn items.
     calls = [(BATCH, lambda: buffer.sample(BATCH)), (BATCH, update), (BATCH, both)]
     calls += [(1, lambda: append(1)), (50, lambda: append(50))]
     sampled, updated, cycled, one, many = _rates(kind, calls)
@@ -148,7 +149,10 @@ def _ours(kind: Kind, compiled: bool = True) -> tuple[str, ...]:
 
 
 def _blocks(kind: Kind, count: int) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-    """Endless blocks of `count` transitions; stacks are those of one environment, which never shows the same frame twice."""
+    """Yields blocks of `count` transitions without end.
+
+    The frame stacks are from one environment, which never shows the same frame twice.
+    """
     items = {name: torch.ones((count, *shape), dtype=dtype) for name, (shape, dtype) in kind.columns.items()}
     priorities = torch.rand(count) + 1e-6
     frames = torch.zeros((count + STACK, *FRAME), dtype=torch.uint8)

@@ -25,7 +25,7 @@ OPERATIONS = {"add": "add 1", "extend": "extend 64", "sample": "sample 512", "cy
 def run(seeds: int) -> None:
     rates: dict[str, list[dict[str, dict[str, float]]]] = {}
     failures: dict[str, str] = {}
-    for _ in range(seeds):  # in turn, so that others on the machine disturb all alike
+    for _ in range(seeds):  # in turn, so that other load on the machine affects all alike
         for library in ("ours", *PEERS):
             if library in failures:
                 continue

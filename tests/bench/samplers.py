@@ -1,7 +1,8 @@
-"""Many samplers on one learner: what each costs the learner, how old their data is, and whether all have their turn.
+"""Many samplers on one learner: cost per sampler for the learner, age of their data, and fairness.
 
-Each sampler is a process with its own connection that pushes recorded unrolls. It sleeps for the time in which a real one
-would collect an unroll, and the learner sleeps for the time of an update, so that two cores carry hundreds of them.
+Each sampler is a process with a separate connection that pushes recorded unrolls. It sleeps for the
+time in which a real sampler would collect an unroll, and the learner sleeps for the time of an
+update, so that two cores carry hundreds of samplers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables in Markdown, so that what is printed can stand in the documentation."""
+"""Prints tables in Markdown, so that they can be pasted into the documentation."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def thousands(rate: float) -> str:
-    """250 k"""
+    """Formats 250,000 as `250 k`."""
     return f"{rate / 1000:,.0f} k"

@@ -1,6 +1,6 @@
-"""What users try first, learnt with the defaults alone or with one setting: returns, and in how many steps.
+"""The tasks that users try first, learnt with the defaults alone or with one setting: returns and steps.
 
-``python -m tests.bench tasks`` takes hours on two cores. ``TASKS=Acrobot-v1,Pendulum-v1:ppo`` chooses some of the rows.
+``python -m tests.bench tasks`` takes hours on two cores. ``TASKS=Acrobot-v1,Pendulum-v1:ppo`` selects rows.
 """
 
 from __future__ import annotations

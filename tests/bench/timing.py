@@ -1,4 +1,4 @@
-"""How long a call takes, on a machine that others use as well."""
+"""Measures the duration of a call on a shared machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 
 def cpu_seconds(work: Callable[[], object], budget: float = 1.5, calls: int = 10) -> float:
-    """CPU time of one call: the smallest mean of ``calls`` over ``budget`` seconds or so, as other processes only ever add."""
+    """Returns the CPU time of one call.
+
+    This is the smallest mean of ``calls`` over about ``budget`` seconds, as other processes only add time.
+    """
     best, end = float("inf"), time.monotonic() + budget
     while time.monotonic() < end:
         start = time.process_time()

@@ -79,7 +79,7 @@ async def _train(manifest: Path, seed: int, workdir: Path, overrides: Sequence[s
 
 
 class _Meter:
-    """CPU shares of the pods and bytes over the loopback device, from its making to the last look before they end."""
+    """CPU shares of the pods and bytes over the loopback device, from construction until the pods end."""
 
     def __init__(self, pids: dict[str, int | None]) -> None:
         self._processes = {name: psutil.Process(pid) for name, pid in pids.items() if pid}

@@ -1,4 +1,4 @@
-"""One sampler's pushes to one learner over RPC, with nothing to learn: what the transport alone can carry."""
+"""One sampler's pushes to one learner over RPC, without learning: the throughput of the transport alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(seeds: int) -> None:
         here, there = mp.Pipe()
         sampler = mp.get_context("spawn").Process(target=_push, args=(endpoint.url, kilobytes, there))
         sampler.start()
-        here.recv()  # it is connected
+        here.recv()  # the connection is open
         before = time.process_time()
         pushes, seconds, sampler_cpu = here.recv()
         learner_cpu = time.process_time() - before
@@ -58,7 +58,7 @@ def _use(queue: TrajectoryQueue, models: ModelServer) -> None:
 
 
 def _push(url: str, kilobytes: int, pipe: Connection) -> None:
-    """In a process of its own: one push after the other, each answered with new parameters."""
+    """Runs in a separate process: pushes one message after the other. Each reply has new parameters."""
     torch.set_num_threads(1)
     endpoint = Endpoint("sampler", TOKEN, threads=2)
     endpoint.start()

@@ -24,8 +24,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The API server of the existing cluster, or a local one that stops after the tests. The local one is separate from
-    the cluster that runs pods, so that both kinds of tests can run at the same time."""
+    """The API server of the existing cluster, or a local one that stops after the tests.
+
+    The local API server is separate from the cluster that runs pods, so that both kinds of tests can
+    run at the same time.
+    """
     cluster = up("api", Places(run=tmp_path_factory.mktemp("cluster") / "run"))
     yield cluster
     down(cluster)

@@ -43,14 +43,14 @@ MANIFEST: dict[str, Any] = {
         "stop": {"environmentSteps": 2000000},
         "runPolicy": {
             "managedBy": "rltraining.dev/test"
-        },  # should an operator run here, it leaves these alone
+        },  # excludes any operator in the cluster from these jobs
     },
 }
 
 
 @pytest.fixture(scope="module")
 def cluster(api_server: Cluster) -> Iterator[Cluster]:
-    """With the CRD and a namespace of our own."""
+    """A cluster with the CRD and a separate namespace."""
     api_server.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=crd_yaml())
     api_server.await_definition(CRD_NAME, KIND)
     api_server.kubectl("create", "namespace", SPACE)
@@ -60,7 +60,7 @@ def cluster(api_server: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[RLTrainingClient]:
-    """Of a namespace without jobs."""
+    """A client for a namespace without jobs."""
     client = RLTrainingClient(SPACE, kubeconfig=cluster.kubeconfig)
     yield client
     for job in client.list():
@@ -74,7 +74,7 @@ def job(client: RLTrainingClient) -> RLTrainingJob:
 
 @pytest.fixture
 def status(cluster: Cluster) -> Callable[..., None]:
-    """``status(phase=…)``: what the operator would write."""
+    """``status(phase=…)`` writes a status as the operator would."""
 
     def write(**values: Any) -> None:
         patch = json.dumps({"status": values})
@@ -136,7 +136,7 @@ REFUSED = [
     (changed(sead=1), "spec.sead: is not a known field"),
     ({**MANIFEST, "metadata": {"name": "a.b"}}, "metadata.name must be lower-case letters, digits and '-'"),
 ]
-"""Jobs that our own checks refuse before a request is sent, and the start of the sentence made from the server's message."""
+"""Jobs that the client rejects before a request, and the start of the server's reworded message."""
 
 
 def test_refusals_of_the_api_server_become_sentences(
@@ -199,7 +199,7 @@ def test_deleting_takes_the_pods_along(
 
 
 def row(table: str) -> dict[str, str]:
-    """The cells of a table's only row by their heads, but for the age."""
+    """Returns the cells of a table's only row by header, without the age."""
     heads, cells = (line.split() for line in table.splitlines())
     found = dict(zip(heads, cells, strict=True))
     assert found.pop("AGE")
@@ -219,7 +219,7 @@ def test_the_commands_show_what_kubectl_shows_and_are_found_by_it(
         phase="Running",
         algorithm="impala",
         learner={"summary": "1/1"},
-        sampler={"summary": "2/2"},
+        sampler={"summary": "2/2", "updated": 1},
         replayPods={"summary": "3/3"},
         restarts=3,
         progress={"environmentSteps": 412160, "meanReturn": 213.25, "stepsPerSecond": 2500.5},
@@ -227,7 +227,7 @@ def test_the_commands_show_what_kubectl_shows_and_are_found_by_it(
     )
     narrow = {"NAME": "cartpole", "PHASE": "Running", "ALGORITHM": "impala", "LEARNERS": "1/1", "SAMPLERS": "2/2",
               "STEPS": "412160", "RETURN": "213.25"}  # fmt: skip
-    wide = {"REPLAYS": "3/3", "RESTARTS": "3", "STEPS/S": "2500.5", "EVALUATION": "250.5"}
+    wide = {"REPLAYS": "3/3", "UPDATED": "1", "RESTARTS": "3", "STEPS/S": "2500.5", "EVALUATION": "250.5"}
     for output, columns in (((), narrow), (("-o", "wide"), narrow | wide)):
         ours = row(rltrain(cluster, "get", "-n", SPACE, *output).stdout)
         assert row(cluster.kubectl("get", "rlj", "-n", SPACE, *output)) == ours == columns

@@ -1,7 +1,8 @@
-"""A stand-in for `python:3.11-slim-bookworm`, made of Debian's packages where no registry of images can be reached.
+"""A stand-in for `python:3.11-slim-bookworm`, built from Debian packages.
 
-It carries the name that the Dockerfiles ask for, so these are built as they are. Like the original it has no bytecode
-and no documentation.
+It replaces the original where no image registry is reachable. The image has the name that the
+Dockerfiles use, so the Dockerfiles build unchanged. Like the original, it contains no bytecode and
+no documentation.
 """
 
 from __future__ import annotations
@@ -20,24 +21,27 @@ NAME = "docker.io/library/python:3.11-slim-bookworm"
 RELEASE = "bookworm"
 PACKAGES = ("ca-certificates", "python3-venv", "python3-pip")
 FAST = "force-unsafe-io\n"
-"""dpkg's setting: what a power failure spoils is made again."""
+"""Disables dpkg's fsync calls. An image that a power failure damages is rebuilt."""
 LEFT_OUT = (
     *("var/cache/apt", "var/lib/apt/lists", "var/log", "debootstrap"),
     *("usr/share/doc", "usr/share/info", "usr/share/locale", "usr/share/man"),
 )
-"""What differs from one making to the next, and what nobody reads in a container."""
+"""Paths that differ between builds or that no container needs."""
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
-"""Whom this machine trusts; its proxy may sign for package indexes, and builds must believe it too."""
+"""The machine's trusted authorities.
+
+The machine's proxy may sign for package indexes, so builds must trust them too.
+"""
 UV = "system-certs = true\n"
 
 
 def recipe() -> str:
-    """A fingerprint of this module's inputs."""
+    """Returns a fingerprint of this module's inputs."""
     return hashlib.sha256(f"1 {RELEASE} {PACKAGES} {LEFT_OUT} {UV}".encode()).hexdigest()[:16]
 
 
 def ensure(buildah: Buildah) -> None:
-    """Make it unless this recipe's is there."""
+    """Builds the image unless it exists for this recipe."""
     made = f"localhost/base:{recipe()}"
     if buildah.has(made):
         return

@@ -1,4 +1,4 @@
-"""From whatever there is to a cluster that is up: each step does only what is not done yet."""
+"""Brings the cluster up from any state: each step skips the work that is already done."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODES = ("api", "node")
 
 @dataclass(frozen=True)
 class Shape:
-    """What a cluster consists of."""
+    """The components of a cluster."""
 
     mode: str = "api"
     fake_nodes: int = 0
@@ -40,18 +40,18 @@ class Shape:
         return self.mode == "node"
 
     def __or__(self, other: Shape) -> Shape:
-        """The larger of the two in each respect."""
+        """Returns the larger of the two in each respect."""
         return Shape(max(self.mode, other.mode), max(self.fake_nodes, other.fake_nodes))
 
 
 def shape(places: Places) -> Shape | None:
-    """Of the cluster that is up or was, None when there is none."""
+    """Returns the shape of the current or last cluster, or None if there is none."""
     path = places.run / "shape.json"
     return Shape(**json.loads(path.read_text())) if path.exists() else None
 
 
 def groups(places: Places, wanted: Shape) -> list[list[Part]]:
-    """Parts in the order in which they come up; those of a group do so side by side."""
+    """Returns the parts in start order. The parts of one group start in parallel."""
     scheduler = [control_plane.scheduler(places)] if wanted.has_node or wanted.fake_nodes else []
     return [
         [control_plane.etcd(places)],
@@ -63,7 +63,7 @@ def groups(places: Places, wanted: Shape) -> list[list[Part]]:
 
 
 def parts(places: Places, wanted: Shape) -> dict[str, Part]:
-    """All of them by name."""
+    """Returns all parts by name."""
     found = [part for group in groups(places, wanted) for part in group]
     if wanted.has_node:
         found.append(node.runtime(places))
@@ -71,7 +71,7 @@ def parts(places: Places, wanted: Shape) -> dict[str, Part]:
 
 
 def up(places: Places, wanted: Shape) -> Shape:
-    """Returns what the cluster is now: larger than wanted where it was larger already."""
+    """Returns the cluster's shape, which may be larger than `wanted` if the cluster was larger before."""
     reason = requirements(places)[wanted.mode]
     if reason is not None:
         raise ClusterError(reason)
@@ -106,7 +106,7 @@ def _bring_up(places: Places, wanted: Shape) -> None:
 
 
 def _start_runtime(places: Places) -> None:
-    """Once more if it remembers containers of an earlier run: it only forgets them when it starts."""
+    """Starts containerd, twice if it remembers containers of an earlier run, which a restart clears."""
     runtime = node.runtime(places)
     if not runtime.process.is_current():
         runtime.start()
@@ -117,6 +117,6 @@ def _start_runtime(places: Places) -> None:
 
 
 def _lives(places: Places, known: Shape) -> bool:
-    """Whether it keeps its objects: either etcd or the API server may be down for a while, not both."""
+    """Returns whether the cluster keeps its objects: etcd or the API server may be down, but not both."""
     core = (control_plane.etcd(places), control_plane.api_server(places, node=known.has_node))
     return any(part.process.running() for part in core)

@@ -1,4 +1,4 @@
-"""What an image is built from: the files that .dockerignore admits and its Dockerfile copies, and their fingerprint."""
+"""The inputs of an image (files that .dockerignore admits and the Dockerfile copies), and their hash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IGNORE = ".dockerignore"
 
 
 def admitted(root: Path = ROOT) -> list[str]:
-    """Paths, relative to the root, of all files that a builder gets to see."""
+    """Returns the paths of all files in the build context, relative to the root."""
     patterns = _patterns(root / IGNORE)
     found = []
     for top in sorted(_tops(patterns)):
@@ -25,7 +25,7 @@ def admitted(root: Path = ROOT) -> list[str]:
 
 
 def copied(dockerfile: Path) -> list[str]:
-    """Sources of its COPY instructions that come from the context, as they are written."""
+    """Returns the sources of COPY instructions that are in the context, as written in the Dockerfile."""
     found = []
     for line in dockerfile.read_text().splitlines():
         words = line.split()
@@ -35,7 +35,7 @@ def copied(dockerfile: Path) -> list[str]:
 
 
 def inputs(dockerfile: str, root: Path = ROOT) -> list[str]:
-    """Paths of all that can change the image of that Dockerfile, itself included."""
+    """Returns the paths of all files that can change the Dockerfile's image, including the Dockerfile."""
     sources = copied(root / dockerfile)
     files = [
         name for name in admitted(root) if any(f"{name}/".startswith(f"{source}/") for source in sources)
@@ -44,7 +44,7 @@ def inputs(dockerfile: str, root: Path = ROOT) -> list[str]:
 
 
 def fingerprint(dockerfile: str, root: Path = ROOT) -> str:
-    """Of the inputs' names and contents: 16 hexadecimal digits."""
+    """Returns a hash of the inputs' names and contents: 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for name in inputs(dockerfile, root):
         content = hashlib.sha256((root / name).read_bytes()).hexdigest()
@@ -53,7 +53,7 @@ def fingerprint(dockerfile: str, root: Path = ROOT) -> str:
 
 
 def snapshot(dockerfile: str, into: Path, root: Path = ROOT) -> str:
-    """Copy the inputs, so that what is edited meanwhile does not reach the image. Returns the copy's fingerprint."""
+    """Copies the inputs, so that later edits do not reach the image. Returns the copy's fingerprint."""
     shutil.rmtree(into, ignore_errors=True)
     for name in inputs(dockerfile, root):
         copy = into / name
@@ -63,7 +63,7 @@ def snapshot(dockerfile: str, into: Path, root: Path = ROOT) -> str:
 
 
 def _patterns(ignore: Path) -> list[tuple[bool, str]]:
-    """(ignored, pattern) of each line."""
+    """Returns (ignored, pattern) for each line."""
     lines = [line.strip() for line in ignore.read_text().splitlines()]
     return [
         (not line.startswith("!"), line.removeprefix("!").rstrip("/"))
@@ -73,14 +73,14 @@ def _patterns(ignore: Path) -> list[tuple[bool, str]]:
 
 
 def _tops(patterns: list[tuple[bool, str]]) -> Iterator[str]:
-    """Of a list that ignores all and admits by name: the names."""
+    """Yields the names in a list that ignores everything and admits by name."""
     if patterns[:1] != [(True, "*")]:
         raise ValueError(f"{IGNORE} must begin with *, and admit what is needed")
     yield from (pattern for ignored, pattern in patterns if not ignored)
 
 
 def _ignored(name: str, patterns: list[tuple[bool, str]]) -> bool:
-    """As builders do it: the last pattern that matches the path or a folder above it decides."""
+    """Returns whether a builder ignores the path: the last pattern that matches it or a parent decides."""
     parts = name.split("/")
     paths = ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
     result = False

@@ -1,6 +1,6 @@
-"""buildah with a storage of its own in the cache, and settings for machines that are containers themselves.
+"""Runs buildah with separate storage in the cache, and with settings for machines that are containers.
 
-What a killed build leaves (working containers, mounts) is removed before the next one.
+Each build first removes the remains of a killed build: working containers and mounts.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
 """
-"""Raising limits, cgroup namespaces and systemd are not to be had everywhere, and not needed."""
+"""Higher limits, cgroup namespaces and systemd are not available everywhere, and are not needed."""
 
 REGISTRIES = """\
 short-name-mode = "disabled"
 unqualified-search-registries = ["docker.io"]
 """
-"""Short names are what Docker takes them for: `python:3.11` is `docker.io/library/python:3.11`."""
+"""Resolve short names as Docker does: `python:3.11` is `docker.io/library/python:3.11`."""
 
 
 @dataclass(frozen=True)
 class Buildah:
     places: Places
     lock: int
-    """File descriptor of the lock under which this is used: a buildah that outlives us still holds it."""
+    """File descriptor of the lock. A buildah that outlives this process still holds the lock."""
 
     @property
     def home(self) -> Path:
@@ -48,7 +48,7 @@ class Buildah:
         return self.home / "buildah.log"
 
     def prepare(self) -> None:
-        """Write the settings, and remove what an earlier, killed build left."""
+        """Writes the settings, and removes the remains of an earlier, killed build."""
         settings = self.home / "settings"
         write(settings / "containers.conf", CONTAINERS)
         write(settings / "registries.conf", REGISTRIES)
@@ -67,9 +67,9 @@ class Buildah:
         self.run("rm", "--all")
 
     def run(self, *arguments: str) -> str:
-        """What it prints on standard output; what it says besides goes to the log.
+        """Returns buildah's standard output; its standard error goes to the log.
 
-        Raises ClusterError with the end of the log when it fails.
+        Raises ClusterError with the end of the log when buildah fails.
         """
         with self.log.open("a") as log:
             done = subprocess.run(
@@ -104,6 +104,6 @@ class Buildah:
 
 
 def _mounts_below(directory: Path) -> list[str]:
-    """Mount points, outer ones first."""
+    """Returns the mount points, outer ones first."""
     points = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     return sorted(point for point in points if point.startswith(f"{directory}/"))

@@ -1,4 +1,4 @@
-"""Keys and certificates of one cluster, made with the `openssl` program, and kubeconfig files from them."""
+"""Makes keys and certificates of one cluster with `openssl`, and the kubeconfig files that use them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ DAYS = "3650"
 
 @dataclass(frozen=True)
 class Identity:
-    """Who holds a certificate: `CN` is a user's name to the API server, `O` its group."""
+    """The subject of a certificate. To the API server `CN` is the user's name and `O` the group."""
 
     file: str
     name: str
     group: str = ""
     addresses: tuple[str, ...] = ()
-    """Names and IP addresses it may serve under; none for a client's certificate."""
+    """Names and IP addresses of a server certificate. Empty for a client certificate."""
 
 
 CLIENTS = (
@@ -38,7 +38,11 @@ CLIENTS = (
 
 
 def issue(places: Places, identities: tuple[Identity, ...]) -> None:
-    """Make what is missing: the authority, the key that signs service accounts' tokens, and a pair each."""
+    """Creates missing files.
+
+    The files are the authority, the key that signs service accounts' tokens, and a pair for each
+    identity.
+    """
     folder = places.certificates
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
@@ -76,7 +80,7 @@ def _issue(folder: Path, identity: Identity) -> None:
 
 
 def kubeconfig(places: Places, server: str, identity: str) -> Path:
-    """A kubeconfig file (JSON is YAML) of that holder, complete in itself; its one context is named `test`."""
+    """Returns a self-contained kubeconfig (JSON is YAML) of that holder with one context, `test`."""
     folder = places.certificates
     document = {
         "apiVersion": "v1",
@@ -115,7 +119,7 @@ def _kind(address: str) -> str:
 
 
 def _key(path: Path) -> None:
-    """An elliptic-curve key: made in milliseconds."""
+    """Creates an elliptic-curve key, which takes milliseconds."""
     write(path, _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout"), mode=0o600)
 
 

@@ -1,7 +1,7 @@
-"""containerd, as the node's container runtime: its configuration, and removing what it runs.
+"""Configures containerd as the node's container runtime, and removes its containers.
 
-It is one of our own with its own socket, beside whatever containerd the machine may have. Image layers lie in
-the cache and outlive the cluster.
+This containerd is separate from any other on the machine and has its own socket. Image layers are
+stored in the cache and outlive the cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.local_kubernetes.processes import Process
 NAMESPACE = "k8s.io"
 
 STALE = ("io.containerd.grpc.v1.cri", "io.containerd.runtime.v2.task", "tmpmounts")
-"""Directories in its data that speak of containers, not of images."""
+"""Directories in containerd's data with state of containers, not of images."""
 
 
 def socket(places: Places) -> str:
@@ -91,7 +91,7 @@ disabled_plugins = [
 
 
 def remove_all(places: Places) -> int:
-    """End every container, and forget it; images stay. Returns how many there were."""
+    """Ends and removes every container, but no images. Returns the number of containers."""
     ids = ctr(places, "containers", "list", "-q", check=False).split()
     for container in ids:
         ctr(places, "tasks", "kill", "--all", "--signal", "KILL", container, check=False)
@@ -101,7 +101,7 @@ def remove_all(places: Places) -> int:
 
 
 def shims(places: Places, pids: dict[int, list[str]]) -> list[int]:
-    """Among the processes with their command lines: containerd's helpers, one a pod, which outlive it."""
+    """Returns containerd's shims, of which each pod has one, and which outlive containerd."""
     ours = socket(places)
     return [
         pid
@@ -111,5 +111,5 @@ def shims(places: Places, pids: dict[int, list[str]]) -> list[int]:
 
 
 def ctr(places: Places, *arguments: str, check: bool = True) -> str:
-    """Returns what containerd's command line prints."""
+    """Returns the output of containerd's command line."""
     return run("ctr", "--address", socket(places), "--namespace", NAMESPACE, *arguments, check=check)

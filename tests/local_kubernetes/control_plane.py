@@ -1,4 +1,4 @@
-"""etcd, API server, controller-manager and scheduler: all that a cluster is, short of running a pod."""
+"""etcd, API server, controller-manager and scheduler: everything but running pods."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ AUDIT = {
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata"}],
 }
-"""Every request once, with who, what and the answer's code; no bodies."""
+"""Logs every request once, with the user, the request and the response code, without bodies."""
 
 ADMISSION = "NodeRestriction,OwnerReferencesPermissionEnforcement"
-"""Besides the default ones (Pod Security, ResourceQuota, LimitRanger, …)."""
+"""Admission plug-ins besides the default ones (Pod Security, ResourceQuota, LimitRanger, …)."""
 
 FAST = ("--kube-api-qps=2000", "--kube-api-burst=4000")
-"""The client-side limits of the parts, out of the way of measurements."""
+"""Client-side limits of the parts, high enough not to affect measurements."""
 
 
 def server(places: Places) -> str:
@@ -30,7 +30,7 @@ def server(places: Places) -> str:
 
 
 def prepare(places: Places) -> None:
-    """Keys, kubeconfig files and the audit policy: what does not exist yet."""
+    """Creates missing keys, kubeconfig files and the audit policy."""
     serving = certificates.Identity(
         "apiserver",
         "kube-apiserver",
@@ -52,7 +52,7 @@ def etcd(places: Places) -> Part:
     arguments = [
         "--name=test",
         f"--data-dir={places.run / 'etcd'}",
-        "--unsafe-no-fsync",  # a killed process loses nothing by it, a crashed machine might
+        "--unsafe-no-fsync",  # safe if the process is killed, but not if the machine crashes
         "--quota-backend-bytes=4294967296",
         "--log-level=warn",
         f"--listen-client-urls={client}",
@@ -65,7 +65,7 @@ def etcd(places: Places) -> Part:
 
 
 def api_server(places: Places, *, node: bool) -> Part:
-    """With a node it listens on the pods' network too, and is the Service `kubernetes` there."""
+    """Returns the API server. With a node, it also serves the pods' network as the Service `kubernetes`."""
     folder = places.certificates
     arguments = [
         f"--etcd-servers=http://127.0.0.1:{places.port('etcd', 2379)}",
@@ -74,7 +74,8 @@ def api_server(places: Places, *, node: bool) -> Part:
         "--authorization-mode=Node,RBAC",
         f"--enable-admission-plugins={ADMISSION}",
         f"--client-ca-file={folder / 'ca.crt'}",
-        # No proxy stands in front; without these the controllers complain of its authority every few seconds.
+        # There is no front proxy, but without these flags the controllers warn about its authority
+        # every few seconds.
         f"--requestheader-client-ca-file={folder / 'ca.crt'}",
         "--requestheader-allowed-names=front-proxy",
         "--requestheader-username-headers=X-Remote-User",
@@ -83,7 +84,7 @@ def api_server(places: Places, *, node: bool) -> Part:
         f"--kubelet-certificate-authority={folder / 'ca.crt'}",
         f"--kubelet-client-certificate={folder / 'apiserver-to-kubelet.crt'}",
         f"--kubelet-client-key={folder / 'apiserver-to-kubelet.key'}",
-        "--kubelet-preferred-address-types=InternalIP",  # the node's name is in no DNS
+        "--kubelet-preferred-address-types=InternalIP",  # DNS does not resolve the node's name
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-signing-key-file={folder / 'service-accounts.key'}",
         f"--service-account-key-file={folder / 'service-accounts.key'}",

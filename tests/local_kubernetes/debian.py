@@ -1,4 +1,4 @@
-"""Debian's packages that a node and its images need, installed where they are missing."""
+"""Installs missing Debian packages that a node and its images need."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ PACKAGES = {
     "buildah": "buildah",
     "debootstrap": "debootstrap",
 }
-"""A package, and a program of it that shows it is there."""
+"""Packages, each with a program that shows whether the package is installed."""
 
 
 def missing() -> list[str]:
-    """Packages that are not installed."""
+    """Returns the packages that are not installed."""
     return [package for package, program in PACKAGES.items() if not _there(program)]
 
 
 def install() -> None:
-    """Nothing when all are there."""
+    """Installs the missing packages. Does nothing when all are installed."""
     packages = missing()
     if packages:
         with step(f"install {' '.join(packages)}", slow="half a minute"):
@@ -39,8 +39,10 @@ def install() -> None:
 
 
 def unpack(package: str, folder: Path) -> None:
-    """A package's files into a folder, all or none: nothing is installed, no service begins, and no root is needed. Raises
-    ClusterError."""
+    """Extracts a package's files into a folder, atomically.
+
+    Nothing is installed, no service starts, and no root is needed. Raises ClusterError.
+    """
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise ClusterError(f"there is no apt-get here to have Debian's package {package} of")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +55,7 @@ def unpack(package: str, folder: Path) -> None:
         except ClusterError:
             if os.geteuid() != 0:
                 raise
-            _apt("update")  # its lists are old, or were never there
+            _apt("update")  # apt's package lists are outdated or missing
             _apt("download", package, folder=download)
         (archive,) = Path(download).glob("*.deb")
         whole = Path(download) / "files"
@@ -63,7 +65,7 @@ def unpack(package: str, folder: Path) -> None:
 
 
 def _there(program: str) -> bool:
-    # /usr/sbin is where some of them are, and not on everybody's PATH.
+    # Some programs are in /usr/sbin, which is not on every user's PATH.
     return (
         Path(program).exists()
         or shutil.which(program, path=f"{os.environ.get('PATH')}:/usr/sbin") is not None

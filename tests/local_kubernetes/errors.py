@@ -1,7 +1,7 @@
-"""The one error of this package."""
+"""The only error class of this package."""
 
 from __future__ import annotations
 
 
 class ClusterError(Exception):
-    """One sentence: what is missing or did not come up, and what to do about it."""
+    """States in one sentence which part is missing or did not start, and how to fix it."""

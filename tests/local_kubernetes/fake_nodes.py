@@ -18,7 +18,7 @@ OPTIONS = {
     "kind": "KwokConfiguration",
     "options": {"podPlayStageParallelism": 16},
 }
-"""Enough that benchmarks do not measure kwok."""
+"""High enough that benchmarks do not measure kwok."""
 
 
 def prepare(places: Places) -> None:

@@ -1,4 +1,4 @@
-"""What the node needs of the host's kernel: a bridge, control groups, settings; and giving all of it back."""
+"""Changes the host's kernel for the node (a bridge, control groups and settings), and restores it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.local_kubernetes.places import Places, write
 CGROUPS = Path("/sys/fs/cgroup")
 
 OWNER = Path("/run/rltraining-test-node")
-"""Names the run directory of this machine's one node."""
+"""A file with the run directory of this machine's one node."""
 
 SETTINGS = (
     "net/ipv4/ip_forward",
@@ -29,24 +29,27 @@ SETTINGS = (
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 )
-"""Under /proc/sys: what kubelet, kube-proxy and the bridge set, and never set back."""
+"""Settings under /proc/sys that kubelet, kube-proxy and the bridge change and never restore."""
+
+POD_PROCESSES = 8
+"""Pods of the live tests have about twice as many processes, of which one half waits. With 16 the API server starved."""
 
 REMOVED = ("/var/lib/kubelet", "/var/log/containers", "/var/lib/cni", "/run/containerd")
-"""Directories whose names are built into the programs; removed afterwards where they had not been before."""
+"""Directories that the programs hard-code; removed afterwards unless they existed before."""
 
 
 def owner() -> Path | None:
-    """The run directory of the node that is or was last on this machine."""
+    """Returns the run directory of this machine's current or last node."""
     return Path(OWNER.read_text().strip()) if OWNER.exists() else None
 
 
 def claim(places: Places) -> None:
-    """This run's node is the machine's one."""
+    """Records this run's node as the machine's node."""
     write(OWNER, f"{places.run}\n")
 
 
 def run(*command: str, stdin: str | None = None, check: bool = True) -> str:
-    """What a command prints. Raises ClusterError with what it says when it fails."""
+    """Returns the command's output. Raises ClusterError with the error output when the command fails."""
     try:
         done = subprocess.run(
             command, input=stdin, capture_output=True, text=True, check=False, env=_environment()
@@ -65,7 +68,7 @@ def _environment() -> dict[str, str]:
 
 
 def remember(places: Places) -> None:
-    """Write down, once, how things are before the node changes them."""
+    """Records the original settings once, before the node changes them."""
     path = places.run / "before.json"
     if not path.exists():
         settings = {name: value for name in SETTINGS if (value := _setting(name)) is not None}
@@ -74,7 +77,7 @@ def remember(places: Places) -> None:
 
 
 def before(places: Places) -> tuple[dict[str, str], list[str]]:
-    """Settings and absent directories, as they were."""
+    """Returns the original settings and the directories that were absent."""
     path = places.run / "before.json"
     if not path.exists():
         return {}, []
@@ -94,7 +97,10 @@ def restore(settings: dict[str, str]) -> None:
 
 
 def add_bridge() -> None:
-    """It exists before the first pod, so that API server and DNS can listen on its address at once."""
+    """Creates the bridge before the first pod.
+
+    API server and DNS can then listen on the bridge's address from the start.
+    """
     if not Path("/sys/class/net", network.BRIDGE).exists():
         run("ip", "link", "add", network.BRIDGE, "type", "bridge")
     if network.NODE_ADDRESS not in run("ip", "-4", "-br", "address", "show", "dev", network.BRIDGE):
@@ -114,7 +120,7 @@ def services_are_bridged() -> bool:
 
 
 def remove_bridge() -> None:
-    """With every pod's end of a cable to it."""
+    """Removes the bridge and the host's end of every pod's veth pair."""
     for link in Path("/sys/class/net").iterdir():
         if (link / "master").exists() and (link / "master").resolve().name == network.BRIDGE:
             run("ip", "link", "delete", link.name, check=False)
@@ -123,7 +129,7 @@ def remove_bridge() -> None:
 
 
 def control_groups() -> Iterator[Path]:
-    """The directory of the node's containers in each hierarchy: one of version 2, or many of version 1."""
+    """Yields the node's control group in each hierarchy: one in version 2, many in version 1."""
     if (CGROUPS / "cgroup.controllers").exists():
         yield CGROUPS / network.NAME
         return
@@ -133,15 +139,20 @@ def control_groups() -> Iterator[Path]:
 
 
 def add_control_groups() -> None:
+    """Adds the node's control groups. All pods together get the processor time of `POD_PROCESSES` processes, since the
+    kernel treats a control group as one process otherwise, and pods would starve beside the processes of other tests."""
     for path in control_groups():
         path.mkdir(exist_ok=True)
-        for name in ("cpuset.cpus", "cpuset.mems"):  # version 1: empty at first, and then nobody can enter
+        for name, one in (("cpu.shares", 1024), ("cpu.weight", 100)):  # versions 1 and 2
+            if (path / name).exists():
+                (path / name).write_text(str(one * POD_PROCESSES))
+        for name in ("cpuset.cpus", "cpuset.mems"):  # version 1: empty at first, which admits no process
             if (path / name).exists() and not (path / name).read_text().strip():
                 (path / name).write_text((path.parent / name).read_text())
 
 
 def members() -> set[int]:
-    """Processes of the node's containers."""
+    """Returns the processes of the node's containers."""
     found: set[int] = set()
     for top in control_groups():
         for path in top.rglob("cgroup.procs"):
@@ -153,7 +164,7 @@ def members() -> set[int]:
 
 
 def remove_control_groups() -> None:
-    """They must have no members any more."""
+    """Removes the node's control groups, which must be empty."""
     for top in control_groups():
         if top.exists():
             for path in sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True):

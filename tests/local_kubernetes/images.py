@@ -1,7 +1,7 @@
 """The images of operator and trainer, built from their Dockerfiles.
 
-A tag is a fingerprint of an image's inputs, so that an image that exists is not built again. A change of our own code makes
-only the highest layer. torch is in a layer below.
+A tag is a fingerprint of an image's inputs, so that an existing image is not rebuilt. A change of
+our own code rebuilds only the top layer, since torch is in a lower layer.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _build(buildah: Buildah, room: str) -> str:
     with step(f"image {name}", slow=slow):
         try:
             buildah.run(
-                # Equal content makes equal layers at any time, so that a layer that is known is not added again.
+                # Equal content must make equal layers at any time, so that known layers are not added again.
                 *("bud", "--layers", "--timestamp", "0", "--format", "oci", "--network", "host"),
                 *("--pull-never", "--build-arg", f"REVISION={tag}", *_downloads()),
                 *("--file", str(context / DOCKERFILES[room]), "--tag", name, str(context)),

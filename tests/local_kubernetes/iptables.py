@@ -1,4 +1,4 @@
-"""Removing the rules of kube-proxy, kubelet and our CNI network; everybody else's stay."""
+"""Removes the rules of kube-proxy, kubelet and our CNI network, and no others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.local_kubernetes.host import run
 FAMILIES = ("iptables", "ip6tables")
 
 SHARED = ("CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-MASQ", "CNI-HOSTPORT-SETMARK")
-"""Of all networks with port mappings: they go when nothing is in them but their own marks."""
+"""Chains of all networks with port mappings. They are removed when they only contain their own marks."""
 
 
 def remove() -> None:
@@ -21,7 +21,7 @@ def remove() -> None:
 
 
 def removal(saved: str) -> str:
-    """From iptables-save's output the input of `iptables-restore --noflush` that removes what is ours."""
+    """Returns the input of `iptables-restore --noflush` that removes our rules from `saved`."""
     script = []
     for table, lines in _tables(saved).items():
         chains = [line[1:].split()[0] for line in lines if line.startswith(":")]
@@ -51,7 +51,7 @@ def _tables(saved: str) -> dict[str, list[str]]:
 
 
 def _is_of_network(chain: str, rules: list[str]) -> bool:
-    """CNI's plug-ins make a chain a container, and name the network in the rule that leads there."""
+    """Returns whether a CNI chain is of our network, which the rule that jumps to the chain names."""
     return chain.startswith("CNI-") and any(
         _target(rule) == chain and f'name: \\"{network.NAME}\\"' in rule for rule in rules
     )

@@ -1,4 +1,4 @@
-"""Removing what a cluster made in the kernel and on disk, also after one that was killed in the middle."""
+"""Removes a cluster's traces in the kernel and on disk, also after an interrupted start or stop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.local_kubernetes.processes import Identity, all_processes, command_li
 
 
 def sweep(places: Places) -> None:
-    """Nothing of that run stays but the caches. Everything is looked up anew, nothing is taken for granted."""
+    """Removes everything of that run except the caches. Looks up the current state and assumes nothing."""
     for process in _background(places):
         end(process, seconds=0)
     if host.owner() == places.run:
@@ -32,7 +32,7 @@ def sweep(places: Places) -> None:
 
 
 def _background(places: Places) -> Iterator[Identity]:
-    """What the files with process ids name, and what was started by one who was killed before writing its file."""
+    """Yields the processes in pid files, and those of a starter that was killed before it wrote the file."""
     for pid_file in places.logs.glob("*.pid"):
         process = recorded(pid_file)
         if process is not None:
@@ -51,7 +51,10 @@ def _background(places: Places) -> Iterator[Identity]:
 
 
 def _end_containers(places: Places) -> None:
-    """First containerd's helpers, which would report the deaths, then what is in the node's control groups."""
+    """Ends containerd's shims, which would report the deaths, then the node's processes.
+
+    The node's processes are the members of its control groups.
+    """
     patience = time.monotonic() + 20
     while True:
         left = containers.shims(places, {pid: command_line(pid) for pid in all_processes()})
@@ -66,11 +69,11 @@ def _end_containers(places: Places) -> None:
 
 
 def _unmount(top: Path) -> None:
-    """The deepest first; one that is busy disappears once nobody uses it any more."""
+    """Unmounts the deepest mounts first. A busy mount disappears once it is unused."""
     for path in sorted(_mounts(top), key=len, reverse=True):
         host.run("umount", "--lazy", path, check=False)
     left = _mounts(top)
-    if left:  # removing the tree now would reach into what is mounted
+    if left:  # removing the tree now would delete the mounts' content
         raise ClusterError(f"these cannot be unmounted: {', '.join(left)}")
 
 
@@ -81,7 +84,7 @@ def _mounts(top: Path) -> list[str]:
 
 
 def _remove_built_in(places: Places, absent: list[str]) -> None:
-    """Directories that the programs insist on: our entries in them, and all of those that had not been there."""
+    """Removes our entries from directories that the programs hard-code, and the `absent` ones."""
     for link in Path("/var/log/containers").glob("*.log"):
         if link.is_symlink() and str(link.readlink()).startswith(f"{places.run}/"):
             link.unlink()
@@ -94,5 +97,5 @@ def _remove_built_in(places: Places, absent: list[str]) -> None:
 
 
 def knows_of(places: Places) -> bool:
-    """Whether there is anything to sweep."""
+    """Returns whether there is anything to sweep."""
     return places.run.exists() or host.owner() == places.run

@@ -1,4 +1,4 @@
-"""One command at a time: locks that die with their holder."""
+"""Locks for one command at a time, which end with their holder."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tests.local_kubernetes.places import Places
 
 @contextmanager
 def alone(places: Places, what: str) -> Iterator[int]:
-    """Hold the lock of that name, and say so when somebody else has it first.
+    """Holds the lock of that name, and reports on standard error when another command holds it.
 
-    Gives its file descriptor: a child that is handed it holds the lock too, even when it outlives us.
+    Yields the lock's file descriptor. A child that inherits the descriptor also holds the lock, even
+    when the child outlives this process.
     """
     path = places.cache / "locks" / what
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,5 +31,5 @@ def alone(places: Places, what: str) -> Iterator[int]:
 
 
 def name_of(run: Path) -> str:
-    """Of the lock of the cluster in that directory."""
+    """Returns the name of the lock of the cluster in that directory."""
     return f"cluster-{hashlib.sha256(str(run).encode()).hexdigest()[:12]}"

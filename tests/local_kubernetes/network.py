@@ -1,4 +1,4 @@
-"""Addresses of the one node: a bridge of its own, which all parts and pods can reach."""
+"""Addresses of the one node: a separate bridge, which all parts and pods can reach."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ API_SERVICE = "10.96.0.1"
 
 PODS = "10.244.0.0/24"
 NODE_ADDRESS = "10.244.0.1"
-"""The bridge's: of the node, the API server and CoreDNS, as the pods see them."""
+"""The bridge's address, at which pods reach the node, the API server and CoreDNS."""
 
 BRIDGE = "rlt0"
 NAME = "rltraining-test"
-"""Of the network to CNI, and of the node's control group."""
+"""The name of the CNI network, and of the node's control group."""
 
 NODE = "test-node"
 DOMAIN = "cluster.local"

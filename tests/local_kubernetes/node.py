@@ -38,7 +38,7 @@ STORAGE_CLASS = {
 
 
 def prepare(places: Places) -> None:
-    """Whatever the node's programs expect to find: packages, bridge, control groups, images, configuration."""
+    """Prepares packages, bridge, control groups, images and configuration for the node's programs."""
     debian.install()
     host.remember(places)
     host.claim(places)
@@ -69,7 +69,7 @@ def kubelet(places: Places) -> Part:
 
 
 def services(places: Places) -> list[Part]:
-    """What follows the kubelet: the addresses of Services, names, volumes."""
+    """Returns the parts that start after the kubelet: Service addresses, DNS and volumes."""
     proxy = _process(places, "kube-proxy", [f"--config={places.configuration / 'proxy.json'}"])
     dns = _process(places, "coredns", ["-conf", str(places.configuration / "Corefile")])
     volumes = places.run / "volumes"
@@ -106,8 +106,8 @@ def _kubelet_configuration(places: Places) -> dict[str, Any]:
         "cgroupRoot": f"/{network.NAME}",
         "enforceNodeAllocatable": [],
         "failSwapOn": False,
-        "syncFrequency": "3s",  # by default pods see a changed ConfigMap after a minute or two
-        "maxOpenFiles": 20000,  # this and the score: more needs capabilities that a container may lack
+        "syncFrequency": "3s",  # by default pods see a changed ConfigMap only after a minute or two
+        "maxOpenFiles": 20000,  # a higher limit or a lower score needs capabilities that a container may lack
         "oomScoreAdj": 0,
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
@@ -129,7 +129,7 @@ def _proxy_configuration(places: Places) -> dict[str, Any]:
         "mode": "iptables",
         "clusterCIDR": network.PODS,
         "iptables": {
-            # Where the kernel hides bridged packets from iptables, answers must come back by way of the host.
+            # Where the kernel hides bridged packets from iptables, replies must return through the host.
             "masqueradeAll": not host.services_are_bridged(),
             "localhostNodePorts": False,
         },
@@ -164,7 +164,7 @@ def _corefile(places: Places) -> str:
 
 
 def _resolv_conf() -> Path:
-    """The one with real name servers, where systemd's stub is in the usual place."""
+    """Returns the resolv.conf with real name servers, which systemd-resolved keeps in another place."""
     systemd = Path("/run/systemd/resolve/resolv.conf")
     return systemd if systemd.exists() else Path("/etc/resolv.conf")
 
@@ -177,7 +177,7 @@ def _node_is_ready(places: Places) -> bool:
 
 
 def check_alone(places: Places) -> None:
-    """Raises ClusterError where another node works on this machine: they would share names in the kernel."""
+    """Raises ClusterError if another node runs here, because both would share names in the kernel."""
     other = host.owner()
     if other is not None and other != places.run and kubelet(Places(other, places.cache)).process.running():
         raise ClusterError(
@@ -188,7 +188,7 @@ def check_alone(places: Places) -> None:
 
 def apply_storage_class(places: Places) -> None:
     path = f"{control_plane.server(places)}/apis/storage.k8s.io/v1/storageclasses/local"
-    with suppress(OSError):  # 404: not there yet
+    with suppress(OSError):  # 404: not created yet
         if answers(path, places)():
             return
     kubectl = str(programs.directory(places) / "kubectl")

@@ -1,4 +1,4 @@
-"""A part of the cluster: a background program, and how to tell that it is ready."""
+"""A part of the cluster: a background program and its readiness check."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.local_kubernetes.progress import step, wait
 class Part:
     process: Process
     ready: Callable[[], bool]
-    """May raise OSError, which means not yet."""
+    """The readiness check, which may raise OSError while the part is not ready."""
 
     seconds: float = 60.0
-    """Longest time until it is ready."""
+    """Time limit until the part is ready."""
 
     @property
     def name(self) -> str:
         return self.process.name
 
     def start(self) -> None:
-        """Start it unless it runs as it should, and wait until it is ready."""
+        """Starts the part unless it runs as required, and waits until it is ready."""
         start([self])
 
     def is_ready(self) -> bool:
@@ -37,7 +37,7 @@ class Part:
 
 
 def start(parts: Iterable[Part]) -> None:
-    """All at once those that do not run as they should, then wait for each: they come up side by side."""
+    """Starts all parts that do not run as required, in parallel, then waits until each is ready."""
     parts = list(parts)
     started = {part.name for part in parts if part.process.start()}
     for part in parts:
@@ -47,7 +47,7 @@ def start(parts: Iterable[Part]) -> None:
 
 
 def answers(url: str, places: Places | None = None) -> Callable[[], bool]:
-    """Whether a GET of that URL is answered with 200; as the administrator where `places` are given."""
+    """Returns a check that a GET of the URL returns 200; as the administrator if `places` are given."""
 
     def ask() -> bool:
         context = tls(places) if url.startswith("https:") else None
@@ -58,7 +58,10 @@ def answers(url: str, places: Places | None = None) -> Callable[[], bool]:
 
 
 def tls(places: Places | None) -> ssl.SSLContext:
-    """As the administrator; or, without places, as nobody to a part that signed its own certificate."""
+    """Returns the administrator's TLS context.
+
+    Without `places`, returns a context without credentials for a part with a self-signed certificate.
+    """
     context = ssl.create_default_context(cafile=str(places.certificates / "ca.crt") if places else None)
     if places is not None:
         context.load_cert_chain(places.certificates / "admin.crt", places.certificates / "admin.key")

@@ -1,4 +1,4 @@
-"""Where things lie: a run's directory, which `down` removes, and the caches, which it leaves."""
+"""Paths of a run's directory, which `down` removes, and of the caches, which `down` keeps."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def _default_run() -> Path:
 
 @dataclass(frozen=True)
 class Places:
-    """Two directories outside the source tree, and the files in them that more than one module names."""
+    """Two directories outside the source tree, and the files in them that several modules use."""
 
     run: Path = field(default_factory=_default_run)
     """State of one cluster: keys, data, configuration, logs, process ids."""
 
     cache: Path = field(default_factory=_default_cache)
-    """What is dear to make: programs, image layers. Shared by all clusters of a user."""
+    """Files that are expensive to build: programs and image layers. Shared by all clusters of a user."""
 
     @property
     def certificates(self) -> Path:
@@ -49,17 +49,17 @@ class Places:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """The administrator's kubeconfig."""
         return self.configuration / "admin.kubeconfig"
 
     @property
     def audit_log(self) -> Path:
-        """JSON lines at level Metadata: who asked for what, and whether it was allowed."""
+        """JSON lines at level Metadata: the user, the request, and whether the request was allowed."""
         return self.logs / "audit.log"
 
     @property
     def image_storage(self) -> Path:
-        """Buildah's. On the file system of containerd's data, because layers are linked from one to the other."""
+        """Buildah's storage. Hard links between layers require the file system of containerd's data."""
         return self.cache / "images" / "storage"
 
     @property
@@ -67,7 +67,7 @@ class Places:
         return self.cache / "containerd"
 
     def port(self, name: str, preferred: int) -> int:
-        """The port of a part: once chosen it stays this run's, so that a restarted part is found again."""
+        """Returns the port of a part. A run keeps its ports, so that clients find a restarted part again."""
         path = self.run / "ports.json"
         ports: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
         if name not in ports:
@@ -76,7 +76,7 @@ class Places:
         return ports[name]
 
     def _claim(self, preferred: int) -> int:
-        """A port that is free and that no other run has chosen, though it may not listen yet."""
+        """Returns a free port that no other run has chosen, even if that run does not listen yet."""
         claims = self.cache / "ports.json"
         self.cache.mkdir(parents=True, exist_ok=True)
         with (self.cache / "ports.lock").open("w") as lock:
@@ -107,7 +107,7 @@ def is_free(port: int) -> bool:
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> Path:
-    """The whole text or nothing: a half-written file never carries the name."""
+    """Writes a file atomically, so that no partial file ever has the final name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_name(f".{path.name}.{os.getpid()}")
     half.write_text(text)

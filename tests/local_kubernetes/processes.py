@@ -1,7 +1,7 @@
-"""Parts that run in the background, found again by later commands through files with their process ids.
+"""Background processes, which later commands find through files with their process ids.
 
-A process id alone may have passed on to a stranger: the file also holds the moment the process was started,
-and only a process of that id *and* that moment is ever signalled.
+A process id alone may have been reused. The file therefore also holds the start time of the process,
+and only a process with that id *and* start time receives a signal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.local_kubernetes.places import write
 
 @dataclass(frozen=True)
 class Identity:
-    """One process, for as long as the machine is up."""
+    """Identifies a process uniquely until the machine reboots."""
 
     pid: int
     started: int
@@ -28,11 +28,13 @@ class Identity:
 
 
 def identity(pid: int) -> Identity | None:
-    """None when it is not there, or dead and only not yet reaped. While threads of one that was killed are left, its files are
-    open and its ports taken."""
+    """Returns None for a process that does not exist, or that is a zombie without threads.
+
+    While a killed process still has threads, its files are open and its ports in use.
+    """
     try:
         with Path(f"/proc/{pid}/stat").open() as file:
-            # The second field is the name in parentheses, and may itself hold any character.
+            # The second field is the name in parentheses, and may contain any character.
             state, *fields = file.read().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -41,7 +43,7 @@ def identity(pid: int) -> Identity | None:
 
 
 def command_line(pid: int) -> list[str]:
-    """Empty when it is not there."""
+    """Returns the command line, or an empty list if the process does not exist."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")[:-1]
     except (FileNotFoundError, ProcessLookupError):
@@ -49,13 +51,13 @@ def command_line(pid: int) -> list[str]:
 
 
 def all_processes() -> list[int]:
-    """Every process id there is."""
+    """Returns every process id."""
     return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
 
 
 @dataclass(frozen=True)
 class Process:
-    """A program with its arguments; not necessarily running."""
+    """A program with its arguments, which may or may not be running."""
 
     name: str
     argv: Sequence[str]
@@ -63,7 +65,7 @@ class Process:
     """Holds `<name>.pid` and `<name>.log`."""
 
     environment: Mapping[str, str] | None = None
-    """Added to this process's own."""
+    """Variables added to this process's own environment."""
 
     @property
     def log(self) -> Path:
@@ -77,14 +79,14 @@ class Process:
         return recorded(self.pid_file)
 
     def is_current(self) -> bool:
-        """Running, and with just these arguments."""
+        """Returns whether the program runs with exactly these arguments."""
         found = self.running()
         return found is not None and command_line(found.pid) == list(self.argv)
 
     def start(self) -> bool:
-        """Start it unless it runs as it should; one that runs with other arguments is stopped first.
+        """Starts the program unless it runs with these arguments. Stops it first if it runs with others.
 
-        Returns whether anything was started.
+        Returns whether a process was started.
         """
         if self.is_current() or self._adopt():
             return False
@@ -113,7 +115,7 @@ class Process:
         return True
 
     def _adopt(self) -> bool:
-        """Take back one that runs just so, but whose starter was killed before it could write its file."""
+        """Records a process with exactly these arguments; its starter was killed before it wrote the file."""
         if self.running() is None:
             for pid in all_processes():
                 if command_line(pid) == list(self.argv) and (found := identity(pid)) is not None:
@@ -125,7 +127,10 @@ class Process:
         write(self.pid_file, f"{process.pid} {process.started}\n")
 
     def stop(self, *, seconds: float = 10.0, kill: bool = False) -> bool:
-        """Ask it to end, and make it end after so many seconds (at once with `kill`). Whether it had run."""
+        """Stops the program with SIGTERM, and kills it after `seconds`, or immediately with `kill`.
+
+        Returns whether the program was running.
+        """
         found = self.running()
         if found is not None:
             end(found, seconds=0.0 if kill else seconds)
@@ -133,12 +138,12 @@ class Process:
         return found is not None
 
     def ended(self) -> str | None:
-        """Why there is no process any more, in a sentence with the end of its log; None while there is one."""
+        """Returns why the process has ended, with the end of its log, or None while it runs."""
         return None if self.running() else f"{self.name} ended; the end of {self.log}:\n{tail(self.log, 15)}"
 
 
 def recorded(pid_file: Path) -> Identity | None:
-    """The process that a file speaks of, if it is still that one."""
+    """Returns the process that a pid file names, if that process still exists."""
     try:
         pid, started = map(int, pid_file.read_text().split())
     except (FileNotFoundError, ValueError):
@@ -148,7 +153,7 @@ def recorded(pid_file: Path) -> Identity | None:
 
 
 def end(process: Identity, *, seconds: float) -> None:
-    """SIGTERM, and SIGKILL to what is left after so many seconds."""
+    """Sends SIGTERM, and SIGKILL if the process has not ended after `seconds`."""
     _signal(process, signal.SIGTERM if seconds > 0 else signal.SIGKILL)
     patience = time.monotonic() + seconds
     while identity(process.pid) == process:
@@ -157,7 +162,7 @@ def end(process: Identity, *, seconds: float) -> None:
             patience = time.monotonic() + 5.0
         time.sleep(0.01)
     with suppress(ChildProcessError):
-        os.waitpid(process.pid, os.WNOHANG)  # ours, if this very program started it
+        os.waitpid(process.pid, os.WNOHANG)  # a child, if this program started the process
 
 
 def _signal(process: Identity, number: int) -> None:
@@ -166,7 +171,7 @@ def _signal(process: Identity, number: int) -> None:
     except ProcessLookupError:
         return
     try:
-        if identity(process.pid) == process:  # now it cannot become another
+        if identity(process.pid) == process:  # the pid cannot be reused from here on
             signal.pidfd_send_signal(handle, number)
     except ProcessLookupError:
         return
@@ -175,7 +180,7 @@ def _signal(process: Identity, number: int) -> None:
 
 
 def tail(path: Path, lines: int) -> str:
-    """The last lines of a log, or a word that there is none."""
+    """Returns the last lines of a log, or a note that there is no log."""
     try:
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
     except FileNotFoundError:

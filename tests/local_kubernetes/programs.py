@@ -1,7 +1,7 @@
 """The programs of the cluster, compiled once and kept in the cache.
 
-They are named by a hash of the Go module in kube/, so another clone of the same sources compiles nothing, and
-a change of the module never meets an old program.
+Their directory is named after a hash of the Go module in kube/. Another clone of the same sources
+therefore compiles nothing, and a changed module never uses an old program.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KUBERNETES = "1.34.4"
 MINOR = KUBERNETES.split(".")[1]
 
 PACKAGES = (".", "./pause", "helm.sh/helm/v3/cmd/helm", "github.com/yannh/kubeconform/cmd/kubeconform")
-"""One compilation makes all, as they share most of their packages."""
+"""Packages of one compilation, since they share most of their dependencies."""
 
 VERSIONS = {
     **{
@@ -36,13 +36,13 @@ VERSIONS = {
     "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": "1",
     "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": MINOR,
 }
-"""What the programs say of themselves: Go variables that the projects' own builds set like this."""
+"""The programs' version information: Go variables that the projects' own builds also set."""
 
 FAST_COMPILER, GOGC = "-gcflags=all=-dwarf=false", "400"
-"""No debug information, and less garbage collection in the compiler: 28 % less processor time in client-go."""
+"""No debug information, and less garbage collection in the compiler: 28 % less CPU time in client-go."""
 
 KWOK = "sigs.k8s.io/kwok/cmd/kwok@v0.7.0"
-"""Of another release of Kubernetes, so it is compiled by itself."""
+"""kwok uses another release of Kubernetes, so it is compiled separately."""
 
 PARTS = (
     "etcd",
@@ -55,22 +55,22 @@ PARTS = (
     "coredns",
     "local-storage",
 )
-"""Names of links to the one program `kube`."""
+"""Names of the links to the program `kube`."""
 
 KEPT = 3
-"""Versions of the programs that stay in the cache: 250 MB each."""
+"""Number of versions of the programs that stay in the cache, at 250 MB each."""
 
 
 @cache
 def go() -> str | None:
-    """The Go toolchain, from PATH or where Go's own installer puts it."""
+    """Returns the Go toolchain, from PATH or from the default folder of Go's installer."""
     usual = Path("/usr/local/go/bin/go")
     return shutil.which("go") or (str(usual) if usual.exists() else None)
 
 
 @cache
 def fingerprint() -> str:
-    """Of everything that makes the programs what they are."""
+    """Returns a hash of everything that affects the programs."""
     digest = hashlib.sha256(f"{platform.machine()} {PACKAGES} {VERSIONS}".encode())
     for path in sorted(MODULE.rglob("*")):
         if path.suffix in {".go", ".mod", ".sum"}:
@@ -79,7 +79,7 @@ def fingerprint() -> str:
 
 
 def directory(places: Places) -> Path:
-    """Holds `kube`, a link to it for each part, `helm`, `kubeconform`, `pause`, and maybe `kwok`."""
+    """Returns the folder of `kube`, its links for the parts, `helm`, `kubeconform`, `pause`, maybe `kwok`."""
     return places.cache / "programs" / fingerprint()
 
 
@@ -88,11 +88,11 @@ def built(places: Places) -> bool:
 
 
 def build(places: Places) -> Path:
-    """Compile unless that was done before; returns the directory of the programs."""
+    """Compiles the programs unless they exist. Returns their directory."""
     wanted = directory(places)
     if not wanted.exists():
         with alone(places, "programs"):
-            if not wanted.exists():  # still: somebody else may just have compiled them
+            if not wanted.exists():  # check again: another command may have compiled them meanwhile
                 half = _half(wanted)
                 with step("compile Kubernetes, CoreDNS and helm", slow="4 to 7 minutes on two cores, once"):
                     _compile(half)
@@ -105,7 +105,7 @@ def build(places: Places) -> Path:
 
 
 def build_kwok(places: Places) -> Path:
-    """The program that plays nodes and pods; only for who asks for it."""
+    """Builds the program that simulates nodes and pods, only when it is requested."""
     program = build(places) / "kwok"
     if not program.exists():
         with alone(places, "kwok"):
@@ -119,7 +119,10 @@ def build_kwok(places: Places) -> Path:
 
 
 def _half(wanted: Path) -> Path:
-    """Beside it an empty directory to compile into: only what is complete gets the name."""
+    """Creates an empty directory beside `wanted` to compile into.
+
+    Only complete programs get the final name.
+    """
     path = wanted.with_name(f".{wanted.name}")
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Steps with their seconds, on standard error, so that nobody wonders what is going on."""
+"""Prints steps with their durations on standard error, so that users can follow the progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.local_kubernetes.errors import ClusterError
 
 @contextmanager
 def step(name: str, *, slow: str = "") -> Iterator[None]:
-    """Say what is done, then how long it took. A slow step also says beforehand how long it may take."""
+    """Prints the step's name, then its duration. Also prints the expected duration of a slow step first."""
     began = time.monotonic()
     if slow:
         print(f"… {name}: {slow}", file=sys.stderr, flush=True)
@@ -27,10 +27,10 @@ def step(name: str, *, slow: str = "") -> Iterator[None]:
 
 
 def wait(what: str, holds: Callable[[], bool], *, seconds: float, alive: Callable[[], str | None]) -> None:
-    """Until `holds()`; it may raise OSError, which means not yet.
+    """Waits until `holds()`, which may raise OSError when it cannot be checked yet.
 
-    `alive()` says why there is nothing left to wait for, or None while there is.
-    Raises ClusterError when that happens, or after so many seconds.
+    `alive()` returns the reason why waiting is pointless, or None while it is not.
+    Raises ClusterError in that case, or after `seconds`.
     """
     end = time.monotonic() + seconds
     while True:

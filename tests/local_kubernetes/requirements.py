@@ -1,4 +1,4 @@
-"""What this machine can run, and if not, why: tests print the reason when they skip."""
+"""Checks which modes this machine can run. Tests print the reason when they skip."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.local_kubernetes.places import Places
 
 
 def requirements(places: Places | None = None) -> dict[str, str | None]:
-    """For each mode the reason why it cannot be run here, in a sentence; None where it can."""
+    """Returns for each mode the reason why it cannot run here, in a sentence, or None if it can."""
     places = places or Places()
     api = _why_not_api(places)
     return {"api": api, "node": api or _why_not_node()}

@@ -1,4 +1,4 @@
-"""From whatever there is to nothing but the caches."""
+"""Takes a cluster down from any state, and keeps only the caches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.local_kubernetes.progress import step
 
 
 def down(places: Places, *, purge: bool = False) -> None:
-    """Nothing of the cluster stays, whatever state it is in; the caches only go when asked to `purge`."""
+    """Removes everything of the cluster, whatever its state. Removes the caches only with `purge`."""
     with alone(places, name_of(places.run)):
         if leftovers.knows_of(places):
             with step("remove the cluster"):
@@ -23,7 +23,7 @@ def down(places: Places, *, purge: bool = False) -> None:
 
 
 def _stop_node(places: Places) -> None:
-    """The kubelet first, which would start its pods anew; then the pods, while containerd can still forget them."""
+    """Stops the kubelet, which would restart its pods, then removes the pods while containerd runs."""
     node.kubelet(places).process.stop(kill=True)
     runtime = node.runtime(places)
     if runtime.process.running():

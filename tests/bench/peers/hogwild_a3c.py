@@ -1,9 +1,9 @@
 """A3C as published, in shared memory (Hogwild): three processes update the same parameters without locks.
 
-The settings are those of examples/cartpole-a3c-published.yaml: one environment in each process, rollouts of 20 steps,
-RMSProp with shared statistics. The rule is the literature's: 0.9 / 0.1 smoothed returns of at least 190 of 200, five
-times in succession. Written for this comparison after Mnih et al. 2016 (arXiv 1602.01783) and public implementations
-with torch.multiprocessing.
+The settings equal examples/cartpole-a3c-published.yaml: one environment in each process, rollouts of
+20 steps, RMSProp with shared statistics. The rule is from the literature: a 0.9 / 0.1 smoothed
+return of at least 190 of 200, five times in succession. Written for this comparison after Mnih et
+al. 2016 (arXiv 1602.01783) and public implementations with torch.multiprocessing.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import numpy as np  # noqa: E402
 from rejax import PPO  # noqa: E402
 
 ENVIRONMENTS, ROLLOUT, TOTAL = 4, 128, 499_712
-SETTINGS = {  # those of PureJaxRL's ppo.py
+SETTINGS = {  # the settings of PureJaxRL's ppo.py
     "env": ENVIRONMENT,
     "agent_kwargs": {"activation": "tanh", "hidden_layer_sizes": (64, 64)},
     "num_envs": ENVIRONMENTS,

@@ -26,7 +26,7 @@ class Kind(NamedTuple):
     dtype: str
     capacity: int
     calls: int
-    """Timed together."""
+    """Number of calls that are timed together."""
 
 
 KINDS = {
@@ -37,16 +37,16 @@ KINDS = {
 
 
 class Table(NamedTuple):
-    """A library's replay, already of one kind of items."""
+    """A library's replay, set up for one kind of item."""
 
     add: Callable[[dict[str, Any]], object]
-    """Of one item."""
+    """Adds one item."""
     extend: Callable[[dict[str, Any]], object]
-    """Of columns [K, ...]."""
+    """Adds columns [K, ...]."""
     sample: Callable[[], Any]
-    """BATCH items with importance weights."""
+    """Samples BATCH items with importance weights."""
     update: Callable[[Any, np.ndarray], object]
-    """Of what ``sample`` returned, with new priorities."""
+    """Updates the items that ``sample`` returned with new priorities."""
 
 
 def ours(kind: Kind) -> Table:
@@ -111,7 +111,7 @@ def tianshou(kind: Kind) -> Table:
             )
         )
 
-    def extend(items: dict[str, Any]) -> None:  # it takes one at a time
+    def extend(items: dict[str, Any]) -> None:  # the library adds one item per call
         for row in range(len(items["reward"])):
             add({name: rows[row] for name, rows in items.items()})
 
@@ -137,7 +137,7 @@ def columns_of(kind: Kind) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def measure(table: Table, kind: Kind) -> dict[str, float]:
-    """Items a second, by operation."""
+    """Returns items per second, by operation."""
     columns = {name: np.ones((EXTEND, *shape), dtype) for name, (shape, dtype) in columns_of(kind).items()}
     item = {name: rows[0] for name, rows in columns.items()}
     for _ in range(kind.capacity // EXTEND + 1):

@@ -15,8 +15,10 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 
 class Clock(BaseCallback):
-    """Ends training at the first iteration that begins after ``seconds``, but not before two of them count: the first one
-    warms up."""
+    """Ends training at the first iteration that begins after ``seconds``.
+
+    Training lasts until at least two iterations count. The first iteration is a warm-up.
+    """
 
     def __init__(self, seconds: float) -> None:
         super().__init__()

@@ -26,12 +26,12 @@ ENVIRONMENTS = 20
 
 
 class Over(Exception):
-    """The run is over: raised by an environment, since the trainer asks only once an epoch."""
+    """Ends the run. An environment raises this error, because the trainer checks only once per epoch."""
 
 
 class Watched(gymnasium.Wrapper):
     steps = 0
-    """Of all environments."""
+    """Steps of all environments."""
 
     def reset(self, **options: Any) -> Any:
         self._return = 0.0

@@ -1,4 +1,4 @@
-"""The programs that the chart's tests run, and an API server of their own."""
+"""The programs that the chart's tests run, and a separate API server for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.local_kubernetes import programs
 
 @pytest.fixture(scope="session")
 def built() -> Path:
-    """Where the programs are that the tests compile: their versions, and so their words, are known."""
+    """Returns the folder of the compiled programs. Their versions, and thus messages, are known."""
     places = Places()
     if not programs.built(places) and programs.go() is None:
         pytest.skip("helm cannot be compiled here: there is no Go toolchain")
@@ -24,26 +24,28 @@ def built() -> Path:
 
 @pytest.fixture(scope="session")
 def helm(built: Path) -> Helm:
-    """helm, with no cluster to talk to."""
+    """helm without a cluster."""
     return Helm(built / "helm")
 
 
 @pytest.fixture(scope="session")
 def defaults(helm: Helm) -> Rendered:
-    """The objects that are installed with no values."""
+    """The objects of an installation without values."""
     return helm.render()
 
 
 @pytest.fixture(scope="session")
 def everything(helm: Helm) -> Rendered:
-    """The objects that are installed with the values that turn on everything."""
+    """The objects of an installation with the values that enable every option."""
     return helm.render(EVERYTHING)
 
 
 @pytest.fixture(scope="session")
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    """kubectl with an API server that is only for these tests, whatever KUBECONFIG says: they install and delete the
-    definition, and with it all jobs."""
+    """kubectl with an API server for these tests only, regardless of KUBECONFIG.
+
+    The tests install and delete the definition, and deleting the definition deletes all jobs.
+    """
     cluster = up_local("api", Places(run=tmp_path_factory.mktemp("cluster")))
     yield Kubectl(cluster)
     down(cluster)

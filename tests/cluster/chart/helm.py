@@ -1,4 +1,4 @@
-"""helm over the chart of this tree, and what it renders as objects."""
+"""Runs helm on this tree's chart and returns the rendered objects."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NAMESPACE = "rltraining-system"
 VERSION: str = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
 APP_VERSION: str = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
 KUBERNETES = "1.34.4"
-"""What helm takes for the cluster's version where it asks none."""
+"""The cluster's version that helm assumes when it does not ask a cluster."""
 
 Json = dict[str, Any]
 Values = Mapping[str, Any]
 
 
 class HelmError(Exception):
-    """What helm said."""
+    """Holds helm's error output."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class Rendered:
     objects: tuple[Json, ...]
 
     def kinds(self) -> set[str]:
-        """Kinds of all objects."""
+        """Returns the kinds of all objects."""
         return {found["kind"] for found in self.objects}
 
     def all(self, kind: str) -> list[Json]:
-        """Objects of a kind."""
+        """Returns the objects of a kind."""
         return [found for found in self.objects if found["kind"] == kind]
 
     def one(self, kind: str, name: str | None = None, namespace: str | None = None) -> Json:
-        """The only object of a kind, or of that name and namespace."""
+        """Returns the only object of a kind, or of that name and namespace."""
         found = [
             each
             for each in self.all(kind)
@@ -56,34 +56,34 @@ class Rendered:
 
     @property
     def pod(self) -> Json:
-        """Spec of the operator's pods."""
+        """Returns the spec of the operator's pods."""
         return self.one("Deployment")["spec"]["template"]["spec"]
 
     @property
     def container(self) -> Json:
-        """The operator's container."""
+        """Returns the operator's container."""
         return self.pod["containers"][0]
 
     @property
     def config_text(self) -> str:
-        """The operator's settings file."""
+        """Returns the operator's settings file."""
         return self.one("ConfigMap", self.one("Deployment")["metadata"]["name"])["data"]["config.yaml"]
 
     @property
     def config(self) -> Json:
-        """The settings file, parsed."""
+        """Returns the parsed settings file."""
         return yaml.safe_load(self.config_text)
 
 
 @dataclass(frozen=True)
 class Helm:
-    """The program, perhaps with a cluster to talk to."""
+    """The program, optionally with a cluster."""
 
     program: Path
     kubeconfig: Path | None = None
 
     def run(self, *arguments: str, values: Values | None = None, stdin: str = "") -> str:
-        """Its output. Raises `HelmError`."""
+        """Returns helm's output. Raises `HelmError`."""
         command = [str(self.program), *arguments]
         if self.kubeconfig is not None:
             command += ["--kubeconfig", str(self.kubeconfig)]
@@ -103,12 +103,12 @@ class Helm:
         namespace: str = NAMESPACE,
         chart: Path = CHART,
     ) -> str:
-        """What would be installed, as YAML."""
+        """Returns the objects of an installation as YAML."""
         options = ["--namespace", namespace, "--kube-version", KUBERNETES]
         return self.run("template", release, str(chart), *options, values=values or {})
 
     def render(self, values: Values | None = None, **options: Any) -> Rendered:
-        """What would be installed, as objects, with the options of `template`. The same is rendered once."""
+        """Returns the objects of an installation. Takes the options of `template` and caches equal calls."""
         return _render(self, json.dumps(values or {}), **options)
 
 
@@ -126,6 +126,10 @@ EVERYTHING: Values = {
     "jobs": {
         "imagePullSecrets": [{"name": "registry"}],
         "priorityClassName": "training",
+        "resources": {"learner": {"limits": {"nvidia.com/gpu": 1}}, "sampler": {"requests": {"cpu": 2}}},
+        "nodeSelector": {"pool": "training", "spot": "true"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "runtimeClassName": "nvidia",
         "networkPolicy": {
             "prometheus": {
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
@@ -163,4 +167,4 @@ EVERYTHING: Values = {
         ],
     },
 }
-"""Values that turn on all there is."""
+"""Values that enable every option."""

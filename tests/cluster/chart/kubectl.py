@@ -1,4 +1,4 @@
-"""kubectl against the API server that the chart's tests have for themselves."""
+"""kubectl with the API server of the chart's tests."""
 
 from __future__ import annotations
 
@@ -15,32 +15,35 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kubectl:
-    """The program, as administrator."""
+    """kubectl as administrator."""
 
     cluster: Cluster
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """The administrator's kubeconfig."""
         return self.cluster.kubeconfig
 
     def run(self, *arguments: str, objects: Iterable[Mapping[str, Any]] | None = None) -> str:
-        """Its output; `objects` go where `-f -` reads them. Raises `ClusterError`."""
+        """Returns kubectl's output. `objects` are the input of `-f -`. Raises `ClusterError`."""
         given = "".join(json.dumps(each) + "\n" for each in objects or ())
         return self.cluster.kubectl(*arguments, stdin=given, seconds=100)
 
     def get(self, *arguments: str) -> Json:
-        """Objects as JSON."""
+        """Returns objects as JSON."""
         return json.loads(self.run("get", *arguments, "-o", "json"))
 
     def names(self, *arguments: str) -> set[str]:
-        """Names of the objects of a kind."""
+        """Returns the names of the objects of a kind."""
         return {each["metadata"]["name"] for each in self.get(*arguments)["items"]}
 
     def may(self, who: str, verb: str, what: str, namespace: str = "") -> bool:
-        """Whether a user (`alice`) or a service account (`system:serviceaccount:<namespace>:<name>`) has a right, in every
-        namespace where none is named. `what` is `pods`, `pods/log` or `rltraining.dev:rltrainingjobs/status`, and may end
-        in the name of one object: `leases=mine`."""
+        """Returns whether `who` has a right in a namespace, or in all namespaces if none is given.
+
+        `who` is a user (`alice`) or a service account (`system:serviceaccount:<namespace>:<name>`).
+        `what` is `pods`, `pods/log` or `rltraining.dev:rltrainingjobs/status`, and may end in the name
+        of one object: `leases=mine`.
+        """
         kind, _, name = what.partition("=")
         group, _, resource = kind.rpartition(":")
         resource, _, subresource = resource.partition("/")
@@ -61,7 +64,7 @@ class Kubectl:
         return bool(answer["status"]["allowed"])
 
     def make_namespace(self, name: str, *, restricted: bool = False) -> None:
-        """A namespace, perhaps one that admits only pods that satisfy the Pod Security Standard "restricted"."""
+        """Creates a namespace; `restricted` enforces the Pod Security Standard "restricted"."""
         labels = {"pod-security.kubernetes.io/enforce": "restricted"} if restricted else {}
         made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
         self.run("create", "-f", "-", objects=[made])

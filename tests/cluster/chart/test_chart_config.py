@@ -1,4 +1,4 @@
-"""The settings file that the chart writes is one that the operator reads, and says what the values say."""
+"""The operator accepts the settings file that the chart writes, and the settings match the chart's values."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rltraining_operator.kube.config import (
     LeaderElectionConfig,
     LogConfig,
     NetworkPolicyConfig,
+    ResourcesConfig,
     load_config,
 )
 
@@ -42,6 +43,11 @@ def test_the_values_defaults_are_the_operators_own(defaults: Rendered, tmp_path:
         leader_election=LeaderElectionConfig(lease_name=RELEASE, lease_namespace=NAMESPACE),
         key_secret=KeySecretConfig(name=f"{RELEASE}-key", namespace=NAMESPACE),
         network_policy=NetworkPolicyConfig(operator=OPERATOR),
+        resources={
+            "learner": ResourcesConfig(requests={"cpu": "250m", "memory": "512Mi"}),
+            "replay": ResourcesConfig(requests={"cpu": "100m", "memory": "512Mi"}),
+            "sampler": ResourcesConfig(requests={"cpu": "250m", "memory": "512Mi"}),
+        },
     )
 
 
@@ -57,7 +63,7 @@ def test_every_setting_can_be_said(helm: Helm, tmp_path: Path) -> None:
         "operator": {
             "workers": 3,
             "qps": 7.5,
-            # helm would write 1e+05 where a template does not ask for an integer.
+            # helm would write 1e+05 unless the template converts the value to an integer.
             "burst": 100_000,
             "progressSeconds": 2.5,
             "resyncSeconds": 3_600,
@@ -66,18 +72,26 @@ def test_every_setting_can_be_said(helm: Helm, tmp_path: Path) -> None:
         "log": {"level": "debug", "format": "text"},
         "leaderElection": {"leaseSeconds": 60, "renewSeconds": 40, "retrySeconds": 5},
     }
-    values["jobs"] = {**EVERYTHING["jobs"], "rpcPorts": "30000-40000", "podDisruptionBudget": False}
+    values["jobs"] = {**EVERYTHING["jobs"], "rpcPorts": "30000-40000", "learnerEviction": "Refuse"}
     config = _load(helm.render(values), tmp_path)
     settings = config.settings
     assert settings.image == "localhost:5000/rl/trainer:main"
     assert settings.image_pull_policy == "Always"
     assert settings.image_pull_secrets == ("registry",)
     assert settings.priority_class == "training"
+    assert settings.resources["learner"] == {
+        "requests": {"cpu": "250m", "memory": "512Mi"},
+        "limits": {"nvidia.com/gpu": 1},
+    }
+    assert settings.resources["sampler"]["requests"] == {"cpu": 2, "memory": "512Mi"}
+    assert settings.node_selector == {"pool": "training", "spot": "true"}
+    assert settings.tolerations == tuple(EVERYTHING["jobs"]["tolerations"])
+    assert settings.runtime_class == "nvidia"
     assert settings.progress_seconds == 2.5
     assert settings.rpc_ports == (30_000, 40_000)
     assert settings.network_policy
     assert settings.metrics_peer == EVERYTHING["jobs"]["networkPolicy"]["prometheus"]
-    assert not settings.pod_disruption_budget
+    assert settings.learner_eviction == "Refuse"
     assert config.namespaces == ("team-a", "team-b")
     assert (config.workers, config.qps, config.burst) == (3, 7.5, 100_000)
     assert (config.resync_seconds, config.http_port) == (3_600, 9_000)

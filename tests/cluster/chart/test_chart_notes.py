@@ -1,4 +1,4 @@
-"""What helm says after an installation: the first job, and what stays."""
+"""helm's notes after an installation: the first job, and the objects that an uninstallation leaves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 from helm import CHART, ROOT, Helm, Values
+
+DIGEST = f"sha256:{'1' * 64}"
 
 
 @pytest.mark.parametrize(
@@ -31,20 +33,24 @@ from helm import CHART, ROOT, Helm, Values
             {"metrics": {"serviceMonitor": {"enabled": True}}},
             ["WARNING: metrics.serviceMonitor.enabled is true", "networkPolicy.metricsFrom"],
         ),
+        (
+            {"image": {"registry": "r.example.com", "digest": DIGEST}, "trainerImage": {"tag": "old"}},
+            [f" r.example.com/rltraining-operator@{DIGEST}\n", " rltraining-trainer:old\n"],
+        ),
     ],
 )
 def test_notes_name_the_first_job_and_what_to_change(
     helm: Helm, tmp_path: Path, values: Values, words: list[str]
 ) -> None:
-    said = _notes(helm, tmp_path, values)
+    said = notes(helm, tmp_path, values)
     assert all(word in said for word in words), said
 
 
 def test_the_first_job_pasted_into_a_shell_is_applied_whole(helm: Helm, tmp_path: Path) -> None:
-    said = _notes(helm, tmp_path, {})
+    said = notes(helm, tmp_path, {})
     start = said.rindex("\n", 0, said.index("apply -f -")) + 1
     pasted = said[start : said.index("EOF\n", start) + len("EOF\n")]
-    # What stands for kubectl shows what it is given; a here-document that does not end would be a warning of bash.
+    # The kubectl stub prints its arguments and input. bash warns about an unterminated here-document.
     shell = f'kubectl() {{ echo "# $*"; cat; }}\n{pasted}'
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False, timeout=20)
     assert (done.returncode, done.stderr) == (0, "")
@@ -53,8 +59,8 @@ def test_the_first_job_pasted_into_a_shell_is_applied_whole(helm: Helm, tmp_path
     assert yaml.safe_load(done.stdout) == yaml.safe_load(readme)
 
 
-def _notes(helm: Helm, folder: Path, values: Values) -> str:
-    """The notes, rendered as the data of a ConfigMap: helm shows them only where it installs."""
+def notes(helm: Helm, folder: Path, values: Values) -> str:
+    """Renders the notes as the data of a ConfigMap, because helm shows them only during an installation."""
     copy = folder / "chart"
     shutil.copytree(CHART, copy)
     source = copy / "templates" / "NOTES.txt"

@@ -20,7 +20,7 @@ RULES = {
     ("", "configmaps"): "get list create patch",
     ("", "secrets"): "create",
     ("", "persistentvolumeclaims"): "get list create",
-    ("", "events"): "create patch",
+    ("", "events"): "list create patch",
     ("networking.k8s.io", "networkpolicies"): "get list create patch delete",
     ("policy", "poddisruptionbudgets"): "get list create patch delete",
 }

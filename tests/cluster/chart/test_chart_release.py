@@ -1,6 +1,6 @@
-"""A release's life in a real API server: install, upgrade, uninstall, install again, two side by side.
+"""A release's life in a real API server: install, upgrade, uninstall, reinstall, and two side by side.
 
-No pod runs here: what the operator does is tested elsewhere.
+No pod runs. Other tests cover the operator's work.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_definition_and_jobs_stay_when_the_release_goes(releases: Releases, kube
     assert kubectl.names("secrets", "-n", "left", "-l", SELECTOR) == {KEY}, "jobs that run hold tokens of it"
 
     kubectl.run("patch", "secret", KEY, "-n", "left", "--type=merge", '--patch={"data": {"key": "a2V5"}}')
-    releases.install("rl", "left")  # the same release takes them up again
+    releases.install("rl", "left")  # the same release adopts them again
     assert kubectl.run("get", "secret", KEY, "-n", "left", "-o", "jsonpath={.data.key}") == "a2V5"
     releases.install("rl", "left", {"crds": {"install": False}})
     releases.uninstall("rl", "left")
@@ -158,7 +158,7 @@ def test_the_operator_may_not_look_around(releases: Releases, kubectl: Kubectl) 
         ("get", "secrets"),
         ("list", "secrets"),
         ("watch", "secrets"),
-        ("patch", "secrets"),  # its answer would show them
+        ("patch", "secrets"),  # the response would show them
         ("update", "secrets"),
         ("delete", "secrets"),
         ("create", "pods/exec"),

@@ -1,4 +1,4 @@
-"""What each option of the chart does to what is installed, as facts about the objects."""
+"""Effect of each chart option on the rendered objects."""
 
 from __future__ import annotations
 
@@ -49,7 +49,11 @@ def test_names_come_from_the_release(helm: Helm, release: str, values: dict[str,
 def test_names_that_look_like_something_else_stay_names(helm: Helm, name: str) -> None:
     values = {**EVERYTHING, "fullnameOverride": name, "watchNamespaces": [name], "priorityClassName": name}
     values |= {"serviceAccount": {"name": name}, "imagePullSecrets": [{"name": name}]}
-    values["jobs"] = {"priorityClassName": name, "imagePullSecrets": [{"name": name}]}
+    values["jobs"] = {
+        "priorityClassName": name,
+        "runtimeClassName": name,
+        "imagePullSecrets": [{"name": name}],
+    }
     rendered = helm.render(values, release=name, namespace=name)
     for each in rendered.objects:
         metadata = each["metadata"]
@@ -62,7 +66,7 @@ def test_names_that_look_like_something_else_stay_names(helm: Helm, name: str) -
     assert rendered.pod["serviceAccountName"] == rendered.pod["priorityClassName"] == name
     assert rendered.pod["volumes"][0]["configMap"]["name"] == name
     assert rendered.config["namespaces"] == rendered.config["imagePullSecrets"] == [name]
-    assert rendered.config["priorityClass"] == name
+    assert rendered.config["priorityClass"] == rendered.config["runtimeClass"] == name
     assert rendered.config["leaderElection"]["leaseName"] == name
     assert rendered.config["leaderElection"]["leaseNamespace"] == name
 

@@ -19,7 +19,7 @@ DEFINITION = Path(__file__).parents[3] / "crds" / FILE_NAME
 
 @pytest.fixture(scope="session")
 def definition(api_server: Cluster) -> Iterator[Path]:
-    """The file, applied. What was there before the tests stays after them."""
+    """Applies the definition and yields its file. Deletes a definition that did not exist before."""
     existed = CRD_NAME in api_server.kubectl("get", "crd", "-o", "name")
     api_server.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(DEFINITION))
     api_server.await_definition(CRD_NAME, KIND)
@@ -30,7 +30,7 @@ def definition(api_server: Cluster) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def namespace(api_server: Cluster, definition: Path) -> Iterator[str]:
-    """A namespace that goes with the tests."""
+    """A namespace that is deleted after the tests."""
     made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     api_server.kubectl("apply", "-f", "-", stdin=json.dumps(made))
     yield NAMESPACE
@@ -39,5 +39,5 @@ def namespace(api_server: Cluster, definition: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def server(api_server: Cluster, namespace: str) -> Server:
-    """The API server, to be asked without kubectl."""
+    """A client of the API server that does not need kubectl."""
     return Server(api_server.kubeconfig, namespace)

@@ -105,7 +105,8 @@ def rules() -> tuple[Rule, ...]:
 def related(path: Path) -> frozenset[Path]:
     """Returns the field and all fields that rules compare with it, directly or through another field."""
     above = {path[:length] for length in range(2, len(path) + 1)}
-    compared = [rule.fields for rule in rules() if "filter" not in rule.text]  # without the rules of unions
+    # Leave out the rules of unions, and those of `reproducible`, which would relate most fields to each other.
+    compared = [rule.fields for rule in rules() if not re.search("filter|self.reproducible", rule.text)]
     found = {path}.union(*(fields for fields in compared if fields & above))
     while more := set[Path]().union(*(fields for fields in compared if fields & found)) - found:
         found |= more
@@ -303,8 +304,10 @@ def _of_types_and_keys(random: Random, node: Node) -> Iterator[Json]:
 def breaches(random: Random, rule: Rule, count: int = 5) -> list[Json]:
     """Returns random jobs that break this rule and no other rule of the models."""
     found: list[Json] = []
+    # A rule is broken with the algorithms that it names, or with any other.
+    others = frozenset(path for path in rule.fields if path[:2] != ("spec", "algorithm"))
     for _ in range(TRIES):
-        manifest = Draw(random, rule.fields).manifest()
+        manifest = Draw(random, random.choice((rule.fields, others))).manifest()
         if not rule.path:
             manifest["metadata"]["name"] = random.choice(NAMES)
         if _is_of(rule, of_the_models(manifest)):

@@ -1,4 +1,4 @@
-"""What may change in a job that exists, and what refuses to with a sentence."""
+"""Changes to existing jobs: allowed fields, and rejections with a message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rltraining_api.manifest import parse_job
 from verdicts import AT_ONCE, Complaints, Json, Server, complaints, of_the_models
 
 NOBODY = {"managedBy": "example.com/nobody"}
-"""Keeps an operator, should there be one, away from a job."""
+"""Excludes any operator from a job."""
 pytestmark = pytest.mark.timeout(600)
 DEDICATED = {"dqnApex": {"replay": {"placement": "Dedicated"}}}
 
@@ -37,14 +37,18 @@ SPECS: tuple[Json, ...] = (
         "sampler": {"replicas": 7},
         "runPolicy": {"managedBy": "other.com/a", "schedulingPolicy": {"volcano": {}}},
         "stop": {"seconds": 60},
+        "checkpoint": {"everySeconds": 5, "keep": 1},
     },
+    SHORTEST | {"runPolicy": NOBODY, "checkpoint": {"uri": "file:///a", "resumeFrom": "file:///b"}},
+    SHORTEST | {"runPolicy": NOBODY, "algorithm": {"dqnApex": {"replay": {"placement": "Samplers"}}}},
+    SHORTEST | {"runPolicy": NOBODY, "checkpoint": {"volume": {"claimName": "a"}}},
 )
-"""Jobs that differ in fields that may be left out for good, and in fields that may change."""
+"""Jobs that differ in fields that can be absent permanently, and in fields that may change."""
 
 
 @pytest.fixture(scope="module")
 def stored(server: Server) -> Iterator[list[Json]]:
-    """The jobs, as the API server keeps them."""
+    """The jobs as stored by the API server."""
     made = []
     for number, spec in enumerate(SPECS):
         made.append(server.request("POST", server.jobs, job(spec, f"a{number}"), fieldValidation="Strict"))
@@ -57,7 +61,7 @@ def stored(server: Server) -> Iterator[list[Json]]:
 def test_a_change_is_refused_with_a_sentence_for_each_immutable_field_that_differs(
     server: Server, stored: list[Json]
 ) -> None:
-    """Each of the jobs becomes each other one, and random jobs that have each field of the schema."""
+    """Each job is changed into each other job, and into random jobs that cover each field of the schema."""
     random = Random(1)
     changes = [(old, new["spec"]) for old, new in permutations(stored, 2)]
     for node in nodes():
@@ -75,14 +79,32 @@ def test_a_change_is_refused_with_a_sentence_for_each_immutable_field_that_diffe
     wrong = []
     for (old, new), found in zip(changes, answers, strict=True):
         said = {each.message.partition(" is immutable")[0].rpartition(" ")[2] for each in found}
-        differ = {field for field in IMMUTABLE if _dig(old["spec"], field) != _dig(new, field)}
+        fixed = (*IMMUTABLE, "sampler.template") if _shards_in_samplers(new) else IMMUTABLE
+        differ = {field for field in fixed if _dig(old["spec"], field) != _dig(new, field)}
         if said != differ:
             wrong.append(f"{sorted(said ^ differ)}: {old['spec']} became {new}: {found}")
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_template_of_samplers_may_change_unless_they_hold_replay_shards(
+    server: Server, stored: list[Json]
+) -> None:
+    template = {"spec": {"nodeSelector": {"a": "b"}}, "metadata": {}}
+    for old in stored:
+        path = f"{server.jobs}/{old['metadata']['name']}"
+        spec = old["spec"] | {"sampler": old["spec"]["sampler"] | {"template": template}}
+        found = complaints(server.request("PUT", path, old | {"spec": spec}, dryRun="All"))
+        assert bool(found) == _shards_in_samplers(spec), (spec, found)
+        assert all("a replaced sampler loses its replay shard" in each.message for each in found)
+
+
+def _shards_in_samplers(spec: Json) -> bool:
+    (settings,) = spec["algorithm"].values()
+    return bool((settings.get("replay") or {}).get("placement") == "Samplers")
+
+
 def _dig(spec: Json, field: str) -> Any:
-    """The value of `runPolicy.managedBy`; None where there is none."""
+    """Returns the value of a field such as `runPolicy.managedBy`, or None."""
     found: Any = spec
     for key in field.split("."):
         found = (found or {}).get(key)

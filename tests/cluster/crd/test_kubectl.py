@@ -14,7 +14,7 @@ from verdicts import Json, Server
 from tests.cluster.api import Cluster
 
 JOB = job(SHORTEST | {"sampler": {"replicas": 2}, "runPolicy": {"managedBy": "example.com/nobody"}}, "shown")
-"""No operator touches it, should there be one."""
+"""A job that no operator touches."""
 
 STATUS: Json = {
     "sampler": {"replicas": 2, "selector": "rltraining.dev/job-name=shown,rltraining.dev/role=sampler"},
@@ -37,7 +37,7 @@ def shown(server: Server) -> Iterator[str]:
     "how", [(), ("--server-side", "--force-conflicts")], ids=["client-side", "server-side"]
 )
 def test_the_definition_applies(api_server: Cluster, definition: Path, how: tuple[str, ...]) -> None:
-    """On the client's side all of it has to fit into an annotation."""
+    """A client-side apply stores the whole definition in an annotation, which has a size limit."""
     done = api_server.run("kubectl", "apply", "--dry-run=server", *how, "-f", str(definition))
     assert "rltrainingjobs.rltraining.dev" in done.stdout
     warnings = [line for line in done.stderr.splitlines() if "last-applied-configuration" not in line]
@@ -80,7 +80,7 @@ def test_spec_and_status_are_written_apart(server: Server, shown: str) -> None:
     [
         (("create",), True),
         (("apply", "--server-side"), True),
-        # What docs/defaults.md warns of.
+        # The effect that docs/defaults.md warns about.
         (("apply",), False),
     ],
     ids=["create", "server-side apply", "client-side apply"],

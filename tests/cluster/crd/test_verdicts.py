@@ -42,8 +42,11 @@ def test_each_rule_refuses_jobs_that_break_it_with_its_sentence(server: Server) 
 
 
 def test_an_empty_field_gets_its_default_from_the_server_and_an_error_from_rltrain(server: Server) -> None:
-    """The one difference: the API server drops a null. rltrain reports it, because a user who wrote `sampler:` with
-    nothing below it probably made a mistake."""
+    """Checks the one difference: the API server drops a null, and rltrain reports it.
+
+    rltrain reports a null because a user who wrote `sampler:` with nothing below it probably made a
+    mistake.
+    """
     fields = [("spec", "sampler"), ("spec", "seed"), ("spec", "algorithm", "impala", "discount")]
     manifests = [replaced(FILLED, path, None) for path in fields]
     for path, manifest, found in zip(fields, manifests, server.judge(manifests), strict=True):

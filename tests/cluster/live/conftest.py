@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import deque
@@ -21,7 +22,8 @@ RELEASE, OPERATOR_NAMESPACE, TEAM_NAMESPACE = "rltraining-operator", "rltraining
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 RESULTS = pytest.StashKey[dict[str, Future[None]]]()
 SECONDS = pytest.StashKey[float]()
-THREADS = 8
+SMALL = {"requests": {"cpu": "10m", "memory": "16Mi"}}
+THREADS = 6
 """With more threads, two cores would need a minute to import torch in all pods that start together."""
 
 
@@ -57,8 +59,12 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def installed(cluster: Cluster) -> Iterator[Cluster]:
-    """The chart with its default values, except for the images, two replicas and status updates every second."""
+    """The chart with its default values, except for the images, two replicas, status updates every second, and
+    requests with which about twenty pods fit on a node with two cores."""
     values = [*_images(), "--set=replicaCount=2", "--set=operator.progressSeconds=1"]
+    values += [
+        f"--set-json=jobs.resources.{role}={json.dumps(SMALL)}" for role in ("learner", "replay", "sampler")
+    ]
     for namespace in (TEAM_NAMESPACE, OPERATOR_NAMESPACE):
         cluster.run("kubectl", "delete", "namespace", namespace, "--ignore-not-found", seconds=120)
         cluster.apply(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -146,10 +147,17 @@ class Job:
 
     def events(self) -> list[tuple[str, str]]:
         """Reasons and messages."""
+        return [(event["reason"], event["message"]) for event in self._raw_events()]
+
+    def event_times(self) -> dict[str, datetime]:
+        """When an event of each reason was emitted first."""
+        events = sorted(self._raw_events(), key=lambda event: event["firstTimestamp"], reverse=True)
+        return {event["reason"]: datetime.fromisoformat(event["firstTimestamp"]) for event in events}
+
+    def _raw_events(self) -> list[Json]:
         selector = f"involvedObject.kind={KIND},involvedObject.name={self.name}"
         path = f"/api/v1/namespaces/{self.team.namespace}/events"
-        found = self.team.cluster.read(path, fieldSelector=selector)
-        return [(event["reason"], event["message"]) for event in found["items"]]
+        return list(self.team.cluster.read(path, fieldSelector=selector)["items"])
 
     def until(self, holds: Callable[[Json], Any], what: str) -> Json:
         """Returns the first status for which a predicate holds."""

@@ -1,4 +1,4 @@
-"""One run, and everything about it dies once: containers, pods, the operator, its leader, the API server, etcd."""
+"""One run in which everything dies once: containers, pods, operator, leader, API server, etcd, node."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import psutil
 import pytest
 from jobs import CLAIM, Job, Json, Team, every, example
 from pod_metrics import http_port, pod_metrics, summed
+from rltraining_api.names import LABEL_JOB_NAME
 
 pytestmark = pytest.mark.timeout(300)
 at_once = pytest.mark.at_once("survivor")
 
 
 def survivor(team: Team) -> Job:
-    """A run without end, on which the tests of this file follow one another."""
+    """A run without end, which the tests of this file use in order."""
     job = team.submit("survivor", _endless(team, "survivor", samplers=2))
     job.until_ready("1/1", "2/2")
     job.until(lambda status: status.get("checkpoint"), "at its first checkpoint")
@@ -27,7 +28,7 @@ def survivor(team: Team) -> Job:
 
 
 class Healed:
-    """What a fault may change: it is counted once, in the right counter."""
+    """The allowed effects of a fault: it is counted once, in the right counter."""
 
     def __init__(self, team: Team) -> None:
         self.job = survivor(team)
@@ -109,8 +110,10 @@ def test_a_deleted_learner_pod_resumes_from_its_volume(team: Team) -> None:
 
 @pytest.mark.at_once("scaled")
 def test_a_job_is_scaled_suspended_resumed_and_ended_by_a_new_rule(team: Team) -> None:
-    with team.job("scaled", _endless(team, "scaled", samplers=1)) as job:
+    spec = _endless(team, "scaled", samplers=1) | {"runPolicy": {"learnerEviction": "Refuse"}}
+    with team.job("scaled", spec) as job:
         job.until_ready("1/1", "1/1")
+        job.until(lambda _: team.kubectl("get", "pdb", "--ignore-not-found", "scaled-learner"), "protected")
         team.kubectl("scale", "rlj/scaled", "--replicas=2")
         job.until_ready("1/1", "2/2")
         team.kubectl("scale", "rlj/scaled", "--replicas=1")
@@ -161,7 +164,7 @@ def test_another_replica_takes_over_from_a_leader_that_hangs(team: Team) -> None
 
 
 def test_a_killed_leader_is_replaced(team: Team) -> None:
-    """By the other replica, or by the restarted one if the kubelet is faster than the lease."""
+    """The other replica leads, or the restarted one if the kubelet is faster than the lease."""
     team.cluster.need_local("it kills a process in a container from outside")
     healed, lease = Healed(team), team.lease()
     _operator_process(team, team.leader()).kill()
@@ -170,7 +173,7 @@ def test_a_killed_leader_is_replaced(team: Team) -> None:
 
 
 def test_training_continues_without_an_api_server(team: Team) -> None:
-    """Long enough for the leader to give up its lease, and for the learner to write another checkpoint."""
+    """The outage lasts until the leader gives up its lease and the learner writes another checkpoint."""
     team.cluster.need_local("it stops the API server")
     healed = Healed(team)
     checkpoints = healed.job.volume() / "checkpoints"
@@ -191,6 +194,25 @@ def test_training_continues_after_etcd_was_killed(team: Team) -> None:
     healed.check()
 
 
+def test_a_drain_evicts_all_pods_and_the_learner_resumes_where_it_was(team: Team) -> None:
+    team.cluster.need_local("it drains the only node")
+    healed = Healed(team)
+    node = healed.job.pods()["survivor-learner-0"]["spec"]["nodeName"]
+    selector = f"--pod-selector={LABEL_JOB_NAME}=survivor"
+    try:
+        team.cluster.kubectl("drain", node, selector, "--delete-emptydir-data", "--timeout=60s", seconds=70)
+        waits = "pod survivor-learner-0 cannot be scheduled"
+        healed.job.until(lambda status: waits in status.get("message", ""), "without a node")
+    finally:
+        team.cluster.kubectl("uncordon", node)
+    healed.until_counted("learner")
+    after = healed.check(disruptions=3, learner=1, sampler=2)
+    steps = healed.before["progress"]["environmentSteps"]
+    assert after["progress"]["environmentSteps"] >= steps > 0, (
+        "the learner wrote a checkpoint before it ended"
+    )
+
+
 def test_no_pod_was_created_twice(team: Team) -> None:
     """Counts successful requests in the audit log: one for each pod that was needed."""
     created: Counter[str] = Counter()
@@ -201,9 +223,9 @@ def test_no_pod_was_created_twice(team: Team) -> None:
         if ref.get("resource") == "pods" and not ref.get("subresource") and succeeded:
             created[name] += name.startswith(("survivor-", "scaled-"))
     assert +created == {
-        "survivor-learner-0": 2,  # the first, after its deletion
-        "survivor-sampler-0": 1,
-        "survivor-sampler-1": 2,
+        "survivor-learner-0": 3,  # the first, after its deletion, after the drain
+        "survivor-sampler-0": 2,
+        "survivor-sampler-1": 3,
         "scaled-learner-0": 2,  # the first, after the resume
         "scaled-sampler-0": 2,
         "scaled-sampler-1": 1,

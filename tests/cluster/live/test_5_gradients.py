@@ -25,12 +25,12 @@ def test_ppo_with_an_lstm_learns_in_an_environment_of_a_config_map(team: Team) -
         "memory-cartpole-a3c",
         algorithm={"ppo": {"rolloutLength": 32}},
         sampler={"replicas": 1},
-        stop={"environmentSteps": 30_000},
+        stop={"environmentSteps": 6_000},
         code=code_of_example(team, "memory_cartpole"),
     )
     with team.job("recurrent", spec) as job:
         status = job.until_phase("Succeeded")
-        assert status["progress"]["environmentSteps"] >= 30_000
+        assert status["progress"]["environmentSteps"] >= 6_000
         assert status["progress"]["policyLag"] == 0, "samplers and learner are in step"
         assert status["failures"] == status["restarts"] == 0
 
@@ -47,6 +47,29 @@ def test_a_users_algorithm_comes_from_a_config_map(team: Team) -> None:
         assert status["progress"]["updates"] > 0
         assert status["policyUri"].startswith("file:///output/")
         assert status["failures"] == status["restarts"] == 0
+
+
+@pytest.mark.at_once
+def test_reproducible_jobs_are_equal_with_one_sampler_and_with_two_of_which_one_is_lost(team: Team) -> None:
+    team.cluster.need_local("it reads the files of a volume")
+    hashes = []
+    for name, samplers in (("repeat-one", 1), ("repeat-two", 2)):
+        changes = {
+            "algorithm": {"ppo": {"rolloutLength": 16}},
+            "sampler": {"replicas": samplers},
+            "reproducible": {"blocks": 4, "hashEvery": 1},
+            "checkpoint": {"volume": {"claimTemplate": CLAIM}, "everySeconds": 1},
+            "stop": {"environmentSteps": 2_560},
+        }
+        with team.job(name, example("cartpole-ppo", **changes) | team.gentle(name)) as job:
+            if samplers == 2:
+                job.until(lambda status: status.get("progress", {}).get("environmentSteps"), "training")
+                team.kubectl("delete", "pod", f"{name}-sampler-1", "--grace-period=1")
+            status = job.until_phase("Succeeded")
+            assert status["sampler"]["restarts"] == samplers - 1
+            hashes.append((job.volume() / "hashes.jsonl").read_text())
+    assert hashes[0] == hashes[1]
+    assert hashes[0].count("\n") >= 10, "one line for each update"
 
 
 @at_once
@@ -89,7 +112,7 @@ def test_the_first_holders_pod_is_created_again_and_finishes_the_run(team: Team)
     job.patch({"stop": {"environmentSteps": (goal := job.steps + MORE_STEPS)}})
     status = job.until_phase("Succeeded")
     assert status["progress"]["environmentSteps"] >= goal
-    assert (status["learner"]["restarts"], status["sampler"]["restarts"]) == (2, 0)
+    assert (status["learner"]["restarts"], status["sampler"]["restarts"]) == (2, 0), job.events()
     assert (status["failures"], status["disruptions"]) == (0, 2)
 
     points = curve(job)
@@ -116,11 +139,14 @@ def curve(job: Job) -> list[Json]:
 
 
 def newest_point(job: Job) -> Json:
-    """Empty while there is none, as after the learners have gone back to a checkpoint that is older than the curve."""
+    """Returns the newest point, or an empty dictionary while there is none.
+
+    There is none after the learners have rolled back to a checkpoint that is older than the curve.
+    """
     return (curve(job) or [{}])[-1]
 
 
 def newest_checkpoint(job: Job) -> int:
-    """Its environment steps; 0 if there is none."""
+    """Returns the newest checkpoint's environment steps, or 0 without a checkpoint."""
     found = (job.volume() / "checkpoints").glob("step-*")
     return max((int(path.name.removeprefix("step-")) for path in found), default=0)

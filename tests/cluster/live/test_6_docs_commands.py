@@ -36,7 +36,7 @@ RUN = (
 LONG = (
     (
         "docs/quickstart.md",
-        "rltrain submit examples/cartpole-a3c.yaml --name long --set stop.meanReturn=null --set stop.environmentSteps=1e8",
+        "rltrain submit cartpole-a3c --name long --set stop.meanReturn=null --set stop.environmentSteps=1e8",
     ),
     ("docs/quickstart.md", "kubectl wait rlj/long --for=condition=Ready --timeout=120s"),
     ("docs/quickstart.md", "kubectl scale rlj/long --replicas 4"),

@@ -21,12 +21,16 @@ def test_a_job_gets_the_samplers_that_its_learner_needs(team: Team) -> None:
     team.cluster.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
     job = Job(team, "follow")
     try:
-        job.until(lambda status: _settled(status, 3), "with three samplers, measured")
+        # Each stage is a wait of its own: beside the other tests, pods may take two minutes to start.
+        job.until_ready("1/1", "2/2")
+        job.until(lambda status: status["autoscale"]["target"] == 3, "with a target of three samplers")
         job.until_ready("1/1", "3/3")
+        job.until(lambda status: _settled(status, 3), "with three samplers, measured")
         job.until_event("SamplersScaled", "from 2 to 3 samplers: the learner waited for data")
         team.kubectl("exec", "follow-learner-0", "--", "touch", f"/output/{SLOW}")
-        job.until(lambda status: _settled(status, 1), "with one sampler, measured")
+        job.until(lambda status: status["autoscale"]["target"] == 1, "with a target of one sampler")
         job.until_ready("1/1", "1/1")
+        job.until(lambda status: _settled(status, 1), "with one sampler, measured")
         job.until_event("SamplersScaled", "from 2 to 1 samplers: the learner waited for data only")
         team.kubectl("scale", "rlj/follow", "--replicas=3")
         status = job.until_ready("1/1", "3/3")

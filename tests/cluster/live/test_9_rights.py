@@ -1,4 +1,4 @@
-"""What the operator has asked the API server for, in all tests before: no more than it may, and all that it may."""
+"""The operator's requests in all previous tests need exactly the permissions that the chart grants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from jobs import Team
 
 NOT_USED_HERE = {
-    ("poddisruptionbudgets", "get"),  # read when one of the same name exists already
+    ("poddisruptionbudgets", "get"),  # read when an object of the same name exists already
     ("networkpolicies", "get"),
     ("services", "get"),
     ("configmaps", "get"),
@@ -20,7 +20,7 @@ NOT_USED_HERE = {
 }
 
 NOT_KNOWN_YET = "cannot find RESTMapping"
-"""An API server that began a moment ago cannot tell yet which kind an owner is of: no right is missing."""
+"""An API server that has just started cannot resolve an owner's kind yet. No permission is missing."""
 
 
 def test_the_role_is_exactly_what_is_needed(team: Team) -> None:
@@ -28,7 +28,7 @@ def test_the_role_is_exactly_what_is_needed(team: Team) -> None:
     used: set[tuple[str, str]] = set()
     refused = []
     for entry in team.audit():
-        # One that was never authenticated has no name: an API server is killed on the way here.
+        # Skip unauthenticated requests, which have no user name. An earlier test kills the API server.
         ref = entry.get("objectRef") or {}
         if entry["user"].get("username") != user or not ref.get("resource"):
             continue
@@ -48,11 +48,10 @@ def test_the_role_is_exactly_what_is_needed(team: Team) -> None:
     for kind in ("clusterrole", "role"):
         for role in json.loads(team.operator("get", kind, *selector))["items"]:
             if any("aggregate-to" in label for label in role["metadata"].get("labels", {})):
-                continue  # what users may do
+                continue  # permissions of users
             for rule in role["rules"]:
                 granted |= {(resource, verb) for resource in rule["resources"] for verb in rule["verbs"]}
-    finalizers = {
-        ("rltrainingjobs/finalizers", "update")
-    }  # asked for by admission, not by a request of its own
+    # required by admission, not by a separate request
+    finalizers = {("rltrainingjobs/finalizers", "update")}
     unused = granted - used - finalizers - NOT_USED_HERE
     assert not unused, f"granted and never used: {sorted(unused)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from rltraining_api.names import API_VERSION, KIND
 
 from tests.cluster.api import Cluster
+from tests.free_port import free_port
 
 CRD = Path(__file__).parents[3] / "crds" / "rltraining.dev_rltrainingjobs.yaml"
 PROGRAM = Path(sys.executable).with_name("rltraining-operator")
@@ -24,16 +24,11 @@ SPEC = {
 }
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
-
-
 @contextmanager
 def operator(cluster: Cluster, log: Path, *options: str) -> Iterator[None]:
     """Runs an operator within the block, and checks that it ends well."""
     with log.open("a") as file:
-        command = [PROGRAM, "--http-port", free_port(), *options]
+        command = [PROGRAM, "--http-port", str(free_port()), *options]
         process = subprocess.Popen(command, env=cluster.environment, stderr=file)
         try:
             yield
@@ -61,7 +56,7 @@ def names(cluster: Cluster, kind: str, namespace: str) -> list[str]:
 
 
 def until(holds: Callable[[], bool], log: Path) -> None:
-    end = time.monotonic() + 100  # far above what any wait takes, also on a busy machine
+    end = time.monotonic() + 100  # far longer than any wait, also on a busy machine
     while not holds():
         assert time.monotonic() < end, log.read_text()
         time.sleep(0.2)

@@ -27,6 +27,7 @@ QUIET_SECONDS = 5.0
 CONFIG = {
     "namespaces": [NAMESPACE],
     "resyncSeconds": 2,
+    "learnerEviction": "Refuse",
     "leaderElection": {"leaseNamespace": NAMESPACE},
 }
 READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
@@ -93,7 +94,7 @@ def test_an_operator_writes_nothing_after_its_restart(cluster: Cluster, tmp_path
         set_status(cluster, "rlj", JOBS, NOTHING_DUE)
         until(lambda: is_quiet(cluster), log)
 
-    # Restart the operator, and count what it writes until it has looked at all jobs several times.
+    # Restart the operator, and count its writes until it has reconciled all jobs several times.
     restarted = datetime.now(UTC)
 
     def resyncs() -> int:

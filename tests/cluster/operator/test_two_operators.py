@@ -1,31 +1,35 @@
-"""Two operators, each for its namespace, on one API server."""
+"""Two operators on one API server, each for its namespace, or both for one."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from operators import CRD, PROGRAM, free_port, names, operator, submit, until
+from operators import CRD, PROGRAM, names, operator, submit, until
 
 from tests.cluster.api import Cluster
+from tests.free_port import free_port
 
-NAMESPACES = ("team-a", "team-b")
+NAMESPACES, SHARED = ("team-a", "team-b"), "team-c"
 ALONE = "--no-leader-election"
+QUIET_SECONDS = 5.0
 
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def namespaces(api_server: Cluster) -> Iterator[Cluster]:
     api_server.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    for name in NAMESPACES:
+    for name in (*NAMESPACES, SHARED):
         api_server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield api_server
-    api_server.kubectl("delete", "namespace", *NAMESPACES, "--wait=false")
+    api_server.kubectl("delete", "namespace", *NAMESPACES, SHARED, "--wait=false")
 
 
 def test_two_operators_do_not_touch_each_others_jobs(namespaces: Cluster, tmp_path: Path) -> None:
@@ -46,6 +50,64 @@ def test_two_operators_do_not_touch_each_others_jobs(namespaces: Cluster, tmp_pa
     assert "team-a" not in logs[1].read_text()
 
 
+def test_two_operators_of_one_namespace_report_each_other(namespaces: Cluster, tmp_path: Path) -> None:
+    cluster, logs = namespaces, [tmp_path / f"{name}.log" for name in ("first", "second")]
+    with ExitStack() as both:
+        for log in logs:
+            config = log.with_suffix(".yaml")
+            election = {"leaseName": log.stem, "leaseNamespace": SHARED}
+            config.write_text(json.dumps({"namespaces": [SHARED], "leaderElection": election}))
+            both.enter_context(operator(cluster, log, f"--config={config}"))
+        submit(cluster, SHARED, "demo")
+        until(lambda: len(names(cluster, "pods", SHARED)) == 3, logs[0])
+
+        # Change a pod, in place of a kubelet, until both operators have written a status.
+        ready = itertools.cycle(("True", "False"))
+
+        def reported() -> bool:
+            status = {"phase": "Running", "conditions": [{"type": "Ready", "status": next(ready)}]}
+            options = ("--subresource=status", "--type=merge", f"--patch={json.dumps({'status': status})}")
+            cluster.kubectl("patch", "pod", "demo-sampler-0", "-n", SHARED, *options)
+            return bool(conflict(cluster))
+
+        until(reported, logs[0])
+        message = (
+            f"operators {SHARED}/first and {SHARED}/second serve this job: "
+            "give each release its own watchNamespaces"
+        )
+        assert conflict(cluster)["message"] == message
+        until(lambda: warned(cluster) == {message}, logs[0])
+        for log, other in zip(logs, ("second", "first"), strict=True):
+            until(
+                lambda log=log, other=other: f"another operator, {SHARED}/{other}, serves" in log.read_text(),
+                log,
+            )
+
+        # Both report the same, so neither of them writes again.
+        until(lambda: is_quiet(cluster), logs[0])
+
+
+def is_quiet(cluster: Cluster) -> bool:
+    """Returns whether nobody writes the job for a while."""
+    versions = []
+    for pause in (QUIET_SECONDS, 0.0):
+        versions.append(cluster.get("rlj", "demo", "-n", SHARED)["metadata"]["resourceVersion"])
+        time.sleep(pause)
+    return versions[0] == versions[1]
+
+
+def conflict(cluster: Cluster) -> dict[str, str]:
+    """Returns the condition OperatorConflict of the job, or an empty dictionary."""
+    conditions = cluster.get("rlj", "demo", "-n", SHARED).get("status", {}).get("conditions", ())
+    return next((each for each in conditions if each["type"] == "OperatorConflict"), {})
+
+
+def warned(cluster: Cluster) -> set[str]:
+    """Returns the messages of the events OperatorConflict."""
+    events = cluster.get("events", "-n", SHARED)["items"]
+    return {event["message"] for event in events if event["reason"] == "OperatorConflict"}
+
+
 def test_an_unreachable_api_server_is_reported_without_a_traceback(
     api_server: Cluster, tmp_path: Path
 ) -> None:
@@ -56,7 +118,7 @@ def test_an_unreachable_api_server_is_reported_without_a_traceback(
     environment = api_server.environment | {"KUBECONFIG": str(kubeconfig)}
     log = tmp_path / "log"
     with log.open("w") as file:
-        process = subprocess.Popen([PROGRAM, "--http-port", free_port()], env=environment, stderr=file)
+        process = subprocess.Popen([PROGRAM, "--http-port", str(free_port())], env=environment, stderr=file)
     until(lambda: log.read_text().count("jobs cannot be listed") >= 2, log)
     assert process.poll() is None, "the operator keeps trying"
     process.terminate()

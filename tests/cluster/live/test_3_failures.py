@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
 
 import pytest
+from faulty_jobs import NOWHERE, PLAIN, faulty_job
 from jobs import Json, Team, every, example
-from troubles import NOWHERE, PLAIN, troubled
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.at_once]
 
@@ -25,11 +28,30 @@ def test_a_job_that_cannot_run_says_why(team: Team, name: str) -> None:
         ready = next((c for c in status.get("conditions", ()) if c["type"] == "Ready"), {})
         return bool(ready.get("reason") == reason and words in ready["message"])
 
-    with troubled(team, name) as job:
+    with faulty_job(team, name) as job:
         status = job.until(says_so, f"reporting {reason}")
         assert status["phase"] in ("Pending", "Starting")
         assert words in status["message"], "what `kubectl describe` shows first"
         job.until_event(reason, words)
+
+
+def test_a_missing_config_map_is_named_before_the_delay_is(team: Team) -> None:
+    reason, words = "VolumeMountFailed", 'configmap "nothere" not found'
+    with faulty_job(team, "no-code") as job:
+        job.until(lambda status: words in status.get("message", ""), f"reporting {words}")
+        assert job.condition("Ready")["reason"] == reason
+        job.until_event(reason, words)
+        assert "StartDelayed" not in [found for found, _ in job.events()], "the cause comes first"
+
+        # Print how long it took. The times of pods and events are whole seconds.
+        pod = job.pods()["no-code-learner-0"]
+        times = {c["type"]: c["lastTransitionTime"] for c in pod["status"]["conditions"]}
+        waited = job.event_times()[reason] - datetime.fromisoformat(times["PodScheduled"])
+        print(f"{reason} was reported {waited.total_seconds():.0f} s after the pod got its node")
+
+        # The pod starts once the ConfigMap exists.
+        team.code("nothere", anything="")
+        job.until(lambda status: status.get("phase") == "Running", "Running")
 
 
 FAILED: dict[str, tuple[str, str]] = {
@@ -43,7 +65,7 @@ FAILED: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", FAILED)
 def test_a_job_that_ends_badly_says_why(team: Team, name: str) -> None:
     reason, words = FAILED[name]
-    with troubled(team, name) as job:
+    with faulty_job(team, name) as job:
         status = job.until_phase("Failed")
         failed = job.condition("Failed")
         assert failed["reason"] == reason, status
@@ -58,7 +80,7 @@ def test_a_job_that_ends_badly_says_why(team: Team, name: str) -> None:
 
 
 def test_an_ended_job_is_deleted_after_its_time_to_live(team: Team) -> None:
-    with troubled(team, "brief") as job:
+    with faulty_job(team, "brief") as job:
         for _ in every(1.0):
             if not team.kubectl("get", "rlj", "brief", "--ignore-not-found"):
                 break
@@ -67,14 +89,33 @@ def test_an_ended_job_is_deleted_after_its_time_to_live(team: Team) -> None:
         job.until_gone()
 
 
-def test_a_job_reports_an_exceeded_quota_and_recovers(team: Team) -> None:
-    with team.other("with-quota") as other:
+@contextmanager
+def with_quota(team: Team, namespace: str, pods: int) -> Iterator[Team]:
+    """A namespace with a limited number of pods."""
+    with team.other(namespace) as other:
         metadata = {"name": "full", "namespace": other.namespace}
         hard = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata}
-        team.cluster.apply(hard | {"spec": {"hard": {"pods": "0"}}})
+        team.cluster.apply(hard | {"spec": {"hard": {"pods": str(pods)}}})
         for _ in every(0.2):  # the quota applies once its use has been counted
             if "hard" in json.loads(other.kubectl("get", "quota", "full", "-o", "json")).get("status", {}):
                 break
+        yield other
+
+
+def test_under_a_quota_the_learner_runs_and_samplers_fill_the_rest(team: Team) -> None:
+    with with_quota(team, "with-three-pods", pods=3) as other:
+        spec = example("cartpole-impala", sampler={"replicas": 6}, stop={"environmentSteps": 10**9})
+        job = other.submit("three-of-seven", spec | other.gentle("three-of-seven"))
+        job.until_ready("1/1", "2/6")
+        # A sampler that took the place of a lost learner would give way to it.
+        other.kubectl("delete", "pod", "three-of-seven-learner-0", "--grace-period=1")
+        job.until(lambda status: status["learner"]["restarts"] == 1, "counted")
+        job.until_ready("1/1", "2/6")
+        job.until_steps()
+
+
+def test_a_job_reports_an_exceeded_quota_and_recovers(team: Team) -> None:
+    with with_quota(team, "with-quota", pods=0) as other:
         job = other.submit("over-quota", example("cartpole-impala") | PLAIN)
 
         def says_so(status: Json) -> bool:

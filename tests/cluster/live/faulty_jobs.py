@@ -51,12 +51,13 @@ def _trainer(**fields: Any) -> Json:
     return _template(containers=[{"name": "trainer", **fields}])
 
 
-def troubled(team: Team, name: str) -> AbstractContextManager[Job]:
-    """A job with the trouble of that name."""
+def faulty_job(team: Team, name: str) -> AbstractContextManager[Job]:
+    """Creates a job with the fault of that name."""
     changes: dict[str, Json] = {
         "nowhere": PLAIN,
         "no-image": {"image": "127.0.0.1:1/nothing/here:1"},
         "small": _trainer(resources={"limits": {"memory": "40Mi"}}) | {"runPolicy": {"backoffLimit": 0}},
+        "no-code": {"code": {"configMap": {"name": "nothere"}}},
         "privileged": _trainer(securityContext={"allowPrivilegeEscalation": True}),
         "late": PLAIN | {"runPolicy": {"activeDeadlineSeconds": 5}},
         "brief": PLAIN | {"runPolicy": {"activeDeadlineSeconds": 1, "ttlSecondsAfterFinished": 1}},
