@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 from rltraining.trust.rules import ACCOUNTS
-from rltraining_api.contract import RENDEZVOUS_PATH
+from rltraining_api.contract import RENDEZVOUS_PATH, STACKS_SIGNAL
 from rltraining_api.job import RLTrainingJob
 from rltraining_api.status import Condition
 from rltraining_operator import http
@@ -32,8 +32,10 @@ HELD = "an environment is held\n"
 SETTINGS = replace(LOCAL_SETTINGS, progress_seconds=0.1)
 SECONDS = 120.0
 """A wait that takes longer hangs, however busy the machine is."""
-LOG_TAIL = 1500
-"""Characters of each log that a failure shows."""
+LOG_TAIL, STACKS_TAIL = 1500, 12_000
+"""Characters of a log that the report of a failure shows, without and with the stacks of all threads."""
+STACKS_SECONDS = 1.0
+"""Time in which processes write their stacks."""
 
 LEARNER, OTHER_LEARNER = LEARNERS = ("demo-learner-0", "demo-learner-1")
 SAMPLER, OTHER_SAMPLER = SAMPLERS = ("demo-sampler-0", "demo-sampler-1")
@@ -253,8 +255,13 @@ class Run:
                 if total in point:
                     assert point[total] == sum(point[part] for part in parts), (total, point)
 
-    def story(self) -> str:
-        """Returns the job's status, events and logs, to explain a failure."""
+    async def explain(self) -> str:
+        """Returns the job's status, events, logs and the stacks of its processes, to explain a failure."""
+        # Ask all processes for their stacks, which they write to their logs.
+        for pid in filter(None, self.running(*self.pids)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.Signals[STACKS_SIGNAL])
+        await asyncio.sleep(STACKS_SECONDS)
         status = self.job.status.model_dump_json(
             by_alias=True, exclude_none=True, exclude={"conditions", "ledger"}
         )
@@ -263,8 +270,9 @@ class Run:
             f"condition {c.type} {c.status}: {c.reason}: {c.message}" for c in self.job.status.conditions
         ]
         parts += [f"event {known.event.reason}: {known.event.message}" for known in self.cluster.events]
-        logs = sorted((self.cluster.workdir / "logs").glob("*.log"))
-        parts += [f"--- {path.name}\n{path.read_text(errors='replace')[-LOG_TAIL:]}" for path in logs]
+        for path in sorted((self.cluster.workdir / "logs").glob("*.log")):
+            text = path.read_text(errors="replace")
+            parts += [f"--- {path.name}\n{text[-(STACKS_TAIL if 'Thread 0x' in text else LOG_TAIL) :]}"]
         return "\n".join(parts)
 
     def _look(self, _: Key) -> None:
@@ -309,7 +317,7 @@ async def training(
             yield run
             run.check_accounts()
         except (Exception, asyncio.CancelledError) as error:
-            error.add_note(run.story())
+            error.add_note(await run.explain())
             raise
         finally:
             engine.stop()

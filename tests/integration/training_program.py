@@ -35,9 +35,11 @@ class Paced(gym.Wrapper):
 
     def step(self, action: Any) -> Any:
         time.sleep(STEP_SECONDS)
-        if self._held.exists():
-            print("an environment is held", flush=True)
+        said = False
         while self._held.exists():
+            if not said:
+                print("an environment is held", flush=True)
+                said = True
             time.sleep(HOLD_SECONDS)
         return self.env.step(action)
 
