@@ -24,7 +24,7 @@ RLTRAIN = Path(sys.executable).with_name("rltrain")
 
 class Film(NamedTuple):
     steps: int
-    """Environment steps of training, fewer than in the zoo where fewer are enough to see what was learnt."""
+    """Environment steps of training. The zoo's runs are longer where a good film does not need their length."""
     seconds: float = GIF_SECONDS
     """Length, so that the film has less than 400 kB."""
 

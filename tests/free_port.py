@@ -11,7 +11,7 @@ Within them another process could get the port before its server listens."""
 
 
 def free_port() -> int:
-    """Returns a port on which nobody listens."""
+    """Returns a port on which no process listens."""
     random = SystemRandom()  # pytest-randomly seeds the other generators equally in all workers
     while True:
         port = random.randint(FIRST, LAST)

@@ -21,8 +21,8 @@ def find(name: str) -> Path | None:
 
 
 def similar(name: str) -> list[str]:
-    """Returns at most three examples whose names are similar, or only the one with this name in `zoo/`. Of a path only
-    the last part is compared, which must be the name of an example."""
+    """Returns at most three examples with similar names, or only the example in `zoo/` with exactly this name. The name
+    is compared with the last part of a path, which must then be equal."""
     examples = names()
     by_short = {PurePath(each).name: each for each in reversed(examples)}
     wanted = name.lower().removesuffix(".yaml")
@@ -36,7 +36,7 @@ def similar(name: str) -> list[str]:
 
 
 def names() -> list[str]:
-    """Returns the names of all examples, those of the zoo last."""
+    """Returns the names of all examples, the zoo last."""
     return [path.relative_to(FOLDER).with_suffix("").as_posix() for path in _manifests()]
 
 

@@ -59,7 +59,7 @@ def _play(policy: Policy, options: EvaluateOptions) -> Evaluation:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    # Warn of environments whose episodes do not end.
+    # Warn if no episode ends.
     waiting = Timer(SILENT_SECONDS, say, (ENDLESS,), {"err": True})
     waiting.daemon = True
     waiting.start()

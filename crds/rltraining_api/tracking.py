@@ -51,7 +51,7 @@ class Tracking(ApiModel):
     mlflow: Mlflow | None = None
     """MLflow. Needs the extra `mlflow`."""
     secret_name: ObjectName | None = None
-    """A Secret in the job's namespace, whose keys become environment variables of the first
+    """A Secret in the job's namespace. Its keys become environment variables of the first
     learner: `WANDB_API_KEY`, `MLFLOW_TRACKING_TOKEN`. On one machine the variables of your shell
     are used instead."""
 

@@ -208,7 +208,7 @@ def test_a_frozen_shard_holds_the_learner_up_once_and_comes_back(
     learner.learn(batches=20)
 
     keepers[0].freeze()
-    # Learn until a call to the frozen shard times out. 500 batches can come from the other shard before that.
+    # Learn until a call to the frozen shard times out. The other shard can deliver 500 batches before that.
     deadline = time.monotonic() + HANG_SECONDS
     while learner.replay.stats().shards == 2:
         assert time.monotonic() < deadline, f"no call timed out: {learner.replay.stats()}"

@@ -68,7 +68,7 @@ class Noise(gym.Env):
 
 
 class Formal(gym.Env):
-    """An environment with formal bounds, like many environments whose bounds are unknown."""
+    """An environment with bounds that mean nothing, as many have."""
 
     limit = np.finfo(np.float32).max
     observation_space, action_space = spaces.Box(-limit, limit, (4,), np.float32), spaces.Discrete(2)

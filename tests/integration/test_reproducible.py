@@ -61,7 +61,7 @@ def hashes(workdir: Path) -> list[dict[str, Any]]:
 
 
 class Runs:
-    """Runs jobs, each in a folder of its own."""
+    """Runs jobs, each in its own folder."""
 
     def __init__(self, train: Train) -> None:
         self._train, self._folder, self._count = train, train.workdir, 0

@@ -10,7 +10,7 @@ from training import LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually
 
 BATCH, BLOCK = 64, (16 + 2) * 8
 """Transitions that an update samples, and that a sampler inserts together: 16 steps of 8 environments, and the two steps
-before, whose transitions of three steps are complete if all episodes end in the block."""
+before: their transitions of three steps are complete if all episodes end in the block."""
 
 
 @pytest.mark.parametrize(

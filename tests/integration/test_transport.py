@@ -1,4 +1,4 @@
-"""Other processes connect to a listening process, leave, lie, die, freeze and send garbage."""
+"""Other processes connect to a listening process, leave, claim a false identity, die, freeze and send garbage."""
 
 from __future__ import annotations
 

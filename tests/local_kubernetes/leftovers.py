@@ -32,7 +32,7 @@ def sweep(places: Places) -> None:
 
 
 def _background(places: Places) -> Iterator[Identity]:
-    """Yields the processes in pid files, and those of a starter that was killed before it wrote the file."""
+    """Yields the processes in pid files, and the children of a starter that was killed before it wrote the file."""
     for pid_file in places.logs.glob("*.pid"):
         process = recorded(pid_file)
         if process is not None:

@@ -137,8 +137,8 @@ def prioritized() -> dict[str, Any]:
 
 
 def quantiles() -> dict[str, Any]:
-    """Returns the loss of each row, and its derivative with respect to the quantiles. Has random numbers of its own, so
-    that those of the others have not changed."""
+    """Returns the loss of each row, and its derivative with respect to the quantiles. Uses a separate generator,
+    so that the other references have not changed."""
     random, count = np.random.default_rng(25), 4
     found, target = random.normal(size=(T, count)) * 2, random.normal(size=(T, count)) * 2
     middles = (np.arange(count) + 0.5) / count

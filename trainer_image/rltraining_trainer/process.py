@@ -73,7 +73,7 @@ def give_way() -> None:
 def end_soon(code: int, seconds: float = EXIT_SECONDS) -> None:
     """Ends this process after ``seconds`` if it has not ended by itself, with a warning.
 
-    Threads, child processes and exit handlers of user code could otherwise block its end for ever,
+    Threads, child processes and exit handlers of user code could otherwise block its end,
     although its results are complete. Call this last.
     """
 

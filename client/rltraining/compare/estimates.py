@@ -21,7 +21,7 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimates of the returns of further runs that differ from those of a row in the seed alone."""
+    """Estimates of the returns of further runs with other seeds and otherwise the settings of a row."""
 
     iqm: float
     """Interquartile mean: the mean without the lowest and the highest quarter."""

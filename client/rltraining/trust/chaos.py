@@ -84,7 +84,7 @@ class Chaos:
     ) -> None:
         while True:
             await asyncio.sleep(chance.expovariate(1 / disturbance.mean_seconds))
-            # Choose a process. Skip one that is still starting.
+            # Choose a process that has started.
             names = [pod.name for pod in cluster.pods(key) if pod.role == disturbance.role]
             name = chance.choice(names) if names else ""
             if (process := cluster.pid(name) if name else None) is None:

@@ -17,7 +17,7 @@ class Replay(ApiModel):
     placement: Literal["Samplers", "Learner", "Dedicated"] = "Samplers"
     """Where the shards are stored. Samplers: each sampler stores its own transitions, and only
     sampled transitions are sent. Learner: the first learner stores all. Dedicated:
-    `spec.replay.replicas` separate pods store them (the paper has a memory of its own)."""
+    `spec.replay.replicas` separate pods store them (as in the paper)."""
     kind: Literal["Prioritized", "Uniform"] = "Prioritized"
     """Whether transitions are sampled by their priority or uniformly (paper: Prioritized)."""
     capacity: ByTask[Count] = 2_000_000

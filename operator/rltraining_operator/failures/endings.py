@@ -1,4 +1,4 @@
-"""Finds out how members ended, and what their last reports say. Pure."""
+"""Finds out how members ended, from exit codes and last reports. Pure."""
 
 from __future__ import annotations
 

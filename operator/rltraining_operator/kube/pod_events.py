@@ -39,7 +39,7 @@ class PodEvents:
         self._answers: dict[str, _Answer] = {}
 
     async def mount_failure(self, pod: Pod) -> MountFailure | None:
-        """Returns why the volumes of the pod cannot be mounted, or None if no event says so. Keeps
+        """Returns why the volumes of the pod cannot be mounted, or None if no event reports a failure. Keeps
         the last answer if the events cannot be read."""
         known = self._answers.get(pod.uid)
         if known is not None and self._clock() - known.at < FRESH_SECONDS:

@@ -1,6 +1,6 @@
 """Detects other operators that serve the same jobs.
 
-Each release writes statuses with a field manager of its own, so `metadata.managedFields` of a job
+Each release writes statuses with its own field manager. Therefore `metadata.managedFields` of a job
 names the operators that have written its status, with the time of their last write. An operator that
 was replaced leaves such an entry, too. Only an operator that writes again, after this one has begun to
 serve the job, is a rival.

@@ -238,7 +238,7 @@ def _fewer(
     if speed < SLOWER * usual:
         search = AutoscaleSearch()
         message += f", and made {speed:.0f} instead of {usual:.0f} steps a second"
-    # Remove a tenth, but at most half of the samplers between this number and one that was too low.
+    # Remove a tenth, but at most half of the way to a number that was too low.
     step = max(samplers // TENTH, 1)
     target = max(samplers - step, (samplers + search.too_few + 1) // 2, bounds.min)
     if target >= state.target or target >= samplers:

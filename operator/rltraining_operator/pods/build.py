@@ -191,7 +191,7 @@ def _trainer(
     merged = _merge(ours, theirs)
     merged["terminationMessagePath"] = TERMINATION_LOG  # the trainer writes to this path
     merged["env"] = _merge_list(merged["env"], _env(_identity(job, role, index)), "name")
-    # Only the first learner sends to trackers. The template's own sources come last and override.
+    # Only the first learner sends to trackers. The template's sources are last, so that they override.
     secret = job.spec.tracking.secret_name if job.spec.tracking else None
     if secret is not None and (role, index) == ("learner", 0):
         merged["envFrom"] = [{"secretRef": {"name": secret}}, *merged.get("envFrom", ())]

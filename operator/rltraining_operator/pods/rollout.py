@@ -2,7 +2,7 @@
 time.
 
 Each sampler pod has the hash of its template in an annotation. The hash covers only the user's
-template, so that an operator with other defaults restarts nobody. Pure.
+template, so that an operator with other defaults restarts no pod. Pure.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def count_updated(job: RLTrainingJob, observed: Observed, pods: Iterable[Pod]) -
 def pods_to_update(job: RLTrainingJob, observed: Observed) -> list[Pod]:
     """Returns the samplers to replace now.
 
-    Samplers are replaced while at most a tenth of them, or one, is missing or not ready, those that
-    are not ready first and then the highest index first. If a new pod does not become ready, the
+    Samplers are replaced while at most a tenth of them, or one, is missing or not ready. Samplers
+    that are not ready are replaced first, then the highest index. If a new pod does not become ready, the
     others therefore keep the older template. None is replaced while samplers may have to give way
     to a learner or replay pod, and would not be created again.
     """
@@ -101,8 +101,8 @@ def replaced_at_once(count: int) -> int:
 
 
 def _outdated(job: RLTrainingJob, observed: Observed) -> list[Pod]:
-    """Returns the samplers of an older template whose process may still work. Others are replaced
-    or deleted anyway, or are done."""
+    """Returns the samplers of an older template that may still work. Others are replaced or deleted
+    anyway, or are done."""
     wanted, first = template_hash(job.spec.sampler.template), first_template(job, observed)
     count = job.spec.replicas("sampler")
     return [

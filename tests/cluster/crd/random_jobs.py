@@ -105,7 +105,7 @@ def rules() -> tuple[Rule, ...]:
 def related(path: Path) -> frozenset[Path]:
     """Returns the field and all fields that rules compare with it, directly or through another field."""
     above = {path[:length] for length in range(2, len(path) + 1)}
-    # Leave out the rules of unions, and those of `reproducible`, which would relate most fields to each other.
+    # Leave out the rules of unions and of `reproducible`, which would relate most fields to each other.
     compared = [rule.fields for rule in rules() if not re.search("filter|self.reproducible", rule.text)]
     found = {path}.union(*(fields for fields in compared if fields & above))
     while more := set[Path]().union(*(fields for fields in compared if fields & found)) - found:

@@ -21,7 +21,7 @@ def test_a_job_gets_the_samplers_that_its_learner_needs(team: Team) -> None:
     team.cluster.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
     job = Job(team, "follow")
     try:
-        # Each stage is a wait of its own: beside the other tests, pods may take two minutes to start.
+        # Wait for each stage separately: beside the other tests, pods may take two minutes to start.
         job.until_ready("1/1", "2/2")
         job.until(lambda status: status["autoscale"]["target"] == 3, "with a target of three samplers")
         job.until_ready("1/1", "3/3")

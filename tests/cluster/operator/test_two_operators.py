@@ -88,7 +88,7 @@ def test_two_operators_of_one_namespace_report_each_other(namespaces: Cluster, t
 
 
 def is_quiet(cluster: Cluster) -> bool:
-    """Returns whether nobody writes the job for a while."""
+    """Returns whether the job is not written for a while."""
     versions = []
     for pause in (QUIET_SECONDS, 0.0):
         versions.append(cluster.get("rlj", "demo", "-n", SHARED)["metadata"]["resourceVersion"])

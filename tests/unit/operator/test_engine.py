@@ -329,7 +329,7 @@ async def test_passes_are_measured_whether_they_succeed_or_not() -> None:
 
 
 def test_a_roll_out_leaves_room_for_other_events() -> None:
-    """It deletes and creates pods many times, and a job may only have so many events."""
+    """It deletes and creates pods many times, and the number of a job's events is limited."""
     world = make_world(sampler={"replicas": 3}).up()
     world.spec(sampler={"replicas": 3, "template": {"spec": {"nodeSelector": {"a": "b"}}}})
     cluster = RecordingCluster(world)

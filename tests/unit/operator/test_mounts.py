@@ -17,7 +17,7 @@ SENTENCE = f"pod {LEARNER} cannot start: {CAUSE}"
 
 
 def stuck(*names: str) -> World:
-    """Returns a job whose pods have a node, and whose learner lacks its ConfigMap."""
+    """Returns a job with scheduled pods. The ConfigMap of its learner is missing."""
     world = make_world()
     world.settle()
     world.schedule(*(names or (LEARNER,)), PodReadyToStartContainers="False")

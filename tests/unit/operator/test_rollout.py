@@ -35,7 +35,7 @@ def level(world: World, name: str) -> str | None:
 
 
 def next_pod(world: World) -> list[str]:
-    """Runs what was created. Returns the pods that are deleted then."""
+    """Runs the created pods. Returns the pods that are then deleted."""
     world.end_deleted()
     world.settle()
     world.run()

@@ -14,7 +14,7 @@ def samplers(world: World) -> list[int]:
 
 
 def waiting(pod: str, reason: str, replicas: int = 3, replays: int = 0) -> World:
-    """A job that ran, whose pod was lost and waits for a place."""
+    """A running job that lost a pod, which cannot be scheduled again."""
     world = make_world(sampler={"replicas": replicas}, **(dedicated(replays) if replays else {})).up()
     world.after(100).vanish(pod).settle()
     world.cannot_schedule(pod, reason=reason)
@@ -31,7 +31,7 @@ def test_samplers_give_way_one_by_one_until_the_pod_has_a_place(pod: str, replay
         seen.append(samplers(world))
         world.after(10).end_deleted()
     assert seen == [[0, 1, 2], [0, 1], [0]]
-    # The pod gets its place, and the samplers come back.
+    # The pod is scheduled, and the samplers are created again.
     world.run(pod).settle()
     world.settle()
     assert samplers(world) == [0, 1, 2]

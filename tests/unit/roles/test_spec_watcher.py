@@ -101,7 +101,7 @@ def test_a_change_before_the_first_look_is_seen(file: JobFile, spec: JobSpec) ->
 
 
 @pytest.mark.parametrize("text", ["", "{", "{}"])
-def test_what_cannot_be_read_changes_nothing_and_is_told(
+def test_an_unreadable_job_changes_nothing_and_is_logged(
     file: JobFile, spec: JobSpec, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     live = SpecWatcher(file.path, spec)
@@ -109,7 +109,7 @@ def test_what_cannot_be_read_changes_nothing_and_is_told(
     file.write(text)
 
     assert stop_at(live, 10.0) is spec.stop
-    assert "the stop rules are unchanged" in caplog.text
+    assert "the earlier settings stay in force" in caplog.text
     file.write_stop(environmentSteps=300)
     assert stop_at(live, 20.0).environment_steps == 300
 

@@ -1,4 +1,4 @@
-"""The process of a tracker whose package is replaced: it writes points to a file, and fails as files in its folder say."""
+"""A tracker's process with a fake package: it writes points to a file, and fails on request of files in its folder."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class BlockCollector(UnrollCollector):
             state: The block's state. None: its beginning.
 
         Raises:
-            BadConfiguration: The environments did not come to the same observations again.
+            BadConfiguration: The environments did not return the same observations again.
         """
         self.block = -1  # of no block, if the environment raises
         # Begin the present episode of each environment.

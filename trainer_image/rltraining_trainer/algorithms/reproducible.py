@@ -111,7 +111,7 @@ class BlockHost:
         return rollouts
 
     def _find(self, block: int, blocks: set[int]) -> BlockCollector:
-        """Returns the collector of a block, or else one whose block is not among these, or else a new one."""
+        """Returns the collector of a block, or one that plays none of these blocks, or a new one."""
         mine = [one for one in self._collectors if one.block == block]
         free = [one for one in self._collectors if one.block not in blocks]
         return mine[0] if mine else free[0] if free else self.add()

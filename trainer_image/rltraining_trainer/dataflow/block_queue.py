@@ -43,7 +43,7 @@ Reply = Callable[[list[Work]], None]
 class BlockQueue:
     """Thread-safe. A sampler asks for work with the rollouts that it has made, and waits until there is work.
 
-    The present samplers share the blocks. Nothing of a rollout depends on who makes it: when a sampler does not deliver in
+    The present samplers share the blocks. A rollout does not depend on its sampler: if a sampler does not deliver in
     time, its blocks are also dealt to a sampler that waits, and the first rollout of a block counts.
 
     Args:
@@ -100,7 +100,7 @@ class BlockQueue:
                     last, quickest = self._quickest
                     seconds = now - dealt[1]
                     self._quickest = last, seconds if quickest is None else min(quickest, seconds)
-            # What it was asked for and did not deliver is lost.
+            # Blocks that it was asked for and did not deliver are lost.
             for block in [block for block, (other, _) in self._dealt.items() if other == sampler]:
                 if block not in self._rollouts:
                     del self._dealt[block]
@@ -150,7 +150,7 @@ class BlockQueue:
         self._reply()
 
     def close(self) -> None:
-        """Replies to all samplers at once, from now on."""
+        """Replies to all samplers immediately, from now on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

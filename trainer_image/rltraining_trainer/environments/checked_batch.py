@@ -1,4 +1,4 @@
-"""Checks what users' vector environments are and return. They convert nothing, and nobody else checks them."""
+"""Checks users' vector environments and their return values, which Gymnasium neither converts nor checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments whose episodes are seeded one by one, so that they can be played again elsewhere."""
+"""Environments with a separate seed for each episode, so that another process can play an episode again."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class SpecWatcher:
         try:
             spec = read_job(self._job_file).spec
         except BadConfiguration as error:
-            _LOG.warning("the stop rules are unchanged, and so is the rest of the job: %s", error)
+            _LOG.warning("a change of the job is ignored, and the earlier settings stay in force: %s", error)
             return
         self.samplers = spec.sampler.replicas
         if spec.stop != self.stop:

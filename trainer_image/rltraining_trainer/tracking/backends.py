@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from rltraining_trainer.tracking.messages import End, Kind, Opening, Point
 
 STEP = "environmentSteps"
-"""The step of a point, as a value of W&B, whose own steps cannot go back to a checkpoint."""
+"""The name under which W&B gets the step of a point. The steps that W&B counts cannot go back to a checkpoint."""
 UID_TAG = "rltraining.dev/uid"
 """The tag by which a continued run is found in MLflow, which assigns its ids itself."""
 PARAMS_MAX, PARAM_LENGTH_MAX = 100, 500
@@ -29,7 +29,7 @@ class Backend(Protocol):
 
 
 class WandbRun:
-    """A run of Weights & Biases, whose id is that of the job."""
+    """A run of Weights & Biases. Its id is the job's id."""
 
     def __init__(self, opening: Opening) -> None:
         import wandb

@@ -1,4 +1,4 @@
-"""Events of pods that do not start are read seldom, and a failure to read them stops nothing."""
+"""Events of pods that do not start are read at most every few seconds, and a failure to read them stops nothing."""
 
 from __future__ import annotations
 
