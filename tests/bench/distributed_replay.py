@@ -84,7 +84,7 @@ def run(seeds: int) -> None:
                 f"{busy / batches * 1e3:.2f}",
             )
         )
-    header = ("drawn + updated/s", "appends/s", "stale", "learner's CPU", "shards' CPU")
+    header = ("sampled + updated/s", "appends/s", "stale", "learner's CPU", "shards' CPU")
     print_table((f"{SHARDS} shards, batch {BATCH}", *header), rows)
     print(
         f"\nCPU: ms a batch; the shards' with what their writers take, who keep to {KINDS[0].pace:,} small and "

@@ -197,10 +197,16 @@ async def _many(api: Api, jobs: int) -> None:
         rows = [
             ["pods created", f"{times.created:.1f} s ({times.pods / times.created:.0f}/s)"],
             ["all jobs Running", f"{times.running:.1f} s"],
-            ["resident memory, most", f"{max(peak, _rss(process)):.0f} MiB"],
-            ["pass, 95th percentile", f"<= {_quantile(scraped, 'rltraining_reconcile_seconds', 0.95)} s"],
-            ["wait for a pass, 95th", f"<= {_quantile(scraped, 'rltraining_queue_wait_seconds', 0.95)} s"],
-            ["status writes a job", f"{_value(scraped, 'rltraining_status_writes_total') / jobs:.1f}"],
+            ["largest resident memory", f"{max(peak, _rss(process)):.0f} MiB"],
+            [
+                "duration of a pass, 95th percentile",
+                f"<= {_quantile(scraped, 'rltraining_reconcile_seconds', 0.95)} s",
+            ],
+            [
+                "wait for a pass, 95th percentile",
+                f"<= {_quantile(scraped, 'rltraining_queue_wait_seconds', 0.95)} s",
+            ],
+            ["status writes per job", f"{_value(scraped, 'rltraining_status_writes_total') / jobs:.1f}"],
         ]
     with _operator_process() as process:
         began = time.monotonic()
@@ -208,9 +214,9 @@ async def _many(api: Api, jobs: int) -> None:
         # All jobs enter a FIFO queue together, so `jobs` passes mean that each job had one pass.
         while _value(_scrape(), "rltraining_reconcile_seconds_count") < jobs:
             await asyncio.sleep(0.2)
-        rows.append(["restarted: every job looked at after", f"{time.monotonic() - began:.1f} s"])
+        rows.append(["restarted: all jobs reconciled after", f"{time.monotonic() - began:.1f} s"])
         rows.append(
-            ["restarted: pods made anew", f"{_value(_scrape(), 'rltraining_pods_created_total'):.0f}"]
+            ["restarted: pods created again", f"{_value(_scrape(), 'rltraining_pods_created_total'):.0f}"]
         )
         await asyncio.sleep(5.0)
         rows.append(["restarted: resident memory", f"{_rss(process):.0f} MiB"])
