@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from rltraining_api.contract import METRICS_PATH
 from rltraining_api.job import RLTrainingJob
+from rltraining_operator.local import backoff
 from small_jobs import CODE, code, small_job
 from test_survival_user_errors import BASE, Case
 from training import LEARNER, OTHER_LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually, step_of
+from transport_processes import HANG_SECONDS
 
 EXAMPLE = (Path(__file__).parents[2] / "examples" / "reinforce.py").read_text()
 
@@ -247,7 +249,10 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_mistake_ends_the_job_at_once_with_its_message(train: Train, case: Case) -> None:
+def test_a_mistake_ends_the_job_at_once_with_its_message(
+    train: Train, monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", HANG_SECONDS)  # longer than a busy operator takes
     job = small_job(
         algorithm={"entryPoint": case.spec}, environment={"id": "mazes:Step-v0", "numEnvs": 2}, code=CODE
     )

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from rltraining_operator.local import backoff
 from small_jobs import CODE, code, job_of, small_job
 from training import SAMPLER, Run, Train
+from transport_processes import HANG_SECONDS
 
 BASE = """
 import gymnasium as gym
@@ -158,7 +160,9 @@ MODULES = code(mazes=BASE, nets=NETS)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_it_fails_at_once_with_the_message(train: Train, case: Case) -> None:
+def test_it_fails_at_once_with_the_message(train: Train, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", HANG_SECONDS)  # longer than a busy operator takes
+
     async def scenario(run: Run) -> None:
         job = await run.until_ended()
         assert job.status.phase == "Failed"
