@@ -82,6 +82,7 @@ class RunRecord:
         start = find_start(store, spec.checkpoint.resume_from)
         if start.state is not None:
             self._set_state(start.state, start.uri)
+        self._updates = flow.algorithm.updates
         self._warnings = start.warnings
         self._evaluations: Evaluations | None = None
         if spec.evaluation is not None:
@@ -96,8 +97,7 @@ class RunRecord:
         self._newest = None if flow.shares_whole else start.state or snapshot(self._get_state())
         self._every_seconds = spec.checkpoint.every_seconds
         self._next_checkpoint = time.monotonic() + self._every_seconds
-        self._next_collection = 0.0
-        self._next_metrics = 0.0
+        self._next_collection = self._next_metrics = 0.0
         self.point: Numbers = {}
         """Of the curves, the newest, with the newest terms of the loss; empty until samplers have sent something."""
         self._ended = False  # the last checkpoint is written
@@ -130,6 +130,7 @@ class RunRecord:
         if experiences := self._flow.experiences():
             self.progress.add(experiences, now)
             self._wait_rate.update(self.waits.total(now), now)
+        self._updates = self._flow.algorithm.updates
         # Apply the current settings of checkpoints, and the current stop rules, also to the
         # evaluation that has just ended.
         self._live.look(now)
@@ -183,6 +184,7 @@ class RunRecord:
         """To the newest checkpoint, or to the beginning: a learner was lost that had a part of the state."""
         assert self._newest is not None, "a learner that has the whole state goes on with it"
         self._set_state(self._newest, "in memory")
+        self._updates = self._flow.algorithm.updates
         if self._evaluations is not None:
             self._evaluations.go_back()
         self._ended, self.stop_reason = False, None
@@ -267,7 +269,8 @@ class RunRecord:
         self._trackers.close("finished" if self._finished else "killed" if interrupted else "failed")
 
     def counters(self) -> Progress:
-        progress = self.progress.report(self._flow.algorithm.updates, self._models.version, time.monotonic())
+        """Returns the progress at the last `look`, also in the middle of an update: another thread may ask."""
+        progress = self.progress.report(self._updates, self._models.version, time.monotonic())
         share = self._wait_rate.rate if self.waits.total(time.monotonic()) else None
         percent = None if share is None else round(100 * min(1.0, share), 1)
         return progress.model_copy(update={"learner_wait_percent": percent})
