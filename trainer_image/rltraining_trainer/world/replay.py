@@ -339,7 +339,6 @@ class SamplerReplay(Replay, SamplerPath):
         """Inserts into this sampler's shard."""
         if self._local is None:
             self._local = self._make_shard(self._columns)
-            self._reporter.keep(self._local)
         local = self._local
         if priorities is None:
             count = len(next(iter(tensors.values()), ()))
@@ -347,6 +346,7 @@ class SamplerReplay(Replay, SamplerPath):
         else:
             weights = torch.as_tensor(priorities, dtype=torch.float64).detach().cpu()
         local.shard.add(tensors, weights)
+        self._reporter.keep(local)  # only now that it has items
         local.tick(time.monotonic())
         self._reporter.wait_for_room(local)
 

@@ -128,7 +128,7 @@ class Reporter:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                if self._shard is not None or self._counters.news:
+                if self._shard is not None or self._counters.news or self._refreshes:
                     self._report()
                 self._wanted.wait(PERIOD_SECONDS)
                 self._wanted.clear()
