@@ -81,6 +81,7 @@ class MemberServer:
             with suppress(OSError):  # wakes the thread, which would look up only at its next turn
                 self._server.socket.shutdown(socket.SHUT_RDWR)
             self._server.shutdown()
+            self._thread.join()
         self._server.server_close()
 
 
