@@ -22,8 +22,10 @@ from rltraining.printable import say
 PROC = Path("/proc")
 ANSWER_SECONDS = 5.0
 """Time after which a process that has printed nothing counts as stuck in the kernel."""
-QUIET_SECONDS = 0.1
-"""Interval of reads of a log. The stacks are complete when a read finds no further line of them."""
+READ_SECONDS = 0.1
+"""Interval of reads of a log."""
+QUIET_READS = 5
+"""The stacks are complete when this many reads have found no further line of them."""
 NOT_OF_MEMBERS = ("rltrain.log", "runtime.log")
 """Logs of the engine, and of the process from which members are forked."""
 TITLE_MAX = 100
@@ -93,12 +95,12 @@ def stacks_of(process: Process) -> list[str]:
             ):
                 os.kill(process.pid, signal.Signals[STACKS_SIGNAL])
         text, lines, until = "", list[str](), time.monotonic() + ANSWER_SECONDS
-        while time.monotonic() < until:
-            time.sleep(QUIET_SECONDS)
+        quiet = 0
+        while quiet < QUIET_READS and time.monotonic() < until:
+            time.sleep(READ_SECONDS)
             text += log.read().decode(errors="replace")
             before, lines = lines, [line for line in text.splitlines() if STACK_LINE.fullmatch(line)]
-            if lines and lines == before:
-                break
+            quiet = quiet + 1 if lines and lines == before else 0
     return lines
 
 
