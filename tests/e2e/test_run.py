@@ -147,7 +147,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_a_second_signal_ends_it
     folder: Path,
 ) -> None:
     with started(folder, "run", "job.yaml", "--set", FOREVER, "--workdir", "run") as command:
-        command.wait_for("Running", "steps")
+        command.wait_for("Running", "updates")
         command.send(signal.SIGINT)
         first = command.finish()
     assert first.code == 128 + signal.SIGINT, first
@@ -167,7 +167,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_a_second_signal_ends_it
     assert "uspend" not in first.out, "words of a cluster"
 
     with started(folder, "run", "run", "--resume") as command:
-        assert steps_in(command.wait_for("Running", "steps")) >= kept
+        assert steps_in(command.wait_for("Running", "updates")) >= kept
         processes = psutil.Process(command.process.pid).children(recursive=True)
         learner = next(process for process in processes if "learner" in " ".join(process.cmdline()))
         learner.suspend()  # prevents an orderly end, however fast it is

@@ -15,6 +15,7 @@ import gymnasium as gym
 import pytest
 from rltrain_command import SECONDS_MAX
 from rltraining import JobFailedError, Run, engine_thread, train
+from rltraining.engine_thread import EngineThread
 from rltraining.errors import UsageError
 from rltraining_api.contract import ENV_MANIFEST_DIR
 from rltraining_api.evaluation import EvaluationResult
@@ -166,10 +167,15 @@ def test_a_second_ctrl_c_kills_all_processes(tmp_path: Path, monkeypatch: pytest
         runtimes.append(WarmRuntime(entry))
         return runtimes[-1]
 
-    def stop(progress: Progress) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0.05)  # the second
+    def interrupt(progress: Progress) -> None:
         raise KeyboardInterrupt
 
+    def stop(thread: EngineThread, number: int) -> None:
+        asked(thread, number)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)  # the second, while the run stops
+
+    asked = EngineThread.stop
+    monkeypatch.setattr(EngineThread, "stop", stop)
     monkeypatch.setattr(engine_thread, "WarmRuntime", runtime)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -178,7 +184,7 @@ def test_a_second_ctrl_c_kills_all_processes(tmp_path: Path, monkeypatch: pytest
                 algorithm=IMPALA,
                 spec={"stop": {"environmentSteps": 10**9}},
                 workdir=tmp_path,
-                on_update=stop,
+                on_update=interrupt,
                 progress=False,
             )
     finally:

@@ -15,7 +15,9 @@ def test_what_ends_kopf_ends_neither_the_process_nor_its_lead_and_sigterm_gives_
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
-        async with operating(tmp_path) as operator:
+        # A longer lease than usual, since the operator of a busy machine may renew it late.
+        lease = {"leaseSeconds": 150, "renewSeconds": 120}
+        async with operating(tmp_path, leaderElection=lease) as operator:
             server = operator.server
             await operator.submit("before")
             server.faults += [Fault("WATCH", PLURAL, status=401), Fault("WATCH", PLURAL, error=500)]

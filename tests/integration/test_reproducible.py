@@ -144,7 +144,7 @@ def test_a_change_of_the_number_of_samplers_does_not_matter(runs: Runs) -> None:
             await run.cluster.update_spec(run.key, {"sampler": {"replicas": samplers}})
             await run.until_size(1, samplers)
             await until_hashes(run, 5)
-        assert run.log(SAMPLERS[1]).count("takes over") >= 2
+        await eventually(lambda: run.log(SAMPLERS[1]).count("takes over") >= 2)
 
     disturbed = runs(reproducible_job("a2c", 1, stop=ENDLESS), scale)
     assert runs(reproducible_job("a2c", 1, stop={"environmentSteps": disturbed[0]})) == disturbed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -46,10 +47,10 @@ def wandb_steps(file: Path, run_id: str) -> list[int]:
     return steps
 
 
-def mlflow_steps(store: Path) -> list[int]:
-    """The steps of all points in a folder of MLflow: lines of time, value and step."""
-    files = store.glob("*/*/metrics/updates")
-    return [int(line.split()[2]) for file in files for line in file.read_text().splitlines()]
+def mlflow_points(store: Path) -> list[tuple[int, int]]:
+    """The time in ms and the step of each point in a folder of MLflow: lines of time, value and step."""
+    lines = [line.split() for file in store.glob("*/*/metrics/updates") for line in file.open()]
+    return [(int(line[0]), int(line[2])) for line in lines if len(line) == 3]
 
 
 @pytest.mark.filterwarnings("ignore")  # of wandb, when it is imported here to read its file
@@ -61,16 +62,21 @@ def test_a_restarted_learner_continues_its_tracked_runs(train: Train, tmp_path: 
         await run.until_checkpoint()
         uid = str(run.job.metadata.uid)
 
-        def tracked(step: int) -> bool:
-            files = wandb_files(run.cluster.workdir)
-            return step in mlflow_steps(store) and any(step in wandb_steps(file, uid) for file in files)
+        def tracked(point: dict[str, Any], life: int) -> bool:
+            """Whether both trackers have a point, of which W&B has a file for each life of the learner.
+
+            A second life may repeat the steps of the first, but not its times.
+            """
+            step, files = point["environmentSteps"], wandb_files(run.cluster.workdir)
+            in_wandb = len(files) == life and step in wandb_steps(files[-1], uid)
+            return in_wandb and (int(1000 * point["time"]), step) in mlflow_points(store)
 
         # The learner dies after its points have reached both trackers, and its successor's do as well.
         old = run.points[0]
-        await eventually(lambda: tracked(old["environmentSteps"]))
+        await eventually(lambda: tracked(old, 1))
         run.kill(LEARNER)
         new = await run.until_another_life(old["run"])
-        await eventually(lambda: tracked(new["environmentSteps"]))
+        await eventually(lambda: tracked(new, 2))
         await run.finish()
         steps = {point["environmentSteps"] for point in run.points if point["run"] == new["run"]}
         log = run.log(LEARNER)
@@ -80,7 +86,7 @@ def test_a_restarted_learner_continues_its_tracked_runs(train: Train, tmp_path: 
         (meta,) = store.glob("*/*/meta.yaml")
         assert yaml.safe_load(meta.read_text())["status"] == 3, "finished"
         assert (meta.parent / "params" / "algorithm.impala.unrollLength").read_text() == "16"
-        assert steps | {old["environmentSteps"]} <= set(mlflow_steps(store))
+        assert steps | {old["environmentSteps"]} <= {step for _, step in mlflow_points(store)}
 
         # W&B has one file for each life, of the same run.
         first, second = wandb_files(run.cluster.workdir)

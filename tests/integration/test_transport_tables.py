@@ -50,6 +50,8 @@ def forward(server: socket.socket, target: tuple[str, int]) -> None:
             start = held.find(b"\x80\x02ctorch.jit._pickle")
             if start >= 0:
                 length = int.from_bytes(held[start - 8 : start], "little")
+                if len(held) < start + length:
+                    continue  # the rest of the table is still to come
                 held = held[:start] + nested(held[start : start + length]) + held[start + length :]
             callee.sendall(held)
             held = b""
@@ -66,4 +68,4 @@ def test_a_stranger_s_nested_table_of_tensors_is_no_crash_of_the_member_s_own(
 
     start("table_sender", f"{url.rpartition(':')[0]}:{server.getsockname()[1]}", TENSORS)
 
-    assert learner.wait(20) == ExitCode.FOREIGN_BYTES
+    assert learner.wait() == ExitCode.FOREIGN_BYTES

@@ -154,7 +154,7 @@ MEMO_BOMB = b"\x80\x05Nr" + struct.pack("<I", 200_000_000) + b"."
 def plain_torch(url: str) -> rpc.WorkerInfo:
     """Starts torch's own agent, as a stranger would; returns the worker at `url`."""
     options = rpc.TensorPipeRpcBackendOptions(
-        init_method="none://", rpc_timeout=5, _transports=["uv"], _channels=["basic"]
+        init_method="none://", rpc_timeout=60, _transports=["uv"], _channels=["basic"]
     )
     store = torch.distributed.HashStore()
     torch.distributed.autograd._init(0)
@@ -170,7 +170,7 @@ def table_sender(say: Say, url: str, tensors: int) -> None:
     """Sends a message of `tensors` tensors with torch's own RPC, without the token. Prints the result."""
     table = [torch.ones(1) for _ in range(tensors)]  # distinct ones: of equal ones a table has only one
     try:
-        sent = rpc.api._invoke_rpc_python_udf(plain_torch(url), b"", table, 5.0, True)
+        sent = rpc.api._invoke_rpc_python_udf(plain_torch(url), b"", table, 60.0, True)
         say(f"answer {sent.wait()}")
     except RuntimeError as error:
         say(f"raised {error}".splitlines()[0])

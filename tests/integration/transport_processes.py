@@ -27,8 +27,15 @@ The kubelet kills the process after 30 s, and then the last checkpoint is lost.
 
 def is_frozen(pid: int) -> bool:
     """Whether all threads of a process have stopped."""
-    threads = Path(f"/proc/{pid}/task")
-    return all(" T " in (thread / "stat").read_text() for thread in threads.iterdir())
+    return all(_has_stopped(thread) for thread in Path(f"/proc/{pid}/task").iterdir())
+
+
+def _has_stopped(thread: Path) -> bool:
+    """Whether a thread, given by its folder in /proc, has stopped or ended."""
+    try:
+        return " T " in (thread / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 class Member:
