@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from command_line import refused, rltrain, succeeded
-from fake_api import END, FakeApi, failure, forbidden
+from fake_api import END, TIMEOUT, FakeApi, failure, forbidden
 from rltraining.cluster import observer
 from rltraining.cluster import watch as watch_command
 from rltraining.cluster.context import OPTIONS, ClusterContext, with_cluster_options
+from rltraining.snapshot import Snapshot
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -204,6 +208,26 @@ def test_events_from_before_a_job_was_resumed_stay_in_their_order(api: FakeApi, 
     assert told == ["Running:", "Suspended:", "Resumed:"]
 
 
+@pytest.fixture
+def await_notice(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Waits until a watched job is shown with a notice that has these words."""
+    shown, changed, take = set[str](), threading.Condition(), observer.ClusterObserver.snapshot
+
+    def snapshot(watched: observer.ClusterObserver, now: datetime) -> Snapshot:
+        taken = take(watched, now)
+        with changed:
+            shown.add(taken.notice)
+            changed.notify_all()
+        return taken
+
+    def wait(words: str) -> None:
+        with changed:
+            assert changed.wait_for(lambda: any(words in notice for notice in shown), TIMEOUT), shown
+
+    monkeypatch.setattr(observer.ClusterObserver, "snapshot", snapshot)
+    return wait
+
+
 NO_OPERATOR, SILENT = "no operator has done anything with this job yet", "or its operator is away"
 
 
@@ -218,13 +242,26 @@ NO_OPERATOR, SILENT = "no operator has done anything with this job yet", "or its
     ],
 )
 def test_watch_reports_a_job_that_no_operator_updates(
-    api: FakeApi, job: Any, monkeypatch: pytest.MonkeyPatch, status: Any, policy: Any, seconds: int, told: Any
+    api: FakeApi,
+    job: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    await_notice: Callable[[str], None],
+    status: Any,
+    policy: Any,
+    seconds: int,
+    told: Any,
 ) -> None:
     """The job is old. A job that another controller manages has no operator."""
     monkeypatch.setattr(observer, "SILENT_SECONDS", seconds)
     job["spec"]["runPolicy"] = policy
     api.put("rltrainingjobs", {**job, "status": status})
-    api.after(3, api.finish)
+
+    def finish() -> None:
+        for words in told:
+            await_notice(words)
+        api.finish()
+
+    api.after(3, finish)
     output = succeeded("watch", "cartpole")
     assert [words for words in (NO_OPERATOR, SILENT) if words in output] == told
 
@@ -240,9 +277,11 @@ def test_a_watched_job_that_fails_or_is_deleted(file: Path, api: FakeApi) -> Non
     assert (result.exit_code, result.stderr) == (2, "error: job cartpole was deleted; it was Pending\n")
 
 
-def test_watch_continues_without_pods_that_may_not_be_seen(api: FakeApi, job: Any) -> None:
+def test_watch_continues_without_pods_that_may_not_be_seen(
+    api: FakeApi, job: Any, await_notice: Callable[[str], None]
+) -> None:
     api.fail("GET", "/pods", forbidden("list", "pods"))
-    api.after(2, api.finish)
+    api.after(2, lambda: (await_notice("pods cannot be shown"), api.finish()))
     told = succeeded("watch", "cartpole")
     assert "pods cannot be shown: ann may not list pods in namespace default" in told
 

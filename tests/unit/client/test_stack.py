@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -88,8 +89,10 @@ def test_a_process_that_does_not_answer_is_reported(
     run: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stack, "ANSWER_SECONDS", 0.2)
-    ignores = "import signal; signal.signal(signal.SIGUSR1, lambda *_: None)"
-    start(run / "logs" / "cartpole-sampler-0.log", ignores + WAITS)
+    never = "import signal as s; s.signal(s.SIGUSR1, print); s.pthread_sigmask(s.SIG_BLOCK, [s.SIGUSR1])"
+    process = start(run / "logs" / "cartpole-sampler-0.log", never + WAITS)
+    while "S (sleeping)" not in Path(f"/proc/{process.pid}/status").read_text():
+        time.sleep(0.001)
     result = rltrain("stack", run)
     assert result.exit_code == 1
     assert "has printed no stack within 0.2 s: its state is S (sleeping)" in result.stderr

@@ -242,7 +242,7 @@ def test_a_close_that_blocks_is_interrupted(
 """
     register = "gym.register(id='Mine-v0', entry_point='__MODULE__:Mine')"
     module = user_module(f"import threading\n{MINE}{close}{register}")
-    monkeypatch.setattr("rltraining_trainer.environments.make.CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr("rltraining_trainer.environments.make.CLOSE_SECONDS", 0.4)
     handler = signal.getsignal(signal.SIGALRM)
 
     _, actions = make_spaces(Environment(id=f"{module}:Mine-v0"))

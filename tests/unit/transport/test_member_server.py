@@ -102,21 +102,21 @@ def test_discover_reads_the_document_or_reports_a_wrong_token_or_a_lost_learner(
 ) -> None:
     base_url = f"http://127.0.0.1:{server.port}"
     with pytest.raises(PeerLost, match="not ready"):
-        discover(base_url, "secret")
+        discover(base_url, "secret", timeout=60.0)
     with pytest.raises(Refused, match="the token is wrong"):
-        discover(base_url, "wrong")
+        discover(base_url, "wrong", timeout=60.0)
     ready.set()
-    assert discover(base_url, "secret") == RENDEZVOUS
+    assert discover(base_url, "secret", timeout=60.0) == RENDEZVOUS
 
     server.stop()
     with pytest.raises(PeerLost, match="refused"):
-        discover(base_url, "secret")
+        discover(base_url, "secret", timeout=60.0)
 
 
 @pytest.mark.parametrize("base_url", ["http://no-such-host.invalid:1", "http://127.0.0.1:99999", "nonsense"])
 def test_discover_at_a_bad_address_is_peer_lost(base_url: str) -> None:
     with pytest.raises(PeerLost):
-        discover(base_url, "secret")
+        discover(base_url, "secret", timeout=60.0)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_discover_at_something_else_is_peer_lost(answer: bytes) -> None:
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(PeerLost):
-            discover(f"http://127.0.0.1:{other.getsockname()[1]}", "secret")
+            discover(f"http://127.0.0.1:{other.getsockname()[1]}", "secret", timeout=60.0)
         thread.join()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from rltraining_trainer.checkpoint import CheckpointStore, StorageRefused, is_transient
+from rltraining_trainer.checkpoint import CheckpointStore, CheckpointWriter, StorageRefused, is_transient
 from rltraining_trainer.policy import PolicyError
 from rltraining_trainer.roles import record
 from rltraining_trainer.transport import Stopped
@@ -138,6 +138,8 @@ def test_who_is_told_to_end_does_not_wait_for_room(begin: Begin) -> None:
 def test_a_disk_that_stays_full_is_what_the_run_fails_of(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    flush = CheckpointWriter.flush
+    monkeypatch.setattr(CheckpointWriter, "flush", lambda writer, timeout: flush(writer, 60.0))
     monkeypatch.setattr(record, "LAST_WRITES_SECONDS", 0.0)
     run = trained(begin)
     FullFileSystem.refuses = NO_SPACE
@@ -184,7 +186,7 @@ def test_what_may_pass(error: BaseException | None, passes: bool) -> None:
 
 
 def test_a_run_that_waits_writes_no_checkpoint_twice(tmp_path: Path) -> None:
-    begin = Begin(make_context(tmp_path, checkpoint={"everySeconds": 1}))
+    begin = Begin(make_context(tmp_path, checkpoint={"everySeconds": 3600}))
     run = begin(begin.policy())
     kept = run._record
     assert kept is not None

@@ -47,7 +47,7 @@ def test_synchronous_learners_have_separate_samplers_by_index(
 
 
 def test_an_update_waits_for_the_samplers_of_its_learner_only(tmp_path: Path) -> None:
-    learners, samplers = make(tmp_path, {"a2c": A2C | {"aggregate": {}}}, samplers=4)
+    learners, samplers = make(tmp_path, {"a2c": A2C | {"aggregate": {"deadlineSeconds": 3600}}}, samplers=4)
     for sampler in samplers[::2]:
         sampler.push(gradient_like(learners.parameters, 1))
     assert len(learners.runs[0].take(0.0)) == 2

@@ -12,6 +12,7 @@ import torch
 from learner_rounds import DONE, IDLE, SAVE, UPDATE, Algorithm, Learner
 from rltraining_trainer.errors import Diverged
 from rltraining_trainer.group import GroupChanged
+from rltraining_trainer.roles import record
 from rltraining_trainer.transport import Stopped
 from rltraining_trainer.world.run import Run
 from test_own_run import Begin, make_context
@@ -263,6 +264,7 @@ def test_without_a_checkpoint_all_learners_roll_back_to_the_start(first: Learner
 def test_learners_with_slices_evaluate_at_checkpoints_and_void_evaluations_on_rollback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(record, "COLLECT_SECONDS", 3600)
     first = Learner(tmp_path, monkeypatch, 0, slices=True, evaluation={"everySteps": 10})
     evaluator, tasks = first.record._evaluations._evaluator, []
     monkeypatch.setattr(evaluator, "start", lambda task: tasks.append(task.step))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from rltraining_trainer.transport import DeferredReply, Endpoint, Peer, PeerLost, RemoteError, Stopped
-from rltraining_trainer.world.members import CALL, SHARED, Member, Members
+from rltraining_trainer.world import members as module
+from rltraining_trainer.world.members import CALL, SHARED, Member, Members, Pending
 from rltraining_trainer.world.services import Services
 from rltraining_trainer.world.shared import SharedValues
 
@@ -145,9 +147,20 @@ def test_all_of_a_role_are_called_at_once_and_answer_in_order(here: Here) -> Non
     assert three.call("echo", 7) == [[f"pole-sampler-{index}", 7] for index in range(3)]
 
 
-def test_those_who_do_not_answer_in_time_are_none(here: Here) -> None:
+def test_those_who_do_not_answer_in_time_are_none(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     some = members(here.member(0), here.member(1, present=False), here.member(2))
     here.services["pole-sampler-2"].add("echo", lambda sender, payload: DeferredReply())
+    now, answered = 0.0, Pending.done
+
+    def done(call: Pending) -> bool:
+        """Lets the time pass once the first has answered."""
+        nonlocal now
+        if answered(call):
+            now = 1.0
+        return now > 0 and answered(call)
+
+    monkeypatch.setattr(Pending, "done", done)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     assert some.call("echo", 7, timeout=0.3) == [["pole-sampler-0", 7], None, None]
 
 

@@ -56,7 +56,9 @@ def start(folder: Path, algorithm: dict[str, Any], samplers: int = 2) -> tuple[L
 def test_rollouts_of_all_samplers_make_all_updates_and_each_sampler_gets_the_same_parameters(
     tmp_path: Path, algorithm: dict[str, Any], updates: int
 ) -> None:
-    learners, samplers = start(tmp_path, algorithm)
+    ((kind, settings),) = algorithm.items()
+    waits = {"aggregate": {"deadlineSeconds": 3600}}  # for the other sampler, however busy the machine is
+    learners, samplers = start(tmp_path, {kind: settings | waits})
     version = learners.runs[0].models.version
     samplers[0].push_rollout(make_rollout(0))
     assert not learners.round()
