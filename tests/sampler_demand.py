@@ -1,6 +1,6 @@
 """A job whose learner needs three samplers, or one sampler while a file slows the learner down.
 
-Environments and learner sleep, so that the numbers do not depend on the speed of the machine.
+Environments and learner sleep, few times and long, so that the numbers do not depend on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SLOW = Path(os.environ["RLTRAINING_OUTPUT_DIR"], "{SLOW}")
 
 class Sleepy(CartPoleEnv):
     def step(self, action):
-        time.sleep(0.1)
+        time.sleep(0.4)
         return super().step(action)
 
 
@@ -41,7 +41,7 @@ def make_torso(space):
 
 gym.register("Sleepy-v0", entry_point=Sleepy, max_episode_steps=500)
 """
-"""An unroll of 8 steps takes a sampler 0.8 s and the learner 0.3 s: two samplers keep it busy for 75% of the time.
+"""An unroll of 2 steps takes a sampler 0.8 s and the learner 0.3 s: two samplers keep it busy for 75% of the time.
 
 At 67% the operator would add two samplers, at 85% none.
 """
@@ -51,7 +51,7 @@ def demanding(module: str) -> dict[str, Any]:
     """Returns fields of a spec that uses MODULE under the name `module`."""
     return {
         # Without a limit there are no credits, which samplers would also wait for.
-        "algorithm": {"impala": {"unrollLength": 8, "queueCapacity": 2, "maxPolicyLag": None}},
+        "algorithm": {"impala": {"unrollLength": 2, "queueCapacity": 2, "maxPolicyLag": None}},
         "environment": {"id": f"{module}:Sleepy-v0", "numEnvs": 1},
         "network": {"entryPoint": f"{module}:make_torso"},
         "sampler": {"replicas": 2, "autoscale": {"max": 6}},
