@@ -78,8 +78,9 @@ e2e: $(READY) ## the command line and the examples, end to end
 
 cluster: live api ## against a real Kubernetes: the one of KUBECONFIG, or one that is compiled once
 
+# With the lowest priority: beside it, tests of real processes ran into their time limits on two cores.
 prepare: $(READY)
-	$(if $(RLTRAINING_TEST_KUBECONFIG)$(KUBECONFIG),,$(BIN)/python -m tests.local_kubernetes prepare)
+	$(if $(RLTRAINING_TEST_KUBECONFIG)$(KUBECONFIG),,nice -n 19 $(BIN)/python -m tests.local_kubernetes prepare)
 
 api: prepare ## the definition, the chart and the client against a real API server
 	$(PYTEST) tests/cluster --ignore=tests/cluster/live
