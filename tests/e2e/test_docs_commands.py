@@ -25,6 +25,7 @@ NOT_RUN = (
         r"rltrain (run pong-|evaluate runs/pong/)",
         "takes minutes: test_examples.py trains a game for a while",
     ),
+    (r"rltrain (run|chaos) zoo/hopper-ppo|cmp runs/calm/", "takes minutes, and needs MuJoCo"),
     (r"(python -m tests\.local_kubernetes|export (KUBECONFIG|REGISTRY))", "a cluster's: tests/cluster"),
 )
 """Commands that are not run here, as patterns of their beginnings, and the reasons. All other commands are run."""
