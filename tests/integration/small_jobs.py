@@ -89,8 +89,8 @@ def code(**modules: str) -> dict[str, Any]:
     return {"kind": "ConfigMap", "metadata": {"name": "code"}, "data": data}
 
 
-def learner_with(replicas: int = 1, **env: str) -> dict[str, Any]:
-    """`spec.learner` with these environment variables, for `training_program`."""
+def role_with(replicas: int = 1, **env: str) -> dict[str, Any]:
+    """A role with these environment variables, for `training_program`."""
     container = {"name": "trainer", "env": [{"name": name, "value": value} for name, value in env.items()]}
     return {"replicas": replicas, "template": {"spec": {"containers": [container]}}}
 

@@ -182,8 +182,9 @@ def test_killed_shards_hold_nobody_up_and_all_is_accounted_for(
 
 
 def test_every_transition_is_counted_and_every_draw_comes_home(
-    start: Start, make: Callable[..., Learner]
+    start: Start, make: Callable[..., Learner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(requests, "CALL_SECONDS", 10 * HANG_SECONDS)  # no shard dies here
     learner = make()
     keepers = [start("keeper", learner.url, f"shard-{index}", 300, 32, 0.001) for index in range(2)]
     learner.await_shards(2)
@@ -223,6 +224,7 @@ def test_a_frozen_shard_holds_the_learner_up_once_and_comes_back(
     assert learner.replay.stats().restarted == 0
     inserted = inserted_at_the_end(keepers)
     learner.settle()
+    learner.await_shards(2)  # until a shard that answered late reports again
     stats = learner.replay.stats()
     assert (stats.inserted, stats.lost) == (inserted, 0)
 

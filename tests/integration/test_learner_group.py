@@ -213,15 +213,15 @@ def test_a_frozen_learner_is_left_behind_and_taken_back(learn: Learn, frozen: in
 
 
 def test_a_learner_that_is_much_slower_is_waited_for_longer_and_longer(learn: Learn) -> None:
-    timeouts = {"join": LONG, "rejoin": LONG, "collective": 0.08}
+    timeouts = {"join": LONG, "rejoin": LONG, "collective": 0.32}
     first = learn(0, 2, last=2, timeouts=timeouts)
-    slow = learn(1, 2, first.url, pace=0.35, timeouts=timeouts)
+    slow = learn(1, 2, first.url, pace=1.4, timeouts=timeouts)
 
-    said = [first.hear("trouble")]  # after 0.08, 0.16 and 0.32 s; on a busy machine also after longer times
+    said = [first.hear("trouble")]  # after 0.32, 0.64 and 1.28 s; on a busy machine also after longer times
     while (newest := first.hear("trouble", "done")) != "done":
         said.append(newest)
     times = [int(trouble.partition("Timed out waiting ")[2].partition("ms")[0]) for trouble in said]
-    assert times == [320 * 2**i for i in range(len(times))]
+    assert times == [1280 * 2**i for i in range(len(times))]
     assert slow.hear("done", "stopped") == "done"
     assert first.lines[-1].size == 2
 
@@ -236,8 +236,10 @@ def test_generations_leak_neither_threads_nor_descriptors(learn: Learn) -> None:
             continue
         lines = {line.generation: line for line in learner.lines if line.size >= 0}
         assert lines[24].size == 3
-        assert lines[24].threads <= lines[4].threads
-        assert lines[24].descriptors <= lines[4].descriptors
+        # A thread or a socket may be about to end, but not in all of these generations.
+        late = [lines[number] for number in range(21, 25) if number in lines]
+        assert min(line.threads for line in late) <= lines[4].threads
+        assert min(line.descriptors for line in late) <= lines[4].descriptors
 
 
 def test_a_learner_stops_also_while_others_are_frozen(learn: Learn) -> None:

@@ -63,14 +63,14 @@ def test_kills_from_outside_are_healed_without_a_back_off_and_do_not_count(
 
 
 def test_failures_back_off_count_and_end_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.5)  # a fourth failure would be 2 s after the third
     job = make_job(sampler=shell("echo out of luck; exit 3"), runPolicy={"backoffLimit": 2})
 
     async def scenario() -> None:
         async with running(tmp_path, job) as run:
             started = time.monotonic()
             failed = await run.until_phase("Failed")
-            assert time.monotonic() - started > 0.1 + 0.2
+            assert time.monotonic() - started > 0.5 + 1.0
             assert failed.status.failures == failed.status.sampler.restarts == 3
             assert condition(failed, "Failed") == (
                 "True",
@@ -121,7 +121,10 @@ def test_a_permanent_failure_ends_the_job_without_a_back_off(
     ],
     ids=["own signal", "shell", "no program", "memory"],
 )
-def test_failures_are_told_apart(tmp_path: Path, sampler: dict[str, Any], message: str) -> None:
+def test_failures_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", LONG)  # a second failure would be counted with the first
     job = make_job(sampler=sampler, runPolicy={"backoffLimit": 0})
 
     async def scenario() -> None:

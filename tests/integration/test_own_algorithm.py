@@ -71,7 +71,10 @@ def counting(**spec: Any) -> RLTrainingJob:
     )
 
 
-MODULES = code(counting=COUNTING, reinforce=EXAMPLE)
+PATIENT = EXAMPLE.replace("timeout=5.0", "timeout=60.0")
+"""The example, which waits longer for samplers of a busy machine."""
+assert PATIENT != EXAMPLE
+MODULES = code(counting=COUNTING, reinforce=PATIENT)
 
 
 def totals(run: Run) -> list[tuple[int, int]]:

@@ -46,7 +46,7 @@ def test_a_sampler_and_the_learner_of_the_distributed_dqn_are_killed(train: Trai
 
         # A learner that is killed continues its counters, and uses the shards as they are.
         await run.until_updates(20)
-        checkpoint = await run.until_checkpoint()
+        checkpoint = await run.until_newer_checkpoint()
         samplers, life = run.running(*SAMPLERS), run.point["run"]
         run.kill(LEARNER)
         fresh = await run.until_another_life(life)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_jobs import REPLAY, replay_job
+from small_jobs import REPLAY, replay_job, role_with
 from training import LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually
 
 BATCH, BLOCK = 64, (16 + 2) * 8
@@ -91,4 +91,5 @@ def test_samplers_that_wait_for_a_replay_pod_hear_of_the_end_from_the_learner(tr
             assert " lost " not in log.read_text(), "the pod went before it had answered"
 
     replay = {"placement": "Dedicated", "samplesPerInsert": 16}
-    train(replay_job(replay=replay, stop={"environmentSteps": 3_000}), scenario)
+    learner = role_with(TEST_LINGER_SECONDS="4")  # three answers pass before the samplers ask it
+    train(replay_job(replay=replay, stop={"environmentSteps": 3_000}, learner=learner), scenario)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from small_jobs import WITH_REPLAY, gradient_job, job_of, replay_job, small_job
+from small_jobs import WITH_REPLAY, gradient_job, job_of, replay_job, role_with, small_job
 from soak import SOAK
 from training import LEARNER, SAMPLER, SAMPLERS, Run, Train, eventually
 from transport_processes import GRACE_SECONDS
@@ -136,4 +136,4 @@ def test_sigterm_ends_a_sampler_whatever_its_environment_does(train: Train) -> N
             "exit code 143 (SIGTERM)",
         ]
 
-    train(small_job(), scenario)
+    train(small_job(sampler=role_with(2, TEST_SAMPLER_GRACE_SECONDS="5")), scenario)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import gradient_job, learner_with, small_job
+from small_jobs import gradient_job, role_with, small_job
 from training import LEARNER, Run, Train, eventually, step_of
 
 
@@ -169,5 +169,5 @@ def test_a_disk_that_is_full_to_the_end_is_what_the_job_fails_of(train: Train, s
         assert job.status.message.endswith(": the disk is full")
 
     checkpoint = {"everySeconds": 1, "uri": f"file://{small_disk}"}
-    learner = learner_with(TEST_LAST_WRITES_SECONDS="0.5")
+    learner = role_with(TEST_LAST_WRITES_SECONDS="0.5")
     train(small_job(checkpoint=checkpoint, runPolicy={"backoffLimit": 6}, learner=learner), scenario)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from rltraining_operator.local import backoff
-from small_jobs import CODE, code, job_of, small_job
+from small_jobs import CODE, code, job_of, role_with, small_job
 from training import SAMPLER, Run, Train
 from transport_processes import HANG_SECONDS
 
@@ -187,7 +187,11 @@ def test_an_environment_that_cannot_be_closed_after_training_costs_nothing(train
         log = (run.cluster.workdir / "logs" / f"{SAMPLER}.log").read_text()
         assert "environment 'mazes:Tired-v0': close raised OSError: the simulator is gone" in log
 
-    train(small_job(**environment("mazes:Tired-v0"), stop={"environmentSteps": 500}), scenario, MODULES)
+    learner = role_with(
+        TEST_LINGER_SECONDS="4"
+    )  # a sampler of a busy machine asks late whether the run is over
+    job = small_job(**environment("mazes:Tired-v0"), stop={"environmentSteps": 500}, learner=learner)
+    train(job, scenario, MODULES)
 
 
 @pytest.mark.parametrize("algorithm", ["impala", "ppo", "ppoAtSamplers", "dqnApex"])

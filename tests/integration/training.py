@@ -214,6 +214,12 @@ class Run:
         await self.until(lambda job: job.status.checkpoint is not None and job.status.checkpoint.step > 0)
         return step_of(self.checkpoints()[-1])
 
+    async def until_newer_checkpoint(self) -> int:
+        """Waits for a checkpoint after the newest point of the curves. Returns the step of the newest."""
+        steps = self.point["environmentSteps"]
+        await self.until(lambda job: job.status.checkpoint is not None and job.status.checkpoint.step > steps)
+        return step_of(self.checkpoints()[-1])
+
     async def until_another_life(self, life: str) -> dict[str, Any]:
         """Waits until a restarted learner has begun its curves. Returns their first point."""
         await eventually(lambda: self.point.get("run", life) != life)
@@ -238,7 +244,7 @@ class Run:
     async def get(self, path: str, token: str, pod: str = LEARNER) -> http.Response | None:
         """Sends a GET request to a member."""
         headers = {"Authorization": f"Bearer {token}"}
-        return await http.get("127.0.0.1", self.port(pod), path, headers=headers)
+        return await http.get("127.0.0.1", self.port(pod), path, headers=headers, timeout_seconds=SECONDS)
 
     def port(self, pod: str) -> int:
         """Returns the pod's HTTP port, which only members of the job receive."""

@@ -19,6 +19,8 @@ from rltraining_trainer.world import world
 
 LAST_WRITES, LINGER = "TEST_LAST_WRITES_SECONDS", "TEST_LINGER_SECONDS"
 """Environment variables: how long storage is retried at the end of a run, and how long learners linger."""
+GRACE = "TEST_SAMPLER_GRACE_SECONDS"
+"""Environment variable: how long a sampler may take to end in order."""
 STEP_SECONDS = 0.0002
 HOLD_SECONDS = 0.005
 
@@ -55,6 +57,7 @@ def main(argv: list[str]) -> int:
     """
     if argv[0] != "stranger":
         record.LAST_WRITES_SECONDS = float(os.environ.get(LAST_WRITES, record.LAST_WRITES_SECONDS))
+        trainer.SAMPLER_GRACE = float(os.environ.get(GRACE, trainer.SAMPLER_GRACE))
         world.LINGER_SECONDS = float(os.environ.get(LINGER, world.LINGER_SECONDS))
         return trainer.main(argv)
     url, trace, secret, raw, said = argv[1:]
