@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         _is_there, outside
     ):  # of what is not, there is no page: a broken link, which the build tells
         path = f"source/{target}.md"
-        files.append(File.generated(config, path, content=_shown(target)))
+        # Not in the navigation, and also shown if the name begins with a dot, which MkDocs would exclude.
+        included = InclusionLevel.NOT_IN_NAV
+        files.append(File.generated(config, path, content=_shown(target), inclusion=included))
     return files
 
 

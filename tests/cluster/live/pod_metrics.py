@@ -1,4 +1,4 @@
-"""What Prometheus scrapes in a cluster from the pods that the configuration in docs/metrics.md selects."""
+"""What Prometheus scrapes in a cluster from the pods that the configuration in docs/monitoring.md selects."""
 
 from __future__ import annotations
 
