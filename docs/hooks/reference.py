@@ -38,7 +38,7 @@ BOUNDS = (
 COLUMNS = 100
 """Width of a command's help."""
 ELSEWHERE = {"spec.algorithm": "algorithms.md#spec.algorithm"}
-"""Objects with a page of their own."""
+"""Objects with a separate page."""
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
