@@ -16,7 +16,7 @@ from tests.torch_versions import DOWNLOAD_FAILED
 
 PROGRAMS = Path(sys.executable).parent
 UV = PROGRAMS / "uv"
-LOCAL_COMMANDS = r"rltrain (run cartpole-impala --workdir|evaluate runs/first/policy --episodes|why) "
+LOCAL_COMMANDS = r"rltrain (run cartpole-impala --workdir|evaluate runs/first/policy --episodes|report) "
 """The commands of the README that the test runs with the extra `local`."""
 IMPORT_CLUSTER_COMMANDS = """
 import importlib, pkgutil, rltraining.cluster, rltraining.sdk
