@@ -20,7 +20,7 @@ ROW = re.compile(r"^\| (?P<name>[^|]+?) +\| (?P<median>[\d.]+) \((?P<all>[\d., ]
 
 WIDTH, ROW_HEIGHT, TOP, LEFT, RIGHT = 760, 36, 40, 250, 90
 TICKS = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
-TEXT, PEER, OWN = "#767d87", "#8b919c", "#0f9d8f"
+TEXT, PEER, OWN = "#79808b", "#8b919c", "#0f9d8f"
 """Colours that are readable on white and on dark grey."""
 
 
@@ -73,7 +73,7 @@ def _row(row: Times, y: float) -> list[str]:
     return [
         f'  <text x="{LEFT - 16}" y="{y + 5:.1f}" text-anchor="end"{weight}>{escape(row.name)}</text>',
         *(
-            f'  <circle cx="{x(seconds):.1f}" cy="{y:.1f}" r="5" fill="{color}" fill-opacity=".55"/>'
+            f'  <circle cx="{x(seconds):.1f}" cy="{y:.1f}" r="5" fill="{color}" fill-opacity=".7"/>'
             for seconds in row.all
         ),
         f'  <path d="M{x(row.median):.1f} {y - 11:.1f} V{y + 11:.1f}" stroke="{color}" stroke-width="3"/>',
