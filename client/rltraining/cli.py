@@ -47,7 +47,7 @@ def _top(function: F) -> F:
 
 POLICY = typer.Argument(metavar="POLICY", help="Folder or URI of a policy, or a run's folder: runs/first.")
 TRUST_CODE = typer.Option(
-    "--trust-code", help="Let user code run that the policy needs: you trust whoever made the policy."
+    "--trust-code", help="Allow the policy to run user code. Use this only if you trust its source."
 )
 
 
@@ -104,29 +104,29 @@ def run(
         str | None,
         typer.Argument(
             metavar="FILE",
-            help=f"{MANIFEST} With --resume it may be the folder of the run, or nothing.",
+            help=f"{MANIFEST} With --resume: the folder of the run, which you can also omit.",
         ),
     ] = None,
     workdir: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for everything the run leaves. Default: runs/<job>-<time>.", show_default=False
+            help="Folder for the output of the run. Default: runs/<job>-<time>.", show_default=False
         ),
     ] = None,
     overrides: Overrides = None,
     seed: Seed = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in this folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in this folder.")] = False,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Lines of text, as when the output is not a terminal.")
+        bool, typer.Option("--plain", help="Print lines of text, as for an output that is not a terminal.")
     ] = False,
     sweep: Sweep = None,
     seeds: Seeds = None,
-    parallel: Annotated[int, typer.Option(min=1, help="How many runs of a sweep go at once.")] = 1,
+    parallel: Annotated[int, typer.Option(min=1, help="Number of runs of a sweep that run in parallel.")] = 1,
     nice: Annotated[
         int,
         typer.Option(
-            min=0, max=19, help="Let other programs come first: 10 as the command nice, 19 the most."
+            min=0, max=19, help="Lower the CPU priority of the run's processes, as `nice` does (0 to 19)."
         ),
     ] = 0,
 ) -> None:
@@ -199,7 +199,7 @@ def examples() -> None:
 
 @_command
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is new or empty.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     name: Annotated[
         str | None,
         typer.Option(help="Name of the job and its modules. Default: the folder's.", show_default=False),
@@ -243,8 +243,8 @@ def validate(
 
     The checks are those of the cluster's API server and of the operator. Where the trainer is
     installed, environments are looked up in the installed packages. An environment that may be in
-    another package, such as one of a cluster's image, is a warning. Your modules are not imported:
-    run and explain do that. Exit code: 0 when all manifests are valid, 2 otherwise.
+    another package, such as one of a cluster's image, is a warning. Only run and explain import your
+    modules and check the environment's spaces. Exit code: 0 if all manifests are valid, otherwise 2.
 
     Examples:
 
@@ -263,7 +263,7 @@ def explain(
     file: Annotated[str, typer.Argument(metavar="FILE", help=MANIFEST)],
     preset: Annotated[
         PresetName | None,
-        typer.Option(help="The preset, instead of the one that fits the environment.", show_default=False),
+        typer.Option(help="Preset. Default: chosen by the environment's spaces.", show_default=False),
     ] = None,
     overrides: Overrides = None,
 ) -> None:
@@ -306,7 +306,7 @@ def crd() -> None:
 @_command
 def evaluate(
     policy: Annotated[str, POLICY],
-    episodes: Annotated[int, typer.Option(min=1, help="How many episodes to play.")] = 100,
+    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes to play.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Seed of environments and actions.")] = 0,
     envs: Annotated[int, typer.Option(min=1, help="Environments that are stepped together.")] = 16,
     stochastic: Annotated[
@@ -315,7 +315,7 @@ def evaluate(
             "--stochastic", help="Draw actions as in training, instead of taking the most likely ones."
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     video: Annotated[
         Path | None, typer.Option(metavar="FILE.mp4|gif", help="Also record an episode.", show_default=False)
     ] = None,

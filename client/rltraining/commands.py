@@ -47,7 +47,7 @@ Sweep = Annotated[
 ]
 Seeds = Annotated[
     int | None,
-    typer.Option(help="Each job with so many seeds: spec.seed, spec.seed + 1, ...", show_default=False),
+    typer.Option(help="Number of seeds per job: spec.seed, spec.seed + 1, ...", show_default=False),
 ]
 
 INTERRUPTED = 130

@@ -42,7 +42,7 @@ def doctor(context: ClusterContext) -> None:
 @_command
 def stack(
     run: Annotated[
-        Path, typer.Argument(metavar="WORKDIR", help="Folder of a run that trains on this machine.")
+        Path, typer.Argument(metavar="WORKDIR", help="Folder of a run that is training on this machine.")
     ],
     member: Annotated[
         str | None,
@@ -72,7 +72,9 @@ def stack(
 
 @_command
 def audit(
-    run: Annotated[Path, typer.Argument(metavar="WORKDIR", help="Folder of a run, also of one that trains.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="WORKDIR", help="Folder of a run, which may still be training.")
+    ],
 ) -> None:
     """Check a run from its own records: whether each item was counted exactly once.
 
@@ -98,14 +100,18 @@ def chaos(
         list[str] | None,
         typer.Option(
             metavar="ROLE=TIME",
-            help="Kill a random process of the role, learner, sampler or replay, with this mean time between two. "
+            help="Kill a random process of the role, learner, sampler or replay, with this mean time between two kills. "
             "May be given repeatedly. Default: sampler=7s and learner=60s, unless --freeze is given.",
             show_default=False,
         ),
     ] = None,
     freeze: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE=TIME", help="Likewise, stop it for 5 s.", show_default=False),
+        typer.Option(
+            metavar="ROLE=TIME",
+            help="Stop a random process of the role for 5 s, with this mean time between two stops.",
+            show_default=False,
+        ),
     ] = None,
     time: Annotated[
         str | None,
@@ -118,7 +124,7 @@ def chaos(
         typer.Option(help="Folder of the run. Default: runs/<job>-<time>.", show_default=False),
     ] = None,
     overrides: Overrides = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in this folder.")] = False,
 ) -> None:
     """Train on this machine while processes are killed and frozen at random times.
 

@@ -55,7 +55,7 @@ def graded(amount: float, enough: float, needed: float, text: str, remedy: str) 
 def machine(folder: Path) -> Iterator[Finding]:
     """Yields what the machine has for a run in the folder: cores, memory, open files and disk."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield graded(cores, 2, 1, plural(cores, "core"), "learner and samplers take turns, so that runs are slow")
+    yield graded(cores, 2, 1, plural(cores, "core"), "learner and samplers share a core, so runs are slow")
     if memory := _memory():
         text = "memory: {:,} of {:,} MiB available".format(*(size // MIB for size in memory))
         yield graded(memory[0], 1024 * MIB, 0, text, "end other programs if a run is slow or killed")

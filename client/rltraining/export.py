@@ -29,7 +29,7 @@ def export(uri: str, form: Format, output: Path | None, *, trust_code: bool) -> 
     from rltraining.policies import in_run, open_policy
 
     if output is None and "://" in uri:
-        raise UsageError(f"{uri} is not on this machine: say where to with --output")
+        raise UsageError(f"{uri} is not on this machine: name the file to write with --output")
     path = output or Path(in_run(uri)) / f"policy{form.suffix}"
     if path.is_dir():
         raise UsageError(f"--output {path}: is a folder: name a file in it")

@@ -58,4 +58,4 @@ class LogFile(RotatingFileHandler):
         elif not self._reported:
             self._reported = True
             name = shown(Path(self.baseFilename))
-            say(f"warning: {name} cannot be written: {error.strerror}; the run goes on", err=True)
+            say(f"warning: {name} cannot be written: {error.strerror}; the run continues", err=True)

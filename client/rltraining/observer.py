@@ -10,7 +10,9 @@ from rltraining_operator.local import LocalCluster
 from rltraining.snapshot import EventRow, Snapshot
 from rltraining.track import Track
 
-STOPPING = "Stopping: the learner writes a last checkpoint. Once more, and everything ends at once."
+STOPPING = (
+    "Stopping: the learner writes a last checkpoint. Press Ctrl-C again to end all processes immediately."
+)
 SUSPENDED = "Suspended"
 """Reason of the event that follows a signal. It is hidden, because it mentions a field that the
 user has not set."""

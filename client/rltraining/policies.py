@@ -13,7 +13,7 @@ from rltraining.jobfile import load
 from rltraining.workdir import JOB_FILE, holds_run
 
 USER_CODE = (
-    "with --trust-code, user code is found beside the manifest while the policy lies in its run's folder; "
+    "with --trust-code, user code is found beside the manifest while the policy is in its run's folder; "
     "otherwise put it on PYTHONPATH"
 )
 

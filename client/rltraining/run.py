@@ -109,7 +109,7 @@ def _prepare(options: RunOptions) -> tuple[Path, JobFile]:
         folder, file = Path(file), None
     if file is not None and (workdir.holds_run(Path(file)) or workdir.holds_sweep(Path(file))):
         what = "run" if workdir.holds_run(Path(file)) else "sweep"
-        raise UsageError(f"{file}: is the folder of a {what}: to go on with this {what} add --resume")
+        raise UsageError(f"{file}: is the folder of a {what}: to continue this {what} add --resume")
     # Without a manifest, resume from the folder's own.
     if file is None:
         folder = folder or resumed_folder(options)
@@ -141,7 +141,7 @@ def check_same_algorithm(file: JobFile, folder: Path) -> None:
     begun, wanted = before.spec.algorithm.name, file.job.spec.algorithm.name
     if begun != wanted:
         raise UsageError(
-            f"--resume: {summary.shown(folder)} was begun with {begun}, and its checkpoints are of no use to {wanted}: "
+            f"--resume: {summary.shown(folder)} was started with {begun}, and {wanted} cannot use its checkpoints: "
             "choose another --workdir"
         )
 
@@ -157,7 +157,7 @@ def _check_goes_on(file: JobFile, folder: Path) -> None:
     rule = re.match(r"stop\.\w+", before.status.message or "")
     raise UsageError(
         f"this run has succeeded already ({before.status.message}); "
-        f"to train on, change the rule: --set {rule[0] if rule else 'stop.environmentSteps'}=..."
+        f"to continue training, change the rule: --set {rule[0] if rule else 'stop.environmentSteps'}=..."
     )
 
 
@@ -204,7 +204,7 @@ def warn_of_old_status(last: Snapshot, folder: Path) -> None:
     kept = workdir.last_state(folder)
     if not last.stopped_by and (kept is None or kept.status.phase != last.status.phase):
         file = summary.shown(folder / workdir.STATUS_FILE)
-        then = ", and tells of an earlier moment" if kept else ""
+        then = ", and is from an earlier time" if kept else ""
         print_line(f"warning: {file} could not be written{then}", sys.stderr)
 
 

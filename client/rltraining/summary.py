@@ -79,7 +79,7 @@ def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str
         returns = "unknown: no episode has ended" if progress.environment_steps else ""
     steps = f"{count(max(progress.environment_steps, stopped_at or 0))} used for learning"
     if progress.steps_per_second:
-        steps += f", {short(progress.steps_per_second)}/s in the end"
+        steps += f", {short(progress.steps_per_second)}/s at the end"
     return [
         ("why", why),
         ("time", clock(snapshot.elapsed)),
@@ -103,7 +103,7 @@ def _kept(status: Status, checkpoint: int | None) -> list[tuple[str, str]]:
     is_old = status.checkpoint is not None and checkpoint <= status.checkpoint.step
     if checkpoint >= status.progress.environment_steps and not (why and is_old):
         return [("checkpoint", f"written at step {count(checkpoint)}")]
-    newest = f"the newest is of step {count(checkpoint)}: --resume goes on from there"
+    newest = f"the newest is of step {count(checkpoint)}: --resume continues from there"
     return [("checkpoint", newest), ("", why)]
 
 
@@ -153,8 +153,8 @@ def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None, again: Aga
     evaluate = _evaluate(snapshot, folder)
     if snapshot.stopped_by:
         if checkpoint is None:
-            return [f"Begin again (no checkpoint was written yet):  {resume}"]
-        return [*([f"Evaluate:  {evaluate}"] if evaluate else []), f"Go on:     {resume}"]
+            return [f"Start again (no checkpoint was written yet):  {resume}"]
+        return [*([f"Evaluate:  {evaluate}"] if evaluate else []), f"Continue:  {resume}"]
     if snapshot.status.phase == "Failed":
         manifest = shlex.quote(shown(Path(origin))) if (origin := source_of(snapshot.job)) else "FILE"
         changes = "".join(f" --set {shlex.quote(change)}" for change in again.changes)

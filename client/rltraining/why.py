@@ -27,7 +27,7 @@ def why(target: str, client: Callable[[], RLTrainingClient]) -> None:
     if workdir.holds_run(folder):
         job = workdir.last_state(folder)
         if job is None:
-            raise ClientError(f"{folder / workdir.STATUS_FILE}: cannot be read: the run has not begun")
+            raise ClientError(f"{folder / workdir.STATUS_FILE}: cannot be read: the run has not started")
         say(bottleneck(job, os.cpu_count()))
     elif os.sep in target or folder.is_dir():
         raise UsageError(f"{target}: holds no run: name the folder of a run, or a job in a cluster")

@@ -132,7 +132,7 @@ def check(folder: Path, mode: Mode) -> None:
         if not (folder / JOB_FILE).exists():
             return  # the given manifest replaces it
         raise UsageError(
-            f"--workdir {folder}: its {JOB_FILE} is not the one that the run wrote: move it away, and name the manifest: "
+            f"--workdir {folder}: its {JOB_FILE} was not written by this run: move it away, and name the manifest: "
             f"rltrain run FILE --workdir {folder} --resume"
         )
     if (folder / JOB_FILE).exists() and not holds_run(folder):
@@ -141,8 +141,8 @@ def check(folder: Path, mode: Mode) -> None:
         )
     if not holds_run(folder) and has_checkpoint:
         raise UsageError(
-            f"--workdir {folder}: holds checkpoints of a run that has no {JOB_FILE}, and a new run would go on from them: "
-            "add --resume if it should, else delete them, or name another folder"
+            f"--workdir {folder}: holds checkpoints of a run that has no {JOB_FILE}, and a new run would continue from them: "
+            "add --resume to do that, or delete them, or name another folder"
         )
 
 

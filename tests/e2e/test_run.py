@@ -161,7 +161,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_a_second_signal_ends_it
     assert "  policy     run/policy" in lines
     assert lines[-2:] == [
         "Evaluate:  rltrain evaluate run/policy",
-        "Go on:     rltrain run run --resume",
+        "Continue:  rltrain run run --resume",
     ]
     assert json.loads((folder / "run" / "policy" / "policy.json").read_text())["progress"]
     assert "uspend" not in first.out, "words of a cluster"
@@ -182,7 +182,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_a_second_signal_ends_it
     assert not alive
     curve = [point["environmentSteps"] for point in status_of(folder / "run")["curve"]]
     assert curve == sorted(curve)
-    assert curve[0] <= kept <= curve[-1], "the curve of a run that goes on begins where the run began"
+    assert curve[0] <= kept <= curve[-1], "the curve of a resumed run begins where the run began"
     points = [json.loads(line) for line in (folder / "run" / "progress.jsonl").read_text().splitlines()]
     for name in ("seconds", "environmentSteps", "episodes", "updates"):
         values = [point[name] for point in points]

@@ -37,7 +37,7 @@ def test_a_sweep_outlives_a_run_that_fails_and_goes_on_after_ctrl_c(tmp_path: Pa
         command.send(signal.SIGINT)
         ended = command.finish()
     assert ended.code == 130, ended
-    assert "Go on:  rltrain run sweep --resume" in ended.out
+    assert "Continue:  rltrain run sweep --resume" in ended.out
     assert any(LEARNS[0] in line and "Stopped" in line for line in ended.out.splitlines())
     assert not (sweep / LEARNS[1] / "status.json").exists()
     over = (sweep / FAILS[0] / "status.json").read_bytes()

@@ -15,7 +15,7 @@ from rltraining.units import plural
 def suspend(client: RLTrainingClient, name: str) -> None:
     """Sets `runPolicy.suspend`."""
     job = client.suspend(name)
-    how = "it goes on" if keeps_its_output(job) else f"{NOT_KEPT}, so it begins anew"
+    how = "continue it" if keeps_its_output(job) else f"{NOT_KEPT}: start it again"
     _tell(job, f"suspended: {how} with: rltrain resume {name}")
 
 
@@ -32,7 +32,7 @@ def scale(client: RLTrainingClient, name: str, samplers: int) -> None:
     scales = job.spec.sampler.autoscale is not None and (found is None or found.state == "Active")
     if scales and job.spec.sampler.replicas == samplers:
         raise UsageError(
-            f"{name}: spec.sampler.replicas is {samplers} already, so that sampler.autoscale stays on: set "
+            f"{name}: spec.sampler.replicas is {samplers} already, so sampler.autoscale stays on: set "
             "another number first, or remove sampler.autoscale"
         )
     client.scale(name, samplers)

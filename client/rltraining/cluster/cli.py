@@ -30,7 +30,7 @@ TARGET = typer.Argument(
     help="Folder of a run on this machine, or the name of a job in a cluster.",
     autocompletion=complete_job,
 )
-PLAIN = typer.Option("--plain", help="Lines of text, as when the output is not a terminal.")
+PLAIN = typer.Option("--plain", help="Print lines of text, as for an output that is not a terminal.")
 
 
 class Output(StrEnum):
@@ -59,16 +59,16 @@ def submit(
     overrides: Overrides = None,
     seed: Seed = None,
     name: Annotated[
-        str | None, typer.Option(help="Another name than the manifest's.", show_default=False)
+        str | None, typer.Option(help="Name of the job. Default: the manifest's.", show_default=False)
     ] = None,
     generate_name: Annotated[
-        bool, typer.Option("--generate-name", help="Add five letters to the name: each submit is a new job.")
+        bool, typer.Option("--generate-name", help="Add five random letters, so each submit is a new job.")
     ] = False,
     code: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="A Python file that goes with the job, in a ConfigMap. May be given repeatedly.",
+            help="A Python file to send with the job, in a ConfigMap. May be given repeatedly.",
             show_default=False,
         ),
     ] = None,
@@ -133,7 +133,9 @@ def get(
     ] = False,
     selector: Annotated[
         str,
-        typer.Option("--selector", "-l", help="Only jobs with such labels: team=vision.", show_default=False),
+        typer.Option(
+            "--selector", "-l", help="Only jobs with these labels: team=vision.", show_default=False
+        ),
     ] = "",
 ) -> None:
     """Show a job or all jobs, as kubectl get rltrainingjobs does.
@@ -242,16 +244,16 @@ def report(
 def logs(
     context: ClusterContext,
     name: Annotated[str, NAME],
-    role: Annotated[Role, typer.Option("--role", "-r", help="Whose log.")] = Role.LEARNER,
-    index: Annotated[str, typer.Option("--index", "-i", metavar="N|all", help="Which of them.")] = "0",
+    role: Annotated[Role, typer.Option("--role", "-r", help="Role of the process.")] = Role.LEARNER,
+    index: Annotated[str, typer.Option("--index", "-i", metavar="N|all", help="Index of the process.")] = "0",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on, through restarts, until the job is over.")
+        bool, typer.Option("--follow", "-f", help="Follow the log across restarts until the job ends.")
     ] = False,
     previous: Annotated[
-        bool, typer.Option("--previous", "-p", help="Of the container before its last restart.")
+        bool, typer.Option("--previous", "-p", help="Print the log from before the container's last restart.")
     ] = False,
     tail: Annotated[
-        int | None, typer.Option(min=0, help="Only so many of the last lines.", show_default=False)
+        int | None, typer.Option(min=0, help="Print only the last N lines.", show_default=False)
     ] = None,
 ) -> None:
     """Print the logs of a job's processes.
@@ -307,7 +309,7 @@ def resume(context: ClusterContext, name: Annotated[str, NAME]) -> None:
 def scale(
     context: ClusterContext,
     name: Annotated[str, NAME],
-    samplers: Annotated[int, typer.Option(min=1, help="How many there are to be.", show_default=False)],
+    samplers: Annotated[int, typer.Option(min=1, help="New number of samplers.", show_default=False)],
 ) -> None:
     """Change the number of samplers, also while the job runs.
 
@@ -330,7 +332,7 @@ def delete(
         str | None,
         typer.Option(metavar="NAME", help="All jobs of this sweep instead of one job.", show_default=False),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when it and its pods are gone.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until all pods are deleted.")] = False,
 ) -> None:
     """Delete a job with everything that belongs to it.
 
@@ -356,8 +358,8 @@ def compare(
         list[str],
         typer.Argument(metavar="NAME...", help="Folders of sweeps and runs; names of sweeps in a cluster."),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with every run.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="A line for each point.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with every run.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a line for each point.")] = False,
     output: Annotated[
         Path | None,
         typer.Option(

@@ -22,9 +22,7 @@ NAMESPACE = typer.Option("--namespace", "-n", help="Default: the context's.", sh
 CONTEXT = typer.Option(
     "--context", help="A context of the kubeconfig. Default: the current one.", show_default=False
 )
-KUBECONFIG = typer.Option(
-    "--kubeconfig", help="Default: KUBECONFIG, else ~/.kube/config.", show_default=False
-)
+KUBECONFIG = typer.Option("--kubeconfig", help="Default: KUBECONFIG, or ~/.kube/config.", show_default=False)
 OPTIONS = {
     "namespace": Annotated[str | None, NAMESPACE],
     "context": Annotated[str | None, CONTEXT],

@@ -27,12 +27,12 @@ UNSEEN_SECONDS = 20.0
 """Seconds in which an operator handles a new job, and by default another replica if the leader is
 down."""
 UNSEEN = (
-    "no operator has done anything with this job yet: one must be installed, and watch this namespace; "
-    "if one does, its log says what holds it up"
+    "No operator has acted on this job yet. Check that an operator is installed and watches this namespace, "
+    "then read its log."
 )
 SILENT_SECONDS = 60.0
 """An operator writes the progress of a running job every 10 s by default."""
-SILENT = "nothing new of this job for over a minute: it stands still, or its operator is away"
+SILENT = "No update for over a minute: the job is stalled or the operator is not running."
 
 
 class _Closed(Exception):

@@ -86,7 +86,7 @@ def _follow(client: RLTrainingClient, name: str) -> int:
         logs.logs(client, logs.LogsOptions(name, "learner", "0", follow=True))
         job = client.wait(name)
     except KeyboardInterrupt:
-        say(f"the job goes on; follow it with: rltrain logs {name} -f", err=True)
+        say(f"The job continues; follow it with: rltrain logs {name} -f", err=True)
         return INTERRUPTED
     except JobFailedError as error:
         complain(str(error))
@@ -113,6 +113,6 @@ def _code_hint(job: RLTrainingJob) -> str:
     if not named or spec.code is not None or spec.image is not None:
         return ""
     return (
-        f"{' and '.join(named)}: send the files along with --code, or bring them in an image (spec.image), "
+        f"{' and '.join(named)}: send the files with --code, or put them into an image (spec.image), "
         "unless the operator's trainer image has them"
     )

@@ -81,7 +81,7 @@ def watch(client: RLTrainingClient, sweep: str, *, plain: bool) -> int:
                     break
         except KeyboardInterrupt:
             display.close()
-            say(f"the jobs go on; see how far they are with: rltrain compare {sweep}", err=True)
+            say(f"The jobs continue; see their progress with: rltrain compare {sweep}", err=True)
             return INTERRUPTED
     if all(row.phase == DELETED for row in shown.values()):
         raise JobDeletedError(f"all jobs of sweep {sweep} were deleted")
@@ -121,7 +121,7 @@ def _check_writes_alone(job: RLTrainingJob) -> None:
     volume = job.spec.checkpoint.volume
     if volume is not None and volume.claim_name is not None:
         raise UsageError(
-            "spec.checkpoint.volume.claimName: all jobs of a sweep would write into one claim: take claimTemplate, "
+            "spec.checkpoint.volume.claimName: all jobs of a sweep would write into one claim: use claimTemplate, "
             "or spec.checkpoint.uri"
         )
 

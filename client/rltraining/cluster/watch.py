@@ -33,7 +33,7 @@ def watch(client: RLTrainingClient, name: str, *, plain: bool) -> int:
             last = _show(observer, display)
         except KeyboardInterrupt:
             display.close()
-            say(f"the job goes on; look again with: rltrain watch {name}", err=True)
+            say(f"The job continues; look again with: rltrain watch {name}", err=True)
             return INTERRUPTED
     return tell_end(last)
 
@@ -76,4 +76,6 @@ def _places(last: Snapshot) -> list[tuple[str, str]]:
             ("checkpoint", checkpoint.uri if checkpoint else ""),
         ]
     gone = checkpoint is not None or status.policy_uri is not None
-    return [("kept", f"nothing, it lay in the learner's pod: {NOT_KEPT}" if gone else "")]
+    return [
+        ("kept", f"nothing: the output was stored in the learner's pod, because {NOT_KEPT}" if gone else "")
+    ]

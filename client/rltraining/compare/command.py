@@ -68,7 +68,7 @@ def notes(compared: Sequence[Row]) -> Iterator[str]:
     """Yields what weakens the comparison: different environments, too few seeds, a missing package."""
     environments = dict.fromkeys(run.title.partition(" on ")[2] for row in compared for run in row.runs)
     if len(environments) > 1:
-        yield f"the runs are of different environments, whose returns cannot be compared: {', '.join(environments)}"
+        yield f"returns of different environments cannot be compared: {', '.join(environments)}"
     seeds = [len(row.counted) for row in compared]
     if max(seeds, default=0) < 2:
         return

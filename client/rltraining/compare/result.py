@@ -75,7 +75,7 @@ def of_folder(folder: Path) -> list[Result]:
         return [_of_run(folder / name, shown(folder), name) for name in run_names(folder)]
     if workdir.holds_run(folder):
         return [_of_run(folder, "", shown(folder))]
-    raise UsageError(f"{folder}: holds neither a run nor a sweep: name the folder that rltrain run has made")
+    raise UsageError(f"{folder}: holds neither a run nor a sweep: name a folder that rltrain run created")
 
 
 def of_job(job: RLTrainingJob, source: str, name: str, curve: Sequence[CurvePoint] | None = None) -> Result:

@@ -51,7 +51,7 @@ def render(source: Source, video: Video, now: datetime) -> str:
             headline=facts.headline(source, now),
             failure=first,
             trace=trace,
-            began_anew=len({row.get("run") for row in source.rows}) > 1,
+            has_restarts=len({row.get("run") for row in source.rows}) > 1,
             sections=sections(
                 source.rows,
                 goal.at_least if goal else None,

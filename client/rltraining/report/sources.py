@@ -25,7 +25,7 @@ from rltraining.summary import shown
 from rltraining.units import count
 
 NOT_IN_API = (
-    "Policy lag, terms of the loss and the accounts are not in the cluster's API, so they are missing here: the run's "
+    "Policy lag, terms of the loss and the counters are not in the cluster's API, so they are missing here: the run's "
     "progress.jsonl and tensorboard/ have them, and Prometheus where it reads the learner's metrics."
 )
 
@@ -69,7 +69,7 @@ def of_folder(folder: Path) -> Source:
     """Reads a run on this machine. Raises UsageError if the folder contains none."""
     if workdir.holds_sweep(folder):
         raise UsageError(
-            f"{folder}: holds a sweep: name the folder of one of its runs, or take rltrain compare"
+            f"{folder}: holds a sweep: name the folder of one of its runs, or use rltrain compare"
         )
     if not workdir.holds_run(folder):
         raise UsageError(f"{folder}: holds no run: name the folder of one, or a job in a cluster")
@@ -78,7 +78,7 @@ def of_folder(folder: Path) -> Source:
     if job is None:
         job = jobfile.load(str(folder / workdir.JOB_FILE)).job
         missing.append(
-            f"{workdir.STATUS_FILE} is not there or cannot be read: what the job came to is not known."
+            f"{workdir.STATUS_FILE} is not there or cannot be read: the outcome of the job is unknown."
         )
     rows = history.read(folder)
     if not rows:
@@ -152,7 +152,10 @@ def _policy(job: RLTrainingJob) -> tuple[str | None, str]:
     if not is_below(written, store):
         own = f"the job's checkpoint store {store}" if job.spec.checkpoint.uri else "the learner's pod"
         return None, f"status.policyUri is {written}, which is not in {own}: it was not read."
-    return location, "" if location else f"The policy lies at {written}, which cannot be reached from here."
+    return (
+        location,
+        "" if location else f"The policy is stored at {written}, which cannot be reached from here.",
+    )
 
 
 def _phase(job: RLTrainingJob, folder: Path) -> str:
@@ -182,8 +185,8 @@ def _learners(rows: Iterable[Row]) -> list[RunEvent]:
         RunEvent(
             datetime.fromtimestamp(after["time"], UTC),
             "Normal",
-            "LearnerWentOn",
-            f"a learner that began anew went on, at step {count(after['environmentSteps'])} or a little before",
+            "LearnerResumed",
+            f"A restarted learner resumed at step {count(after['environmentSteps'])} or a little before",
         )
         for before, after in pairwise(rows)
         if before.get("run") != after.get("run") and history.number(after, "time") is not None

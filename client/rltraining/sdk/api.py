@@ -148,7 +148,7 @@ class Api:
         try:
             return _document(body)
         except ValueError:  # such as the login page of a proxy
-            raise ConnectionLost(self._unreachable("what answers is no API server")) from None
+            raise ConnectionLost(self._unreachable("the answer is not from an API server")) from None
 
     def _lines(self, response: Any) -> Iterator[bytes]:
         buffer = bytearray()
@@ -169,14 +169,14 @@ class Api:
         try:
             yield
         except exceptions.ReadTimeoutError:
-            raise Silence(self._unreachable("it is silent")) from None
+            raise Silence(self._unreachable("no response in time")) from None
         except (exceptions.HTTPError, ApiException, OSError) as error:
             raise ConnectionLost(self._unreachable(_why(error))) from None
 
     def _unreachable(self, why: str) -> str:
         return (
             f"the cluster of {self.access.description} does not answer: {why}: "
-            "see that it runs, and that --context and --kubeconfig name the right one"
+            "check that it runs, and that --context and --kubeconfig name the right one"
         )
 
 
@@ -204,7 +204,7 @@ def _why(error: Exception) -> str:
     """Returns the root cause in words, such as `Connection refused`."""
     text = str(getattr(error, "reason", None) or error).strip()
     if "CERTIFICATE_VERIFY_FAILED" in text or "SSL" in text.split("\n")[0]:
-        return f"its certificate or ours is not accepted ({text.splitlines()[-1]})"
+        return f"a certificate was rejected ({text.splitlines()[-1]})"
     if "resolve" in text:
         return "its name cannot be resolved"
     if "timed out" in text:

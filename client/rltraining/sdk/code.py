@@ -45,7 +45,7 @@ def with_code(manifest: Json, files: Iterable[str | os.PathLike[str]]) -> tuple[
 
 def _text(path: Path) -> str:
     if path.is_dir():
-        raise JobRejectedError(f"code: {path}: is a folder: name its files; packages go into an image")
+        raise JobRejectedError(f"code: {path}: is a folder: name its files; put packages into an image")
     if not FILE_NAME.fullmatch(path.name) or path.name.startswith(".."):
         raise JobRejectedError(f"code: {path}: its name may have letters, digits, - _ . only")
     try:
@@ -53,4 +53,4 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise JobRejectedError(f"code: {path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise JobRejectedError(f"code: {path}: is not text: data go into an image") from None
+        raise JobRejectedError(f"code: {path}: is not text: put data into an image") from None

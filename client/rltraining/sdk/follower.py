@@ -133,7 +133,7 @@ class Follower:
             self._patience.succeeded()
         elif follow:
             self._patience.failed(
-                failure or errors.ServerError(f"the log of pod {self._log.pod} ends at once")
+                failure or errors.ServerError(f"the log of pod {self._log.pod} ends immediately")
             )
 
     def _pod(self) -> Json | None:

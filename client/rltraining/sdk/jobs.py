@@ -151,7 +151,7 @@ class Jobs:
                 return self._not_found(refused, name)
             case 401:
                 return errors.AccessDeniedError(
-                    f"the cluster of {cluster} does not know who asks (401): log in again, or mend the context's user"
+                    f"Authentication failed (401) at the cluster of {cluster}: log in again, or fix the user of the context."
                 )
             case 403 if reason := rejections.denied(refused.message):
                 return errors.AccessDeniedError(reason)
@@ -174,11 +174,11 @@ class Jobs:
             return errors.JobNotFoundError(f"there is no job {name} in namespace {self.namespace}")
         if missing == "namespaces":
             return errors.JobRejectedError(
-                f"there is no namespace {refused.details.get('name')}: kubectl create namespace makes one"
+                f"there is no namespace {refused.details.get('name')}: create it with kubectl create namespace"
             )
         if missing in ("", PLURAL):
             return errors.NotInstalledError(
-                f"the cluster of {self.api.access.description} does not know the kind {KIND}: install the operator: {INSTALL}"
+                f"the cluster of {self.api.access.description} has no kind {KIND}: install the operator: {INSTALL}"
             )
         return errors.ClusterError(refused.message)
 

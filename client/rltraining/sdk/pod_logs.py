@@ -65,7 +65,7 @@ class PodLog:
         if refused.code == 400:
             if previous and "previous" in refused.message:
                 return errors.JobNotFoundError(
-                    f"pod {self.pod} has not restarted since it was made: it has no previous log"
+                    f"pod {self.pod} has not restarted since it was created: it has no previous log"
                 )
             why = f"; the job is {job.status.phase}: {job.status.message}" if job.status.message else ""
             return errors.JobNotFoundError(f"pod {self.pod} has no log yet: {refused.message}{why}")

@@ -50,7 +50,7 @@ class Goal:
         """Creates the condition from `finished`, a phase, or a predicate. Raises ValueError for
         another word."""
         if callable(until):
-            return cls("as it should be", until)
+            return cls("in the expected state", until)
         if until == FINISHED:
             return cls(until, lambda job: job.status.completion_time is not None)
         if until not in get_args(Phase):
@@ -94,7 +94,7 @@ def wait(
             raw = next((item for item in update.objects.values() if item["metadata"].get("uid") == uid), None)
             if raw is None:
                 raise errors.JobDeletedError(
-                    f"job {name} was deleted while it was waited for; it was {job.status.phase}"
+                    f"job {name} was deleted during the wait; it was {job.status.phase}"
                 )
             job = typed(raw)
             if on_status is not None and job.metadata.resource_version != seen:
@@ -118,7 +118,7 @@ def _is_done(job: RLTrainingJob, goal: Goal) -> bool:
         return True
     if over:
         raise errors.JobOverError(
-            job, f"job {job.metadata.name} is {job.status.phase}, and will not be {goal.words} any more"
+            job, f"job {job.metadata.name} is {job.status.phase}, and cannot become {goal.words}"
         )
     return False
 
@@ -135,7 +135,7 @@ def wait_until_gone(jobs: Jobs, name: str, uid: str, timeout: float | None = Non
                 if not left:
                     break
         if left:
-            raise errors.WaitTimeoutError(f"after {timeout:g} s these are still there: {', '.join(left)}")
+            raise errors.WaitTimeoutError(f"after {timeout:g} s these still exist: {', '.join(left)}")
 
 
 def _uids(item: Json, owned: bool) -> list[str]:

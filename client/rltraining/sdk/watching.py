@@ -107,7 +107,7 @@ class Watched:
                 if self._events > seen or clock() - begun >= LEAST_LIFE:
                     patience.succeeded()
                 else:
-                    patience.failed(ConnectionLost("the API server ends each watch at once"), until)
+                    patience.failed(ConnectionLost("the API server ends each watch immediately"), until)
             except (ConnectionLost, Refused) as error:
                 if isinstance(error, Silence) and self._opened < math.inf:
                     continue

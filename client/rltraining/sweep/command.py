@@ -65,15 +65,11 @@ def _planned(options: single.RunOptions) -> SweepPlan:
 def _resumed(options: single.RunOptions) -> Path:
     folder = single.resumed_folder(options)
     if options.sweep or folder is None or not workdir.holds_sweep(folder):
-        raise UsageError(
-            "--resume: a sweep goes on with the runs that it was begun with: rltrain run FOLDER --resume"
-        )
+        raise UsageError("--resume: a resumed sweep uses its original jobs: rltrain run FOLDER --resume")
     if options.changes:
-        raise UsageError(
-            "--set and --seed: a sweep goes on with the jobs that it was begun with: leave them out"
-        )
+        raise UsageError("--set and --seed: a resumed sweep uses its original jobs: leave them out")
     if options.workdir is not None and options.file is not None:
-        raise UsageError("FILE: a sweep goes on with the jobs that it was begun with: leave it out")
+        raise UsageError("FILE: a resumed sweep uses its original jobs: leave it out")
     return folder
 
 
@@ -83,7 +79,7 @@ def _execute(folder: Path, options: single.RunOptions) -> int:
         execution = Execution(folder, display)
         number = len(execution.snapshot.rows)
         doing = "resuming" if options.resume else "running"
-        at_once = f", {options.parallel} at once" if options.parallel > 1 else ""
+        at_once = f", {options.parallel} in parallel" if options.parallel > 1 else ""
         print_line(f"{doing} {shown(folder)}: {plural(number, 'run')}{at_once}", sys.stdout)
         asyncio.run(execution.run(options.parallel, options.nice))
     # Print the comparison, and how to resume.
@@ -96,7 +92,7 @@ def _execute(folder: Path, options: single.RunOptions) -> int:
             print_line(note, sys.stderr)
     if execution.signal is not None and not over:
         again = f"rltrain run {shlex.quote(shown(folder))} --resume"
-        print_line(f"\nStopped: {snapshot.counts}. Go on:  {again}", sys.stdout)
+        print_line(f"\nStopped: {snapshot.counts}. Continue:  {again}", sys.stdout)
     # Draw the curves, and store the comparison.
     for path, last in execution.undrawn:
         single.draw(last, path)

@@ -36,7 +36,7 @@ def run_names(folder: Path) -> list[str]:
         names = []
     if not names:
         raise UsageError(
-            f"{folder / SWEEP_FILE}: does not tell the runs of a sweep: name another folder, or delete this one"
+            f"{folder / SWEEP_FILE}: has no list of runs: name another folder, or delete this one"
         )
     if any(Path(name).name != name or name in ("", "..") for name in names):
         raise UsageError(f"{folder / SWEEP_FILE}: a run's name must be that of a folder beside it")

@@ -62,7 +62,7 @@ def parse_axes(sweeps: Sequence[str]) -> tuple[Axis, ...]:
     for i, path in enumerate(paths):
         if paths.count(path) > 1:
             raise UsageError(
-                f"--sweep {path}: is given twice: give all its values at once, with commas between"
+                f"--sweep {path}: is given twice: give all its values in one list, separated by commas"
             )
         if whole := next((later for later in (*paths[i:], SEED) if path.startswith(f"{later}.")), None):
             raise UsageError(f"--sweep {path}: is a part of {whole}, which is set after it: leave one out")
@@ -102,7 +102,7 @@ def split(text: str) -> list[str]:
     for found in _TOKEN.finditer(text):
         piece = found[0]
         if found["open"]:
-            raise ValueError("a quote does not close")
+            raise ValueError("a quote is not closed")
         depth += (piece in _OPENING) - (piece in _CLOSING)
         if depth < 0:
             raise ValueError(f"{piece!r} closes nothing")
@@ -111,7 +111,7 @@ def split(text: str) -> list[str]:
         else:
             parts[-1] += piece
     if depth:
-        raise ValueError("a bracket does not close")
+        raise ValueError("a bracket is not closed")
     return [part.strip() for part in parts]
 
 
@@ -149,6 +149,6 @@ def _values(listed: str) -> Iterator[Any]:
         except ValueError:
             raise ValueError(f"{part} is not a JSON value: numbers must be finite") from None
         if canonical in seen:
-            raise ValueError(f"{part} stands twice among the values")
+            raise ValueError(f"{part} is listed twice among the values")
         seen.add(canonical)
         yield value

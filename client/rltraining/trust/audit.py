@@ -56,7 +56,7 @@ def examine(folder: Path) -> list[Finding]:
         raise UsageError(f"{folder}: holds no run: name the folder of a run, such as runs/first")
     job = workdir.last_state(folder)
     if job is None:
-        raise ClientError(f"{folder / workdir.STATUS_FILE}: cannot be read: the run has not begun")
+        raise ClientError(f"{folder / workdir.STATUS_FILE}: cannot be read: the run has not started")
     points, unreadable = _points(folder / PROGRESS_FILE)
     records = Records(job, points)
     findings = [Finding("records", "each line of progress.jsonl is a point", tuple(unreadable), bool(points))]

@@ -222,7 +222,7 @@ def test_a_run_whose_manifest_is_gone_asks_for_it(tmp_path: Path) -> None:
 
 
 def test_a_runs_folder_is_neither_a_manifest_nor_replaced(file: Path, run: Path) -> None:
-    assert refused("run", run) == f"{run}: is the folder of a run: to go on with this run add --resume"
+    assert refused("run", run) == f"{run}: is the folder of a run: to continue this run add --resume"
     assert "holds a run already: continue it with --resume, replace" in refused("run", file, "--workdir", run)
     assert [path.name for path in run.iterdir()] == ["job.yaml"]
 
@@ -235,7 +235,7 @@ def test_a_run_that_has_succeeded_does_not_go_on(file: Path, run: Path, argument
     before = (run / "job.yaml").read_text()
     assert refused("run", "--resume", *arguments.format(file=file, run=run).split()) == (
         "this run has succeeded already (stop.environmentSteps is met); "
-        "to train on, change the rule: --set stop.environmentSteps=..."
+        "to continue training, change the rule: --set stop.environmentSteps=..."
     )
     assert (run / "job.yaml").read_text() == before
 
@@ -245,7 +245,7 @@ def test_a_run_is_not_resumed_with_another_algorithm(file: Path, run: Path, mani
     before = (run / "job.yaml").read_text()
     file.write_text(manifest.replace("impala: {}", "ppo: {}"))
     told = refused("run", file, "--workdir", run, "--resume")
-    assert "/run was begun with impala, and its checkpoints are of no use to ppo: choose another" in told
+    assert "/run was started with impala, and ppo cannot use its checkpoints: choose another" in told
     assert (run / "job.yaml").read_text() == before
 
 

@@ -94,7 +94,7 @@ def test_torchscript_is_written_beside_the_policy_or_where_it_is_wanted(policy: 
         ("evaluate {policy} --video x.avi", 2, "--video x.avi: only .mp4 and .gif files are written"),
         ("evaluate {policy} --episodes 1 --video {tmp}/file/x.mp4", 1, "x.mp4: cannot be written: "),
         ("export {tmp} --format torchscript", 2, "there is no policy at {tmp}"),
-        ("export s3://bucket/policy", 2, "say where to with --output"),
+        ("export s3://bucket/policy", 2, "name the file to write with --output"),
         ("export {policy} --output {tmp}", 2, "--output {tmp}: is a folder: name a file in it"),
     ],
 )
@@ -130,7 +130,7 @@ def test_user_code_beside_the_runs_manifest_is_found(
     (tmp_path / "job.yaml").write_text(manifest.replace("CartPole-v1", "client_test_arena:Arena-v0"))
     run = tmp_path / "run"
     copied(policy, run / "policy", "client_test_arena")
-    (policy.parent / "job.yaml").write_text("{kind: Job, of: somebody else}")
+    (policy.parent / "job.yaml").write_text("{kind: Job, of: another}")
     succeeded("evaluate", policy, "--episodes", "1")
     load(str(tmp_path / "job.yaml")).save(run / "job.yaml")
     trusted = ("--trust-code", "--episodes", "2")

@@ -53,7 +53,7 @@ def test_checkpoints_whose_manifest_is_gone_may_be_resumed_and_another_one_is_to
     (tmp_path / "checkpoints" / "step-000000031964").mkdir(parents=True)
     workdir.check(tmp_path, "resume")
     (tmp_path / "job.yaml").touch()
-    with pytest.raises(UsageError, match=r"its job\.yaml is not the one that the run wrote: move it away"):
+    with pytest.raises(UsageError, match=r"its job\.yaml was not written by this run: move it away"):
         workdir.check(tmp_path, "resume")
 
 

@@ -40,7 +40,7 @@ def test_submit(file: Path, api: FakeApi) -> None:
 def test_submit_warns_of_code_that_would_be_missing(file: Path) -> None:
     result = rltrain("submit", file, "--set", "environment.id=my_module:Mine-v0")
     assert result.exit_code == 0
-    note = "note: environment.id names the module my_module: send the files along with --code"
+    note = "note: environment.id names the module my_module: send the files with --code"
     assert note in result.stderr
     wrappers = 'environment.wrappers=[{"entryPoint": "wraps:Mine"}]'
     result = rltrain("submit", file, "--set", wrappers, "--name", "first")
@@ -83,9 +83,9 @@ def test_code_that_cannot_be_sent_is_refused(file: Path, api: FakeApi, tmp_path:
     given = ("--set", 'code={"configMap": {"name": "there"}}')
     for names, more, words in (
         (["nothing.py"], (), "nothing.py: cannot be read: No such file or directory"),
-        (["picture.py"], (), "picture.py: is not text: data go into an image"),
+        (["picture.py"], (), "picture.py: is not text: put data into an image"),
         (["my env.py"], (), "my env.py: its name may have letters, digits, - _ . only"),
-        (["sub"], (), "sub: is a folder: name its files; packages go into an image"),
+        (["sub"], (), "sub: is a folder: name its files; put packages into an image"),
         (["a.py", "sub/a.py"], (), "sub/a.py: there are two files a.py: give each its own name"),
         (["a.py"], given, "spec.code: names a ConfigMap already: leave that out, or send no files"),
     ):
@@ -142,7 +142,7 @@ def test_options_before_the_command_count_too(api: FakeApi, job: Any, kubeconfig
 def test_scaling_turns_autoscale_off_or_is_refused(api: FakeApi, job: Any) -> None:
     api.job()["spec"]["sampler"] = {"replicas": 2, "autoscale": {"min": 1, "max": 9}}
     told = refused("scale", "cartpole", "--samplers", "2")
-    assert told.startswith("cartpole: spec.sampler.replicas is 2 already, so that sampler.autoscale stays on")
+    assert told.startswith("cartpole: spec.sampler.replicas is 2 already, so sampler.autoscale stays on")
     told = succeeded("scale", "cartpole", "--samplers", "3")
     assert told == "cartpole: scaled to 3 samplers; sampler.autoscale is off until it is changed\n"
 
@@ -151,7 +151,7 @@ def test_changes(api: FakeApi, job: Any) -> None:
     assert succeeded("scale", "cartpole", "--samplers", "8") == "cartpole: scaled to 8 samplers\n"
     assert api.job()["spec"]["sampler"]["replicas"] == 8
     api.job()["spec"]["checkpoint"] = {"uri": "s3://bucket/jobs"}
-    told = "cartpole: suspended: it goes on with: rltrain resume cartpole\n"
+    told = "cartpole: suspended: continue it with: rltrain resume cartpole\n"
     assert succeeded("suspend", "cartpole") == told
     assert api.job()["spec"]["runPolicy"] == {"suspend": True}
     assert succeeded("resume", "cartpole") == "cartpole: resumed: see it with: rltrain watch cartpole\n"
@@ -165,12 +165,13 @@ def test_changes(api: FakeApi, job: Any) -> None:
 
 
 def test_what_is_lost_with_the_learners_pod_is_said(api: FakeApi, job: Any) -> None:
-    assert "neither uri nor volume, so it begins anew with: rltrain resume" in succeeded(
-        "suspend", "cartpole"
-    )
+    assert "neither uri nor volume: start it again with: rltrain resume" in succeeded("suspend", "cartpole")
     checkpoint = {"uri": "file:///output/checkpoints/step-000000000010", "step": 10, "time": END}
     api.finish(checkpoint=checkpoint, policyUri="file:///output/policy")
-    told = "  kept       nothing, it lay in the learner's pod: spec.checkpoint has neither uri nor volume\n"
+    told = (
+        "  kept       nothing: the output was stored in the learner's pod, "
+        "because spec.checkpoint has neither uri nor volume\n"
+    )
     places = "  policy     file:///output/policy\n  checkpoint file:///output/checkpoints/step-000000000010\n"
     output = succeeded("watch", "cartpole")
     assert told in output
@@ -228,7 +229,7 @@ def await_notice(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return wait
 
 
-NO_OPERATOR, SILENT = "no operator has done anything with this job yet", "or its operator is away"
+NO_OPERATOR, SILENT = "No operator has acted on this job yet", "or the operator is not running"
 
 
 @pytest.mark.parametrize(
@@ -293,7 +294,7 @@ def test_ctrl_c_ends_only_the_watching(api: FakeApi, job: Any, monkeypatch: pyte
     monkeypatch.setattr(watch_command.time, "sleep", interrupt)
     result = rltrain("watch", "cartpole")
     assert result.exit_code == 130
-    assert result.stderr == "the job goes on; look again with: rltrain watch cartpole\n"
+    assert result.stderr == "The job continues; look again with: rltrain watch cartpole\n"
 
 
 def test_a_command_that_is_terminated_ends_in_order() -> None:

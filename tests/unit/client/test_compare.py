@@ -230,7 +230,7 @@ learningRate     RUNS   FAILED     GOAL   RETURN   STEPS TO GOAL   SECONDS   STE
 def test_what_weakens_a_comparison_is_noted() -> None:
     assert list(notes(rows([run(1, 0, 3.0), run(2, 0, 5.0)]))) == []
     assert list(notes(rows([run(1, 0, 3.0), run(2, 0, 5.0, title="ppo on Acrobot-v1")]))) == [
-        "the runs are of different environments, whose returns cannot be compared: Acrobot-v1, CartPole-v1"
+        "returns of different environments cannot be compared: Acrobot-v1, CartPole-v1"
     ]
     assert list(notes(rows([run(1, seed, 3.0) for seed in range(4)]))) == [
         "fewer than 5 seeds: the intervals are too narrow, and differences may be chance (--seeds 5)"
@@ -242,7 +242,7 @@ def test_what_cannot_be_compared(swept: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     (tmp_path / "empty").mkdir()
     for arguments, problem in (
-        ((tmp_path / "empty",), "holds neither a run nor a sweep: name the folder that rltrain run has made"),
+        ((tmp_path / "empty",), "holds neither a run nor a sweep: name a folder that rltrain run created"),
         ((tmp_path / "nowhere",), "there is no such folder"),
         (("a" * 300,), f"{'a' * 300}: File name too long"),
         (("nowhere",), "nowhere: there is no such folder; as the name of a sweep in a cluster: "),

@@ -56,7 +56,7 @@ def test_runs_on_this_machine_need_no_cluster(tmp_path: Path) -> None:
             "install the operator",
         ),
         (forbidden("list", "rltrainingjobs"), "the cluster answers, but ann may not list rltrainingjobs"),
-        (failure(500, "InternalError", "etcd is away"), "answers 500: etcd is away"),
+        (failure(500, "InternalError", "etcd is unavailable"), "answers 500: etcd is unavailable"),
     ],
 )
 def test_a_cluster_without_what_jobs_need(api: FakeApi, kubeconfig: Path, fault: dict, sentence: str) -> None:

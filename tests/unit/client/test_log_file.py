@@ -13,7 +13,7 @@ def test_a_full_disk_is_said_once_and_ends_nothing(capsys: pytest.CaptureFixture
         handler.handle(logging.makeLogRecord({"msg": f"line {number}"}))
     handler.close()
     assert capsys.readouterr().err == (
-        "warning: /dev/full cannot be written: No space left on device; the run goes on\n"
+        "warning: /dev/full cannot be written: No space left on device; the run continues\n"
     )
 
 

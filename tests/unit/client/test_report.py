@@ -166,12 +166,12 @@ def test_what_happened_is_told_in_order(run: WriteRun) -> None:
     with (folder / EVENTS_FILE).open("a") as file:
         file.write('{"time": "torn')
     page = page_of(folder)
-    order = ("Complete: True", "LearnerWentOn", "Disrupted")
+    order = ("Complete: True", "LearnerResumed", "Disrupted")
     places = [page.text.index(words) for words in order]
     assert places == sorted(places)
     assert page.has("pod cartpole-sampler-0: killed (3 times)")
-    assert page.has("went on, at step 30,000 or a little before")
-    assert page.has("a dotted upright line is where a learner that began anew went on")
+    assert page.has("A restarted learner resumed at step 30,000 or a little before")
+    assert page.has("a dotted upright line is where a restarted learner resumed")
     assert not page.has("what a signal is called inside")
 
 
@@ -197,15 +197,15 @@ def test_long_stories_keep_their_end(run: WriteRun) -> None:
 def test_a_run_that_is_not_over_says_whether_somebody_keeps_it(
     run: WriteRun, status: str, held: bool, phase: str
 ) -> None:
-    folder = run([], phase=status, message="as the operator says it")
+    folder = run([], phase=status, message="as the operator reports it")
     with (folder / LOCK_FILE).open("w") as lock:
         if held:
             fcntl.flock(lock, fcntl.LOCK_EX)
         page = page_of(folder)
     assert page.has(f"cartpole {phase}")
     nobody_keeps_it = phase in ("Interrupted", "Stopped")
-    assert page.has("--resume goes on from its newest checkpoint") == nobody_keeps_it
-    assert page.has("as the operator says it") == (phase != "Stopped")
+    assert page.has("--resume continues from its newest checkpoint") == nobody_keeps_it
+    assert page.has("as the operator reports it") == (phase != "Stopped")
     assert page.has("the job was not over then")
 
 
@@ -229,7 +229,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "swept" / "sweep.json").write_text("{}")
     for name, told in (
         ("empty", "holds no run: name the folder of one, or a job in a cluster"),
-        ("swept", "holds a sweep: name the folder of one of its runs, or take rltrain compare"),
+        ("swept", "holds a sweep: name the folder of one of its runs, or use rltrain compare"),
         ("no/such", "is no folder: name the folder of a run, or a job in a cluster"),
     ):
         assert refused("report", tmp_path / name) == f"{tmp_path}/{name}: {told}"

@@ -47,7 +47,7 @@ def test_a_job_is_told_from_the_api_alone(trained: FakeApi) -> None:
     assert page.titles == ["Mean return over steps", "Mean return over time", "Environment steps a second"]
     for words in (
         "cartpole Succeeded stop.environmentSteps is met",
-        "Policy lag, terms of the loss and the accounts are not in the cluster's API",
+        "Policy lag, terms of the loss and the counters are not in the cluster's API",
         "A cluster forgets Events",
         "Disruptednode 0 was drained (2 times)",
         "Complete: TrueLearnersSucceeded: enough",
@@ -77,7 +77,7 @@ def test_the_page_names_what_could_not_be_read(trained: FakeApi) -> None:
     page = page_of()
     assert page.has("Events could not be read: ")
     assert page.has("Complete: True")
-    assert page.has("The policy lies at file:///output/policy, which cannot be reached from here.")
+    assert page.has("The policy is stored at file:///output/policy, which cannot be reached from here.")
 
 
 @pytest.fixture

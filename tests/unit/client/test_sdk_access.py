@@ -112,5 +112,5 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
         RLTrainingClient(kubeconfig=path, timing=FAST).list()
     assert str(caught.value) == (
         f"the cluster of context here of {path} (http://127.0.0.1:9) does not answer: Connection refused: "
-        "see that it runs, and that --context and --kubeconfig name the right one"
+        "check that it runs, and that --context and --kubeconfig name the right one"
     )

@@ -114,11 +114,11 @@ REFUSALS = {
         "^ann may not create rltrainingjobs in",
     ),
     "quota": (failure(403, "Forbidden", "exceeded quota: gpus"), JobRejectedError, "^exceeded quota: gpus$"),
-    "unknown user": (failure(401, "Unauthorized", "x"), AccessDeniedError, "does not know who asks"),
+    "unknown user": (failure(401, "Unauthorized", "x"), AccessDeniedError, "Authentication failed"),
     "no namespace": (
         failure(404, "NotFound", 'namespaces "x" not found', name="x", kind="namespaces"),
         JobRejectedError,
-        "there is no namespace x: kubectl create namespace makes one",
+        "there is no namespace x: create it with kubectl create namespace",
     ),
     "server": (
         failure(500, "InternalError", "etcdserver: request timed out"),
@@ -146,7 +146,7 @@ def test_a_job_that_is_not_there(client: RLTrainingClient, job: dict[str, Any]) 
 def test_a_cluster_without_the_operator(client: RLTrainingClient, api: FakeApi) -> None:
     api.fail("GET", "rltrainingjobs", text="404 page not found\n")
     with pytest.raises(
-        NotInstalledError, match=r"does not know the kind RLTrainingJob: .* helm upgrade --install .*REGISTRY"
+        NotInstalledError, match=r"has no kind RLTrainingJob: .* helm upgrade --install .*REGISTRY"
     ):
         client.list()
 
@@ -155,7 +155,7 @@ def test_a_proxy_that_answers_with_a_page_of_its_own(
     client: RLTrainingClient, job: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client.jobs.api, "_whole", lambda response: b"<html>log in</html>")
-    with pytest.raises(ClusterUnreachableError, match="what answers is no API server"):
+    with pytest.raises(ClusterUnreachableError, match="the answer is not from an API server"):
         client.get("cartpole")
 
 

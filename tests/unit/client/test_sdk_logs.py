@@ -49,7 +49,7 @@ def test_what_was_written(client: RLTrainingClient, api: FakeApi, job: Any) -> N
             {},
             "has no log yet: .* ContainerCreating; the job is Starting: image not found",
         ),
-        (running("a"), {}, {"previous": True}, "pod cartpole-learner-0 has not restarted since it was made"),
+        (running("a"), {}, {"previous": True}, "pod cartpole-learner-0 has not restarted since it was created"),
         (
             running("a"),
             {"phase": "Running", "sampler": {"indices": "0-5,7"}},
@@ -149,11 +149,11 @@ def test_a_container_that_restarts(lines: Iterator[str], api: FakeApi) -> None:
     """The reader also gets the lines before the restart, and complete lines of both containers."""
     with api.changed:  # all of this while the connection is broken
         api.break_streams()
-        api.write("a", "last words")
+        api.write("a", "last line")
         api.end("a")
         api.write("b", "again")
         api.pod(POD, running("b"), last="a")
-    assert [next(lines), next(lines)] == ["last words", "again"]
+    assert [next(lines), next(lines)] == ["last line", "again"]
 
 
 def test_a_pod_that_is_replaced_or_waits_to_restart(lines: Iterator[str], api: FakeApi) -> None:

@@ -54,7 +54,7 @@ JUST_BEGUN = [
 FAULTS: dict[str, tuple[str, list[Any], int]] = {
     "a dropped connection": ("", [], 0),
     "an expired version, as an answer": ("watch=true", [EXPIRED], 1),
-    "an API server that is away for a while": ("rltrainingjobs", [None], 7),
+    "an API server that is unavailable for a while": ("rltrainingjobs", [None], 7),
     "an API server that errs for a while": ("rltrainingjobs", [failure(500, "InternalError", "etcd")], 7),
     "an API server that has just begun": ("rltrainingjobs", JUST_BEGUN, 2),
     "an expired version, in the stream": ("expire", [], 0),
@@ -114,7 +114,7 @@ def test_a_server_that_takes_connections_and_never_answers_ends_the_wait(kubecon
         configuration = client.jobs.api.access.configuration
         configuration.refresh_api_key_hook = None  # loading would set the kubeconfig's host again
         configuration.host = "http://{}:{}".format(*mute.getsockname())
-        with pytest.raises(ClusterUnreachableError, match="it is silent"):
+        with pytest.raises(ClusterUnreachableError, match="no response in time"):
             next(updates)
 
 
@@ -152,7 +152,7 @@ def test_a_job_that_is_deleted_and_made_anew(
             api.put("rltrainingjobs", yaml.safe_load(manifest))
 
     api.after(1, again)
-    with pytest.raises(JobDeletedError, match=r"was deleted while it was waited for; it was Pending"):
+    with pytest.raises(JobDeletedError, match=r"was deleted during the wait; it was Pending"):
         client.wait("cartpole", timeout=60)
 
 
@@ -187,7 +187,7 @@ def test_what_can_be_waited_for(
 
 def test_what_cannot_come_any_more(client: RLTrainingClient, api: FakeApi, job: Any) -> None:
     api.finish()
-    with pytest.raises(JobOverError, match="job cartpole is Succeeded, and will not be Suspended any more"):
+    with pytest.raises(JobOverError, match="job cartpole is Succeeded, and cannot become Suspended"):
         client.wait("cartpole", "Suspended")
     with pytest.raises(ValueError, match="until: must be a function or one of finished, Pending"):
         client.wait("cartpole", "finnished")
@@ -232,7 +232,7 @@ def test_deleting_waits_for_the_pods(client: RLTrainingClient, api: FakeApi, job
     pod = {"metadata": {"name": "cartpole-learner-0", "labels": labels, "ownerReferences": [owner]}}
     api.put("pods", pod)
     api.put("pods", {"metadata": {"name": "of-another-job", "labels": labels}})
-    with pytest.raises(WaitTimeoutError, match=r"^after 0.1 s these are still there: cartpole-learner-0$"):
+    with pytest.raises(WaitTimeoutError, match=r"^after 0.1 s these still exist: cartpole-learner-0$"):
         client.delete("cartpole", wait=True, timeout=0.1)
     again = api.put("rltrainingjobs", job | {"metadata": {"name": "cartpole"}})
     owner["uid"] = again["metadata"]["uid"]

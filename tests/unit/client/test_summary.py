@@ -49,7 +49,7 @@ def test_a_success_says_what_came_out_and_what_to_do_with_it(folder: Path) -> No
 Succeeded: cartpole: impala on CartPole-v1
   why        stop.meanReturn is met
   time       01:01
-  steps      412,160 used for learning, 251k/s in the end
+  steps      412,160 used for learning, 251k/s at the end
   return     213.4 last, 490.0 best (mean of training episodes)
   policy     runs/x/policy
   curve      runs/x/learning_curve.png
@@ -85,30 +85,30 @@ def test_a_warning_in_force_at_the_end_is_repeated(folder: Path) -> None:
 def test_a_stopped_run_says_who_stopped_it_what_was_kept_and_how_to_go_on(folder: Path) -> None:
     for name in ("step-000000409000", "step-000000415000-1", ".step-000000500000"):
         (folder / "checkpoints" / name).mkdir(parents=True)
-    message = "suspended; it goes on when spec.runPolicy.suspend is false"
+    message = "Suspended. Set spec.runPolicy.suspend to false to resume."
     last = snapshot("Suspended", message=message, progress=PROGRESS, signal=SIGINT)
     text = text_of(last, folder)
     assert text.startswith("\nStopped by Ctrl-C: cartpole: impala on CartPole-v1\n")
-    assert "  steps      415,000 used for learning, 251k/s in the end\n" in text, "newer than the last report"
+    assert "  steps      415,000 used for learning, 251k/s at the end\n" in text, "newer than the last report"
     assert "  checkpoint written at step 415,000\n" in text
     assert text.endswith(
-        "\n\nEvaluate:  rltrain evaluate runs/x/policy\nGo on:     rltrain run runs/x --resume"
+        "\n\nEvaluate:  rltrain evaluate runs/x/policy\nContinue:  rltrain run runs/x --resume"
     )
     assert "uspend" not in text
     assert "curve" not in text
     shutil.rmtree(folder / "policy")
-    assert text_of(last, folder).endswith("\n\nGo on:     rltrain run runs/x --resume")
+    assert text_of(last, folder).endswith("\n\nContinue:  rltrain run runs/x --resume")
     shutil.rmtree(folder / "checkpoints")
     text = text_of(snapshot("Suspended", signal=SIGTERM), folder)
     assert text.startswith("\nStopped by SIGTERM: ")
     assert "  checkpoint" not in text
-    assert text.endswith("\n\nBegin again (no checkpoint was written yet):  rltrain run runs/x --resume")
+    assert text.endswith("\n\nStart again (no checkpoint was written yet):  rltrain run runs/x --resume")
 
 
 FULL = "the checkpoint of step 412160 could not be written to file:///x: the disk is full"
 
 
-BEHIND = "the newest is of step {}: --resume goes on from there"
+BEHIND = "the newest is of step {}: --resume continues from there"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ BEHIND = "the newest is of step {}: --resume goes on from there"
         (400_000, None, False, [BEHIND.format("400,000")]),
         (None, None, True, [f"none: {FULL}"]),
     ],
-    ids=["healed at the end", "failing", "failing now", "behind", "none"],
+    ids=["recovered at the end", "failing", "failing now", "behind", "none"],
 )
 def test_a_stopped_run_says_from_where_it_can_go_on(
     folder: Path, newest: int | None, known: int | None, failing: bool, rows: list[str]
@@ -209,7 +209,7 @@ def test_what_was_not_restarted_is_not_called_a_restart(
     ("kept", "warning"),
     [
         ("Succeeded", ""),
-        ("Running", "warning: runs/x/status.json could not be written, and tells of an earlier moment\n"),
+        ("Running", "warning: runs/x/status.json could not be written, and is from an earlier time\n"),
         (None, "warning: runs/x/status.json could not be written\n"),
     ],
 )

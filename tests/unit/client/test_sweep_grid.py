@@ -87,11 +87,11 @@ def test_a_manifest_that_is_whole_only_with_the_sweep_can_be_swept(tmp_path: Pat
         ("learningRate", "must be path=value,value, as in algorithm.impala.learningRate=1e-4,3e-4"),
         ("a..b=1,2", "'a..b' is not a path, as in spec.environment.numEnvs"),
         ("seed=1", "one value is no sweep: give several with commas between, or use --set"),
-        (f"{RATE}=1e-4,0.0001", "0.0001 stands twice among the values"),
+        (f"{RATE}=1e-4,0.0001", "0.0001 is listed twice among the values"),
         ("seed=1,,2", "a value is missing: null removes a field, '' is empty text"),
         ("metadata.name=a,b", "only fields of spec can be swept"),
-        ("seed=[1,2", "a bracket does not close"),
-        ("seed='a,b", "a quote does not close"),
+        ("seed=[1,2", "a bracket is not closed"),
+        ("seed='a,b", "a quote is not closed"),
         ("seed=1],2", "']' closes nothing"),
         ("seed=1,x", "seeds must be whole numbers"),
         ("sampler.x=!!binary aGk=,1", "!!binary aGk= is not a JSON value: leave out the tag"),
@@ -108,7 +108,7 @@ def test_what_does_not_go_together_is_told(file: Path) -> None:
         (
             (f"{RATE}=1,2", f"{RATE[5:]}=3,4"),
             None,
-            f"--sweep {RATE}: is given twice: give all its values at once",
+            f"--sweep {RATE}: is given twice: give all its values in one list",
         ),
         (
             (f"{RATE}=1,2", "algorithm={a2c: {}},{ppo: {}}"),

@@ -76,7 +76,7 @@ def test_numbers_of_numpy_and_whole_floats_are_accepted(trained: list[JobFile]) 
         ({"workdir": "run"}, "continue it with resume=True, replace it with overwrite=True"),
         (
             {"workdir": "run", "resume": True, "algorithm": "impala"},
-            "was begun with ppo, and its checkpoints are of no use to impala: choose another workdir",
+            "was started with ppo, and impala cannot use its checkpoints: choose another workdir",
         ),
     ],
 )
