@@ -15,10 +15,14 @@ from rltraining.errors import UsageError
 from rltraining.jobfile import manifest, source, source_of
 from rltraining.printable import say
 
+SPACES = "note: whether an algorithm fits the environment's spaces is checked by rltrain explain, and when a run starts"
+
 
 def validate(files: Sequence[str], overrides: Sequence[str] = (), *, print_jobs: bool) -> None:
     """Checks all files, with the overrides applied to each job, and prints the result of each.
     Raises UsageError with all problems of all files.
+
+    A note on standard error names the checks that need the environment's spaces.
 
     With `print_jobs` the jobs go to standard output and all other text to standard error, so that
     they can be piped.
@@ -49,6 +53,7 @@ def validate(files: Sequence[str], overrides: Sequence[str] = (), *, print_jobs:
             say(yaml.safe_dump_all(map(manifest, found.jobs), sort_keys=False, explicit_start=True), nl=False)
     if problems:
         raise UsageError(*problems)
+    say(SPACES, err=True)
 
 
 def _code_folder(job: RLTrainingJob, origin: Path | str) -> Path | None:

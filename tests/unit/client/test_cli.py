@@ -41,7 +41,17 @@ def test_an_import_does_not_load_heavy_packages(imported: str, unwanted: set[str
 
 
 def test_a_right_manifest_is_ok(file: Path) -> None:
-    assert succeeded("validate", file) == f"ok: {file}: cartpole (impala on CartPole-v1)\n"
+    result = rltrain("validate", file)
+    assert (result.exit_code, result.stdout) == (0, f"ok: {file}: cartpole (impala on CartPole-v1)\n")
+
+
+def test_validate_names_the_command_that_checks_the_spaces() -> None:
+    """CartPole has discrete actions, for which SAC cannot be used."""
+    assert (
+        "the environment's spaces is checked by rltrain explain"
+        in rltrain("validate", "cartpole-impala", "--set", "algorithm=sac").stderr
+    )
+    assert "spec.algorithm.sac" in refused("explain", "cartpole-impala", "--set", "algorithm=sac", code=1)
 
 
 def test_all_problems_of_all_files_are_told(file: Path, manifest: str, tmp_path: Path) -> None:
