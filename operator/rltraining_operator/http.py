@@ -44,5 +44,5 @@ async def _get(host: str, port: int, path: str, headers: Mapping[str, str]) -> R
         writer.transport.abort()  # discard the rest of the answer
     head, separator, body = bytes(raw).partition(b"\r\n\r\n")
     if not separator:
-        raise ValueError("the answer ended within its head")
+        raise ValueError("the response ended before the end of its headers")
     return Response(int(head.split(None, 2)[1]), body[:RESPONSE_BYTES_MAX], len(body) <= RESPONSE_BYTES_MAX)

@@ -96,7 +96,7 @@ class Operator:
         try:
             await until(lambda: condition() or self.process.returncode is not None, HANG_SECONDS)
         except TimeoutError:
-            pytest.fail(f"waited in vain; the operator said:\n{self._log.read_text()}")
+            pytest.fail(f"timed out; the operator's log:\n{self._log.read_text()}")
         assert self.process.returncode is None, f"the operator has ended:\n{self._log.read_text()}"
 
     async def end(self) -> int:

@@ -93,7 +93,7 @@ def test_scale_suspend_resume_delete(tmp_path: Path) -> None:
             assert resumed.status.disruptions == resumed.status.failures == 0
             pids = [pid for pod in cluster.pods(key) if (pid := cluster.pid(pod.name))]
 
-            with pytest.raises(RejectedError, match="a workdir of its own"):
+            with pytest.raises(RejectedError, match="a separate workdir"):
                 await cluster.submit(make_job())
             with pytest.raises(RejectedError, match=r"sampler\.replicas"):
                 await cluster.update_spec(key, {"sampler": {"replicas": -1}})

@@ -80,7 +80,7 @@ class PodFailure:
     @classmethod
     def of_restart(cls, pod: Pod, container: str) -> PodFailure:
         """Creates the record of a failure that is known only from the restart count."""
-        note = "it was restarted, and how it had ended is not recorded"
+        note = "it was restarted, and the cause of its end is not recorded"
         return cls(pod.name, container, None, "", "", pod.disrupted, _conditions(pod), note)
 
     @property

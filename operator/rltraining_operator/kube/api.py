@@ -163,7 +163,7 @@ class Api:
                     yield event
             except (TimeoutError, aiohttp.ClientError, ValueError) as error:
                 raise UnavailableError(
-                    f"the watch of {path} broke: {error or type(error).__name__}"
+                    f"the watch of {path} was interrupted: {error or type(error).__name__}"
                 ) from error
 
     async def _request(
@@ -184,7 +184,7 @@ class Api:
             try:
                 return dict(json.loads(await response.read()))
             except (TimeoutError, aiohttp.ClientError, ValueError) as error:
-                raise UnavailableError(f"{method} {path}: the answer broke off: {error!r}") from error
+                raise UnavailableError(f"{method} {path}: the response was cut off: {error!r}") from error
 
     @asynccontextmanager
     async def _send(

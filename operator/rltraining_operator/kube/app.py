@@ -182,7 +182,7 @@ async def _prepare(api: Api, config: Config, cluster: KubernetesCluster) -> None
         except ClusterError as error:
             if not isinstance(error, UnavailableError) or time.monotonic() > give_up:
                 name = f"{namespace}/{config.key_secret.name}"
-                raise StartError(f"the operator's key, in Secret {name}, cannot be had: {error}") from error
+                raise StartError(f"the operator's key, in Secret {name}, cannot be read: {error}") from error
             await asyncio.sleep(START_PAUSE_SECONDS)
         else:
             cluster.tokens = Tokens(key)

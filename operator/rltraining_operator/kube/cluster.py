@@ -218,7 +218,7 @@ class KubernetesCluster:
                 if scope in self.pods_synced:
                     await self.pods_synced[scope].wait()
         except TimeoutError:
-            raise UnavailableError("what jobs have is not listed yet") from None
+            raise UnavailableError("the objects of jobs are not listed yet") from None
 
     async def _create_secret(self, key: Key, child: Manifest) -> None:
         """Creates the Secret. An existing one belongs to this job, since its name contains the
@@ -235,11 +235,11 @@ class KubernetesCluster:
         try:
             found = self._ours(child, await self._get(key, child))
         except NotFoundError as error:
-            raise ConflictError(f"{kind} {name} was there and is gone") from error
+            raise ConflictError(f"{kind} {name} was deleted in the meantime") from error
         if kind == "Pod" and (found["metadata"].get("labels") or {}).get(LABEL_MANAGED_BY) != MANAGED_BY:
             await self.delete(key, Ref(kind, name, found["metadata"]["uid"]))
             self._store.forget(key, kind, name)  # no watch reports its deletion
-            raise NameTakenError(f"{kind} {name} has lost its labels and is replaced: nobody watches over it")
+            raise NameTakenError(f"{kind} {name} has lost its labels and is replaced: it is not monitored")
         return found
 
     async def _get(self, key: Key, child: Manifest) -> dict[str, Any]:

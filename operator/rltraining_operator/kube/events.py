@@ -70,14 +70,19 @@ class EventWriter:
         """Queues an event, if the job's limit allows it. If ten thousand events are queued, for
         example because the API server has been down for long, the event is only logged."""
         if not self._may_write(uid, event):
-            log.debug("%s: one event too many: %s: %s", key, event.reason, event.message)
+            log.debug(
+                "%s: event not written, because the job has reached its limit of events: %s: %s",
+                key,
+                event.reason,
+                event.message,
+            )
             return
         level = logging.WARNING if event.type == "Warning" else logging.INFO
         log.log(level, "%s: %s: %s", key, event.reason, event.message)
         try:
             self._queue.put_nowait((key, uid, event))
         except asyncio.QueueFull:
-            log.warning("%s: the event is not written, too many are waiting", key)
+            log.warning("%s: event not written, because the queue is full", key)
 
     def _may_write(self, uid: str, event: Event) -> bool:
         now = time.monotonic()

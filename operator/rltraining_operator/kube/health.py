@@ -44,9 +44,9 @@ class Health:
         """Returns why the process should be restarted, or an empty string."""
         now = self._clock()
         if now - self._beat > STUCK_SECONDS:
-            return f"the event loop has not come round for {now - self._beat:.0f} s"
+            return f"the event loop has been blocked for {now - self._beat:.0f} s"
         deaf = [now - watch.last_sign for watch in self._watches if now - watch.last_sign > DEAF_SECONDS]
-        return f"the watch of pods was not heard of for {max(deaf):.0f} s" if deaf else ""
+        return f"the watch of pods has sent nothing for {max(deaf):.0f} s" if deaf else ""
 
     def unready(self) -> str:
         """Returns why the process cannot work now, or an empty string."""

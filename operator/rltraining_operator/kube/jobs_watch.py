@@ -66,13 +66,13 @@ class JobsWatch:
                 error = raised
             if time.monotonic() - began > LASTING_SECONDS:
                 pause = BACKOFF_SECONDS
-            log.error("the watch of jobs has ended, and begins again in %.1f s: %s", pause, _reason(error))
+            log.error("the watch of jobs has ended and restarts in %.1f s: %s", pause, _reason(error))
             log.debug("how kopf has ended", exc_info=error)
             await asyncio.sleep(pause)
             pause, again = min(pause * 2, BACKOFF_MAX_SECONDS), True
 
     async def _check_resource(self) -> None:
-        """Checks that the server knows the resource, since kopf would wait for it silently. Raises
+        """Checks that the server has the resource, since kopf would wait for it silently. Raises
         `NotFoundError`."""
         known = await self._api.get(f"/apis/{API_VERSION}")
         if not any(resource["name"] == PLURAL for resource in known["resources"]):
@@ -141,4 +141,4 @@ def _reason(error: BaseException | None) -> str:
     """Describes the root cause in one line."""
     while error is not None and error.__cause__ is not None:
         error = error.__cause__
-    return f"{type(error).__name__}: {error}" if error is not None else "it said nothing"
+    return f"{type(error).__name__}: {error}" if error is not None else "no error was reported"

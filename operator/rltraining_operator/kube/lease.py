@@ -76,7 +76,7 @@ class Lease:
                 break  # after a slower answer the lease may have expired already
             if self._seen and self._seen.holder != said:
                 said = self._seen.holder
-                log.info("standing by: %s leads", said or "nobody")
+                log.info("standing by: %s leads", said or "no replica")
             await asyncio.sleep(self._config.retry_seconds)
         self._leads, self._renewed = True, began
         log.info("%s leads now", self._identity)

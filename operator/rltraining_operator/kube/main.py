@@ -34,7 +34,7 @@ def main() -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="rltraining-operator",
-        description="Runs the RLTrainingJobs of a cluster: the pod's service account, or else the kubeconfig, says which.",
+        description="Runs the RLTrainingJobs of the cluster that the pod's service account or the kubeconfig names.",
     )
     parser.add_argument(
         "--config", type=Path, help="YAML file, as the Helm chart writes it; options go before it"

@@ -48,13 +48,13 @@ class Metrics:
         )
         self._waits = Histogram(
             "rltraining_queue_wait_seconds",
-            "From a job's being due to its pass",
+            "Delay between the time a job is due and its pass",
             buckets=SECONDS,
             registry=registry,
         )
         self._errors = Count(
             "rltraining_reconcile_errors",
-            "Passes that failed, and are tried again",
+            "Passes that failed and are retried",
             ["kind"],
             registry=registry,
         )
@@ -138,7 +138,7 @@ class StateCollector(Collector):
         yield GaugeMetricFamily("rltraining_queue_depth", "Jobs that wait for a pass", value=self._depth())
         age = max((time.monotonic() - watch.last_sign for watch in self._watches), default=0.0)
         ages = GaugeMetricFamily(
-            "rltraining_watch_age_seconds", "Since the watch was heard of", labels=["resource"]
+            "rltraining_watch_age_seconds", "Seconds since the last event of the watch", labels=["resource"]
         )
         ages.add_metric(["pods"], age)
         yield ages

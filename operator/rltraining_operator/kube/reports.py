@@ -96,7 +96,7 @@ class Reports:
         news = learner.unread = learner.take(report) or was_awaited
         if isinstance(report, BadReport):
             log.warning(
-                "%s/%s: its report cannot be read: %s; asked again in %.0f s",
+                "%s/%s: its report cannot be read: %s; retrying in %.0f s",
                 *(metadata["namespace"], pod.name, report.problem, learner.back_off),
             )
         self._forget()

@@ -123,4 +123,4 @@ class Rivals:
         job.rivals[manager] = _Rival(now)
         if manager not in self._logged:
             self._logged.add(manager)
-            log.warning("%s: another operator, %s, serves this job, too", key, manager.removeprefix(PREFIX))
+            log.warning("%s: another operator, %s, also serves this job", key, manager.removeprefix(PREFIX))

@@ -52,7 +52,7 @@ async def load_key(api: Api, namespace: str, name: str) -> bytes:
         except ConflictError:
             continue
         return _decode(found, f"{namespace}/{name}")
-    raise ConflictError(f"Secret {namespace}/{name} is written by others again and again")
+    raise ConflictError(f"Secret {namespace}/{name} is repeatedly overwritten by another client")
 
 
 async def _read_or_create(api: Api, path: str, namespace: str, name: str) -> dict[str, Any]:

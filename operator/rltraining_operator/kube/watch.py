@@ -73,7 +73,7 @@ class Watch:
                 errors = 0
                 continue
             except Gone:
-                log.info("%s: the history is gone, listing anew", self._path)
+                log.info("%s: the watch has expired, listing again", self._path)
                 self._version = ""
             except ClusterError as error:
                 log.warning("%s: %s", self._path, error)

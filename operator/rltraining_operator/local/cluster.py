@@ -100,7 +100,7 @@ class LocalCluster:
         """Creates the job. Raises `RejectedError` if a job exists, because a workdir belongs to one
         job."""
         if next(self._store.of_kind(KIND), None) is not None:
-            raise RejectedError(f"{self.workdir} runs {self._key} already: a job needs a workdir of its own")
+            raise RejectedError(f"{self.workdir} runs {self._key} already: each job needs a separate workdir")
         namespace = job.metadata.namespace or "default"
         raw = job.to_dict() | {"status": {}}
         raw["metadata"] = {"name": job.metadata.name, "namespace": namespace} | raw["metadata"]

@@ -258,7 +258,7 @@ def left_out(pod: Json) -> Iterator[str]:
         yield "envFrom of the trainer is left out: it needs a cluster"
     for volume in spec.get("volumes", []):
         if volume["name"] != OUTPUT_VOLUME and volume.keys().isdisjoint(FILLED):
-            yield f"volume {volume['name']} is an empty folder: what it holds is in a cluster"
+            yield f"volume {volume['name']} is an empty folder: its content exists only in a cluster"
 
 
 def _now() -> str:

@@ -49,7 +49,7 @@ class Command:
 
 
 class Process(Protocol):
-    """A started process, the leader of its own process group."""
+    """A started process, which leads a process group."""
 
     @property
     def pid(self) -> int: ...

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from rltraining_api.introspect import dotted
 from rltraining_api.status import Status
 
-LOST = "the status cannot be read and is made anew"
+LOST = "the status cannot be read and is rebuilt"
 
 
 def read_status(raw: Mapping[str, Any] | None) -> tuple[Status, str]:
@@ -26,7 +26,7 @@ def read_status(raw: Mapping[str, Any] | None) -> tuple[Status, str]:
     if not isinstance(raw, Mapping):
         return Status(), LOST
     paths = ", ".join(sorted({dotted(("status", *found["loc"])) for found in details}))
-    sentence = f"what cannot be read of the status is made anew: {paths}"
+    sentence = f"parts of the status cannot be read and are rebuilt: {paths}"
     try:
         return Status.model_validate(_without(raw, details), extra="ignore"), sentence
     except ValidationError:

@@ -183,7 +183,7 @@ def _decided(
     search = state.search
     if search.learned is not None and now >= search.learned + timedelta(seconds=FORGET_WINDOWS * seconds):
         search = search.model_copy(update={"too_few": 0, "enough": 0, "learned": None})
-    # Look for a better number. More samplers are of no use while some are not ready yet.
+    # Look for a better number. Do not add samplers while some are not ready yet.
     change, are_ready = None, not _differ(ready, state.target)
     if wait > WAIT_PERCENT_MAX and are_ready:
         change = _more(state, bounds, search, now)

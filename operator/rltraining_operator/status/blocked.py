@@ -65,7 +65,7 @@ UNREACHABLE = BlockedReason(
 UNREACHABLE_LOCALLY = BlockedReason(
     UNREACHABLE.reason,
     f"the learner has not reported its progress for {UNREACHABLE_SECONDS:.0f} s, so its progress is not known: look "
-    "for other programs that keep this machine busy, or for code of your own that blocks the learner's process",
+    "for other programs that keep this machine busy, or for user code that blocks the learner's process",
 )
 
 BAD_REPORT = "LearnerReportInvalid"
@@ -148,7 +148,7 @@ def _blocked_reason_of_pod(pod: Pod, observed: Observed, now: datetime) -> Block
 def _unscheduled(pod: Pod, scheduled: Mapping[str, Any], observed: Observed) -> BlockedReason:
     said = str(scheduled.get("message") or scheduled.get("reason") or "no reason given")
     if scheduled.get("reason") == GATED:
-        return BlockedReason(GATED, f"pod {pod.name} waits for a queue to let it begin: {said}")
+        return BlockedReason(GATED, f"pod {pod.name} waits for a queue to admit it: {said}")
     sentence = f"pod {pod.name} cannot be scheduled: {said}"
     if "persistentvolumeclaim" not in said.lower():
         return BlockedReason(UNSCHEDULABLE, sentence)

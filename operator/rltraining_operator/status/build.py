@@ -185,7 +185,7 @@ def _message(inputs: StatusInputs, phase: Phase, blocked: BlockedReason) -> str:
     if inputs.outcome is not None:
         return inputs.outcome.message.partition("\n")[0]
     if phase == "Suspended":
-        return "suspended; it goes on when spec.runPolicy.suspend is false"
+        return "Suspended. Set spec.runPolicy.suspend to false to resume."
     return blocked.sentence
 
 

@@ -71,7 +71,7 @@ def _transition(condition: Condition, was: Condition | None) -> Event | None:
         case "Suspended", "True":
             return Event("Normal", "Suspended", condition.message)
         case "Suspended", "False":
-            return Event("Normal", "Resumed", "the job goes on")
+            return Event("Normal", "Resumed", "the job continues")
         case "Progressing", "False" if condition.reason == "Stalled":
             return Event("Warning", "Stalled", condition.message)
         case "Progressing", "Unknown":

@@ -98,7 +98,7 @@ def test_what_is_read_of_a_bomb_neither_blocks_the_event_loop_nor_fills_log_and_
     answer = parse_report(body)
     seconds, (_, peak) = time.process_time() - began, tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert seconds < 0.25, "a pass of any other job waits so long"
+    assert seconds < 0.25, "this delays the passes of other jobs"
     assert peak < 16 * MEGABYTE
     if isinstance(answer, BadReport):
         assert len(answer.problem) <= PROBLEM_MAX

@@ -47,7 +47,7 @@ TRAINER = f"pod {LEARNER}, container trainer"
         (
             unscheduled(GATES, "SchedulingGated"),
             "SchedulingGated",
-            f"pod {LEARNER} waits for a queue to let it begin: {GATES}",
+            f"pod {LEARNER} waits for a queue to admit it: {GATES}",
         ),
         (waits("ErrImagePull", "denied"), "ImagePullFailed", f"{TRAINER}: ErrImagePull: denied"),
         (waits("ImagePullBackOff", PULL), "ImagePullFailed", f"{TRAINER}: ImagePullBackOff: {PULL}"),
@@ -165,7 +165,9 @@ def test_a_learner_that_does_not_answer_is_said_to_be_unreachable() -> None:
     assert "does not answer the operator on port 8080" in world.status.message
     assert world.events[-1] == ("LearnerUnreachable", world.status.message)
     world.after(1000).settle()
-    assert world.condition("Progressing") == ("Unknown", "LearnerUnreachable"), "nobody knows if it stalls"
+    assert world.condition("Progressing") == ("Unknown", "LearnerUnreachable"), (
+        "it is unknown whether the job stalls"
+    )
     world.unreachable = False
     world.say(report(9)).settle()
     assert (world.condition("Progressing"), world.status.message) == (("True", "Training"), "")

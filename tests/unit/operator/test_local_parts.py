@@ -81,7 +81,7 @@ def test_what_a_local_cluster_cannot_do_is_said() -> None:
         "container fetch is not run: without a container runtime only the trainer is",
         "variable B of the trainer is empty: valueFrom needs a cluster",
         "envFrom of the trainer is left out: it needs a cluster",
-        "volume data is an empty folder: what it holds is in a cluster",
+        "volume data is an empty folder: its content exists only in a cluster",
     ]
 
 

@@ -47,7 +47,7 @@ def test_the_job_gets_more_samplers_while_its_learner_waits_for_data() -> None:
     assert events(world) == ["from 2 to 4 samplers: the learner waited for data 60% of the time with 2"]
     assert world.condition("Ready") == ("True", "AllMembersReady")
     stored = json.loads(world.others["ConfigMap", "demo-config"]["data"]["job.json"])
-    assert stored["spec"]["sampler"]["replicas"] == 4, "the trainer knows how many samplers there are"
+    assert stored["spec"]["sampler"]["replicas"] == 4, "the trainer receives the number of samplers"
     assert world.job["spec"]["sampler"]["replicas"] == 2, "the user's spec stays as it is"
     assert world.counts == (0, 0)
 

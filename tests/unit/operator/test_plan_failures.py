@@ -115,7 +115,7 @@ ENDS: dict[str, tuple[list[Callable[[World], World]], tuple[int, int]]] = {
         [lambda w: w.after(1).evict(SAMPLER_0), lambda w: w.vanish(SAMPLER_0)],
         (0, 1),
     ),
-    "somebody deletes a pod, which ends with an error": (
+    "a client deletes a pod, which ends with an error": (
         [lambda w: w.ask_to_end(SAMPLER_0), lambda w: w.die(SAMPLER_0, 1), World.end_deleted],
         (0, 1),
     ),

@@ -118,7 +118,7 @@ def test_a_sampler_that_is_done_stays_away_from_a_learner_that_stops(world: Worl
     world.die(SAMPLER_0, 0, "Completed", termination("Completed", "")).after(REMAKE_SECONDS).settle()
     assert (world.phase(SAMPLER_0), world.status.phase, world.counts) == ("Succeeded", "Running", (0, 0))
     world.say(report(1000, "Training")).settle()
-    assert world.phase(SAMPLER_0) == "Pending", "a learner that began anew needs it"
+    assert world.phase(SAMPLER_0) == "Pending", "a restarted learner needs it"
 
 
 def test_a_sampler_that_is_done_stays_away_from_a_learner_that_is_too_busy_to_answer(world: World) -> None:
@@ -131,7 +131,7 @@ def test_a_sampler_that_is_done_stays_away_from_a_learner_that_is_too_busy_to_an
     world.say(report(1000, "Training", time=START.isoformat())).settle()
     assert (world.phase(SAMPLER_0), world.counts) == ("Succeeded", (0, 0))
     world.after(1).crash(LEARNER, 137).settle()
-    assert world.phase(SAMPLER_0) == "Pending", "a learner that began anew needs it"
+    assert world.phase(SAMPLER_0) == "Pending", "a restarted learner needs it"
 
 
 def test_a_learner_that_was_asked_to_end_has_not_succeeded(world: World) -> None:

@@ -154,7 +154,7 @@ def test_only_the_first_learner_speaks_for_the_job() -> None:
 
 
 def test_the_loss_of_a_learner_may_set_back_the_steps_of_the_first_which_lives() -> None:
-    """A parameter holder was lost, so all learners roll back to the newest checkpoint."""
+    """A parameter server was lost, so all learners roll back to the newest checkpoint."""
     world = with_learners().after(6).say(report(500))
     world.settle()
     world.crash(LEARNER_1, 137).after(6).say(report(400)).settle()
@@ -185,7 +185,7 @@ def test_learners_that_are_done_are_needed_again_when_the_first_begins_anew() ->
     world = with_learners().after(60)
     finished(world, LEARNER_1).settle()
     world.after(1).die(LEARNER, 137).settle()
-    assert world.phase(LEARNER_1) == "Succeeded", "nobody knows yet whether there is anything to go on with"
+    assert world.phase(LEARNER_1) == "Succeeded", "it is not known yet whether there is a checkpoint"
     world.after(1).run(LEARNER).after(REMAKE_SECONDS).settle()
     assert (world.phase(LEARNER_1), world.status.phase) == ("Pending", "Restarting")
     world.run().settle()

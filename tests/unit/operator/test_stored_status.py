@@ -27,7 +27,7 @@ GOOD = {
     [
         (None, "Pending", 0, ""),
         ({"phase": "Running", "newer": {"field": 1}}, "Running", 0, ""),
-        ({"phase": "Dreaming", "conditions": [GOOD]}, "Pending", 1, "made anew: status.phase"),
+        ({"phase": "Dreaming", "conditions": [GOOD]}, "Pending", 1, "are rebuilt: status.phase"),
         (
             {"phase": "Running", "conditions": [GOOD | {"status": "Perhaps"}, GOOD]},
             "Running",
@@ -56,7 +56,7 @@ def test_a_status_that_cannot_be_read_is_made_anew_and_told_once() -> None:
     world.job["status"]["learner"]["ready"] = "some"
     world.settle()
     messages = [message for reason, message in world.events if reason == "StatusUnreadable"]
-    assert messages == ["what cannot be read of the status is made anew: status.learner.ready"]
+    assert messages == ["parts of the status cannot be read and are rebuilt: status.learner.ready"]
     assert (world.status.phase, world.status.learner.ready, world.observe().unreadable) == ("Running", 1, "")
 
 

@@ -140,7 +140,7 @@ async def test_a_token_that_was_renewed_is_read_and_kopf_goes_on(kubeconfig: Pat
         await until(lambda: server.tokens == ["Bearer one", "Bearer two"])
         await scene.put("second")
         await until(lambda: "second" in scene.names())
-        assert scene.missed == 0, "kopf has ended, though it could log in anew"
+        assert scene.missed == 0, "kopf has ended, though it could log in again"
 
 
 async def test_when_kopf_was_away_a_resync_is_asked_for(kubeconfig: Path) -> None:
@@ -162,7 +162,7 @@ async def test_each_end_of_kopf_is_logged_in_one_line_and_the_pause_grows(
     with caplog.at_level(logging.ERROR):
         async with watching(kubeconfig, *faults) as scene:
             await until(lambda: scene.server.asked("WATCH", PLURAL) == 5)
-    assert "the watch of jobs has ended, and begins again in 0.0 s: " in caplog.messages[0]
+    assert "the watch of jobs has ended and restarts in 0.0 s: " in caplog.messages[0]
     assert "401" in caplog.messages[0]
     pauses = [record.args[0] for record in caplog.records if isinstance(record.args, tuple)]
     assert pauses == [0.001, 0.002, 0.003, 0.003]

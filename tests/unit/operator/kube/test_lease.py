@@ -70,7 +70,7 @@ async def replicas() -> AsyncIterator[tuple[FakeApiServer, Replica, Replica, lis
 async def test_one_leads_and_a_killed_one_is_followed() -> None:
     async with replicas() as (_, first, _, record):
         await asyncio.sleep(CONFIG.lease_seconds * 2)
-        assert record == ["first begins"], "while it renews nobody else leads"
+        assert record == ["first begins"], "no other replica leads while the first one renews"
         await first.kill()
         killed = time.monotonic()
         await until(lambda: record[-1] == "second begins")

@@ -84,7 +84,7 @@ async def test_a_learner_is_awaited_until_it_has_failed_to_answer_once(learner: 
     assert learner.newest is None, "asked again: known to be silent"
     await asyncio.sleep(0.2)
     assert (learner.asked, learner.marked) == (2, [Key("default", "demo")]), (
-        "once: a pass that can say so is to come"
+        "once: the next pass will report it"
     )
 
 

@@ -70,7 +70,9 @@ async def test_what_is_there_comes_then_and_goes_is_known() -> None:
         await scene.server.drop(f"{PODS}/demo-sampler-0")
         await until(lambda: scene.names() == ["demo-sampler-1", "demo-sampler-2"])
         assert set(scene.marked) == {KEY}
-        assert "spec" not in scene.store.child(KEY, "Pod", "demo-sampler-2"), "memory for what nobody reads"
+        assert "spec" not in scene.store.child(KEY, "Pod", "demo-sampler-2"), (
+            "the cache holds fields that are never read"
+        )
 
 
 FAULTS = {
