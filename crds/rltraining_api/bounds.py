@@ -21,7 +21,7 @@ SENTENCE_MAX = 500
 """Characters of one reported problem."""
 PATH_MAX = 100
 
-TOO_LARGE = f"is larger than {BYTES_MAX // 2**20} MiB, which is what an API server stores: leave out what is not needed"
+TOO_LARGE = f"is larger than {BYTES_MAX // 2**20} MiB, the limit of an API server: remove unused content"
 TOO_DEEP = f"lists and objects are nested more than {DEPTH_MAX} levels deep"
 
 

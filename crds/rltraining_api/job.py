@@ -95,7 +95,7 @@ AUTOSCALE_FITS = (
 )
 TEMPLATE_HOLDS_SHARDS = (
     "sampler.template is immutable with replay.placement Samplers, where a replaced sampler loses its replay shard: "
-    "delete the job and create it anew to change it, or set replay.placement to Learner or Dedicated in a new job"
+    "to change it, delete the job and create it again, or set replay.placement to Learner or Dedicated in a new job"
 )
 MINIBATCHES_HOLD_STEPS = (
     "ppo.minibatches must be at most rolloutLength x environment.numEnvs, the steps of a rollout"
@@ -174,7 +174,7 @@ class JobSpec(ApiModel):
     Immutable."""
     reproducible: Reproducible | None = None
     """Makes runs with the same manifest and seed equal, bit for bit, whatever the number of samplers
-    and whatever fails. For a2c and ppo. Default: runs differ as far as timing and failures matter.
+    and whatever fails. For a2c and ppo. Default: off; timing and failures change the result.
     Immutable."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
@@ -324,7 +324,7 @@ def _unchanged(path: str) -> Rule:
     rule = f"{new} == {old}"
     if may_be_absent(field_at(JobSpec, path.split("."))):
         rule = f"has({new}) == has({old}) && (!has({new}) || {rule})"
-    return Rule(rule, f"{path} is immutable: delete the job and create it anew to change it")
+    return Rule(rule, f"{path} is immutable: to change it, delete the job and create it again")
 
 
 def schedules(model: type[ApiModel]) -> list[tuple[str, str]]:

@@ -51,7 +51,7 @@ class Manifests:
 def load_manifest(source: str | Path, overrides: Iterable[str] = ()) -> RLTrainingJob:
     """The one job of a manifest: a `Path` is read, a `str` is the YAML itself. Overrides are `path=value`.
 
-    Documents of other kinds may stand beside it. Raises ManifestError.
+    The text may also contain documents of other kinds. Raises ManifestError.
     """
     return load_manifest_and_others(source, overrides)[0]
 

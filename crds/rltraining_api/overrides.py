@@ -20,8 +20,8 @@ def apply_overrides(data: dict[str, Any], assignments: Iterable[str]) -> dict[st
     """A copy of a manifest's data in which each `path=value` holds.
 
     A path is as in `kubectl explain`, with or without `spec.` before it; `[0]` picks from a list. The value
-    is YAML: `1e-3` is a number, `[64, 64]` a list. `path=null` removes the field, except where null has a
-    meaning of its own. `algorithm=ppo` is short for `algorithm={ppo: {}}`, and so for each object of which
+    is YAML: `1e-3` is a number, `[64, 64]` a list. `path=null` removes the field, except where null is a
+    valid value. `algorithm=ppo` is short for `algorithm={ppo: {}}`, and so for each object of which
     one field is set. Raises ManifestError.
     """
     changed = copy.deepcopy(data)

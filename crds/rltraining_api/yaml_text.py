@@ -58,7 +58,7 @@ class _Loader(yaml.SafeLoader):
             self._check_count(event)
             if self._aliased > ALIASED_MAX:
                 raise YamlError(
-                    f"{_place(event.start_mark)}: aliases stand for more than {ALIASED_MAX:,} values: write out what is meant"
+                    f"{_place(event.start_mark)}: aliases stand for more than {ALIASED_MAX:,} values: write the values out"
                 )
             return node
         values, deepest = self._values, self._deepest
@@ -104,7 +104,7 @@ class _Loader(yaml.SafeLoader):
             if key.tag != "tag:yaml.org,2002:str":
                 raise YamlError(f"{_place(key.start_mark)}: a key must be text: put it in quotes")
             if key.value in seen:
-                raise YamlError(f"{_place(key.start_mark)}: the key {key.value!r} stands here a second time")
+                raise YamlError(f"{_place(key.start_mark)}: the key {key.value!r} is repeated here")
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -117,9 +117,7 @@ def _number(loader: _Loader, node: yaml.ScalarNode) -> float | int:
 
 
 def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
-    problem = YamlError(
-        f"{_place(node.start_mark)}: is no number that can be read: {str(node.value)[:20]}..."
-    )
+    problem = YamlError(f"{_place(node.start_mark)}: is not a readable number: {str(node.value)[:20]}...")
     if len(node.value) > NUMBER_MAX:
         raise problem
     try:
@@ -178,14 +176,14 @@ def _load(text: str) -> Iterator[Any]:
     ):  # from PyYAML's scanner, which does not check what it passes to chr() and int()
         raise YamlError("holds an escape that is no character, or a number that cannot be read") from None
     except RecursionError:
-        raise YamlError("lists or objects within each other go too deep") from None
+        raise YamlError("lists or objects are nested too deeply") from None
 
 
 def _sentence(error: yaml.MarkedYAMLError, text: str) -> str:
     mark = error.problem_mark or error.context_mark
     problem = error.problem or error.context or "cannot be read"
     if "'\\t'" in problem:
-        problem = "a tab stands where YAML needs spaces"
+        problem = "found a tab; YAML needs spaces"
     if mark is None:
         return f"is not valid YAML: {problem}"
     lines = text.splitlines()

@@ -150,7 +150,7 @@ def test_refusals_of_the_api_server_become_sentences(
     with pytest.raises(JobExistsError, match="job cartpole exists already in namespace"):
         client.create(MANIFEST)
     with pytest.raises(
-        JobRejectedError, match=r"^spec: seed is immutable: delete the job and create it anew"
+        JobRejectedError, match=r"^spec: seed is immutable: to change it, delete the job and create it again"
     ):
         client.jobs.patch("cartpole", {"spec": {"seed": 7}})
     with pytest.raises(

@@ -25,10 +25,10 @@ SYNC_HAS_NO_QUEUE = (
 )
 SYNC_TAKES_SEVERAL = "count must be null or at least 2 in mode Sync: null takes one gradient of each sampler"
 N_STEP_IS_LAMBDA_1 = (
-    "gaeLambda must be 1 with nStep: n-step returns are one of the two ways to advantages, set only one"
+    "gaeLambda must be 1 with nStep: n-step returns and gaeLambda both set the advantages, use only one"
 )
 ONE_WAY_TO_MINIBATCHES = (
-    "minibatchSize and minibatches are two ways to say how rollouts are split: set only one"
+    "minibatchSize and minibatches both set how rollouts are split: set only one"
 )
 PPO_IS_SYNC = (
     "ppo needs aggregate.mode Sync: its samplers go through the minibatches of their rollouts together"
@@ -154,7 +154,7 @@ class A3c(NStepActorCritic):
     """Samplers send gradients, each applied on arrival (Mnih et al. 2016, arXiv 1602.01783)."""
 
     aggregate: A3cAggregate = Field(default_factory=A3cAggregate)
-    """How gradients of samplers are combined into updates (paper: each as it comes)."""
+    """How gradients of samplers are combined into updates (paper: each on arrival)."""
     gradients: GradientsAt = "Samplers"
     """Where gradients are computed. Samplers: each sampler sends one for each rollout. Learner:
     samplers send rollouts, and the learner computes the gradients, on its GPU if it has one (A3C:

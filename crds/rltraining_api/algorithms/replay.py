@@ -35,7 +35,7 @@ class Replay(ApiModel):
     weight of any transition in the memory (Schaul et al. 2016 leave it open; Batch is usual)."""
     samples_per_insert: ByTask[Positive | None] = None
     """How often each transition is sampled on average: learner and samplers wait for each other to
-    maintain this ratio. null: neither waits (the paper's run came to about .8)."""
+    maintain this ratio. null: neither waits (the paper's run reached about .8)."""
     samples_per_insert_tolerance: Positive = 0.1
     """How far samples may run ahead or lag behind, as a fraction of samplesPerInsert x minimum
     (Acme: .1)."""

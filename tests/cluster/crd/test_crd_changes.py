@@ -14,7 +14,7 @@ from rltraining_api.job import IMMUTABLE
 from rltraining_api.manifest import parse_job
 from verdicts import AT_ONCE, Complaints, Json, Server, complaints, of_the_models
 
-NOBODY = {"managedBy": "example.com/nobody"}
+NOBODY = {"managedBy": "example.com/absent"}
 """Excludes any operator from a job."""
 pytestmark = pytest.mark.timeout(600)
 DEDICATED = {"dqnApex": {"replay": {"placement": "Dedicated"}}}

@@ -85,7 +85,7 @@ def test_a_whole_status_is_kept(server: Server) -> None:
     )
     unset = {name for name in Status.model_fields if name not in status.model_fields_set}
     assert not unset, f"give these a value here too: {unset}"
-    suspended = SHORTEST | {"runPolicy": {"managedBy": "example.com/nobody"}}
+    suspended = SHORTEST | {"runPolicy": {"managedBy": "example.com/absent"}}
     made = server.request("POST", server.jobs, job(suspended, "reported"))
     path = f"{server.jobs}/reported"
     try:

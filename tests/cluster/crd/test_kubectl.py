@@ -13,7 +13,7 @@ from verdicts import Json, Server
 
 from tests.cluster.api import Cluster
 
-JOB = job(SHORTEST | {"sampler": {"replicas": 2}, "runPolicy": {"managedBy": "example.com/nobody"}}, "shown")
+JOB = job(SHORTEST | {"sampler": {"replicas": 2}, "runPolicy": {"managedBy": "example.com/absent"}}, "shown")
 """A job that no operator touches."""
 
 STATUS: Json = {
@@ -89,7 +89,7 @@ def test_a_null_reaches_the_trainer_except_by_client_side_apply(
     api_server: Cluster, namespace: str, server: Server, how: tuple[str, ...], kept: bool
 ) -> None:
     made = job(SHORTEST | {"environment": {"id": "CartPole-v1", "normalize": None}}, "with-null")
-    made["spec"]["runPolicy"] = {"managedBy": "example.com/nobody"}
+    made["spec"]["runPolicy"] = {"managedBy": "example.com/absent"}
     api_server.kubectl(*how, "-f", "-", "-n", namespace, stdin=json.dumps(made))
     path = f"{server.jobs}/with-null"
     stored = server.request("GET", path)["spec"]["environment"]

@@ -100,7 +100,7 @@ PROBLEMS = {
     "algorithm: {td3: {}}, network: {mlp: {}, lstm: {}}": "network.lstm does not go with",
     "algorithm: {r2d2: {}}, network: {mlp: {}, lstm: null}": "r2d2 needs network.lstm: leave it out",
     "algorithm: {ppo: {minibatches: 4, minibatchSize: 64}}": (
-        "two ways to say how rollouts are split: set only one, got minibatchSize 64 and minibatches 4"
+        "minibatchSize and minibatches both set how rollouts are split: set only one, got minibatchSize 64 and minibatches 4"
     ),
     "algorithm: {ppo: {clipRangeSchedule: Linear}}, stop: {seconds: 9}": (
         "clipRangeSchedule Linear needs stop.environmentSteps"

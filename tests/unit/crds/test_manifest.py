@@ -130,16 +130,13 @@ PROBLEMS = {
     (GOOD, GOOD + "---\n" + GOOD): "holds 2 jobs, but one is needed: split the file",
     (GOOD, "- a list"): "must be an object with apiVersion, kind, metadata and spec",
     # Not YAML
-    ("replicas: 2", "replicas: 2, replicas: 3"): (
-        "line 7, column 26: the key 'replicas' stands here a second time"
-    ),
+    ("replicas: 2", "replicas: 2, replicas: 3"): ("line 7, column 26: the key 'replicas' is repeated here"),
     ("sampler: {", "sampler: : {"): (
         "line 7, column 12: is not valid YAML: mapping values are not allowed here, "
         "at: sampler: : {replicas: 2}"
     ),
     ("  sampler", "\tsampler"): (
-        "line 7, column 1: is not valid YAML: a tab stands where YAML needs spaces, "
-        "at: sampler: {replicas: 2}"
+        "line 7, column 1: is not valid YAML: found a tab; YAML needs spaces, at: sampler: {replicas: 2}"
     ),
     ("replicas: 2", "1: 2"): "line 7, column 13: a key must be text: put it in quotes",
     ("replicas: 2", "replicas: \x01"): "line 7: holds a character that YAML forbids (#x0001)",
@@ -165,7 +162,7 @@ PROBLEMS = {
         "spec.environment.kwargs: keys must be Unicode text, got '\\ud800'"
     ),
     ("replicas: 2", f"replicas: {'9' * 5000}"): (
-        "line 7, column 23: is no number that can be read: 99999999999999999999..."
+        "line 7, column 23: is not a readable number: 99999999999999999999..."
     ),
     ("v1}", "v1, kwargs: {n: !!binary aGk=}}"): (
         "spec.environment.kwargs.n: must be a JSON value, got Python's bytes: write it as text"

@@ -92,7 +92,7 @@ PROBLEMS = {
     "a..b=1": "a..b=1: 'a..b' is not a path, as in spec.environment.numEnvs",
     "environment.id.x=3": "environment.id.x=3: spec.environment.id is not an object",
     "seed=1\n---\n2": "seed=1 --- 2: one value is needed, found several documents",
-    f"seed={NINES}": f"seed={'9' * 72}...: line 1, column 1: is no number that can be read: {'9' * 20}...",
+    f"seed={NINES}": f"seed={'9' * 72}...: line 1, column 1: is not a readable number: {'9' * 20}...",
     "stop[0]=3": "stop[0]=3: spec.stop is not a list",
     f"{SIZES}[2]=3": f"{SIZES}[2]=3: spec.{SIZES} has only 2 items",
     "seed=[": (
