@@ -276,7 +276,7 @@ def test_a_restarted_learner_finds_its_shards_and_counts_nothing_twice(
     before = sum(shard["counts"][0] for shard in state["map"]["shards"] if shard["name"] == "shard-1")
     assert stats.inserted == alive + before
     assert stats.restarted == 1
-    assert stats.drawn >= 100 * BATCH, "the ten after the checkpoint are drawn anew"
+    assert stats.drawn >= 100 * BATCH, "the ten after the checkpoint are drawn again"
 
 
 def test_a_learner_that_keeps_the_shard_holds_its_samplers_back(

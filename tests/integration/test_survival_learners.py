@@ -46,7 +46,7 @@ def test_a_killed_learner_continues_from_its_checkpoint_with_the_samplers_that_i
             assert last["environmentSteps"] >= before["environmentSteps"], "samplers report what they did"
             assert last["replay/inserted"] >= before["replay/inserted"]
             assert (last["replay/restarted"], last["replay/lost"]) == (0, 0)
-        assert "went on from checkpoint" in run.log(LEARNER)
+        assert "resumed from checkpoint" in run.log(LEARNER)
         assert run.running(*SAMPLERS) == pids
         status = (await run.finish()).status
         assert (status.sampler.restarts, status.learner.restarts) == (0, 1)

@@ -56,9 +56,9 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(train: Train)
         warned = run.event("CheckpointSkipped")
         assert warned is not None
         assert newest.name in warned
-        assert "was skipped: the content of state.pt is not what was written" in warned
+        assert "was skipped: the content of state.pt differs from what was written" in warned
         await run.until(lambda job: f"CheckpointSkipped: {warned}" in job.status.warnings)
-        assert f"went on from checkpoint file://{older}\n" in run.log(LEARNER)
+        assert f"resumed from checkpoint file://{older}\n" in run.log(LEARNER)
         assert step_of(older) <= first["environmentSteps"], "the first point may be one of waiting"
         await run.until_steps()
         assert (await run.finish()).status.failures == 0

@@ -68,7 +68,7 @@ def find(endpoint: Endpoint, base_url: str) -> Peer:
                 return peer
         except PeerLost:
             pass
-        assert time.monotonic() < deadline, "it was not healed"
+        assert time.monotonic() < deadline, "the endpoint did not recover"
         time.sleep(0.02)
 
 
@@ -171,10 +171,10 @@ def test_the_death_of_a_caller_concerns_nobody_else(start: Start, waiting: Waiti
     first.kill()
     first.wait()
     for deferred in waiting.deferred:
-        deferred.resolve("go on")
+        deferred.resolve("continue")
 
     assert second.hear() == "calling"
-    assert second.hear() == "answer go on"
+    assert second.hear() == "answer continue"
     assert second.wait() == 0
 
 

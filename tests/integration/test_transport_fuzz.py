@@ -123,7 +123,7 @@ def test_bytes_that_are_no_messages_end_a_member_at_most_in_order(start: Start, 
                 peer.call("echo", None, timeout=1.0).result()
                 url = peer.url
         longest = max(longest, time.monotonic() - began)
-    print(f"{sent} streams, {ends} ends; nobody could call for {longest:.2f} s at most")
+    print(f"{sent} streams, {ends} ends; no call was possible for {longest:.2f} s at most")
     assert sent > 1
 
 

@@ -127,7 +127,7 @@ def test_the_newest_ones_are_kept(uri: str) -> None:
 @pytest.mark.parametrize(
     ("file", "change", "reason"),
     [
-        ("state.pt", flip, "the content of state.pt is not what was written"),
+        ("state.pt", flip, "the content of state.pt differs from what was written"),
         ("state.pt", lambda content: content[:-100], r"state.pt has \d+ bytes, not \d+"),
         ("state.pt", lambda content: b"", r"state.pt has 0 bytes, not \d+"),
         ("state.pt", lambda content: None, "it was not written to its end"),

@@ -158,7 +158,7 @@ def test_unrolls_join_without_a_seam(mode: AutoresetMode) -> None:
         assert torch.equal(before["first"][-1], after["first"][0])
     long, _ = collect(synchronous(B, mode), lstm=True, length=T * UNROLLS, unrolls=1)
     joined = torch.cat([values_of(unroll, network) for unroll in unrolls])
-    assert torch.allclose(joined, values_of(long[0], network), atol=1e-6), "the recurrent state goes on"
+    assert torch.allclose(joined, values_of(long[0], network), atol=1e-6), "the recurrent state continues"
 
 
 def values_of(unroll: Unroll, network: ActorCritic) -> torch.Tensor:

@@ -104,7 +104,7 @@ def test_a_failed_environment_is_reset_or_recreated_alone(
     (failed,) = info[FAILED].items()
     assert failed[0] == 0
     assert str(failed[1]).startswith("environment 'Mine': step raised OSError: broken in life 1")
-    assert observation[1].tolist() == [2, 2], "the other one goes on"
+    assert observation[1].tolist() == [2, 2], "the other one continues"
 
     _, info = environments.reset(options={"reset_mask": alone})
     assert list(info[FAILED]) == [0], "it cannot be reset"

@@ -122,7 +122,7 @@ def test_another_number_of_environments_is_reported(made: Callable[..., Stepper]
     with pytest.raises(UserCodeError) as caught:
         made(num_envs=4)
     assert str(caught.value) == (
-        "environment 'Mine-v0': the vector environment was made with num_envs=3, but has 4; make as many as num_envs says"
+        "environment 'Mine-v0': the vector environment was made with num_envs=3, but has 4; make num_envs environments"
     )
 
 

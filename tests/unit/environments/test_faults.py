@@ -117,7 +117,7 @@ def test_an_environment_that_fails_again_before_a_step_is_recreated() -> None:
     steps = [stepper.step(np.zeros(1, np.int64)) for _ in range(5)]
 
     assert [bool(step.valid[0]) for step in steps] == [True, False, False, True, True]
-    assert [env.seed for env in lives] == [11, 12], "the new one has a seed of its own"
+    assert [env.seed for env in lives] == [11, 12], "the new one has another seed"
 
 
 def test_the_error_after_the_last_that_is_survived_in_an_hour_is_raised_as_it_is() -> None:

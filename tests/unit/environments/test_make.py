@@ -271,7 +271,7 @@ def test_what_does_not_parse_is_told_where_it_is_and_not_where_it_was_imported(
     error = refusal(Environment(id=f"{user_module(f'import {broken}')}:Mine-v0"))
 
     assert first_line(error).endswith(f"raised SyntaxError: invalid syntax ({broken}.py, line 2)"), str(error)
-    assert f"import {broken}" in str(error), "the traceback tells by whom"
+    assert f"import {broken}" in str(error), "the traceback contains the import"
 
 
 def test_a_module_that_is_not_there_is_named() -> None:

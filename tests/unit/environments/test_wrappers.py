@@ -102,9 +102,9 @@ def test_wrappers_are_applied_in_their_order_to_each_environment(num_envs: int, 
             r"spec\.environment\.wrappers\[0\]\.entryPoint: importing 'no_such_wrappers' raised ModuleNotFoundError: .*",
         ),
         (
-            [{"entryPoint": "MODULE:Nobody"}],
+            [{"entryPoint": "MODULE:Absent"}],
             UserCodeError,
-            r"spec\.environment\.wrappers\[0\]\.entryPoint: module '\w+' has no 'Nobody' that can be called",
+            r"spec\.environment\.wrappers\[0\]\.entryPoint: module '\w+' has no 'Absent' that can be called",
         ),
         (
             [{"entryPoint": "MODULE:Broken"}],

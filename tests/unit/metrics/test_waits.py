@@ -32,5 +32,5 @@ def test_the_total_of_all_waits_holds_the_one_that_is_under_way() -> None:
     assert waits.total(3.0) == 2.0
     waits.end(5.0)
     waits.begin(7.0)
-    assert waits.take() == 4.0, "what was told of the longest changes nothing"
+    assert waits.take() == 4.0, "reports of the longest wait change nothing"
     assert waits.total(7.5) == 4.5

@@ -149,14 +149,14 @@ HALF_BOUNDED = spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 1], 
             Q,
             MLP,
             ARM,
-            r"spec\.algorithm\.dqnApex: it needs Discrete actions, but those of the environment are Box\(.*\); "
+            r"spec\.algorithm\.dqnApex: it needs Discrete actions, but the environment's actions are Box\(.*\); "
             r"use ddpgApex, ppo or impala",
         ),
         (
             build_deterministic,
             MLP,
             THREE,
-            r"spec\.algorithm\.ddpgApex: it needs actions in a Box of floats, but those of the environment are "
+            r"spec\.algorithm\.ddpgApex: it needs actions in a Box of floats, but the environment's actions are "
             r"Discrete\(3, start=2\); use dqnApex, ppo or impala",
         ),
         (
@@ -169,14 +169,14 @@ HALF_BOUNDED = spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 1], 
             Q,
             MLP,
             spaces.MultiDiscrete([2, 3]),
-            r"spec\.algorithm\.dqnApex: it needs Discrete actions, but those of the environment are MultiDiscrete\(.*\); "
+            r"spec\.algorithm\.dqnApex: it needs Discrete actions, but the environment's actions are MultiDiscrete\(.*\); "
             r"use a2c, a3c, ppo or impala",
         ),
         (
             build_deterministic,
             MLP,
             HALF_BOUNDED,
-            r"spec\.algorithm\.ddpgApex: it needs actions with bounds, but those of the environment are Box\(.*\); "
+            r"spec\.algorithm\.ddpgApex: it needs actions with bounds, but the environment's actions are Box\(.*\); "
             r"give its action space finite bounds, or use ppo or impala",
         ),
         (

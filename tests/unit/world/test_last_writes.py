@@ -147,7 +147,7 @@ def test_a_disk_that_stays_full_is_what_the_run_fails_of(
         run.finish()
     run.close()
     assert str(error.value) == (
-        "what the run leaves could not be written for 0 s: "
+        "the output of the run could not be written for 0 s: "
         "the policy could not be written to full://run/pole/policy: the disk is full"
     )
 

@@ -83,9 +83,11 @@ def test_a_call_waits_for_a_member_that_is_not_there_yet(here: Here) -> None:
 
 def test_a_call_that_is_lost_is_made_again_to_whoever_is_found_next(here: Here) -> None:
     member = here.member(0)
-    here.services[member.name] = Services("somebody else", lambda error: None)  # on the port of a dead member
+    here.services[member.name] = Services(
+        "another member", lambda error: None
+    )  # on the port of a dead member
     call = member.start("echo", 1)
-    while not here.places.lost_names:  # on a busy machine a call takes longer than the result is waited for
+    while not here.places.lost_names:  # on a busy machine a call takes longer than the time-out
         assert not call.done()
         time.sleep(0.001)
     with pytest.raises(PeerLost, match=r"pole-sampler-0 did not answer 'echo' within 0\.3 s"):

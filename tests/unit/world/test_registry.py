@@ -34,7 +34,7 @@ def test_who_waits_hears_when_the_run_is_done() -> None:
     registry.finish()
     assert waiting == [("ok", True)]
     assert announce(registry, "sampler-1", "uv://b:1", wait=True) == [("ok", True)], (
-        "who comes later hears it too"
+        "a later member receives it too"
     )
 
 

@@ -31,5 +31,5 @@ def is_transient(error: BaseException | None) -> bool:
     """
     if isinstance(error, OSError):
         return error.errno not in _PERMANENT
-    # Drivers raise errors of their own modules.
+    # Errors of drivers are defined in the drivers' modules.
     return error is not None and type(error).__module__ != "builtins"

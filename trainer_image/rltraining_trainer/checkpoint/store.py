@@ -177,7 +177,7 @@ def _read(storage: Storage, name: str, skipped: tuple[str, ...] = ()) -> Loaded:
     manifest = _manifest(storage, name)
     content = storage.read(name, _STATE)
     if hashlib.sha256(content).hexdigest() != manifest.sha256:
-        raise _Damaged(f"the content of {_STATE} is not what was written")
+        raise _Damaged(f"the content of {_STATE} differs from what was written")
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except (RuntimeError, ValueError, pickle.UnpicklingError) as error:

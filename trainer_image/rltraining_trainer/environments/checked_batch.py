@@ -32,7 +32,7 @@ def check_batch(environments: VectorEnv, name: str, num_envs: int) -> VectorEnv:
     if environments.num_envs != num_envs:
         raise UserCodeError(
             f"environment {name!r}: the vector environment was made with num_envs={num_envs}, but has "
-            f"{environments.num_envs}; make as many as num_envs says"
+            f"{environments.num_envs}; make num_envs environments"
         )
     return CheckedBatch(environments)
 

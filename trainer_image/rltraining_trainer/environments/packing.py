@@ -46,7 +46,7 @@ def pack_environments(environments: VectorEnv, name: str) -> VectorEnv:
 class PackedEnvironments(VectorEnv):
     """Returns the observations of ``environments`` as rows of ``space``.
 
-    Each row holds the mask of its own observation, also in ``final_obs`` (from ``final_info``). The
+    Each row holds the mask of the row's observation, also in ``final_obs`` (from ``final_info``). The
     last observation of an episode does not need a mask, since no action follows it.
     """
 

@@ -77,7 +77,7 @@ METRICS: dict[str, Known] = {
     "replay/largestShard": _gauge("replay_largest_shard_transitions", "Transitions in the largest shard"),
     "replay/inserted": _counter("replay_inserted", "Transitions inserted"),
     "replay/evicted": _counter("replay_evicted", "Transitions evicted by newer ones"),
-    "replay/lost": _gauge("replay_lost_transitions", "Transitions lost with their shard, or in one that is silent"),
+    "replay/lost": _gauge("replay_lost_transitions", "Transitions lost with their shard, or in a shard that does not answer"),
     "replay/restarted": _counter("replay_shard_restarts", "Restarts of shards"),
     "replay/sampled": _counter("replay_sampled", "Transitions sampled"),
     "replay/prioritiesApplied": _counter("replay_priorities_applied", "Samples whose new priority was applied"),

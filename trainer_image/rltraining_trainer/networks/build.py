@@ -143,7 +143,7 @@ def check_discrete(
     _distribution(action_space)  # rejects actions that no algorithm supports
     if not isinstance(action_space, spaces.Discrete):
         raise BadConfiguration(
-            f"spec.algorithm.{algorithm}: it needs Discrete actions, but those of the environment are "
+            f"spec.algorithm.{algorithm}: it needs Discrete actions, but the environment's actions are "
             f"{shown(action_space)}; use {_instead(action_space)}"
         )
     _check_rewards_are_raw(normalize, algorithm)
@@ -161,12 +161,12 @@ def check_continuous(
     _distribution(action_space)  # rejects actions that no algorithm supports
     if not isinstance(action_space, spaces.Box):
         raise BadConfiguration(
-            f"spec.algorithm.{algorithm}: it needs actions in a Box of floats, but those of the environment are "
+            f"spec.algorithm.{algorithm}: it needs actions in a Box of floats, but the environment's actions are "
             f"{shown(action_space)}; use {_instead(action_space)}"
         )
     if not np.isfinite(action_space.high.astype(np.float64) - action_space.low).all():
         raise BadConfiguration(
-            f"spec.algorithm.{algorithm}: it needs actions with bounds, but those of the environment are "
+            f"spec.algorithm.{algorithm}: it needs actions with bounds, but the environment's actions are "
             f"{shown(action_space)}; give its action space finite bounds, or use ppo or impala"
         )
     _check_not_recurrent(network, algorithm)
@@ -275,7 +275,7 @@ def _gaussian(space: spaces.Box, settings: Gaussian) -> DiagonalGaussian:
         return DiagonalGaussian(space, bounds)
     if not np.isfinite(space.high.astype(np.float64) - space.low).all():
         raise BadConfiguration(
-            f"spec.network.gaussian.squash: Tanh needs actions with bounds, but those of the environment are "
+            f"spec.network.gaussian.squash: Tanh needs actions with bounds, but the environment's actions are "
             f"{shown(space)}; leave it out, or give its action space finite bounds"
         )
     return SquashedGaussian(space, bounds)

@@ -29,7 +29,7 @@ class UntrustedCode(BadConfiguration):
         self.needs = needs
         """The untrusted code, as a clause such as `its network is code of …`."""
         super().__init__(
-            f"{policy}: {needs}: if you trust whoever made this policy, add --trust-code "
+            f"{policy}: {needs}: if you trust the source of this policy, add --trust-code "
             "(in Python: trust_code=True)"
         )
 

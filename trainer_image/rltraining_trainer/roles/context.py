@@ -1,4 +1,4 @@
-"""What a process is told at its start: the job, who it is in it, and where things are."""
+"""The configuration that a process receives at its start: the job, its role and index, and paths."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def read_context(environment: Mapping[str, str] | None = None) -> Context:
 
     job_file, token_file = Path(get(contract.ENV_JOB_FILE)), Path(get(contract.ENV_TOKEN_FILE))
     token = _read(token_file).strip()
-    if not token:  # nobody would be a stranger
+    if not token:  # an empty token would admit every client
         raise BadConfiguration(f"{token_file} is empty: it must hold the job's token")
     return Context(
         job=read_job(job_file),

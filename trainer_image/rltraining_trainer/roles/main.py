@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments not in (["learner"], ["sampler"], ["replay"]):
         print(
             "usage: rltraining-trainer learner|sampler|replay\n\n"
-            "Started by the operator, which tells it the rest in the environment."
+            "Started by the operator, which passes the other settings in the environment."
         )
         return 0 if arguments in (["-h"], ["--help"]) else 2
     prepare_process("%(name)s")
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reason, text = "RpcUnguarded", str(error)
     except Exception as error:
         code = ExitCode.ERROR
-        _LOG.exception("this is a bug, or something that a restart may mend")
+        _LOG.exception("this is a bug, or something that a restart may fix")
         reason, text = "Error", f"{one_line(error)}\n{traceback.format_exc()}"
     write_termination_message(reason, text, report)
     end_soon(int(code))
@@ -84,7 +84,7 @@ def _stop_on_signal(context: Context, *, force: bool) -> None:
 
 def keep_memory() -> None:
     """Have glibc keep freed memory instead of giving it back: each step allocates the same tensors again, and faulting their
-    pages in anew took up to half of a step (tests/bench)."""
+    pages in again took up to half of a step (tests/bench)."""
     mmap_threshold, trim_threshold, top_pad = -3, -1, -2
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -182,7 +182,7 @@ class RunRecord:
 
     def go_back(self) -> None:
         """To the newest checkpoint, or to the beginning: a learner was lost that had a part of the state."""
-        assert self._newest is not None, "a learner that has the whole state goes on with it"
+        assert self._newest is not None, "a learner that has the whole state continues"
         self._set_state(self._newest, "in memory")
         self._updates = self._flow.algorithm.updates
         if self._evaluations is not None:
@@ -193,8 +193,8 @@ class RunRecord:
         self._metrics = self._open_metrics(self.progress.environment_steps)
 
     def finish(self, policy: PolicyNetwork | None, spaces: tuple[spaces.Space, spaces.Space]) -> None:
-        """Write everything that is to be left, before anybody hears that the run is done: only this process has it. While
-        storage refuses, it is tried again, and a warning says so.
+        """Writes the output of the run, before the end of the run is reported: only this process has the output. Retries
+        while storage refuses, and reports a warning.
 
         Raises:
             StorageRefused: for LAST_WRITES_SECONDS. PolicyError, CheckpointError: in a way that does not pass.
@@ -208,13 +208,13 @@ class RunRecord:
                 raise error
             if time.monotonic() >= until:
                 raise StorageRefused(
-                    f"what the run leaves could not be written for {LAST_WRITES_SECONDS:g} s: {error}"
+                    f"the output of the run could not be written for {LAST_WRITES_SECONDS:g} s: {error}"
                 )
             if self._refused != str(error):
                 self._refused = str(error)
                 _LOG.warning("%s; trying again for %g s", error, until - time.monotonic())
             if backoff.wait(self._context.stopping):
-                raise Stopped("asked to end, before storage took what the run leaves")
+                raise Stopped("asked to end, before the output of the run was stored")
             if self._checkpoints.error is not None:
                 self.save()
         self._refused, self._finished = "", True
@@ -342,7 +342,7 @@ class RunRecord:
         return self._flow.algorithm.updates, self.progress.environment_steps
 
     def _get_state(self) -> dict[str, Any]:
-        """All that a checkpoint must hold: with it a new learner goes on as this one would have."""
+        """Returns the content of a checkpoint, from which a new learner continues as this one would have."""
         return {
             "learner": self._flow.get_learner_state(),
             "models": self._models.get_state(),
@@ -362,7 +362,7 @@ class RunRecord:
         self.progress.set_state(state["progress"])
         self._discards.set_state(state.get("discards", {"counts": {}, "first_error": ""}))
         restore_rng(state["rng"])
-        _LOG.info("went on from checkpoint %s", uri)
+        _LOG.info("resumed from checkpoint %s", uri)
 
     def _open_metrics(self, resume_step: int | None) -> MetricsWriter:
         self._curves_from = self._moment()  # of which there is nothing to tell yet

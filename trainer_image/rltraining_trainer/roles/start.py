@@ -12,7 +12,7 @@ from rltraining_trainer.checkpoint import CheckpointStore, load
 
 @dataclass(frozen=True)
 class Start:
-    """``state`` is None for a fresh start; ``warnings`` tell of checkpoints that were damaged."""
+    """``state`` is None for a fresh start; ``warnings`` name damaged checkpoints."""
 
     state: dict[str, Any] | None
     uri: str
@@ -20,11 +20,11 @@ class Start:
 
 
 def find_start(store: CheckpointStore, resume_from: str | None) -> Start:
-    """The run's own checkpoints come first: a learner that is restarted goes on, it does not begin at resumeFrom again.
+    """Returns where to start. The run's checkpoints precede ``resume_from``, so that a restarted learner continues.
 
     Raises:
         BadConfiguration: there is no checkpoint at ``resume_from``.
-        CheckpointError: storage cannot be read, so that nobody knows whether there is a checkpoint.
+        CheckpointError: storage cannot be read, so it is unknown whether there is a checkpoint.
     """
     loaded = store.load_newest()
     skipped = store.skipped

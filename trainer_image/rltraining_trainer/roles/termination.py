@@ -1,4 +1,4 @@
-"""The last words of a process: what the operator reads once it is gone."""
+"""The termination message of a process, which the operator reads after the process has ended."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def termination_message(reason: str, text: str, report: LearnerReport | None = N
     first, _, rest = text.partition("\n")
     end = shortened(len(rest), lambda n: f"{first[:_WORDS]}\n...{rest[len(rest) - n :]}") if rest else None
     content = end or shortened(len(first), lambda n: first[:n]) or ""
-    assert content, "a report that is bearable leaves room"
+    assert content, "a report within its limits leaves room"
     return content
 
 

@@ -1,8 +1,8 @@
 /* Refuses to allocate what foreign bytes on the RPC port ask for.
  *
- * TensorPipe reads the length of a frame from the connection, and allocates and clears so many bytes before it knows who
- * connects: eight bytes of a stranger take gigabytes. It calls operator new[] for it, in a thread of its own. This library
- * takes the place of operator new[]; it has to be loaded before torch. A frame holds a message's description, not its
+ * TensorPipe reads the length of a frame from the connection, and allocates and clears that number of bytes before the client
+ * is authenticated: eight bytes of any client take gigabytes. TensorPipe calls operator new[] for this in a separate thread.
+ * This library replaces operator new[] and must be loaded before torch. A frame holds a message's description, not its
  * tensors: one of a thousand tensors has 100 kB. */
 
 #define _GNU_SOURCE

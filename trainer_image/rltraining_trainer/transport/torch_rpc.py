@@ -194,7 +194,7 @@ def require_guarded(url: str) -> None:
     """Raises `Unguarded` if other machines can reach `url` and there is no compiled gate."""
     if gate.load() is None and not _is_loopback(_host(url)):
         raise Unguarded(
-            f"the RPC port at {_host(url)} would serve strangers, since the gate is not compiled: "
+            f"the RPC port at {_host(url)} would serve any client, since the gate is not compiled: "
             "install g++ where the image is built, and run `python -m rltraining_trainer.transport.gate --package`"
         )
 

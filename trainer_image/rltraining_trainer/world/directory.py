@@ -189,7 +189,7 @@ class Directory:
             try:
                 first, url = self._first(), self._endpoint().url
                 if not url:
-                    raise PeerLost("this member's endpoint is just being opened anew")
+                    raise PeerLost("this member's endpoint is being reopened")
                 done: Any = first.call("announce", (url, False)).result(self._closing)
                 self.attached.set()
                 backoff.reset()

@@ -21,7 +21,7 @@ from rltraining_trainer.transport.gate.build import FILE, SOURCE, import_from
 FOREIGN_BYTES = TerminationMessage(
     reason="ForeignBytes",
     message="bytes that are not torch RPC's reached the RPC port and ended the process: "
-    "a port scanner, or a probe or scrape of the wrong port; a NetworkPolicy keeps strangers away",
+    "a port scanner, or a probe or scrape of the wrong port; a NetworkPolicy keeps other clients away",
 )
 """The termination message of a process that TensorPipe ends."""
 

@@ -1,6 +1,6 @@
 // The gate of the RPC port: torch's RPC agent, with a callback that serves Python calls of the job's members only.
 //
-// Without it torch serves every message type to everybody who reaches the port, TorchScript builtins among them, and some of
+// Without it torch serves every message type to every client that reaches the port, TorchScript builtins among them, and some of
 // these read and write files (aten::from_file, aten::save). build.py compiles this file. Written for torch 2.8 to 2.15.
 
 #include <torch/csrc/distributed/rpc/request_callback_impl.h>
@@ -98,7 +98,7 @@ void on_foreign_bytes(const std::string& path, const std::string& message, int e
   std::strncpy(crash_path, path.c_str(), sizeof crash_path - 1);
   std::strncpy(crash_message, message.c_str(), sizeof crash_message - 1);
   crash_exit_code = exit_code;
-  static bool installed = false;  // agents may be made anew, and this handler must not become its own earlier one
+  static bool installed = false;  // agents may be created again, and this handler must not become its own predecessor
   if (std::exchange(installed, true))
     return;
   struct sigaction action = {};
@@ -108,8 +108,8 @@ void on_foreign_bytes(const std::string& path, const std::string& message, int e
     sigaction(signal, &action, &earlier_handlers[signal]);
 }
 
-// A deeply nested table of tensors overflows the reader's stack, where the handler above then cannot run. It needs a stack of its
-// own, which only the thread itself can give itself: so a signal makes the reader do that.
+// A deeply nested table of tensors overflows the reader's stack, where the handler above then cannot run. The handler needs a
+// separate stack, which only the thread itself can set, so a signal makes the reader do that.
 
 alignas(64) char crash_stack[64 * 1024];
 sem_t reader_is_ready;
@@ -120,14 +120,14 @@ void use_crash_stack(int, siginfo_t*, void* context) {
   sem_post(&reader_is_ready);
 }
 
-// Call it for each agent, once the agent listens: each has a reader of its own.
+// Call it for each agent, once the agent listens: each has another reader.
 void survive_deep_tables() {
   pybind11::gil_scoped_release no_gil;
   struct sigaction action = {}, earlier;
   action.sa_sigaction = use_crash_stack;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   sem_init(&reader_is_ready, 0, 0);
-  sigaction(SIGURG, &action, &earlier);  // ignored by default, so that one more harms nobody
+  sigaction(SIGURG, &action, &earlier);  // ignored by default, so an additional signal is harmless
   std::error_code no_proc;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", no_proc)) {
     std::string name;
