@@ -20,7 +20,7 @@ def learner(world: World) -> None:
         gradient = sum((answer["gradient"] for answer in played), torch.zeros_like(parameters))
         try:
             count = world.group.sum(gradient, len(played))
-        except GroupChanged:  # a learner died or came: the gradient is of no use
+        except GroupChanged:  # a learner died or came: discard the gradient
             continue
         if count:
             parameters.grad = gradient / count
