@@ -1,4 +1,4 @@
-{{- /* Name of all that is installed. */ -}}
+{{- /* Name of the installed objects. */ -}}
 {{- define "rltraining-operator.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{ .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
@@ -18,7 +18,7 @@
 {{ .Values.serviceAccount.name | default (ternary (include "rltraining-operator.fullname" .) "default" .Values.serviceAccount.create) }}
 {{- end -}}
 
-{{- /* What selects the operator's pods; the NetworkPolicies of jobs admit them by these, in the release's namespace. Never changes. */ -}}
+{{- /* Labels that select the operator's pods, also in the NetworkPolicies of jobs. They must never change. */ -}}
 {{- define "rltraining-operator.selectorLabels" -}}
 app.kubernetes.io/name: rltraining-operator
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
@@ -51,7 +51,7 @@ app.kubernetes.io/component: test
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default (index . 1) }}{{ end -}}
 {{- end -}}
 
-{{- /* What would install and then not work, each in a sentence. */ -}}
+{{- /* Rejects values that would install but not work. */ -}}
 {{- define "rltraining-operator.check" -}}
 {{- $election := .Values.leaderElection -}}
 {{- if ge (float64 $election.renewSeconds) (float64 $election.leaseSeconds) -}}

@@ -1,5 +1,5 @@
 {{- /*
-All that the operator may do with jobs and their children: rules of one ClusterRole, or of a Role in each namespace of
+The operator's rights on jobs and their child objects: rules of one ClusterRole, or of a Role in each namespace of
 watchNamespaces. A test on a cluster shows that each verb is used and that none is missing.
 */ -}}
 {{- define "rltraining-operator.rules" -}}
@@ -11,7 +11,7 @@ watchNamespaces. A test on a cluster shows that each verb is used and that none 
   verbs: [patch]
 - apiGroups: [rltraining.dev]
   resources: [rltrainingjobs/finalizers]
-  verbs: [update] # to make jobs owners that block deletion, where OwnerReferencesPermissionEnforcement asks for it
+  verbs: [update] # to make jobs owners that block deletion, if OwnerReferencesPermissionEnforcement requires it
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete]
@@ -20,13 +20,13 @@ watchNamespaces. A test on a cluster shows that each verb is used and that none 
   verbs: [get, list, create, patch]
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [create] # the job's token; none is read
+  verbs: [create] # the job's token; no Secret is read
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, create]
 - apiGroups: [""]
   resources: [events]
-  verbs: [list, create, patch] # list: those of a pod that does not start name the missing ConfigMap or Secret
+  verbs: [list, create, patch] # list: events of a pod that does not start name the missing ConfigMap or Secret
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, create, patch, delete]
@@ -40,7 +40,7 @@ watchNamespaces. A test on a cluster shows that each verb is used and that none 
 {{- end }}
 {{- end -}}
 
-{{- /* What the operator may do in its own namespace: hold the Lease of the leader, read its key and fill it in once. */ -}}
+{{- /* Rights in the operator's namespace: hold the leader's Lease, read the key, and write the key once. */ -}}
 {{- define "rltraining-operator.ownRules" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
