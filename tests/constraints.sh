@@ -1,5 +1,6 @@
 #!/bin/sh
-# Resolves what the four distributions and the tests need, and prints it pinned. Our own names are not on an index: left out.
+# Resolves and pins the dependencies of the four distributions and of the tests. This project's packages are left out, because
+# they are not on an index.
 set -eu
 uv=$1
 work=$(mktemp -d)
