@@ -59,7 +59,7 @@ def run(seeds: int) -> None:
         ),
         rows,
     )
-    print(f"\n{seeds} seeds each; steps/s: of one more run that goes on for {SUSTAINED_SECONDS} s.")
+    print(f"\n{seeds} seeds each; steps/s: of one more run that continues for {SUSTAINED_SECONDS} s.")
 
 
 def _row(task: Task, results: list[Measured], longer: Measured) -> tuple[str, ...]:

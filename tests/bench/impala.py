@@ -24,7 +24,7 @@ def run(seeds: int) -> None:
     for samplers in (2, 1):
         print(f"{samplers} samplers\n" if samplers > 1 else "\n1 sampler\n")
         report(seeds, [f"sampler.replicas={samplers}", f"stop.meanReturn.episodes={EPISODES}"])
-        print(f"going on for {SUSTAINED} s: {thousands(_sustained(samplers))} steps/s")
+        print(f"continuing for {SUSTAINED} s: {thousands(_sustained(samplers))} steps/s")
 
 
 def _sustained(samplers: int) -> float:

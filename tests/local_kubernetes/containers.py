@@ -76,7 +76,7 @@ disabled_plugins = [
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause}"
   disable_apparmor = true
-  # Without CAP_SYS_RESOURCE a score below one's own is refused, and no container would start.
+  # Without CAP_SYS_RESOURCE a score below the present one is refused, and no container would start.
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".cni]

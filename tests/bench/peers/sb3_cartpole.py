@@ -39,7 +39,7 @@ model = PPO(
     seed=seed,
 )
 score.begin()
-for _ in range(1000):  # the zoo's schedule takes 100,000 steps, and begins again where they are not enough
+for _ in range(1000):  # the zoo's schedule takes 100,000 steps, and restarts if they are not enough
     model.learn(100_000, callback=Watch(), reset_num_timesteps=False)
     if score.over:
         break

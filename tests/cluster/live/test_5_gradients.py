@@ -1,4 +1,4 @@
-"""A3C and PPO in real pods, lost parameter holders, and an algorithm of a user."""
+"""A3C and PPO in real pods, lost parameter servers, and an algorithm of a user."""
 
 from __future__ import annotations
 

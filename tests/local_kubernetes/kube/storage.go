@@ -19,7 +19,7 @@ import (
 
 const (
 	provisioner = "rltraining.dev/local"
-	// Set on a claim by the controller-manager once somebody should make its volume.
+	// Set on a claim by the controller-manager when a provisioner should create its volume.
 	wanted = "volume.kubernetes.io/storage-provisioner"
 	madeBy = "pv.kubernetes.io/provisioned-by"
 	retry  = 2 * time.Second

@@ -199,7 +199,7 @@ def test_the_minibatches_of_an_epoch_are_the_rollout(lstm: bool) -> None:
         for name in once.terms.keys() - {"gradient_norm"}:
             term = sum(part.weight * part.terms[name] for part in epoch) / once.weight
             assert term == pytest.approx(once.terms[name], rel=1e-4, abs=1e-6), name
-    assert not torch.equal(epochs[0][0].values, epochs[1][0].values), "each epoch deals anew"
+    assert not torch.equal(epochs[0][0].values, epochs[1][0].values), "each epoch has another order"
 
 
 @pytest.mark.parametrize("lstm", [False, True], ids=["mlp", "lstm"])

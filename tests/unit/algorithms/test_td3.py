@@ -109,7 +109,7 @@ def test_actions_are_uniform_until_learning_begins_and_then_have_noise() -> None
     for i, (low, width) in enumerate([(-2, 4), (0, 10)]):
         assert np.abs(np.histogram((random[:, i] - low) / width, edges)[0] - 1000).max() < 150
     best = acting._network.actor(observation)
-    assert (best.abs() < 0.75).all(), "so that the noise is seldom clipped"
+    assert (best.abs() < 0.75).all(), "so that the noise is rarely clipped"
     noise = acted.action - best
     np.testing.assert_allclose(noise.mean(0), 0.0, atol=0.005)
     np.testing.assert_allclose(noise.std(0), 0.1, atol=0.01)

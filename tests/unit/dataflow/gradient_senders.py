@@ -77,7 +77,7 @@ def names(pushes: list[GradientPush]) -> list[str]:
 
 
 class InStep:
-    """A parameter holder, a clock, and the expected samplers: a, b and so on."""
+    """A parameter server, a clock, and the expected samplers: a, b and so on."""
 
     def __init__(self, samplers: str = "abc", exchanges: int = 1, count: int | None = None) -> None:
         self.clock, self.expected = Clock(), set(samplers)
@@ -115,7 +115,7 @@ class InStep:
             self.update()
             return 0.0
         self.clock.now += DEADLINE
-        assert self.ready, "nobody is waited for longer than the deadline"
+        assert self.ready, "the update does not wait longer than the deadline"
         self.update()
         return DEADLINE
 

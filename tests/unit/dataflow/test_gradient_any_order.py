@@ -43,7 +43,7 @@ class Call:
             machine.refused.add(self.source)
         elif used is True and machine.lives_in(self.source):
             assert self.source not in machine.refused, "it had been said that it was not used"
-            assert machine.accepts_before_use or self.source in machine.applied, "nobody has used it"
+            assert machine.accepts_before_use or self.source in machine.applied, "the gradient was not used"
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -200,7 +200,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.gradients.close()
         self.all_gradients_are_accounted_for()
         assert self.gradients.counts().queued == 0
-        assert [call.answers for call in self.calls] == [1] * len(self.calls), "somebody waits for ever"
+        assert [call.answers for call in self.calls] == [1] * len(self.calls), "a call was never answered"
 
     def send(self, push: GradientPush) -> None:
         self.calls.append(Call(self, push.source))
@@ -275,7 +275,7 @@ class InStepInAnyOrder(AnyOrder):
 
     def teardown(self) -> None:
         super().teardown()
-        assert all(len(asked) == 1 for asked in self.sums), "somebody waits for a sum for ever"
+        assert all(len(asked) == 1 for asked in self.sums), "a request for a sum was never answered"
 
 
 TestQueue = QueueInAnyOrder.TestCase

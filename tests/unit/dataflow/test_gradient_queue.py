@@ -79,7 +79,7 @@ def test_a_stale_gradient_is_not_one_of_the_count_that_makes_an_update() -> None
     versions.append(1)
     fresh.push(version=1)
 
-    assert not gradients.is_ready(NOW), "only one of the two is of use"
+    assert not gradients.is_ready(NOW), "only one of the two counts"
     assert stale.answers + fresh.answers == []
     gradients.release()
     assert (stale.answers, fresh.answers) == ([False], [])
@@ -101,7 +101,7 @@ def test_whoever_sent_a_stale_gradient_is_answered_while_the_learner_waits_for_o
     learner = threading.Thread(target=gradients.is_ready, args=[3600.0])
     learner.start()
 
-    assert answered.wait(30), "it hears of it when the learner has stopped waiting, in an hour"
+    assert answered.wait(30), "the answer came only after the learner's wait of an hour"
     gradients.close()
     learner.join(30)
     assert not learner.is_alive()

@@ -81,7 +81,7 @@ def test_a_shard_that_never_answered_is_not_drawn_from() -> None:
     world.line("b").frozen = True
 
     assert [shard.name for shard, _ in draw(world).shards] == ["a"]
-    assert world.clock.now == 0, "nobody waited for it"
+    assert world.clock.now == 0, "the update did not wait for b"
     world.line("b").thaw()
     draw(world)
     assert [shard.name for shard, _ in [draw(world) for _ in range(3)][-1].shards] == ["a", "b"]

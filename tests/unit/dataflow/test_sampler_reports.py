@@ -14,7 +14,7 @@ from rltraining_trainer.transport import DeferredReply
 class World:
     """A learner with limits and a clock that the test sets."""
 
-    def __init__(self, *, anew: bool = False) -> None:
+    def __init__(self, *, ignores_earlier: bool = False) -> None:
         self.now = 100.0
         self.limit: int | None = None
         self.shards: list[tuple[str, dict[str, Any], bool]] = []
@@ -25,7 +25,7 @@ class World:
             announce=lambda *announced: self.shards.append(announced),
             limit=lambda keeper: self.limit,
             samplers=lambda: 4,
-            anew=anew,
+            ignores_earlier=ignores_earlier,
             clock=lambda: self.now,
         )
 
@@ -99,16 +99,16 @@ def test_a_restarted_learner_counts_what_was_done_since_its_checkpoint(world: Wo
 
 
 def test_for_a_learner_that_begins_anew_only_what_is_done_for_it_counts() -> None:
-    anew = World(anew=True)
-    anew.report(sequence=30, steps=1000, episodes=50)
-    assert anew.reports.take() == []
-    anew.report(sequence=31, steps=1010, episodes=52)
-    anew.report("sampler-1", sequence=1, steps=5)
-    assert anew.steps() == 15
+    ignores_earlier = World(ignores_earlier=True)
+    ignores_earlier.report(sequence=30, steps=1000, episodes=50)
+    assert ignores_earlier.reports.take() == []
+    ignores_earlier.report(sequence=31, steps=1010, episodes=52)
+    ignores_earlier.report("sampler-1", sequence=1, steps=5)
+    assert ignores_earlier.steps() == 15
 
 
-def test_a_learner_with_a_checkpoint_does_not_begin_anew(world: World) -> None:
-    restarted = World(anew=True)
+def test_a_learner_with_a_checkpoint_does_not_begin_ignores_earlier(world: World) -> None:
+    restarted = World(ignores_earlier=True)
     restarted.reports.set_state(world.reports.get_state())
     restarted.report(sequence=30, steps=1000)
     assert restarted.steps() == 1000
@@ -165,7 +165,7 @@ def test_many_who_wait_cost_little_while_none_may_go_on(world: World) -> None:
     world.reports._limit = limit
     names = [f"sampler-{number}" for number in range(100)]
     waiting = [world.report(name) for name in names]
-    assert asked == names, "one who comes is no reason to look at all who wait"
+    assert asked == names, "a new request does not check all waiting ones again"
     asked.clear()
     for _ in range(50):
         world.reports.release()

@@ -63,7 +63,7 @@ def run(world: World, names: Sequence[str], rounds: int, wish: int, updates: int
         for _ in range(updates):
             learned += learn(world)
             error(world)
-        assert (added, learned) != before, "everybody waits for everybody"
+        assert (added, learned) != before, "all members wait for each other"
     return added, learned
 
 
@@ -98,7 +98,7 @@ def test_what_may_be_inserted_is_divided_over_the_shards() -> None:
     assert world.replay.insert_limit("b") == 0, "the first one was promised everything"
     world.add("a", [1.0] * 2)
     assert world.replay.insert_limit("a") == 2 + 65, "until it asks again"
-    assert world.replay.insert_limit("b") == 0, "the first one may not have heard of it yet"
+    assert world.replay.insert_limit("b") == 0, "the first one may not have received the message yet"
     world.add("a", [1.0])
     assert world.replay.insert_limit("a") == 3 + 64
     assert world.replay.insert_limit("b") == 64
@@ -113,7 +113,7 @@ def test_what_may_be_inserted_is_divided_over_the_shards() -> None:
     world.add("a", [1.0])
     assert world.replay.insert_limit("b") == 40 + 1
     assert world.replay.insert_limit("a") == 69 + 23, "everything that is left"
-    assert world.replay.insert_limit("nobody") == 0
+    assert world.replay.insert_limit("unknown") == 0
 
 
 def test_a_grant_that_is_taken_back_goes_to_others_when_the_shard_has_heard_of_it() -> None:
@@ -123,7 +123,7 @@ def test_a_grant_that_is_taken_back_goes_to_others_when_the_shard_has_heard_of_i
     world.start("b")
     assert world.replay.insert_limit("b") == 0
     assert world.replay.insert_limit("a") == 1, "it has inserted nothing, although it may"
-    assert world.replay.insert_limit("b") == 0, "a may insert 132 until it has heard of it"
+    assert world.replay.insert_limit("b") == 0, "a may insert 132 until a receives the message"
     world.add("a", [1.0] * 132)
     assert world.replay.insert_limit("a") == 132
     assert world.replay.insert_limit("b") == 0, "a has inserted what both may"
@@ -178,7 +178,7 @@ def test_a_learner_that_begins_anew_owes_no_draws_for_what_was_inserted_before_i
 
     assert world.replay.ready()
     learned, added = 0, sum(write(world, name, 10) for name in "ab")
-    assert added == 20, "samplers go on at once"
+    assert added == 20, "samplers continue immediately"
     for _ in range(200):
         added += sum(write(world, name, 3) for name in "ab")
         learned += learn(world)
@@ -235,7 +235,7 @@ def test_threads_that_wait_for_each_other_all_go_on(pause: float, work: float) -
     try:
         for _ in range(150):
             batch = replay.next_batch(60.0)
-            assert batch is not None, "the learner waits for ever"
+            assert batch is not None, "the learner's wait did not end"
             replay.update(batch, batch.items["value"])
             error(world)
             done.wait(work)
@@ -287,5 +287,5 @@ def test_shards_that_nobody_writes_to_hold_nobody_up_later_either(ratio: float) 
         added += sum(write(world, name, 10) for name in idle)
         write(world, "a", 1)
         learn(world)
-    assert added > 0, "whoever was idle may begin"
+    assert added > 0, "an idle sampler may begin"
     run(world, ["a", *idle], 5, wish=3, updates=100)

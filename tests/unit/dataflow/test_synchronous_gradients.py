@@ -74,7 +74,7 @@ def test_a_restarted_sampler_is_waited_for_again() -> None:
     for _ in range(10):
         world.iterate("a")
     world.push("a")
-    assert world.ready, "nobody waits for b"
+    assert world.ready, "the update does not wait for b"
     world.senders["b"] = world.start("b", "second life")
     assert world.senders["b"].join() == 1
     assert not world.ready
@@ -158,7 +158,7 @@ def test_with_backup_samplers_an_update_takes_the_first_and_refuses_the_others()
         assert world.update() == ["a", "c"]
         assert world.senders["b"].push(place) == [False] * (number + 1)
     world.push("ab")
-    assert world.update() == ["a", "b"], "b is none that nobody waits for"
+    assert world.update() == ["a", "b"], "the update waits for b again"
 
 
 def test_a_second_life_takes_the_place_of_the_first_within_an_update() -> None:
