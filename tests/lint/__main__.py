@@ -5,10 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 
-from tests.lint import chart, chart_metadata, code, commands, distributions, images, monitoring, pages
+from tests.lint import (
+    chart,
+    chart_metadata,
+    code,
+    commands,
+    distributions,
+    images,
+    monitoring,
+    pages,
+    vocabulary,
+)
 from tests.lint.problem import Problem
 
-MODULES = (code, pages, commands, monitoring, chart, chart_metadata, images, distributions)
+MODULES = (code, pages, commands, monitoring, chart, chart_metadata, images, distributions, vocabulary)
 
 
 def report(checks: Iterable[Callable[[], Iterable[Problem]]]) -> int:

@@ -9,7 +9,17 @@ import pytest
 
 from tests import docs_pages
 from tests.docs_pages import Command
-from tests.lint import chart, chart_metadata, code, commands, distributions, images, monitoring, pages
+from tests.lint import (
+    chart,
+    chart_metadata,
+    code,
+    commands,
+    distributions,
+    images,
+    monitoring,
+    pages,
+    vocabulary,
+)
 from tests.lint.__main__ import report
 from tests.lint.problem import Problem
 
@@ -79,6 +89,32 @@ def test_a_long_file_is_reported(tmp_path: Path) -> None:
     for name, lines in (("long.py", 401), ("short.py", 400)):
         (tmp_path / "client" / name).write_text("\n" * lines)
     assert [each.path for each in code.long_files(tmp_path)] == ["client/long.py"]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        ("a.md", "# A\n\nThe run goes\non here.\n", ["a.md:3: private phrase 'goes on': write continues, or resumes"]),
+        ("docs/a.md", "This is where the time goes on your machine.\n", []),
+        ("docs/a.md", "An agent learns. The learner says nothing.\n", ["docs/a.md:1: private phrase 'learner says'"]),
+        ("operator/a.py", '"""Adds one.\n\nBegins anew."""\n', ["operator/a.py:3: private phrase 'anew'"]),
+        ("operator/a.py", "x = 1  # the run goes\n# on\n", ["operator/a.py:1: private phrase 'goes on'"]),
+        ("operator/a.py", 'm = (\n    f"{n} goes "\n    "on"\n)\n', ["operator/a.py:2: private phrase 'goes on'"]),
+        ("operator/a.py", "anew = nobody + 1\n", []),
+        ("charts/x/files/crd.yaml", "message: create it anew\n", ["charts/x/files/crd.yaml:1: private phrase 'anew'"]),
+        ("operator/Dockerfile", "# in layers of its own\n", ["operator/Dockerfile:1: private phrase 'of its own'"]),
+        ("Makefile", "# nobody\n", ["Makefile:1: private phrase 'nobody'"]),
+        ("uv.lock", "nobody\n", []),
+    ],
+)  # fmt: skip
+def test_a_private_phrase_is_reported_with_its_replacement(
+    tmp_path: Path, path: str, text: str, expected: list[str]
+) -> None:
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_text(text)
+    found = list(map(str, vocabulary.private_phrases(tmp_path)))
+    assert len(found) == len(expected), found
+    assert all(line.startswith(start) for line, start in zip(found, expected, strict=True)), found
 
 
 def test_problems_are_printed_in_order_and_end_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
