@@ -9,18 +9,26 @@ from pydantic import Field
 
 from rltraining_api import patterns
 from rltraining_api.base import ApiModel, Rule, any_of
-from rltraining_api.fields import Count
+from rltraining_api.fields import Count, Positive
 
 if TYPE_CHECKING:
     from rltraining_api.job import JobSpec
 
-REPRODUCIBLE = ("a2c", "ppo")
+GRADIENTS = ("a2c", "ppo")
+"""Reproducible algorithms that can also compute gradients in samplers."""
+REPLAYS = ("dqnApex", "ddpgApex", "sac", "td3")
+"""Reproducible algorithms with a replay, which the learner keeps."""
+REPRODUCIBLE = (*GRADIENTS, "impala", *REPLAYS)
 """The algorithms with a reproducible mode."""
 
 NEEDS_ALGORITHM = f"reproducible is for {any_of(REPRODUCIBLE)}: use one of them, or leave reproducible out"
-NEEDS_ONE_LEARNER = (
-    "reproducible needs one learner that computes the gradients of all rollouts: set learner.replicas to 1, and leave "
-    "gradients, aggregate.mode and aggregate.count at their defaults"
+NEEDS_ONE_LEARNER = "reproducible needs one learner: set learner.replicas to 1"
+NEEDS_GRADIENTS_AT_LEARNER = (
+    "reproducible needs a learner that computes the gradients of all rollouts: leave gradients, aggregate.mode and "
+    "aggregate.count at their defaults"
+)
+NEEDS_REPLAY_AT_LEARNER = (
+    "with reproducible the learner keeps the replay: set replay.placement to Learner, or leave it out"
 )
 NEEDS_SEEDED_EPISODES = (
     "reproducible needs environments whose episodes can be seeded and played again: leave environment.onError at Fail, "
@@ -37,23 +45,35 @@ class Reproducible(ApiModel):
     any number of samplers, while that number changes, and after failures of samplers and of the
     learner. All machines need the same image and the same kind of CPU, and the environment must be
     a function of its seed and its actions, which each sampler checks. An update has no deadline: a
-    sampler that waits takes blocks over that are overdue by `aggregate.deadlineSeconds`."""
+    sampler that waits takes over blocks that are overdue.
+
+    IMPALA uses one unroll of every block for an update, and ignores batchUnrolls and queueCapacity. With a replay
+    the learner keeps all transitions, also in its checkpoints."""
 
     blocks: Annotated[int, Field(ge=1, le=1024)] = 8
     """Blocks of `environment.numEnvs` environments each. Each update uses one rollout of every
     block. Samplers only host blocks, so more samplers than blocks have no work."""
+    take_over_seconds: Positive = 2.0
+    """A sampler that waits takes over a block of another sampler if its rollout takes this much longer than twice the time of
+    the quickest sampler."""
     hash_every: Count = 10
     """Updates between two lines of the file `hashes.jsonl`, which prove that two runs are equal. Here an
     update is everything that is learned from one rollout of each block."""
 
     def problem(self, spec: JobSpec) -> str | None:
         """Returns why a job with this spec cannot be reproduced, or None."""
-        settings, stop = spec.algorithm.a2c or spec.algorithm.ppo, spec.stop
-        if settings is None:
-            return f"{NEEDS_ALGORITHM}, got {spec.algorithm.name}"
-        together = settings.aggregate.mode == "Sync" and settings.aggregate.count is None
-        if spec.learner.replicas > 1 or spec.gradients_at != "Learner" or not together:
+        algorithm, stop = spec.algorithm, spec.stop
+        if algorithm.name not in REPRODUCIBLE:
+            return f"{NEEDS_ALGORITHM}, got {algorithm.name}"
+        if spec.learner.replicas > 1:
             return NEEDS_ONE_LEARNER
+        if (settings := algorithm.a2c or algorithm.ppo) is not None:
+            together = settings.aggregate.mode == "Sync" and settings.aggregate.count is None
+            if spec.gradients_at != "Learner" or not together:
+                return NEEDS_GRADIENTS_AT_LEARNER
+        replay = getattr(algorithm.chosen, "replay", None)
+        if replay is not None and replay.placement == "Dedicated":
+            return NEEDS_REPLAY_AT_LEARNER
         if spec.environment.on_error != "Fail" or spec.environment.preprocessing is not None:
             return NEEDS_SEEDED_EPISODES
         if (stop.seconds, stop.evaluation, stop.no_improvement) != (None, None, None):
@@ -66,14 +86,20 @@ def reproducible_rules() -> Iterator[Rule]:
     unset = "!has(self.reproducible)"
     named = " || ".join(f"has(self.algorithm.{name})" for name in REPRODUCIBLE)
     yield Rule(f"{unset} || {named}", NEEDS_ALGORITHM)
-    for name in REPRODUCIBLE:
+    one = "!has(self.learner) || !has(self.learner.replicas) || self.learner.replicas == 1"
+    yield Rule(f"{unset} || ({one})", NEEDS_ONE_LEARNER)
+    for name in GRADIENTS:
         path = f"self.algorithm.{name}"
-        one = "!has(self.learner) || !has(self.learner.replicas) || self.learner.replicas == 1"
         at_learner = f"!has({path}.gradients) || {path}.gradients == 'Learner'"
         mode = f"!has({path}.aggregate.mode) || {path}.aggregate.mode == 'Sync'"
         together = f"!has({path}.aggregate) || (({mode}) && !has({path}.aggregate.count))"
-        rule = f"{unset} || !has({path}) || (({one}) && ({at_learner}) && ({together}))"
-        yield Rule(rule, NEEDS_ONE_LEARNER)
+        rule = f"{unset} || !has({path}) || (({at_learner}) && ({together}))"
+        yield Rule(rule, NEEDS_GRADIENTS_AT_LEARNER)
+    for name in REPLAYS:
+        path = f"self.algorithm.{name}"
+        placement = f"{path}.replay.placement"
+        rule = f"{unset} || !has({path}) || !has({path}.replay) || !has({placement}) || {placement} != 'Dedicated'"
+        yield Rule(rule, NEEDS_REPLAY_AT_LEARNER)
     fails = "!has(self.environment.onError) || self.environment.onError == 'Fail'"
     game = f"self.environment.id.matches('{patterns.ATARI_ID}')"
     yield Rule(f"{unset} || (({fails}) && !{game})", NEEDS_SEEDED_EPISODES)

@@ -15,14 +15,26 @@ from training import LEARNER, OTHER_SAMPLER, SAMPLER, SAMPLERS, Run, Train, even
 
 STEPS = 4000
 """Some seconds of `PacedCartPole-v1`."""
-SETTINGS = {"aggregate": {"deadlineSeconds": 0.2}, "learningRateSchedule": "Constant"}
+REPLAY = {"batchSize": 32, "parameterRefreshSteps": 8, "nStep": 3}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "a2c": GRADIENTS["a2c"] | {"learningRateSchedule": "Constant"},
+    "ppo": GRADIENTS["ppo"] | {"learningRateSchedule": "Constant"},
+    "impala": {"unrollLength": 16, "learningRateSchedule": "Constant"},
+    "dqnApex": REPLAY | {"replay": {"minimum": 300, "samplesPerInsert": 4, "capacity": 2000}},
+    "sac": REPLAY | {"replay": {"minimum": 300, "samplesPerInsert": 4, "kind": "Prioritized"}},
+}
+"""The settings of each algorithm."""
 ENDLESS = {"environmentSteps": 10**12}
-PPO = {
+PENDULUM = {
     "environment": {
         "id": "PacedPendulum-v1",
         "numEnvs": 4,
         "normalize": {"observations": True, "rewards": True},
     }
+}
+SAC = {
+    "environment": PENDULUM["environment"] | {"normalize": {"observations": True}},
+    "stop": {"environmentSteps": 1500},
 }
 RANDOM = """
 import random
@@ -44,10 +56,10 @@ Scenario = Callable[[Run], Awaitable[None]]
 
 def reproducible_job(algorithm: str, samplers: int, **spec: Any) -> RLTrainingJob:
     fields = {
-        "algorithm": {algorithm: GRADIENTS[algorithm] | SETTINGS},
+        "algorithm": {algorithm: SETTINGS[algorithm]},
         "environment": {"id": "PacedCartPole-v1", "numEnvs": 4},
         "sampler": {"replicas": samplers},
-        "reproducible": {"blocks": 4, "hashEvery": 1},
+        "reproducible": {"blocks": 4, "hashEvery": 1, "takeOverSeconds": 0.2},
         "stop": {"environmentSteps": STEPS},
     }
     return small_job(**(fields | spec))
@@ -100,7 +112,16 @@ async def until_hashes(run: Run, more: int) -> None:
     await eventually(lambda: len(hashes(run.cluster.workdir)) >= goal)
 
 
-@pytest.mark.parametrize(("algorithm", "spec"), [("a2c", {}), ("ppo", PPO)])
+@pytest.mark.parametrize(
+    ("algorithm", "spec"),
+    [
+        ("a2c", {}),
+        ("ppo", PENDULUM),
+        ("impala", {}),
+        ("dqnApex", {"stop": {"environmentSteps": 2000}}),
+        ("sac", SAC),
+    ],
+)
 def test_the_number_of_samplers_does_not_matter(runs: Runs, algorithm: str, spec: dict[str, Any]) -> None:
     first = runs(reproducible_job(algorithm, 1, **spec))
     found = [line["parametersHash"] for line in first[1]]
@@ -110,7 +131,8 @@ def test_the_number_of_samplers_does_not_matter(runs: Runs, algorithm: str, spec
     assert runs(reproducible_job(algorithm, 1, **spec, seed=1))[1][0] != first[1][0]
 
 
-def test_kills_of_samplers_and_of_the_learner_do_not_matter(runs: Runs) -> None:
+@pytest.mark.parametrize("algorithm", ["ppo", "impala", "dqnApex"])
+def test_kills_of_samplers_and_of_the_learner_do_not_matter(runs: Runs, algorithm: str) -> None:
     async def kills(run: Run) -> None:
         # Another sampler takes over the blocks of a sampler that is killed.
         await until_hashes(run, 5)
@@ -133,11 +155,12 @@ def test_kills_of_samplers_and_of_the_learner_do_not_matter(runs: Runs) -> None:
         await run.until(lambda job: job.status.sampler.restarts == 3)
         await until_hashes(run, 5)
 
-    disturbed = runs(reproducible_job("ppo", 2, stop=ENDLESS), kills)
-    assert runs(reproducible_job("ppo", 1, stop={"environmentSteps": disturbed[0]})) == disturbed
+    disturbed = runs(reproducible_job(algorithm, 2, stop=ENDLESS), kills)
+    assert runs(reproducible_job(algorithm, 1, stop={"environmentSteps": disturbed[0]})) == disturbed
 
 
-def test_a_change_of_the_number_of_samplers_does_not_matter(runs: Runs) -> None:
+@pytest.mark.parametrize("algorithm", ["a2c", "impala", "dqnApex"])
+def test_a_change_of_the_number_of_samplers_does_not_matter(runs: Runs, algorithm: str) -> None:
     async def scale(run: Run) -> None:
         await run.until_learning()
         for samplers in (4, 2):
@@ -146,8 +169,8 @@ def test_a_change_of_the_number_of_samplers_does_not_matter(runs: Runs) -> None:
             await until_hashes(run, 5)
         await eventually(lambda: run.log(SAMPLERS[1]).count("takes over") >= 2)
 
-    disturbed = runs(reproducible_job("a2c", 1, stop=ENDLESS), scale)
-    assert runs(reproducible_job("a2c", 1, stop={"environmentSteps": disturbed[0]})) == disturbed
+    disturbed = runs(reproducible_job(algorithm, 1, stop=ENDLESS), scale)
+    assert runs(reproducible_job(algorithm, 1, stop={"environmentSteps": disturbed[0]})) == disturbed
 
 
 def test_an_environment_that_is_random_without_its_seed_is_named(train: Train) -> None:

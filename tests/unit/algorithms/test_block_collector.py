@@ -9,15 +9,20 @@ import gymnasium as gym
 import pytest
 import torch
 from gymnasium import spaces
-from rltraining_api.algorithms import Ppo
+from rltraining_api.algorithms import DdpgApex, Ppo
 from rltraining_api.environment import Environment, Normalize
 from rltraining_api.network import Lstm, Mlp, Network
-from rltraining_trainer.algorithms.block_collector import BlockCollector
+from rltraining_trainer.algorithms.block_collector import (
+    BlockCollector,
+    TransitionBlockCollector,
+    UnrollBlockCollector,
+)
+from rltraining_trainer.algorithms.ddpg import DdpgActor
 from rltraining_trainer.dataflow.block_state import BlockState, following
 from rltraining_trainer.environments import Stepper, make_environments, make_spaces
 from rltraining_trainer.environments.episode_seeds import seed_of, with_seeded_episodes
 from rltraining_trainer.errors import BadConfiguration
-from rltraining_trainer.networks import build_actor_critic
+from rltraining_trainer.networks import build_actor_critic, build_deterministic
 from torch import Tensor
 
 B, T = 3, 20
@@ -63,7 +68,30 @@ def collector(
     normalize = Normalize(observations=True, rewards=True)
     made = build_actor_critic(network, *space, normalize=normalize)
     stepper = Stepper(make_environments(with_seeded_episodes(spec), batch), id)
-    return BlockCollector.of(SETTINGS, T, *made, stepper, 7)
+    return UnrollBlockCollector.of(SETTINGS, T, *made, stepper, 7)
+
+
+def transition_collector(id: str, *, batch: int = B, **environment: Any) -> TransitionBlockCollector:
+    """Returns a collector of transitions of 3 steps, which explores with noise that it remembers."""
+    spec = Environment(id=id, **environment)
+    torch.manual_seed(1)
+    settings = DdpgApex(noise="OrnsteinUhlenbeck", warmup="Random")
+    network, actions = build_deterministic(
+        Network(mlp=Mlp(hidden_sizes=(4,))), *make_spaces(spec), normalize=None
+    )
+    return TransitionBlockCollector(
+        DdpgActor(network, actions, settings),
+        Stepper(make_environments(with_seeded_episodes(spec), batch), id),
+        length=7,
+        n_step=3,
+        discount=0.9,
+        reward_clip=None,
+        reward_scale=1.0,
+        seed=7,
+        environments=range(batch),
+        total=8 * batch,
+        warmup_steps=2 * 7 * 8 * batch,
+    )
 
 
 def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -88,10 +116,10 @@ def test_a_block_that_moves_after_each_rollout_gives_the_same_rollouts(environme
     state: BlockState | None = None
     ended = 0
     for update in range(8):
-        expected: dict[str, Any] = dict(stays.collect())
+        expected: dict[str, Any] = stays.rollout()
         mover = moves[update % 2]
         mover.begin(5, update, state)
-        found: dict[str, Any] = dict(mover.collect())
+        found: dict[str, Any] = mover.rollout()
         assert_equal(expected, found)
         assert stays.after["episodes"] == mover.after["episodes"]
         assert stays.after["discounted_return"] == mover.after["discounted_return"]
@@ -100,13 +128,38 @@ def test_a_block_that_moves_after_each_rollout_gives_the_same_rollouts(environme
     assert ended > 0
 
 
+def test_a_block_of_transitions_moves_with_its_unfinished_transitions_and_its_noise() -> None:
+    stays = transition_collector("Pendulum-v1", max_episode_steps=15)
+    moves = [transition_collector("Pendulum-v1", max_episode_steps=15) for _ in range(2)]
+    # Each process has other blocks too.
+    for mover in moves:
+        mover.begin(4, 0, None)
+        mover.rollout()
+    stays.begin(5, 0, None)
+    state: BlockState | None = None
+    steps = transitions = 0
+    for update in range(8):
+        expected = stays.rollout()
+        mover = moves[update % 2]
+        mover.begin(5, update, state)
+        found = mover.rollout()
+        assert_equal(expected.pop("transitions"), found.pop("transitions"))
+        numbers = ("steps", "episodes")
+        assert [expected.pop(name) for name in numbers] == [found.pop(name) for name in numbers]
+        assert_equal(expected, found)
+        state = following(state, found, mover.after)
+        assert stays.actor.warming_up == (update < 2)
+        steps, transitions = steps + int(found["valid"].sum()), transitions + len(found["priorities"])
+    assert 0 < steps - transitions <= 3 * B  # these are not complete yet
+
+
 def test_all_episodes_of_all_environments_begin_differently() -> None:
     one = collector("CartPole-v1")
     beginnings: list[tuple[float, ...]] = []
     for block in range(3):
         one.begin(block, 0, None)
         for _ in range(5):
-            unroll = one.collect()
+            unroll = one.rollout()
             firsts = unroll["first"][:-1]
             beginnings += [tuple(row.tolist()) for row in unroll["observation"][:-1][firsts]]
     assert len(set(beginnings)) == len(beginnings) > 3 * (B + 3)
@@ -117,7 +170,7 @@ def test_blocks_updates_and_seeds_differ() -> None:
     firsts = []
     for block, update in ((0, 0), (1, 0), (0, 1)):
         one.begin(block, update, None)
-        firsts.append(one.collect()["action"])
+        firsts.append(one.rollout()["action"])
     assert not torch.equal(firsts[0], firsts[1])
     assert not torch.equal(firsts[0], firsts[2])
     seeds = [seed_of(7, b, episode) for b in range(20) for episode in range(20)]
@@ -134,11 +187,17 @@ def test_an_environment_that_is_no_function_of_seed_and_actions_is_found(source:
     collector("Clock-v0", kwargs={"source": "none"}).check()
 
 
+def test_an_environment_of_transitions_is_checked_too() -> None:
+    one = transition_collector("Pendulum-v1")
+    one.check()
+    assert one.block == -1
+
+
 def test_an_episode_that_goes_another_way_when_it_is_played_again_is_found() -> None:
     one = collector("Clock-v0", kwargs={"source": "step"})
     one.length = 8
     one.begin(0, 0, None)
-    state = following(None, dict(one.collect()), one.after)
+    state = following(None, one.rollout(), one.after)
     with pytest.raises(BadConfiguration, match="in the first 8 steps of an episode"):
         one.begin(0, 1, state)
 

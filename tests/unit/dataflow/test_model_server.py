@@ -37,6 +37,25 @@ def test_what_was_handed_out_never_changes() -> None:
     assert not first.requires_grad
 
 
+def test_held_parameters_are_served_until_the_next_call() -> None:
+    models = ModelServer()
+    models.publish(torch.full((1,), 1.0))
+    models.hold()
+    models.publish(torch.full((1,), 2.0))
+    version, held = models.newer_than(0)
+    assert (version, held, models.held) == (1, torch.ones(1), torch.ones(1))
+    assert models.newer_than(1) == (1, None)
+    models.hold()
+    assert models.newer_than(1) == (2, torch.full((1,), 2.0))
+
+    # Other parameters, of a checkpoint, get a new version, and so do the newest.
+    models.hold(torch.full((1,), 9.0))
+    version, held = models.newer_than(2)
+    assert (version, held) == (3, torch.full((1,), 9.0))
+    models.hold()
+    assert models.newer_than(3) == (4, torch.full((1,), 2.0))
+
+
 def test_versions_continue_after_a_restore() -> None:
     """Otherwise a sampler would hold different parameters under the current version."""
     models, restored = ModelServer(), ModelServer()

@@ -40,8 +40,8 @@ UNROLL: dict[str, Any] = {
 class Pair:
     """A learner and its only sampler, which has the parameters in ``parameters``."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, lag: int = 0) -> None:
+        self.folder, self.lag = folder, lag
         self.models = ModelServer()
         self.models.publish(torch.full((1,), 1.0))
         self.learner = self.make_learner()
@@ -66,15 +66,15 @@ class Pair:
     def make_learner(self) -> LearnerBlocks:
         reader = UnrollReader(length=T, observation_shape=(4,), action_shape=(), state_sizes=())
         return LearnerBlocks(
-            Reproducible(blocks=2, hash_every=1), reader, self.models, lambda: ["me"], 1.0, self.folder,
-            threading.Event(), large=False,
+            Reproducible(blocks=2, hash_every=1), reader.unroll, self.models, lambda: ["me"], self.lag, 1.0,
+            self.folder, threading.Event(), large=False,
         )  # fmt: skip
 
     def update(self) -> None:
         """Makes an update of the sampler's rollouts, and publishes its parameters."""
-        update = self.learner.update
         assert [rollout.block for rollout in self.learner.take(10.0)] == [0, 1]
-        self.learner.advance(torch.full((1,), float(update)), 10 * (update + 1))
+        update = self.learner.begin()
+        self.learner.end(torch.full((1,), float(update)), 10 * (update + 1))
         self.models.publish(torch.full((1,), 2.0 + update))
         self.learner.tick()
 
@@ -90,9 +90,10 @@ class Pair:
 
 
 @pytest.fixture
-def pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Pair]:
+def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Pair]:
+    """The parameter, if there is one, is the lag."""
     monkeypatch.setenv("TP_SOCKET_IFNAME", "lo")
-    pair = Pair(tmp_path)
+    pair = Pair(tmp_path, getattr(request, "param", 0))
     yield pair
     pair.learner.close()
     pair.http.stop()
@@ -153,6 +154,41 @@ def test_an_answer_that_lacks_the_parameters_of_its_update_is_not_used(pair: Pai
     pair.push()
     assert pair.work() == [(0, 1, True), (1, 1, True)]
     assert (pair.sampler.version, pair.parameters.tolist()) == (2, [2.0])
+
+
+@pytest.mark.parametrize("pair", [1], indirect=True)
+def test_with_a_lag_rollouts_lack_the_newest_update_also_after_a_restart(pair: Pair) -> None:
+    # The rollouts of the first update are made with the initial parameters.
+    pair.learner.on_group_formed(0, 1)
+    pair.push()
+    assert (pair.work(), pair.parameters.tolist()) == ([(0, 0, False), (1, 0, False)], [1.0])
+
+    # So are those of the second update: samplers make them while the learner makes the first.
+    updates = threading.Thread(target=pair.update)
+    updates.start()
+    pair.push(0)
+    updates.join()
+    assert (pair.work(), pair.parameters.tolist()) == ([(0, 1, False), (1, 1, False)], [1.0])
+    assert pair.models.newer_than(0)[1].tolist() == [1.0]  # type: ignore[union-attr]
+
+    # A learner that restarts asks for the same rollouts, made with the same parameters.
+    state = pair.learner.get_state()
+    pair.learner.close()
+    pair.models = ModelServer()
+    pair.models.set_state({"version": 2, "pulls": 0, "bytes_sent": 0})
+    pair.learner = pair.make_learner()
+    pair.learner.set_state(state)
+    pair.models.publish(torch.full((1,), 2.0))
+    pair.learner.on_group_formed(0, 1)
+    pair.push()
+    assert (pair.work(), pair.parameters.tolist()) == ([(0, 1, True), (1, 1, True)], [1.0])
+
+    # Those of the third update are made with the parameters after the first.
+    updates = threading.Thread(target=pair.update)
+    updates.start()
+    pair.push(1)
+    updates.join()
+    assert (pair.work(), pair.parameters.tolist()) == ([(0, 2, False), (1, 2, False)], [2.0])
 
 
 def test_processors_of_several_kinds_are_reported(pair: Pair) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rltraining_trainer.algorithms.apex_learner import ApexLearner
 from rltraining_trainer.algorithms.reduce import Reduce
+from rltraining_trainer.algorithms.reproducible_replay import learn_from_transitions, sample_transitions
 from rltraining_trainer.algorithms.transition_collector import TransitionCollector
 from rltraining_trainer.algorithms.transitions import Actor, transition_columns
 from rltraining_trainer.dataflow import FIRST_VERSION
@@ -31,6 +32,9 @@ def learn(world: World, learner: ApexLearner[Any], columns: Mapping[str, Column]
     """
     settings = world.settings
     columns = columns or transition_columns(*world.spaces)
+    if world.spec.reproducible is not None:
+        learn_from_transitions(world, learner, columns)
+        return
     replay = world.replay(settings.replay, batch_size=settings.batch_size, columns=columns)
     run = world.run(algorithm=learner)
 
@@ -56,8 +60,13 @@ def learn(world: World, learner: ApexLearner[Any], columns: Mapping[str, Column]
 
 def sample(world: World, actor: Actor, network: PolicyNetwork) -> None:
     """The sampler's function: acts with exploration, and inserts transitions into the replay."""
-    # Make the environments, and get the learner's parameters.
     settings, size = world.settings, world.spec.environment.num_envs
+    length = min(BLOCK_STEPS, settings.parameter_refresh_steps)
+    if world.spec.reproducible is not None:
+        sample_transitions(world, actor, network, length)
+        return
+
+    # Make the environments, and get the learner's parameters.
     replay = world.replay(settings.replay, batch_size=settings.batch_size)
     environments = world.environments()
     seed = world.start(flatten_parameters(network))
@@ -67,7 +76,7 @@ def sample(world: World, actor: Actor, network: PolicyNetwork) -> None:
     collector = TransitionCollector(
         actor,
         environments,
-        length=min(BLOCK_STEPS, settings.parameter_refresh_steps),
+        length=length,
         n_step=settings.n_step,
         discount=settings.discount,
         reward_clip=settings.reward_clip,

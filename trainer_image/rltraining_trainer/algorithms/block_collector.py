@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector
+from rltraining_trainer.algorithms.transition_collector import Rows, TransitionCollector
+from rltraining_trainer.algorithms.unrolls import UnrollCollector
 from rltraining_trainer.dataflow.block_state import BlockState
-from rltraining_trainer.environments import EpisodeTracker
+from rltraining_trainer.environments import EpisodeTracker, Stepper
 from rltraining_trainer.environments.episode_seeds import EPISODES, NOISE, block_options, seed_of
 from rltraining_trainer.errors import BadConfiguration
 
@@ -17,17 +21,20 @@ CHECKED_STEPS = 64
 """Maximum steps for which ``check`` compares the environments with themselves."""
 
 
-class BlockCollector(UnrollCollector):
-    """An ``UnrollCollector`` with a state that fits into a message.
+class BlockCollector(ABC):
+    """Makes the rollouts of one block at a time. Call ``begin`` before the first rollout of a block.
 
-    Its environments have ``SeededEpisodes``. Call ``begin`` before the first rollout of a block. The exploration of each
-    rollout is seeded by its block and update, so that nothing depends on what this process did before.
+    Its environments have ``SeededEpisodes``. The exploration of each rollout is seeded by its block and update, so that
+    nothing depends on what this process did before.
     """
 
-    def __post_init__(self) -> None:
-        self._batch = self.stepper.environments.num_envs
-        self.block, self.update = -1, -1
-        """The block, and the update that its next rollout is for."""
+    stepper: Stepper
+    length: int
+    seed: int
+    block = -1
+    """The block. -1: none."""
+    update = -1
+    """The update that the block's next rollout is for."""
 
     def begin(self, block: int, update: int, state: BlockState | None) -> None:
         """Places the environments in a block, and plays their present episodes again.
@@ -42,7 +49,7 @@ class BlockCollector(UnrollCollector):
         """
         self.block = -1  # of no block, if the environment raises
         # Begin the present episode of each environment.
-        batch = self._batch
+        batch = self.stepper.environments.num_envs
         episodes, ages = [0] * batch, [0] * batch
         if state is not None:
             episodes, ages = state.episodes.tolist(), state.ages.tolist()
@@ -52,7 +59,7 @@ class BlockCollector(UnrollCollector):
 
         # Take the same actions again.
         for action in state.actions if state is not None else ():
-            observation = self.stepper.step(self.distribution.to_environment(action)).observation
+            observation = self.stepper.step(self.to_environment(action)).observation
         if state is not None:
             if not np.array_equal(
                 observation, state.observation.numpy(), equal_nan=observation.dtype.kind == "f"
@@ -61,29 +68,15 @@ class BlockCollector(UnrollCollector):
             first = state.first.numpy().copy()
 
         # Continue from there.
-        self._observation, self._first = observation, first
-        self._state = self.network.initial_state(batch)
-        self._episodes, self._discounted_return = EpisodeTracker(batch), np.zeros(batch)
-        if state is not None:
-            self._state = tuple(state.after["state"])
-            self._episodes.set_state(state.after["episodes"])
-            self._discounted_return = np.array(state.after["discounted_return"], np.float64)
+        self.enter(block, observation, first, None if state is None else state.after)
         self.block, self.update = block, update
 
-    def collect(self) -> Unroll:
+    def rollout(self) -> dict[str, Any]:
+        """Makes the next rollout of the block, with columns as ``following`` needs them."""
         torch.manual_seed(seed_of(self.seed, NOISE, self.block, self.update))
-        unroll = super().collect()
+        rollout = self.make_rollout()
         self.update += 1
-        return unroll
-
-    @property
-    def after(self) -> dict[str, Any]:
-        """What a sampler that continues the block needs beside the rollouts."""
-        return {
-            "state": tuple(part.clone() for part in self._state),
-            "episodes": self._episodes.get_state(),
-            "discounted_return": self._discounted_return.tolist(),
-        }
+        return rollout
 
     def check(self) -> None:
         """Checks that environments are functions of their seeds and actions, by playing the first steps twice.
@@ -91,18 +84,130 @@ class BlockCollector(UnrollCollector):
         Raises BadConfiguration if they are not.
         """
         length, self.length = self.length, min(self.length, CHECKED_STEPS)
-        one, other = self._first_rollout(), self._first_rollout()
+        one, other = self._first_steps(), self._first_steps()
         self.length, self.block = length, -1
-        if not _equal(one["observation"][0], other["observation"][0]):
+        if not _equal(one[0][0], other[0][0]):
             raise not_reproducible(self.stepper.name, "at the first reset")
-        for t in range(len(one["reward"])):
-            results = ((it["observation"][t + 1], it["reward"][t], it["ended"][t]) for it in (one, other))
-            if not all(map(_equal, *results)):
+        for t in range(len(one[1])):
+            if not all(map(_equal, (one[0][t + 1], one[1][t]), (other[0][t + 1], other[1][t]))):
                 raise not_reproducible(self.stepper.name, f"at step {t + 1}")
 
-    def _first_rollout(self) -> Unroll:
+    def _first_steps(self) -> tuple[Tensor, Tensor]:
         self.begin(0, 0, None)
-        return self.collect()
+        return self.results_of(self.rollout())
+
+    @abstractmethod
+    def enter(self, block: int, observation: np.ndarray, first: np.ndarray, after: Any) -> None:
+        """Continues with these observations ``[B, ...]``. ``after``: see ``after``, or None at the block's beginning."""
+
+    @abstractmethod
+    def make_rollout(self) -> dict[str, Any]:
+        """Takes the next ``length`` steps."""
+
+    @property
+    @abstractmethod
+    def after(self) -> dict[str, Any]:
+        """What a sampler that continues the block needs beside the rollouts."""
+
+    @abstractmethod
+    def to_environment(self, action: Tensor) -> np.ndarray:
+        """Converts the actions of a rollout for the environments."""
+
+    @abstractmethod
+    def results_of(self, rollout: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Returns the observations ``[T+1, B, ...]`` and the rewards and ends ``[T, 2, B]`` of a rollout."""
+
+
+class UnrollBlockCollector(BlockCollector, UnrollCollector):
+    """Its rollouts are ``Unroll``."""
+
+    def __post_init__(self) -> None:
+        self._batch = self.stepper.environments.num_envs
+
+    def enter(self, block: int, observation: np.ndarray, first: np.ndarray, after: Any) -> None:
+        self._observation, self._first = observation, first
+        self._state = self.network.initial_state(self._batch)
+        self._episodes, self._discounted_return = EpisodeTracker(self._batch), np.zeros(self._batch)
+        if after is not None:
+            self._state = tuple(after["state"])
+            self._episodes.set_state(after["episodes"])
+            self._discounted_return = np.array(after["discounted_return"], np.float64)
+
+    def make_rollout(self) -> dict[str, Any]:
+        return dict(self.collect())
+
+    @property
+    def after(self) -> dict[str, Any]:
+        return {
+            "state": tuple(part.clone() for part in self._state),
+            "episodes": self._episodes.get_state(),
+            "discounted_return": self._discounted_return.tolist(),
+        }
+
+    def to_environment(self, action: Tensor) -> np.ndarray:
+        return self.distribution.to_environment(action)
+
+    def results_of(self, rollout: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        return rollout["observation"], torch.stack((rollout["reward"], rollout["ended"].float()), 1)
+
+
+@dataclass
+class TransitionBlockCollector(BlockCollector, TransitionCollector):
+    """Its rollouts have ``Transitions`` with priorities, and what ``following`` needs.
+
+    Attributes:
+        warmup_steps: steps of all blocks that are made before the actor stops warming up.
+    """
+
+    warmup_steps: int
+
+    def __post_init__(self) -> None:
+        self._batch = self.stepper.environments.num_envs
+
+    def enter(self, block: int, observation: np.ndarray, first: np.ndarray, after: Any) -> None:
+        self._observation, self._first = observation, first
+        self._episodes, self._carried = EpisodeTracker(self._batch), None
+        self.environments = range(block * self._batch, (block + 1) * self._batch)
+        self._memory: Tensor | None = None
+        if after is not None:
+            self._episodes.set_state(after["episodes"])
+            self._carried = Rows(*(after["carried"][name].numpy() for name in Rows._fields))
+            self._memory = after["memory"]
+
+    def make_rollout(self) -> dict[str, Any]:
+        # Prepare the actor, which other blocks use too. Warming up ends at the same rollout in every run.
+        self.place(self.environments, self.total)
+        self.actor.warming_up = self.update * self.length * self.total < self.warmup_steps
+        self.actor.memory = self._memory
+        result = self.collect()
+        rows, self._memory = self.new_rows, self.actor.memory
+        return {
+            "transitions": dict(result.transitions),
+            "priorities": result.priorities,
+            "steps": result.steps,
+            "episodes": result.episodes,
+            "episode_return": result.episode_return,
+            "moments": result.moments,
+            "valid": torch.from_numpy(rows.valid),
+            "action": torch.from_numpy(rows.action),
+            "observation": torch.from_numpy(self._observation[None]),
+            "first": torch.from_numpy(self._first[None]),
+        }
+
+    @property
+    def after(self) -> dict[str, Any]:
+        assert self._carried is not None
+        carried = {name: torch.from_numpy(column) for name, column in self._carried._asdict().items()}
+        return {"episodes": self._episodes.get_state(), "carried": carried, "memory": self._memory}
+
+    def to_environment(self, action: Tensor) -> np.ndarray:
+        return self.actor.to_environment(action)
+
+    def results_of(self, rollout: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        rows = self.new_rows
+        observations = np.concatenate((rows.observation, self._observation[None]))
+        results = np.stack((rows.reward, (rows.terminated | rows.truncated).astype(np.float32)), 1)
+        return torch.from_numpy(observations), torch.from_numpy(results)
 
 
 def not_reproducible(name: str, where: str) -> BadConfiguration:

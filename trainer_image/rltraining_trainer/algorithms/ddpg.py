@@ -40,7 +40,7 @@ def _network(world: World) -> tuple[DeterministicActorCritic, DeterministicActio
 
 
 class DdpgActor:
-    """Acts as the policy does, plus noise, in each environment of a scale of its own."""
+    """Acts as the policy does, plus noise with a separate scale for each environment."""
 
     def __init__(
         self, network: DeterministicActorCritic, actions: DeterministicActions, settings: DdpgApex
@@ -51,6 +51,14 @@ class DdpgActor:
         self._scale = torch.zeros(0, 1)
         self.warming_up = True
         self.normalizer = network.normalizer
+
+    @property
+    def memory(self) -> Tensor | None:
+        return self._noise.memory
+
+    @memory.setter
+    def memory(self, memory: Tensor | None) -> None:
+        self._noise.memory = memory
 
     def place(self, environments: range, total: int) -> None:
         settings = self._settings

@@ -48,13 +48,15 @@ def _network(world: World) -> tuple[QNetwork, GreedyActions]:
 
 
 class DqnActor:
-    """Acts ε-greedily, in each environment with an ε of its own."""
+    """Acts ε-greedily, with a separate ε for each environment."""
 
     def __init__(self, network: QNetwork, actions: GreedyActions, settings: DqnApex) -> None:
         self._network, self._actions, self._settings = network, actions, settings
         self._epsilon = torch.zeros(0)
         self.normalizer = network.normalizer
-        self.warming_up = True  # part of the `Actor` protocol, not used here
+        # Parts of the `Actor` protocol that are not used here.
+        self.warming_up = True
+        self.memory: Tensor | None = None
 
     def place(self, environments: range, total: int) -> None:
         settings = self._settings

@@ -12,7 +12,7 @@ from rltraining_trainer.networks.unpack import MASKED
 
 
 class EpsilonGreedy:
-    """Acts ε-greedily on values ``[B, n]``, in each of B environments with an ε of its own.
+    """Acts ε-greedily on values ``[B, n]``, with a separate ε for each of B environments.
 
     `UnrollCollector` uses it like an action distribution.
     """

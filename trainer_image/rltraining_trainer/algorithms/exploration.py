@@ -30,6 +30,9 @@ def noise_scale(largest: float, spread: float, environments: range, total: int) 
 class GaussianNoise:
     """Independent from step to step, with standard deviation 1."""
 
+    memory: Tensor | None = None
+    """Nothing."""
+
     def draw(self, shape: tuple[int, ...], first: Tensor) -> Tensor:
         """The next noise ``shape`` = ``[B, d]``; ``first`` ``[B]`` bool: an episode begins."""
         return torch.randn(shape)
@@ -40,17 +43,16 @@ class OrnsteinUhlenbeckNoise:
     et al. 2016): correlated over 1/θ steps. Its standard deviation is 1 too, from an episode's first step on."""
 
     def __init__(self) -> None:
-        self._noise: Tensor | None = None
+        self.memory: Tensor | None = None
+        """The newest noise ``[B, d]``."""
 
     def draw(self, shape: tuple[int, ...], first: Tensor) -> Tensor:
         """The next noise ``shape`` = ``[B, d]``; ``first`` ``[B]`` bool: an episode begins, and forgets what was before."""
         fresh = torch.randn(shape)
-        if self._noise is None:
-            self._noise = fresh
-        keep = 1.0 - OU_THETA
-        drifted = keep * self._noise + math.sqrt(1.0 - keep**2) * fresh
-        self._noise = torch.where(first.unsqueeze(-1), fresh, drifted)
-        return self._noise
+        before, keep = self.memory if self.memory is not None else fresh, 1.0 - OU_THETA
+        drifted = keep * before + math.sqrt(1.0 - keep**2) * fresh
+        self.memory = torch.where(first.unsqueeze(-1), fresh, drifted)
+        return self.memory
 
 
 def _place(environments: range, total: int) -> Tensor:

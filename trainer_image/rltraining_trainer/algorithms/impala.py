@@ -17,6 +17,7 @@ from torch import Tensor
 from rltraining_trainer.algorithms.divergence import diverged
 from rltraining_trainer.algorithms.optimizers import clip_runs, make_optimizer
 from rltraining_trainer.algorithms.reduce import Reduce, alone
+from rltraining_trainer.algorithms.reproducible import learn_from_blocks, sample_unrolls
 from rltraining_trainer.algorithms.returns import moments, normalize
 from rltraining_trainer.algorithms.schedules import scheduled
 from rltraining_trainer.algorithms.unrolls import Unroll, UnrollCollector, concatenate, move
@@ -29,7 +30,11 @@ from rltraining_trainer.world import World
 def learner(world: World) -> None:
     """Learns from the unrolls of its samplers. Several learners average their gradients."""
     settings: Impala = world.settings
-    algorithm = ImpalaLearner(*world.actor_critic(), settings, world.total_steps, world.device)
+    network, distribution = world.actor_critic()
+    algorithm = ImpalaLearner(network, distribution, settings, world.total_steps, world.device)
+    if world.spec.reproducible is not None:
+        learn_from_blocks(world, algorithm, distribution, settings.unroll_length, lag=1)
+        return
     queue = world.trajectories(settings.queue_capacity, max_lag=settings.max_policy_lag)
     run = world.run(algorithm=algorithm)
 
@@ -46,6 +51,9 @@ def learner(world: World) -> None:
 def sampler(world: World) -> None:
     """Acts with the newest parameters that it has, and sends unrolls."""
     settings: Impala = world.settings
+    if world.spec.reproducible is not None:
+        sample_unrolls(world, settings.unroll_length)
+        return
     network, distribution = world.actor_critic()
     queue, environments = world.trajectories(), world.environments()
     seed = world.start(flatten_parameters(network))

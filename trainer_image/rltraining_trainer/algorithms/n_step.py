@@ -25,7 +25,7 @@ def n_step_transitions(
 
         R_t = Σ_{i<k} γ^i r_{t+i},    k = min(n, steps to the end of the episode, R − t)
 
-    The target is R_t + discounts_t · V(x_{t+k}): an episode that was truncated goes on in its last observation's value, one
+    The target is R_t + discounts_t · V(x_{t+k}): an episode that was truncated continues in its last observation's value, one
     that terminated does not.
 
     Args:

@@ -1,6 +1,6 @@
 """Optimizers on one flat vector: every parameter of a network is a view of it, so a step is a handful of operations.
 
-State is a few tensors of the same size, which makes a checkpoint, a slice for another parameter holder, or a comparison bit for
+State is a few tensors of the same size, which makes a checkpoint, a slice for another parameter server, or a comparison bit for
 bit trivial. ``torch.optim`` is the oracle of Adam and SGD in the tests; it is not used here because its first step imports the
 compiler (seconds), and because it works tensor by tensor.
 """

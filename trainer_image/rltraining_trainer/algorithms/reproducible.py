@@ -1,4 +1,4 @@
-"""The learner and the sampler of ``spec.reproducible``, for algorithms with ``RolloutGradients``.
+"""The learner and the sampler of ``spec.reproducible``.
 
 The environments of a job are blocks, which samplers only host. Each rollout is a function of its block's state, the parameters
 and a seed of block and update, and each update one of the rollouts in the order of blocks. It does not matter which process
@@ -8,54 +8,85 @@ makes a rollout, or whether it is made twice.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
-from rltraining_trainer.algorithms.block_collector import BlockCollector
+from rltraining_trainer.algorithms.block_collector import BlockCollector, UnrollBlockCollector
 from rltraining_trainer.algorithms.reduce import Reduce
-from rltraining_trainer.algorithms.rollout_learner import RolloutGradients, RolloutLearner
+from rltraining_trainer.algorithms.unrolls import Unroll
 from rltraining_trainer.dataflow import flatten_parameters
 from rltraining_trainer.dataflow.block_queue import BlockRollout, Work
 from rltraining_trainer.environments.episode_seeds import MINIBATCHES, seed_of
-from rltraining_trainer.networks import ActorCritic, Distribution
+from rltraining_trainer.networks import Distribution, PolicyNetwork
 from rltraining_trainer.world import World
+from rltraining_trainer.world.run_state import Algorithm
 
 _LOG = logging.getLogger(__name__)
 
 
-def learn_from_blocks(world: World, kind: type[RolloutGradients]) -> None:
-    """The learner's function: makes each update from one rollout of every block."""
+class UnrollLearner(Algorithm, Protocol):
+    """A learner that makes updates from unrolls."""
+
+    environment_steps: int
+
+    def step(self, unrolls: Sequence[Unroll], reduce: Reduce) -> Mapping[str, Tensor | float]: ...
+
+
+def learn_from_blocks(
+    world: World, learner: UnrollLearner, distribution: Distribution, length: int, lag: int = 0
+) -> None:
+    """The learner's function of A2C, PPO and IMPALA: makes each update from one unroll of every block.
+
+    Args:
+        length: number of steps of a rollout.
+        lag: number of updates that the parameters of a rollout lack, 0 or 1. With 1, samplers make rollouts while the
+            learner updates.
+    """
     # Sums of several threads depend on their number.
     torch.set_num_threads(1)
-    network, distribution = world.actor_critic()
-    learner = RolloutLearner(network, distribution, world.settings, kind, world.total_steps, world.device)
-    blocks = world.blocks(network, distribution)
+    network: Any = learner.network
+    blocks = world.blocks(world.unroll_reader(network, distribution, length).unroll, lag)
     run = world.run(algorithm=learner)
 
-    def update(rollouts: Sequence[BlockRollout], reduce: Reduce) -> Mapping[str, float]:
+    def update(rollouts: Sequence[BlockRollout], reduce: Reduce) -> Mapping[str, Tensor | float]:
         """Makes all updates from these rollouts, also if this process is asked to end meanwhile."""
-        torch.manual_seed(seed_of(world.spec.seed, MINIBATCHES, blocks.update))
+        number = blocks.begin()
+        torch.manual_seed(seed_of(world.spec.seed, MINIBATCHES, number))
         unrolls: list[Any] = [rollout.unroll for rollout in rollouts]
         terms = learner.step(unrolls, reduce)
-        blocks.advance(learner.parameters, learner.environment_steps)
+        blocks.end(learner.parameters, learner.environment_steps)
         for unroll in unrolls:
             steps, episodes = int(unroll["valid"].sum()), int(unroll["episodes"].sum())
-            run.count(steps, unroll["episode_return"], episodes=episodes, lag=0)
+            run.count(steps, unroll["episode_return"], episodes=episodes, lag=min(lag, number))
         return terms
 
     run.train(blocks.take, update)
 
 
-def sample_blocks(world: World) -> None:
-    """The sampler's function: makes the rollouts that the learner asks for."""
+def sample_unrolls(world: World, length: int) -> None:
+    """The sampler's function of A2C, PPO and IMPALA: makes the unrolls that the learner asks for, of ``length`` steps."""
+    network, distribution = world.actor_critic()
+
+    def collector() -> BlockCollector:
+        environments, seed = world.seeded_environments(), world.spec.seed
+        return UnrollBlockCollector.of(world.settings, length, network, distribution, environments, seed)
+
+    sample_blocks(world, network, collector)
+
+
+def sample_blocks(world: World, network: PolicyNetwork, collector: Callable[[], BlockCollector]) -> None:
+    """The sampler's function: makes the rollouts that the learner asks for.
+
+    ``collector`` returns a new collector with its own environments.
+    """
     # Make the environments of this sampler's share of the blocks, and check that they can be reproduced.
     torch.set_num_threads(1)
-    network, distribution = world.actor_critic()
     parameters = flatten_parameters(network)
-    path = world.blocks(network, distribution)
-    host = BlockHost(world, network, distribution)
+    path = world.blocks()
+    host = BlockHost(collector)
     assert world.spec.reproducible is not None
     for _ in range(-(-world.spec.reproducible.blocks // max(1, len(world.members("sampler"))))):
         host.add()
@@ -70,8 +101,8 @@ def sample_blocks(world: World) -> None:
 class BlockHost:
     """The blocks that a sampler has at present."""
 
-    def __init__(self, world: World, network: ActorCritic, distribution: Distribution) -> None:
-        self._world, self._network, self._distribution = world, network, distribution
+    def __init__(self, make: Callable[[], BlockCollector]) -> None:
+        self._make = make
         self._collectors: list[BlockCollector] = []
 
     @property
@@ -81,17 +112,8 @@ class BlockHost:
 
     def add(self) -> BlockCollector:
         """Makes environments for one more block."""
-        settings = self._world.settings
-        collector = BlockCollector.of(
-            settings,
-            settings.rollout_length,
-            self._network,
-            self._distribution,
-            self._world.seeded_environments(),
-            self._world.spec.seed,
-        )
-        self._collectors.append(collector)
-        return collector
+        self._collectors.append(self._make())
+        return self._collectors[-1]
 
     def check(self) -> None:
         """Raises BadConfiguration if the environments are not functions of their seeds and actions."""
@@ -106,8 +128,8 @@ class BlockHost:
                 if one.state is not None:
                     _LOG.info("takes over block %d at update %d", one.block, one.update)
                 collector.begin(one.block, one.update, one.state)
-            unroll = collector.collect()
-            rollouts.append(BlockRollout(one.block, one.update, dict(unroll), collector.after))
+            rollout = collector.rollout()
+            rollouts.append(BlockRollout(one.block, one.update, rollout, collector.after))
         return rollouts
 
     def _find(self, block: int, blocks: set[int]) -> BlockCollector:

@@ -23,7 +23,7 @@ def generalized_advantages(
 
     Args:
         rewards: ``[T, B]`` r_t.
-        discounts: ``[T, B]`` γ_t: γ while the episode goes on (also where it was truncated), 0 where it terminated.
+        discounts: ``[T, B]`` γ_t: γ while the episode continues (also where it was truncated), 0 where it terminated.
         values: ``[T+1, B]`` V(x_t).
         lambda_: from 0, one step, to 1, to the end of the episode or of the data.
         valid: ``[T, B]`` bool, False for rows that are no steps (an environment resetting itself): their advantage is 0, so

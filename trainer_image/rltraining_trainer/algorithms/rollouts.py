@@ -1,7 +1,7 @@
 """The learner and the sampler that A3C, A2C and PPO share: each sampler acts for a rollout, then learns from it.
 
 The learner computes the gradients from the rollouts of all samplers (``gradients: Learner``), or each sampler computes those of
-its own rollouts and sends them (``gradients: Samplers``). An algorithm adds how gradients are made: see ``RolloutGradients``.
+its rollouts and sends them (``gradients: Samplers``). An algorithm adds how gradients are made: see ``RolloutGradients``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rltraining_trainer.algorithms.parameter_server import ParameterServer
 from rltraining_trainer.algorithms.reduce import Reduce, alone
-from rltraining_trainer.algorithms.reproducible import learn_from_blocks, sample_blocks
+from rltraining_trainer.algorithms.reproducible import learn_from_blocks, sample_unrolls
 from rltraining_trainer.algorithms.rollout_learner import (
     RolloutGradients,
     RolloutLearner,
@@ -35,7 +35,9 @@ FREE_RUN_SECONDS = 0.02
 def learn(world: World, kind: type[RolloutGradients]) -> None:
     """The learner's function: updates the policy with the rollouts or gradients of its samplers."""
     if world.spec.reproducible is not None:
-        learn_from_blocks(world, kind)
+        network, distribution = world.actor_critic()
+        learner = RolloutLearner(network, distribution, world.settings, kind, world.total_steps, world.device)
+        learn_from_blocks(world, learner, distribution, world.settings.rollout_length)
     elif world.spec.gradients_at == "Learner":
         _learn_from_rollouts(world, kind)
     else:
@@ -45,7 +47,7 @@ def learn(world: World, kind: type[RolloutGradients]) -> None:
 def sample(world: World, kind: type[RolloutGradients]) -> None:
     """The sampler's function: acts for a rollout, and sends it or its gradients."""
     if world.spec.reproducible is not None:
-        sample_blocks(world)
+        sample_unrolls(world, world.settings.rollout_length)
         return
 
     # Build the network and the environments, and get the learner's parameters.

@@ -121,6 +121,7 @@ class SacActor:
     def __init__(self, network: SacNetwork, actions: SquashedGaussian) -> None:
         self._network, self._actions = network, actions
         self.warming_up = True
+        self.memory: Tensor | None = None
         self.normalizer = network.normalizer
 
     def place(self, environments: range, total: int) -> None:

@@ -84,6 +84,7 @@ class Td3Actor:
     def __init__(self, network: Td3Network, actions: DeterministicActions, noise: float) -> None:
         self._network, self._actions, self._noise = network, actions, noise
         self.warming_up = True
+        self.memory: Tensor | None = None
         self.normalizer = network.normalizer
 
     def place(self, environments: range, total: int) -> None:

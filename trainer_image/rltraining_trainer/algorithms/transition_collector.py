@@ -39,7 +39,7 @@ class Block:
     """``[1, 1 + 2·d]`` float64, moments of the observations, or ``[0, 0]`` without normalisation."""
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """R rows of B environments: observations, actions, and what each step led to."""
 
     observation: np.ndarray
@@ -93,7 +93,7 @@ class TransitionCollector:
         self._observation = self.stepper.reset(self.seed)
         self._first = np.ones(len(self._observation), bool)
         self._episodes = EpisodeTracker(len(self._observation))
-        self._carried: _Rows | None = None
+        self._carried: Rows | None = None
         self.place(self.environments, self.total)
 
     def place(self, environments: range, total: int) -> None:
@@ -112,6 +112,7 @@ class TransitionCollector:
         # Act, and count the returns of episodes that end.
         new, rewards, over = self._steps()
         returns, lengths = self._episodes.add(rewards, over, new.valid, self._greedier, new.discarded)
+        self.new_rows = new  # for subclasses
 
         rows = new if self._carried is None else _join(self._carried, new)
         # Truncate discarded episodes at the previous row, which may be of the block before.
@@ -139,7 +140,7 @@ class TransitionCollector:
         rows = observation.reshape(-1, *observation.shape[2:])
         return moments_of(torch.from_numpy(self.actor.normalizer.vectors(rows))).unsqueeze(0)
 
-    def _steps(self) -> tuple[_Rows, np.ndarray, np.ndarray]:
+    def _steps(self) -> tuple[Rows, np.ndarray, np.ndarray]:
         """Returns the next T rows, the environments' rewards ``[T, B]``, and ``[T, B]`` where episodes ended."""
         # Allocate the columns.
         length, observation, first = self.length, self._observation, self._first
@@ -175,7 +176,7 @@ class TransitionCollector:
         action, value_of_action, value_of_state = (
             torch.stack(parts).numpy() for parts in zip(*acted, strict=True)
         )
-        rows = _Rows(
+        rows = Rows(
             observation=observations,
             action=action,
             value_of_action=value_of_action,
@@ -206,7 +207,7 @@ class TransitionCollector:
             values[continues] = self.actor.value(torch.from_numpy(observation[continues])).numpy()
         return values
 
-    def _transitions(self, rows: _Rows, complete: int) -> tuple[Transitions, Tensor]:
+    def _transitions(self, rows: Rows, complete: int) -> tuple[Transitions, Tensor]:
         """Returns the transitions that begin in the first ``complete`` rows, and their priorities."""
         n_step = n_step_transitions(rows.reward, rows.terminated, rows.truncated, self.n_step, self.discount)
         time, environment = np.nonzero(rows.valid[:complete])
@@ -234,17 +235,17 @@ class TransitionCollector:
         return transitions, torch.from_numpy(np.abs(error) + np.float32(PRIORITY_EPSILON))
 
 
-def _join(before: _Rows, after: _Rows) -> _Rows:
+def _join(before: Rows, after: Rows) -> Rows:
     """Returns the rows of both, one after the other."""
     shifted = np.where(after.final >= 0, after.final + len(before.finals), -1)
-    return _Rows(*(np.concatenate(pair) for pair in zip(before, after._replace(final=shifted), strict=True)))
+    return Rows(*(np.concatenate(pair) for pair in zip(before, after._replace(final=shifted), strict=True)))
 
 
-def _since(rows: _Rows, start: int) -> _Rows:
+def _since(rows: Rows, start: int) -> Rows:
     """Returns copies of the rows from ``start`` on."""
     final = rows.final[start:]
     gone = len(rows.finals) - int((final >= 0).sum())
-    kept = _Rows(*(column[start:].copy() for column in rows))
+    kept = Rows(*(column[start:].copy() for column in rows))
     return kept._replace(
         final=np.where(final >= 0, final - gone, -1),
         finals=rows.finals[gone:].copy(),

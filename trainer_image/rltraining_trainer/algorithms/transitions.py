@@ -51,6 +51,8 @@ class Actor(Protocol):
     """The running statistics of its network, or None."""
     warming_up: bool
     """Whether the parameters are still the initial parameters."""
+    memory: Tensor | None
+    """What its noise has kept from the step before, or None."""
 
     def place(self, environments: range, total: int) -> None:
         """Sets the numbers of the B environments among ``total``.

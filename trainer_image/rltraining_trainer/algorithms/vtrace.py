@@ -36,7 +36,7 @@ def vtrace(
 
     Args:
         log_rhos: ``[T, B]`` log π(a_t|x_t) − log μ(a_t|x_t).
-        discounts: ``[T, B]`` γ_t: γ while the episode goes on (also where it was truncated), 0 where it terminated.
+        discounts: ``[T, B]`` γ_t: γ while the episode continues (also where it was truncated), 0 where it terminated.
         rewards: ``[T, B]`` r_t.
         values: ``[T, B]`` V(x_t).
         bootstrap_value: ``[B]`` V(x_T).

@@ -33,6 +33,7 @@ class ModelServer:
         self._lock = threading.Lock()
         self._version = 0
         self._snapshot: Tensor | None = None
+        self._held: tuple[int, Tensor | None] | None = None  # served instead of the newest
         self._pulls = 0
         self._bytes_sent = 0
 
@@ -45,6 +46,11 @@ class ModelServer:
     def published(self) -> bool:
         """Whether there are parameters to send, also after a restart."""
         return self._snapshot is not None
+
+    @property
+    def held(self) -> Tensor | None:
+        """The parameters ``[N]`` of the last `hold`."""
+        return None if self._held is None else self._held[1]
 
     @property
     def pulls(self) -> int:
@@ -65,17 +71,31 @@ class ModelServer:
             self._snapshot = snapshot
             return self._version
 
-    def newer_than(self, version: int) -> tuple[int, Tensor | None]:
-        """Returns the current version and its parameters ``[N]``. Do not modify these.
+    def hold(self, flat: Tensor | None = None) -> None:
+        """Serves the newest parameters until the next call, even if newer ones are published meanwhile.
 
-        The parameters are None if `version` is current or WANTS_NONE, or if none are published yet.
+        ``flat`` ``[N]``: serves these instead. They get a new version, and so do the newest parameters.
+        """
+        with self._lock:
+            if flat is None:
+                self._held = self._version, self._snapshot
+            else:
+                self._held = self._version + 1, flat.clone()
+                self._version += 2
+
+    def newer_than(self, version: int) -> tuple[int, Tensor | None]:
+        """Returns the version that is served and its parameters ``[N]``. Do not modify these.
+
+        The parameters are None if `version` is that one or WANTS_NONE, or if none are published yet.
         """
         with self._lock:
             self._pulls += 1
-            snapshot = self._snapshot if version not in (self._version, WANTS_NONE) else None
-            if snapshot is not None:
-                self._bytes_sent += snapshot.nbytes
-            return self._version, snapshot
+            served, parameters = self._held or (self._version, self._snapshot)
+            if version in (served, WANTS_NONE):
+                parameters = None
+            if parameters is not None:
+                self._bytes_sent += parameters.nbytes
+            return served, parameters
 
     def get_state(self) -> ModelState:
         with self._lock:
@@ -90,4 +110,4 @@ class ModelServer:
             self._version = max(self._version, state["version"])
             self._pulls = state["pulls"]
             self._bytes_sent = state["bytes_sent"]
-            self._snapshot = None
+            self._snapshot = self._held = None

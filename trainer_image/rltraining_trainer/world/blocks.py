@@ -10,18 +10,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from rltraining_api.contract import Warning
 from rltraining_api.reproducible import Reproducible
+from rltraining_api.status import ReplayStatus
 from torch import Tensor
 
 from rltraining_trainer.dataflow import WANTS_NONE, ModelServer
 from rltraining_trainer.dataflow.block_queue import BlockQueue, BlockRollout, Work
 from rltraining_trainer.dataflow.block_state import BlockState
 from rltraining_trainer.dataflow.fields import field
-from rltraining_trainer.dataflow.gradients import UnrollReader
+from rltraining_trainer.dataflow.replay import ReplayStats
 from rltraining_trainer.environments import Stepper
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.metrics.hash_chain import HashChain
@@ -42,6 +43,14 @@ def processor() -> str:
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{matrix_units}"
 
 
+class KeptReplay(Protocol):
+    """A replay in the learner's process."""
+
+    def stats(self) -> ReplayStats: ...
+    def get_state(self) -> dict[str, Any]: ...
+    def set_state(self, state: dict[str, Any]) -> None: ...
+
+
 class LearnerBlocks(DataPath):
     """A learner's side.
 
@@ -49,37 +58,39 @@ class LearnerBlocks(DataPath):
 
     Args:
         settings: ``spec.reproducible``.
-        read: checks rollouts.
+        read: returns the rollout of a message, or raises TypeError or ValueError.
         models: the parameters.
         samplers: returns the names of all samplers.
+        lag: 0: an update's rollouts are made with the parameters of all updates before. 1: of all but the last one, so
+            that samplers make rollouts while the learner updates.
         deadline: see ``BlockQueue``.
         folder: of the file with the hashes.
         large: messages are large (see ``DataPath.sends_large``).
+        replay: what the algorithm keeps of the rollouts, for checkpoints and metrics.
     """
 
     def __init__(
         self,
         settings: Reproducible,
-        read: UnrollReader,
+        read: Callable[[Payload], dict[str, Any]],
         models: ModelServer,
         samplers: Callable[[], Sequence[str]],
+        lag: int,
         deadline: float,
         folder: Path,
         stopping: threading.Event,
         *,
         large: bool,
+        replay: KeptReplay | None = None,
     ) -> None:
         self.sends_large = large
+        self._replay = replay
         self._read, self._models, self._stopping = read, models, stopping
+        self._lag, self._restored = lag, None
         self._queue = BlockQueue(settings.blocks, samplers, deadline)
         self._hashes = HashChain(folder, settings.hash_every)
         self._processors = {processor()}  # all that have taken part in the run
         self._done = False
-
-    @property
-    def update(self) -> int:
-        """Number of complete updates."""
-        return self._queue.update
 
     def take(self, timeout: float = 1.0) -> list[BlockRollout]:
         """Returns the rollouts of the next update in the order of blocks, or an empty list after ``timeout`` seconds.
@@ -90,9 +101,18 @@ class LearnerBlocks(DataPath):
             raise Stopped("asked to end")
         return self._queue.rollouts() if self._queue.is_ready(timeout) else []
 
-    def advance(self, parameters: Tensor, environment_steps: int) -> None:
+    def begin(self) -> int:
+        """Begins an update with the rollouts of `take`. Returns the number of updates before it."""
+        update = self._queue.update
+        if self._lag:
+            self._queue.advance()
+            self._release()
+        return update
+
+    def end(self, parameters: Tensor, environment_steps: int) -> None:
         """Ends the update, after which the parameters are these ``[N]``."""
-        self._queue.advance()
+        if not self._lag:
+            self._queue.advance()
         self._hashes.add(parameters, self._queue.update, environment_steps)
 
     @property
@@ -100,11 +120,12 @@ class LearnerBlocks(DataPath):
         return {f"{PATH}/push": self._push, f"{PATH}/pull": self._pull}
 
     def on_group_formed(self, rank: int, size: int) -> None:
-        self._queue.release()
+        self._release()
 
     def tick(self) -> None:
         # The parameters of the last update are published.
-        self._queue.release()
+        if not self._lag:
+            self._release()
 
     def finish(self) -> None:
         self._done = True
@@ -116,7 +137,11 @@ class LearnerBlocks(DataPath):
 
     def metrics(self) -> Numbers:
         counts = {f"unrolls/{name}": count for name, count in self._queue.counts().items()}
-        return {**counts, "blocks/moved": self._queue.moved}
+        kept = self._replay.stats().metrics() if self._replay is not None else {}
+        return {**counts, **kept, "blocks/moved": self._queue.moved}
+
+    def replay(self) -> ReplayStatus | None:
+        return self._replay.stats().status() if self._replay is not None else None
 
     def warnings(self) -> tuple[Warning, ...]:
         if len(self._processors) == 1:
@@ -130,6 +155,8 @@ class LearnerBlocks(DataPath):
     def get_state(self) -> dict[str, Any]:
         return {
             "queue": self._queue.get_state(),
+            "held": self._models.held if self._restored is None else self._restored,
+            "replay": self._replay.get_state() if self._replay is not None else None,
             "hashes": self._hashes.get_state(),
             "processors": sorted(self._processors),
         }
@@ -137,7 +164,17 @@ class LearnerBlocks(DataPath):
     def set_state(self, state: dict[str, Any]) -> None:
         self._processors |= set(state["processors"])
         self._queue.set_state(state["queue"])
+        self._restored = state["held"]
+        if self._replay is not None:
+            self._replay.set_state(state["replay"])
         self._hashes.set_state(state["hashes"])
+
+    def _release(self) -> None:
+        """Lets samplers make the next rollouts, with the parameters that are published now."""
+        if self._lag:
+            self._models.hold(self._restored)
+            self._restored = None
+        self._queue.release()
 
     def _push(self, sender: str, payload: Payload) -> DeferredReply:
         """Receives rollouts. Replies with work. Raises TypeError or ValueError, naming the field, for a wrong message."""
@@ -156,7 +193,7 @@ class LearnerBlocks(DataPath):
 
     def _answer(self, version: int, work: Sequence[Work]) -> Payload:
         newest, parameters = self._models.newer_than(version)
-        # Parameters are published after an update ends: these are of this update if it has not ended yet.
+        # The next parameters are served after the next update has begun: these are of this update if it is the newest.
         current = [one for one in work if one.update == self._queue.update]
         return {
             "version": newest,
@@ -170,8 +207,7 @@ class LearnerBlocks(DataPath):
 
     def _rollout(self, item: Payload) -> BlockRollout:
         block, update = field(item, "block", int), field(item, "update", int)
-        unroll = self._read.unroll(item)
-        return BlockRollout(block, update, unroll, field(item, "after", dict))
+        return BlockRollout(block, update, self._read(item), field(item, "after", dict))
 
 
 class SamplerBlocks(SamplerPath):

@@ -26,8 +26,8 @@ from rltraining_trainer.environments.episode_seeds import with_seeded_episodes
 from rltraining_trainer.networks import ActorCritic, Distribution
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
-from rltraining_trainer.transport import Endpoint
-from rltraining_trainer.world.blocks import LearnerBlocks, SamplerBlocks
+from rltraining_trainer.transport import Endpoint, Payload
+from rltraining_trainer.world.blocks import KeptReplay, LearnerBlocks, SamplerBlocks
 from rltraining_trainer.world.data_path import DataPath, SamplerPath
 from rltraining_trainer.world.gradients import LearnerGradients, SamplerGradients
 from rltraining_trainer.world.members import Member, Members
@@ -100,7 +100,7 @@ class DataPaths:
         Args:
             settings: all settings of a replay, instead of the arguments after ``columns``.
             batch_size: number of items in a batch, of all learners together.
-            columns: shapes and types of an item. Required if learner 0 or pods of their own keep the replay.
+            columns: shapes and types of an item. Required if learner 0 or separate pods keep the replay.
             capacity: number of items in all samplers together. Each sampler has an equal part.
             minimum: number of insertions before the first sample.
             samples_per_insert: how often an item is sampled on average. Learner and samplers wait
@@ -212,29 +212,41 @@ class DataPaths:
             return self._sampler_path(path, large)
         assert network is not None
         assert distribution is not None
-        reader = self._unroll_reader(network, distribution)
+        reader = self.unroll_reader(network, distribution, self.settings.rollout_length)
         return self._learner_gradients("unrolls", aggregate, reader, remaining=remaining, large=large)
 
-    def blocks(self, network: ActorCritic, distribution: Distribution) -> Any:
+    def blocks(
+        self,
+        read: Callable[[Payload], dict[str, Any]] | None = None,
+        lag: int = 0,
+        replay: KeptReplay | None = None,
+    ) -> Any:
         """Returns the path of `spec.reproducible` (see `LearnerBlocks` and `SamplerBlocks`).
 
-        Call this in ``learner(world)`` before `run`, and in ``sampler(world)`` before `start`. The network and its
-        distribution define the shapes of a rollout.
+        Call this in ``learner(world)`` before `run`, and in ``sampler(world)`` before `start`.
+
+        Args:
+            read: in the learner: checks the rollout of a message (see `LearnerBlocks`).
+            lag: in the learner: number of updates that the parameters of a rollout lack, 0 or 1.
+            replay: in the learner: what it keeps of the rollouts.
         """
         reproducible, large = self.spec.reproducible, is_large(self.spaces[0])
-        deadline = self.settings.aggregate.deadline_seconds
+        assert reproducible is not None
+        deadline = reproducible.take_over_seconds
         if self._run is None:
             return self._sampler_path(SamplerBlocks(self._connections, deadline), large)
-        assert reproducible is not None
+        assert read is not None
         path = LearnerBlocks(
             reproducible,
-            self._unroll_reader(network, distribution),
+            read,
             self._run.models,
             lambda: [member.name for member in self.members("sampler")],
+            lag,
             deadline,
             self._context.output,
             self.stopping,
             large=large,
+            replay=replay,
         )
         return self._learner_path("blocks", path)
 
@@ -253,10 +265,11 @@ class DataPaths:
         self._path.steppers.append(stepper)
         return stepper
 
-    def _unroll_reader(self, network: ActorCritic, distribution: Distribution) -> UnrollReader:
+    def unroll_reader(self, network: ActorCritic, distribution: Distribution, length: int) -> UnrollReader:
+        """Returns what checks unrolls of ``length`` steps. The network and its distribution define their shapes."""
         normalizer = network.normalizer
         return UnrollReader(
-            length=self.settings.rollout_length,
+            length=length,
             observation_shape=self.spaces[0].shape or (),
             action_shape=distribution.action_shape,
             state_sizes=[part.shape[1] for part in network.initial_state(1)],

@@ -99,7 +99,7 @@ class LocalShard:
 
 
 def keep_shard(local: LocalShard, connections: Connections) -> None:
-    """Keeps a shard in a pod of its own, and reports it to learner 0, until the run is done. Raises Stopped."""
+    """Keeps a shard in a separate pod, and reports it to learner 0, until the run is done. Raises Stopped."""
     stopping = connections.context.stopping
     learner = connections.learner(0, "report", None)
     learner.attach()
