@@ -114,7 +114,7 @@ class SamplerReports:
         announce: receives a shard: its keeper, its description, and whether it has worked for a previous learner.
         limit: returns the number of insertions that a keeper's shard may have by now. None: no limit.
         samplers: returns the number of samplers of the job, for the answers.
-        anew: whether a start without a checkpoint ignores steps from before it.
+        ignores_earlier: whether a start without a checkpoint ignores steps from before it.
         clock: seconds.
     """
 
@@ -124,14 +124,14 @@ class SamplerReports:
         announce: Callable[[str, dict[str, Any], bool], None] = lambda keeper, shard, lived: None,
         limit: Callable[[str], int | None] = lambda keeper: None,
         samplers: Callable[[], int] = lambda: 0,
-        anew: bool = False,
+        ignores_earlier: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._models = models
         self._announce = announce
         self._limit = limit
         self._samplers = samplers
-        self._anew = anew
+        self._ignores_earlier = ignores_earlier
         self._clock = clock
         self._wanted = False  # a sampler has requested parameters
         self._lock = threading.Lock()
@@ -156,10 +156,11 @@ class SamplerReports:
         with self._lock:
             late = report.sequence > 1 and sender not in self._heard
             self._heard.add(sender)
-        if report.shard is not None:
-            self._announce(sender, report.shard, late)
+        # Count the steps first: the items of a shard are never visible before their steps.
         with self._lock:
             self._count(sender, report, late)
+        if report.shard is not None:
+            self._announce(sender, report.shard, late)
         answer = self._answer(sender, report)
         if answer is not None:
             return answer
@@ -217,7 +218,7 @@ class SamplerReports:
         """Continues from a state. Live samplers report again what they have done since."""
         self._counted = {name: _Counted(*counted) for name, counted in state["counted"].items()}
         self._news = [StatsDelta(*news) for news in state["news"]]
-        self._anew = False
+        self._ignores_earlier = False
 
     def _wait(self, one: _Waiting) -> bool:
         """Delays an answer. Returns False if the run has ended meanwhile."""
@@ -233,7 +234,7 @@ class SamplerReports:
         if report.sequence <= known.sequence:  # a repetition, since the answer was lost
             return
         self._counted[sender] = _Counted(report.incarnation, report.sequence, report.steps, report.episodes)
-        if late and self._anew:
+        if late and self._ignores_earlier:
             return
         self._news.append(
             StatsDelta(

@@ -1,6 +1,6 @@
 """`world.replay()`: a prioritized replay that is distributed over shards.
 
-Each sampler keeps a shard, or learner 0 keeps the only one, or pods of their own keep them. The learners sample all
+Each sampler keeps a shard, or learner 0 keeps the only one, or separate pods keep them. The learners sample all
 shards as one table.
 """
 
@@ -260,31 +260,38 @@ class SampleCounts:
     """
 
     def __init__(self, shards: Callable[[], list[dict[str, Any]]]) -> None:
-        self._shards = shards
+        self._shards, self._lock = shards, threading.Lock()
         self._counts: dict[str, dict[str, dict[str, int]]] = {}  # by learner and its incarnation
 
     def total(self, stats: ReplayStats) -> ReplayStats:
         """Adds the counts of the other learners to those of learner 0."""
-        others = [counts for lives in self._counts.copy().values() for counts in lives.copy().values()]
+        with self._lock:
+            others = [dict(counts) for lives in self._counts.values() for counts in lives.values()]
         sums = {name: getattr(stats, name) + sum(other[name] for other in others) for name in _SAMPLE_COUNTS}
         return stats._replace(**sums)
 
     def get_state(self) -> dict[str, Any]:
-        return {sender: lives.copy() for sender, lives in self._counts.copy().items()}
+        with self._lock:
+            return {
+                sender: {life: dict(counts) for life, counts in lives.items()}
+                for sender, lives in self._counts.items()
+            }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues from a state. Live learners report their counts again."""
-        self._counts = {sender: dict(lives) for sender, lives in state.items()}
+        with self._lock:
+            self._counts = {sender: dict(lives) for sender, lives in state.items()}
 
     def answer(self, sender: str, payload: Payload) -> Payload:
         counts = {name: field(payload, name, int) for name in _SAMPLE_COUNTS}
-        lives = self._counts.setdefault(sender, {})
         incarnation = field(payload, "incarnation", str)
-        if incarnation not in lives:  # the outstanding priorities of an earlier incarnation are lost
-            for life in lives.values():
-                life["priorities_lost"] += life["outstanding"]
-                life["outstanding"] = 0
-        lives[incarnation] = counts
+        with self._lock:
+            lives = self._counts.setdefault(sender, {})
+            if incarnation not in lives:  # the outstanding priorities of an earlier incarnation are lost
+                for life in lives.values():
+                    life["priorities_lost"] += life["outstanding"]
+                    life["outstanding"] = 0
+            lives[incarnation] = counts
         return self._shards()
 
 
