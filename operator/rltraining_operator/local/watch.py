@@ -28,9 +28,9 @@ async def watch_readiness(probe: Mapping[str, Any], port: int, report: Callable[
     if get is None:
         report(True)
         return
-    ready, failures = False, 0
+    ready, failures, timeout = False, 0, probe.get("timeoutSeconds", 1)
     while True:
-        answer = await http.get(HOST, port, get.get("path", "/"))
+        answer = await http.get(HOST, port, get.get("path", "/"), timeout_seconds=timeout)
         good = answer is not None and 200 <= answer.status < 400
         failures = 0 if good else failures + 1
         if ready != good and (good or failures >= probe.get("failureThreshold", 3)):
