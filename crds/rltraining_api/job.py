@@ -174,8 +174,8 @@ class JobSpec(ApiModel):
     Immutable."""
     reproducible: Reproducible | None = None
     """Makes runs with the same manifest and seed equal, bit for bit, whatever the number of samplers
-    and whatever fails. For a2c and ppo. Default: off; timing and failures change the result.
-    Immutable."""
+    and whatever fails. For a2c, ppo, impala, dqnApex, ddpgApex, sac and td3. Default: off; timing and
+    failures change the result. Immutable."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(f"!has(self.replay) || {_replay_is('Dedicated')}", REPLAY_NEEDS_PLACEMENT),

@@ -27,9 +27,7 @@ SYNC_TAKES_SEVERAL = "count must be null or at least 2 in mode Sync: null takes 
 N_STEP_IS_LAMBDA_1 = (
     "gaeLambda must be 1 with nStep: n-step returns and gaeLambda both set the advantages, use only one"
 )
-ONE_WAY_TO_MINIBATCHES = (
-    "minibatchSize and minibatches both set how rollouts are split: set only one"
-)
+ONE_WAY_TO_MINIBATCHES = "minibatchSize and minibatches both set how rollouts are split: set only one"
 PPO_IS_SYNC = (
     "ppo needs aggregate.mode Sync: its samplers go through the minibatches of their rollouts together"
 )

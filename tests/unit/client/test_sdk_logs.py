@@ -49,7 +49,12 @@ def test_what_was_written(client: RLTrainingClient, api: FakeApi, job: Any) -> N
             {},
             "has no log yet: .* ContainerCreating; the job is Starting: image not found",
         ),
-        (running("a"), {}, {"previous": True}, "pod cartpole-learner-0 has not restarted since it was created"),
+        (
+            running("a"),
+            {},
+            {"previous": True},
+            "pod cartpole-learner-0 has not restarted since it was created",
+        ),
         (
             running("a"),
             {"phase": "Running", "sampler": {"indices": "0-5,7"}},

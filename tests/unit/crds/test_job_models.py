@@ -125,18 +125,28 @@ PROBLEMS = {
     "sampler: {autoscale: {min: 3}}": "max",
     "algorithm: {ppo: {}}, sampler: {autoscale: {max: 3}}": "sampler.autoscale is not for a2c or ppo",
     "algorithm: {sac: {}}, sampler: {autoscale: {max: 3}}": "nor for replay.placement Samplers",
-    "reproducible: {}": "reproducible is for a2c or ppo: use one of them, or leave reproducible out, got impala",
-    "reproducible: {}, algorithm: {entryPoint: {module: a}}": "reproducible is for a2c or ppo",
+    "reproducible: {}, algorithm: {r2d2: {}}": (
+        "reproducible is for a2c, ppo, impala, dqnApex, ddpgApex, sac or td3: use one of them, or leave reproducible out, "
+        "got r2d2"
+    ),
+    "reproducible: {}, algorithm: {entryPoint: {module: a}}": "reproducible is for a2c, ppo, impala",
     "reproducible: true, algorithm: {ppo: {}}": "reproducible",
     "reproducible: {blocks: 0}, algorithm: {ppo: {}}": "greater than or equal to 1",
     **dict.fromkeys(
         (
             "reproducible: {}, algorithm: {ppo: {}}, learner: {replicas: 2}",
+            "reproducible: {}, algorithm: {impala: {}}, learner: {replicas: 2}",
+        ),
+        "reproducible needs one learner: set learner.replicas to 1",
+    ),
+    "reproducible: {}, algorithm: {sac: {replay: {placement: Dedicated}}}": "the learner keeps the replay: set replay.pl",
+    **dict.fromkeys(
+        (
             "reproducible: {}, algorithm: {ppo: {gradients: Samplers}}",
             "reproducible: {}, algorithm: {ppo: {aggregate: {count: 2}}}",
             "reproducible: {}, algorithm: {a2c: {aggregate: {mode: Async}}}",
         ),
-        "reproducible needs one learner that computes the gradients of all rollouts",
+        "reproducible needs a learner that computes the gradients of all rollouts",
     ),
     "reproducible: {}, algorithm: {ppo: {}}, environment: {id: a-v0, onError: Reset}": "leave environment.onError at",
     "reproducible: {}, algorithm: {ppo: {}}, environment: {id: ALE/Pong-v5}": "can be seeded and played again",

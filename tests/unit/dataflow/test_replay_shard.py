@@ -138,9 +138,7 @@ def test_a_full_shard_holds_senders_back_until_its_limit_grows() -> None:
     assert shard.has_room
     deferred = shard.insert("sampler-0", insertion(2))
     assert isinstance(deferred, DeferredReply)
-    assert isinstance(shard.insert("sampler-0", insertion(2)), DeferredReply), (
-        "also for a repeated request"
-    )
+    assert isinstance(shard.insert("sampler-0", insertion(2)), DeferredReply), "also for a repeated request"
     assert shard.counts.inserted == 4
     assert not shard.has_room
 

@@ -49,7 +49,7 @@ def in_the_code() -> set[str]:
 def in_the_runbook() -> set[str]:
     headings = re.findall(r"^### `(\w+)`$", RUNBOOK, re.MULTILINE)
     rows = re.findall(r"^\| `(\w+)` \|", RUNBOOK, re.MULTILINE)
-    assert len({*headings, *rows}) == len(headings) + len(rows), "a reason stands in the runbook twice"
+    assert len({*headings, *rows}) == len(headings) + len(rows), "a reason is in the runbook twice"
     return {*headings, *rows}
 
 

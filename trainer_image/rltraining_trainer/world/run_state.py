@@ -98,7 +98,9 @@ class RunPaths:
         """Steps that this learner has counted since the last look."""
         self.moments: list[Tensor] = []
         """Moments of observations that samplers have reported, and that are not merged yet."""
-        self.reports = SamplerReports(models, self._announce, self._insert_limit, samplers, ignores_earlier=alone)
+        self.reports = SamplerReports(
+            models, self._announce, self._insert_limit, samplers, ignores_earlier=alone
+        )
         """Reports of samplers and of the other learners."""
 
     def all(self) -> Iterable[DataPath]:
