@@ -49,13 +49,22 @@ def test_a_users_algorithm_comes_from_a_config_map(team: Team) -> None:
         assert status["failures"] == status["restarts"] == 0
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "impala", "dqnApex"])
 @pytest.mark.at_once
-def test_reproducible_jobs_are_equal_with_one_sampler_and_with_two_of_which_one_is_lost(team: Team) -> None:
+def test_reproducible_jobs_are_equal_with_one_sampler_and_with_two_of_which_one_is_lost(
+    team: Team, algorithm: str
+) -> None:
     team.cluster.need_local("it reads the files of a volume")
+    settings = {
+        "ppo": {"rolloutLength": 16},
+        "impala": {"unrollLength": 16},
+        "dqnApex": {"batchSize": 64, "replay": {"minimum": 500, "samplesPerInsert": 4}},
+    }
     hashes = []
-    for name, samplers in (("repeat-one", 1), ("repeat-two", 2)):
+    for number, samplers in (("one", 1), ("two", 2)):
+        name = f"repeat-{algorithm.lower()}-{number}"
         changes = {
-            "algorithm": {"ppo": {"rolloutLength": 16}},
+            "algorithm": {algorithm: settings[algorithm]},
             "sampler": {"replicas": samplers},
             "reproducible": {"blocks": 4, "hashEvery": 1},
             "checkpoint": {"volume": {"claimTemplate": CLAIM}, "everySeconds": 1},
