@@ -116,8 +116,10 @@ def _messages(name: str, size: int) -> Iterator[dict[str, Any]]:
             "gradient": gradient,
             "weight": 1.0,
             "steps": 20,
+            "episodes": 0,
             "returns": returns,
             "terms": {},
+            "moments": torch.zeros(0, 0, dtype=torch.float64),
         }
 
 
