@@ -107,7 +107,7 @@ def test_for_a_learner_that_begins_anew_only_what_is_done_for_it_counts() -> Non
     assert ignores_earlier.steps() == 15
 
 
-def test_a_learner_with_a_checkpoint_does_not_begin_ignores_earlier(world: World) -> None:
+def test_a_learner_with_a_checkpoint_does_not_ignore_earlier_steps(world: World) -> None:
     restarted = World(ignores_earlier=True)
     restarted.reports.set_state(world.reports.get_state())
     restarted.report(sequence=30, steps=1000)
