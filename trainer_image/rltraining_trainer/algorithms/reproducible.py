@@ -21,8 +21,7 @@ from rltraining_trainer.dataflow import flatten_parameters
 from rltraining_trainer.dataflow.block_queue import BlockRollout, Work
 from rltraining_trainer.environments.episode_seeds import MINIBATCHES, seed_of
 from rltraining_trainer.networks import Distribution, PolicyNetwork
-from rltraining_trainer.world import World
-from rltraining_trainer.world.run_state import Algorithm
+from rltraining_trainer.world import Algorithm, World
 
 _LOG = logging.getLogger(__name__)
 

@@ -27,8 +27,7 @@ from rltraining_trainer.dataflow.replay.storage import check_items
 from rltraining_trainer.environments.episode_seeds import MINIBATCHES, seed_of
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import PolicyNetwork
-from rltraining_trainer.transport import Payload
-from rltraining_trainer.world import World
+from rltraining_trainer.world import Payload, World
 
 LAG = 1
 """Rounds of updates that the parameters of a rollout lack, so that samplers act while the learner updates."""

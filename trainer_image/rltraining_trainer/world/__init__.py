@@ -14,11 +14,13 @@ from rltraining_trainer.world.gradients import (
 from rltraining_trainer.world.members import Member, Members, Pending
 from rltraining_trainer.world.replay import Replay
 from rltraining_trainer.world.run import Run
+from rltraining_trainer.world.run_state import Algorithm
 from rltraining_trainer.world.shared import Shared
 from rltraining_trainer.world.trajectories import Trajectories
 from rltraining_trainer.world.world import World
 
 __all__ = [
+    "Algorithm",
     "DeferredReply",
     "Gradient",
     "GroupChanged",
