@@ -6,6 +6,7 @@ import re
 
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
@@ -17,4 +18,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _mathml(latex: str) -> str:
-    return convert(latex.strip(), display="block").replace("\n", " ")
+    mathml: str = convert(latex.strip(), display="block").replace("\n", " ")
+    if unknown := re.findall(r"\\\w+", mathml):
+        raise PluginError(
+            f"latex2mathml does not know {unknown[0]}, in the formula {latex.strip()}: use another command"
+        )
+    return mathml
