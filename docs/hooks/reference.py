@@ -80,8 +80,10 @@ def _objects(path: str, schema: dict[str, Any]) -> Iterator[str]:
     yield f"\n### `{path}` {{ #{path} }}\n"
     if text := schema.get("description"):
         yield f"{_cell(text)}\n"
-    yield "| field | type | default | |"
-    yield "|---|---|---|---|"
+    # Without values, the column would only push the descriptions off the screen of a phone.
+    defaults = any(_default(field) for field in schema["properties"].values())
+    yield "| field | type | default | |" if defaults else "| field | type | |"
+    yield "|---|---|---|---|" if defaults else "|---|---|---|"
     inner = []
     for key, field in schema["properties"].items():
         item = field.get("items", {})
@@ -92,7 +94,8 @@ def _objects(path: str, schema: dict[str, Any]) -> Iterator[str]:
         elif below is not None:
             name, inner = f"[{name}](#{where})", [*inner, (where, below)]
         needed = " (required)" if key in schema.get("required", ()) else ""
-        yield f"| {name}{needed} | {_type(field)} | {_default(field)} | {_cell(field.get('description', ''))} |"
+        default = f" {_default(field)} |" if defaults else ""
+        yield f"| {name}{needed} | {_type(field)} |{default} {_cell(field.get('description', ''))} |"
     rules = dict.fromkeys(rule["message"] for rule in schema.get("x-kubernetes-validations", ()))
     yield ""
     yield from (
