@@ -20,8 +20,8 @@ ROW = re.compile(r"^\| (?P<name>[^|]+?) +\| (?P<median>[\d.]+) \((?P<all>[\d., ]
 
 WIDTH, ROW_HEIGHT, TOP, LEFT, RIGHT = 760, 36, 40, 250, 90
 TICKS = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
-TEXT, PEER, OWN = "#79808b", "#8b919c", "#0f9d8f"
-"""Colours that are readable on white and on dark grey."""
+TEXT, DARK, PEER, OWN = "#57606a", "#b1bac4", "#8b919c", "#0f9d8f"
+"""Colours of text on white and on dark grey, and of dots that are visible on both."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ def draw(rows: list[Times]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 30}" width="{WIDTH}"'
         f' height="{bottom + 30}" font-family="Helvetica, Arial, sans-serif" font-size="14" fill="{TEXT}">',
+        f"  <style>@media (prefers-color-scheme: dark) {{ svg {{ fill: {DARK}; }} }}</style>",
         f'  <text x="{LEFT}" y="18">seconds to solve CartPole-v1: each seed (dot) and the median (line)</text>',
     ]
     for tick in TICKS:
