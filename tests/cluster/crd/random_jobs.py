@@ -41,7 +41,7 @@ VALUES = {"integer": 1, "number": 1.5, "string": "1", "boolean": True, "array": 
 """A value of each type. Each is wrong for a field of another type, except an integer for a number."""
 NEVER_ACCEPTED = re.compile(r"spec\.algorithm\.ppo\.aggregate\.(mode|maxStaleness|queueCapacity)")
 """Fields that only mode Async uses. ppo refuses this mode, and any value of these fields but the default."""
-TRIES = 12_000
+TRIES = 40_000
 """Limit on the random jobs that are tried until the models give the wanted verdict."""
 SETS_FIELD, SETS_RELATED = 0.1, 0.7
 """Probability of setting an optional field in general, and one related to the field under test."""

@@ -79,7 +79,9 @@ def test_two_operators_of_one_namespace_report_each_other(namespaces: Cluster, t
         until(lambda: warned(cluster) == {message}, logs[0])
         for log, other in zip(logs, ("second", "first"), strict=True):
             until(
-                lambda log=log, other=other: f"another operator, {SHARED}/{other}, serves" in log.read_text(),
+                lambda log=log, other=other: (
+                    f"another operator, {SHARED}/{other}, also serves" in log.read_text()
+                ),
                 log,
             )
 
