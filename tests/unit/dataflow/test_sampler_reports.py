@@ -17,23 +17,17 @@ class World:
     def __init__(self, *, ignores_earlier: bool = False) -> None:
         self.now = 100.0
         self.limit: int | None = None
-        self.asked: list[bool] = []
-        """Of each request for the limit, whether it was for a delayed answer."""
         self.shards: list[tuple[str, dict[str, Any], bool]] = []
         self.models = ModelServer()
         self.models.publish(torch.zeros(3))
         self.reports = SamplerReports(
             self.models,
             announce=lambda *announced: self.shards.append(announced),
-            limit=self._limit,
+            limit=lambda keeper: self.limit,
             samplers=lambda: 4,
             ignores_earlier=ignores_earlier,
             clock=lambda: self.now,
         )
-
-    def _limit(self, keeper: str, again: bool) -> int | None:
-        self.asked.append(again)
-        return self.limit
 
     def report(self, sender: str = "sampler-0", **changed: Any) -> Any:
         payload: dict[str, Any] = {
@@ -159,13 +153,12 @@ def test_whoever_may_not_insert_waits_until_it_may(world: World) -> None:
     told = answer(deferred)
     assert told["limit"] == 8
     assert torch.equal(told["parameters"], torch.ones(3)), "the newest then"
-    assert world.asked == [False, True, True]
 
 
 def test_many_who_wait_cost_little_while_none_may_go_on(world: World) -> None:
     asked: list[str] = []
 
-    def limit(keeper: str, again: bool) -> int:
+    def limit(keeper: str) -> int:
         asked.append(keeper)
         return 7
 
@@ -179,7 +172,7 @@ def test_many_who_wait_cost_little_while_none_may_go_on(world: World) -> None:
     assert sorted(asked) == sorted(names), "each has its turn"
 
     world.limit = 8
-    world.reports._limit = lambda keeper, again: 8
+    world.reports._limit = lambda keeper: 8
     world.reports.release()
     assert all(answer(deferred) is not None for deferred in waiting)
 
@@ -214,8 +207,8 @@ def test_whoever_comes_to_wait_just_when_the_run_ends_is_told(world: World, wait
     world.limit = 7
     deferred = world.report() if waited else None
 
-    def ends_meanwhile(keeper: str, again: bool) -> int:
-        world.reports._limit = lambda keeper, again: 7
+    def ends_meanwhile(keeper: str) -> int:
+        world.reports._limit = lambda keeper: 7
         world.reports.finish()
         return 7
 

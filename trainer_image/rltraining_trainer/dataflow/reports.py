@@ -112,8 +112,7 @@ class SamplerReports:
 
     Args:
         announce: receives a shard: its keeper, its description, and whether it has worked for a previous learner.
-        limit: returns the number of insertions that a keeper's shard may have by now. None: no limit. Its second argument is
-            whether the answer to this report was delayed.
+        limit: returns the number of insertions that a keeper's shard may have by now. None: no limit.
         samplers: returns the number of samplers of the job, for the answers.
         ignores_earlier: whether a start without a checkpoint ignores steps from before it.
         clock: seconds.
@@ -123,7 +122,7 @@ class SamplerReports:
         self,
         models: ModelServer,
         announce: Callable[[str, dict[str, Any], bool], None] = lambda keeper, shard, lived: None,
-        limit: Callable[[str, bool], int | None] = lambda keeper, again: None,
+        limit: Callable[[str], int | None] = lambda keeper: None,
         samplers: Callable[[], int] = lambda: 0,
         ignores_earlier: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -167,14 +166,14 @@ class SamplerReports:
             return answer
         deferred = DeferredReply()
         if not self._wait(_Waiting(deferred, sender, report, self._clock() + HOLD_SECONDS)):
-            return self._answer(sender, report, again=True, late=True)
+            return self._answer(sender, report, late=True)
         return deferred
 
     def pull(self, sender: str, payload: Payload) -> Payload:
         """Raises TypeError, naming the field, if ``payload`` is not a pull."""
         version = field(payload, "version", int)
         self._wanted |= version != WANTS_NONE
-        return self._parameters(version, self._limit(sender, False))
+        return self._parameters(version, self._limit(sender))
 
     def take(self) -> list[StatsDelta]:
         """Returns the additions since the last call."""
@@ -194,13 +193,13 @@ class SamplerReports:
             late = one.until <= now
             if len(refused) == REFUSALS and not late and not self._done:
                 left.append(one)
-            elif (answer := self._answer(one.sender, one.report, again=True, late=late)) is not None:
+            elif (answer := self._answer(one.sender, one.report, late=late)) is not None:
                 one.deferred.resolve(answer)
             else:
                 refused.append(one)
         for one in left + refused:
             if not self._wait(one):
-                one.deferred.resolve(self._answer(one.sender, one.report, again=True, late=True))
+                one.deferred.resolve(self._answer(one.sender, one.report, late=True))
 
     def finish(self) -> None:
         """Reports the end of the run with all answers from now on, and sends the delayed ones."""
@@ -248,13 +247,11 @@ class SamplerReports:
             )
         )
 
-    def _answer(
-        self, sender: str, report: Report, *, again: bool = False, late: bool = False
-    ) -> dict[str, Any] | None:
-        """Returns the answer, or None if it should be delayed. ``again``: it was delayed."""
+    def _answer(self, sender: str, report: Report, *, late: bool = False) -> dict[str, Any] | None:
+        """Returns the answer, or None if it should be delayed."""
         limit = None
         if report.shard is not None:
-            limit = self._limit(sender, again)
+            limit = self._limit(sender)
             full = limit is not None and report.shard["counts"][0] >= limit
             if full and not (late or self._done):
                 return None

@@ -41,11 +41,8 @@ class DataPath:
     def announce(self, keeper: str, shard: dict[str, Any], lived: bool) -> None:
         """Adds the shard of the replay that ``keeper`` reports (see `SamplerReports`)."""
 
-    def insert_limit(self, keeper: str, again: bool = False) -> int | None:
-        """Returns the number of insertions that a shard may have by now. None: no limit.
-
-        ``again``: the shard has asked once, and has not received the answer.
-        """
+    def insert_limit(self, keeper: str) -> int | None:
+        """Returns the number of insertions that a shard may have by now. None: no limit."""
         return None
 
     def replay(self) -> ReplayStatus | None:

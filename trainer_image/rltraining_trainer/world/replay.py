@@ -172,8 +172,8 @@ class LearnerReplay(Replay, DataPath):
         self._failures[keeper] = description.pop("failure", None)
         self._replay.announce(keeper, now=time.monotonic(), served_before=lived, **description)
 
-    def insert_limit(self, keeper: str, again: bool = False) -> int | None:
-        return self._replay.insert_limit(keeper, again=again)
+    def insert_limit(self, keeper: str) -> int | None:
+        return self._replay.insert_limit(keeper)
 
     def sample(self, timeout: float = 1.0) -> ReplayBatch | None:
         if self._reports.unpublished:

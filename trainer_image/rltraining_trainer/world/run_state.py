@@ -187,6 +187,6 @@ class RunPaths:
         for path in self.all():
             path.announce(keeper, shard, lived)
 
-    def _insert_limit(self, keeper: str, again: bool) -> int | None:
-        limits = (path.insert_limit(keeper, again) for path in self.all())
+    def _insert_limit(self, keeper: str) -> int | None:
+        limits = (path.insert_limit(keeper) for path in self.all())
         return next((limit for limit in limits if limit is not None), None)

@@ -153,10 +153,10 @@ class DistributedReplay:
         with self._changed:
             return self._limiter.is_filled()
 
-    def insert_limit(self, name: str, *, again: bool = False) -> int | None:
-        """Returns the maximum number of insertions of a shard; None: no limit. See ``ShardedRateLimiter.insert_limit``."""
+    def insert_limit(self, name: str) -> int | None:
+        """Returns the maximum number of insertions of a shard; None: no limit."""
         with self._changed:
-            return self._limiter.insert_limit(name, again=again)
+            return self._limiter.insert_limit(name)
 
     def next_batch(self, timeout: float) -> ReplayBatch | None:
         """Returns this learner's part of the next batch, to be passed to `update` or `discard`.

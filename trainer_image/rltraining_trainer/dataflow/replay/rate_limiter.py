@@ -106,7 +106,7 @@ class ShardedRateLimiter:
         """
         self._prior_insertions += inserted
 
-    def insert_limit(self, name: str, *, again: bool = False) -> int | None:
+    def insert_limit(self, name: str) -> int | None:
         """Returns the maximum number of insertions of a shard since its start; None: no limit.
 
         The remaining insertions are divided evenly between the present shards, after subtracting
@@ -114,8 +114,6 @@ class ShardedRateLimiter:
         granted to other shards only after this shard asks again, since it may not have received the
         new limit before. A shard that does not use its grant is idle. It is granted at most one
         insertion if there are other shards, and this one is not subtracted from theirs.
-
-        ``again``: the shard has asked once, and has not received the answer. It may still have an earlier grant.
         """
         allowed = self._limiter.insert_limit(self._sampled)
         if allowed is None:
@@ -128,9 +126,8 @@ class ShardedRateLimiter:
         if not self.is_filled():
             allowed = max(allowed, inserted + self._minimum - self._present_insertions())
         # Determine whether this shard is idle.
-        if not again:
-            shard.idle = shard.counts.inserted == shard.asked_with and shard.granted > shard.asked_with
-            shard.asked_with = shard.counts.inserted
+        shard.idle = shard.counts.inserted == shard.asked_with and shard.granted > shard.asked_with
+        shard.asked_with = shard.counts.inserted
         # Grant this shard its part of what the other shards have not been granted.
         others = [other for other in present if other is not shard]
         promised = sum(max(0, other.reserved - other.counts.inserted) for other in others)
@@ -139,8 +136,7 @@ class ShardedRateLimiter:
         share = 1 if shard.idle and others else max(1, room // active)
         granted = shard.counts.inserted + max(0, min(share, room - promised))
         # Reserve the earlier grant, if it is larger, until the shard asks again.
-        earlier = shard.reserved if again else shard.granted
-        shard.reserved = 0 if shard.idle and granted >= earlier else max(granted, earlier)
+        shard.reserved = 0 if shard.idle and granted >= shard.granted else max(granted, shard.granted)
         shard.granted = granted
         return granted
 
