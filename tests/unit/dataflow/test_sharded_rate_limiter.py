@@ -129,6 +129,14 @@ def test_a_grant_that_is_taken_back_goes_to_others_when_the_shard_has_heard_of_i
     assert world.replay.insert_limit("b") == 0, "a has inserted what both may"
 
 
+def test_what_the_only_shard_may_insert_is_not_granted_to_a_new_shard_too() -> None:
+    world = paced(1.0)  # bound: 32
+    world.start("a")
+    assert [world.replay.insert_limit("a") for _ in range(2)] == [132, 132]
+    world.start("b")
+    assert world.replay.insert_limit("b") == 0, "a was slow, but it still may insert 132"
+
+
 def test_the_only_shard_is_promised_everything_however_often_it_asks() -> None:
     """With placement Learner, the first learner requests its limit far more often than samplers insert."""
     world = paced(1.0)

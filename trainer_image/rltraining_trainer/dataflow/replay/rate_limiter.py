@@ -133,10 +133,11 @@ class ShardedRateLimiter:
         promised = sum(max(0, other.reserved - other.counts.inserted) for other in others)
         room = allowed - inserted
         active = 1 + sum(not other.idle for other in others)
-        share = 1 if shard.idle and others else max(1, room // active)
+        idle = shard.idle and bool(others)  # the only shard gets everything, idle or not
+        share = 1 if idle else max(1, room // active)
         granted = shard.counts.inserted + max(0, min(share, room - promised))
         # Reserve the earlier grant, if it is larger, until the shard asks again.
-        shard.reserved = 0 if shard.idle and granted >= shard.granted else max(granted, shard.granted)
+        shard.reserved = 0 if idle and granted >= shard.granted else max(granted, shard.granted)
         shard.granted = granted
         return granted
 
