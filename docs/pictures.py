@@ -90,7 +90,7 @@ def output(command: str, folder: Path) -> str:
 
 def screen(written: str) -> str:
     """The lines that stay on a terminal, with their colours, after everything was drawn and drawn over. A live view erases
-    whole lines before it writes them again, so a line is what was written since it was erased."""
+    whole lines before it writes them again, so a line contains the text since the last time that it was erased."""
     lines, row, at = [""], 0, 0
     for control in CONTROL.finditer(written):
         lines[row] += written[at : control.start()]

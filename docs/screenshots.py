@@ -51,7 +51,7 @@ class Browser:
         return answer["result"]
 
     def photograph(self, url: str, width: int, scheme: str, path: Path) -> list[str]:
-        """Writes a screenshot of a page (a browser takes 16,000 pixels at most), and returns what is wrong with it."""
+        """Writes a screenshot of a page (a browser takes 16,000 pixels at most). Returns the problems of the page."""
         window = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.call("Emulation.setDeviceMetricsOverride", **window)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])

@@ -3,7 +3,7 @@
 python docs/survival.py
 
 The picture is animated: the curve is drawn from left to right, and each kill appears when the curve reaches it. Without
-animations, or for readers who prefer reduced motion, it is the complete picture.
+animations, or with the setting for reduced motion, it is the complete picture.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def learner(world: World) -> None:
         gradient = sum((answer["gradient"] for answer in played), torch.zeros_like(parameters))
         try:
             count = world.group.sum(gradient, len(played))
-        except GroupChanged:  # a learner died or came: discard the gradient
+        except GroupChanged:  # a learner died or joined: discard the gradient
             continue
         if count:
             parameters.grad = gradient / count

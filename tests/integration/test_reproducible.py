@@ -126,13 +126,14 @@ def test_the_number_of_samplers_does_not_matter(runs: Runs, algorithm: str, spec
     first = runs(reproducible_job(algorithm, 1, **spec))
     found = [line["parametersHash"] for line in first[1]]
     assert len(set(found)) == len(found) > 10
-    for samplers in (2, 4) if algorithm == "ppo" else (3,):
+    for samplers in (2, 4) if algorithm in ("a2c", "ppo") else (3,):
         assert runs(reproducible_job(algorithm, samplers, **spec)) == first
 
 
-def test_another_seed_gives_other_parameters(runs: Runs) -> None:
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
+def test_another_seed_gives_other_parameters(runs: Runs, algorithm: str) -> None:
     stop = {"environmentSteps": 1000}
-    one, other = (runs(reproducible_job("a2c", 1, stop=stop, seed=seed))[1] for seed in range(2))
+    one, other = (runs(reproducible_job(algorithm, 1, stop=stop, seed=seed))[1] for seed in range(2))
     assert one[-1]["parametersHash"] != other[-1]["parametersHash"]
 
 

@@ -163,7 +163,7 @@ def test_with_a_lag_rollouts_lack_the_newest_update_also_after_a_restart(pair: P
     pair.push()
     assert (pair.work(), pair.parameters.tolist()) == ([(0, 0, False), (1, 0, False)], [1.0])
 
-    # So are those of the second update: samplers make them while the learner makes the first.
+    # Samplers make the rollouts of the second update with them too, while the learner makes the first.
     updates = threading.Thread(target=pair.update)
     updates.start()
     pair.push(0)
@@ -183,7 +183,7 @@ def test_with_a_lag_rollouts_lack_the_newest_update_also_after_a_restart(pair: P
     pair.push()
     assert (pair.work(), pair.parameters.tolist()) == ([(0, 1, True), (1, 1, True)], [1.0])
 
-    # Those of the third update are made with the parameters after the first.
+    # The rollouts of the third update are made with the parameters after the first.
     updates = threading.Thread(target=pair.update)
     updates.start()
     pair.push(1)

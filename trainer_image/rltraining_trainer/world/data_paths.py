@@ -228,7 +228,7 @@ class DataPaths:
         Args:
             read: in the learner: checks the rollout of a message (see `LearnerBlocks`).
             lag: in the learner: number of updates that the parameters of a rollout lack, 0 or 1.
-            replay: in the learner: what it keeps of the rollouts.
+            replay: in the learner: the replay that it fills with the rollouts, if any.
         """
         reproducible, large = self.spec.reproducible, is_large(self.spaces[0])
         assert reproducible is not None
