@@ -111,6 +111,25 @@ def test_a_waiting_sampler_receives_overdue_blocks_and_the_first_rollout_counts(
     assert samplers.queue.counts() == {"pushed": 6, "used": 0, "dropped": 2, "queued": 4}
 
 
+def test_blocks_of_a_sampler_that_dies_with_work_of_the_last_update_are_overdue_too(samplers: Samplers) -> None:
+    # b is slow and a receives its blocks, but b is first.
+    samplers.ask("a", [0, 2])
+    samplers.now = DEADLINE
+    assert not samplers.ready()
+    samplers.dealt()
+    samplers.ask("b", [1, 3])
+    assert samplers.ready()
+    samplers.queue.advance()
+    samplers.queue.release()
+    assert samplers.dealt() == {"b": [1, 3]}
+
+    # a dies before it asks again.
+    samplers.ask("b", [1, 3])
+    samplers.now += DEADLINE
+    assert not samplers.ready()
+    assert samplers.dealt() == {"b": [0, 2]}
+
+
 def test_samplers_that_were_late_are_left_out_until_they_ask(samplers: Samplers) -> None:
     samplers.ask("a", [0, 2])
     samplers.now = DEADLINE

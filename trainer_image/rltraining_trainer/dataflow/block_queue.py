@@ -73,6 +73,7 @@ class BlockQueue:
         self._waiting: dict[str, _Waiting] = {}
         self._present: set[str] = set()
         self._open = self._closed = False
+        self._opened = 0.0  # when this update began
         # Seconds of the quickest sampler in the last update and in this one. None: not known yet.
         self._quickest: tuple[float | None, float | None] = (None, None)
         self._pushed = self._used = self._dropped = 0
@@ -146,7 +147,8 @@ class BlockQueue:
     def release(self) -> None:
         """Begins an update, unless it has begun."""
         with self._changed:
-            self._open = True
+            if not self._open:
+                self._open, self._opened = True, self._clock()
         self._reply()
 
     def close(self) -> None:
@@ -204,21 +206,23 @@ class BlockQueue:
         if not present:
             return {}
         work: dict[str, list[int]] = {}
-        missing = [block for block in range(len(self._states)) if block not in self._rollouts]
-        for block in missing:
+        pending: dict[int, tuple[str, float]] = {}  # the sampler of each other block, and since when it has it
+        for block in range(len(self._states)):
             owner = present[block % len(present)]
-            if block not in self._dealt and owner in self._waiting:
+            if block in self._rollouts:
+                continue
+            if block in self._dealt or owner not in self._waiting:
+                pending[block] = self._dealt.get(block, (owner, self._opened))
+            else:
                 work.setdefault(owner, []).append(block)
-        # Deal overdue blocks again, and leave their samplers out until they ask.
+        # Deal overdue blocks to samplers that wait, and leave their samplers out until they ask.
         waiting = [name for name in present if name in self._waiting and name not in work]
         if waiting:
             known = [seconds for seconds in self._quickest if seconds is not None]
             patience = self._deadline + PATIENCE * min(known, default=0.0)
-            overdue = [
-                block for block in missing if block in self._dealt and now >= self._dealt[block][1] + patience
-            ]
+            overdue = [block for block, (_, since) in pending.items() if now >= since + patience]
             for number, block in enumerate(overdue):
-                self._present.discard(self._dealt[block][0])
+                self._present.discard(pending[block][0])
                 work.setdefault(waiting[number % len(waiting)], []).append(block)
         return work
 
