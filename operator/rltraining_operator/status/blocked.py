@@ -17,7 +17,7 @@ from rltraining_operator.failures.pod_failure import KILLED_FROM_OUTSIDE, REASON
 from rltraining_operator.observe.admission import AdmissionFailure
 from rltraining_operator.observe.answers import TOKEN_REJECTED
 from rltraining_operator.observe.observed import Observed, Pod
-from rltraining_operator.settings import START_SECONDS, UNREACHABLE_SECONDS
+from rltraining_operator.settings import START_SECONDS, UNREACHABLE_SECONDS, Settings
 
 UNSCHEDULABLE, CLAIM_UNBOUND, GATED = "Unschedulable", "ClaimUnbound", "SchedulingGated"
 IMAGE, CONFIG, START, MOUNT, SLOW = (
@@ -89,6 +89,7 @@ def find_blocked_reason(
     counts: FailureCounts,
     rejection: AdmissionFailure | None,
     now: datetime,
+    settings: Settings,
 ) -> BlockedReason:
     """Returns why the first unready member is not ready. Problems precede waiting, and learners
     precede samplers."""
@@ -99,7 +100,7 @@ def find_blocked_reason(
     unready = [name for name in names if name not in pods or not pods[name].ready]
     # Report the first of them with a known cause.
     for name in unready:
-        found = _blocked_reason_of_pod(pods[name], observed, now) if name in pods else rejected
+        found = _blocked_reason_of_pod(pods[name], observed, now, settings) if name in pods else rejected
         if found is not None:
             return found
     if rejected:  # for a child that is not a pod
@@ -120,7 +121,9 @@ def slow_at(pod: Pod) -> datetime | None:
     return None if since is None else since + timedelta(seconds=START_SECONDS)
 
 
-def _blocked_reason_of_pod(pod: Pod, observed: Observed, now: datetime) -> BlockedReason | None:
+def _blocked_reason_of_pod(
+    pod: Pod, observed: Observed, now: datetime, settings: Settings
+) -> BlockedReason | None:
     scheduled = pod.conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False" and not pod.deleting:
         return _unscheduled(pod, scheduled, observed)
@@ -141,7 +144,7 @@ def _blocked_reason_of_pod(pod: Pod, observed: Observed, now: datetime) -> Block
     if failure is not None and failure.pod_uid == pod.uid and pod.awaits_volumes_since is not None:
         return BlockedReason(MOUNT, f"pod {pod.name} cannot start: {failure.cause}")
     if (when := slow_at(pod)) is not None and when <= now:
-        return _slow(pod)
+        return _slow_locally(pod) if settings.one_machine else _slow(pod)
     return None
 
 
@@ -172,6 +175,14 @@ def _slow(pod: Pod) -> BlockedReason:
     }.get(str(sandbox), "its image is still being pulled, or a volume cannot be mounted")
     where = f"pod {pod.name} has had a node for {START_SECONDS:.0f} s and no container"
     return BlockedReason(SLOW, f"{where}: {cause}; see: kubectl describe pod {pod.name}")
+
+
+def _slow_locally(pod: Pod) -> BlockedReason:
+    """Describes a process that has not started, usually because other programs slow down the import of torch."""
+    sentence = (
+        f"{pod.name} has not started after {START_SECONDS:.0f} s: loading torch takes longer than usual"
+    )
+    return BlockedReason(SLOW, f"{sentence}; look for other programs that keep this machine busy")
 
 
 def _reason_of_failure(failure: PodFailure) -> BlockedReason:

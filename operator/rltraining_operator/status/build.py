@@ -73,7 +73,7 @@ def build_status(
     taken = take_report(status, conditions, observed, now, settings, over=over)
     # Determine the phase, and why the job does not run.
     phase = _phase(job, observed, inputs, roles, suspended, now)
-    blocked = find_blocked_reason(job, observed, counts, inputs.rejection, now)
+    blocked = find_blocked_reason(job, observed, counts, inputs.rejection, now, settings)
     if blocked.reason in ("", WAITING) and not over:
         blocked = find_silence(observed, now, settings) or blocked
     # Set the conditions and the message.

@@ -154,6 +154,18 @@ def test_a_pod_that_has_a_node_and_no_container_for_long(sandbox: str, cause: st
     assert world.writes == writes, "the sentence does not change with time"
 
 
+def test_on_one_machine_a_process_that_starts_slowly_is_no_matter_of_a_cluster() -> None:
+    world = make_world()
+    world.settings = replace(world.settings, one_machine=True)
+    world.settle()
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": world.now.isoformat()}
+    world.pods[LEARNER]["status"]["conditions"] = [scheduled]
+    world.after(START_SECONDS).settle()
+    assert world.condition("Ready") == ("False", "StartDelayed")
+    assert "loading torch takes longer than usual" in world.status.message
+    assert not any(word in world.status.message for word in ("image", "kubectl", "volume", "node"))
+
+
 def test_a_learner_that_does_not_answer_is_said_to_be_unreachable() -> None:
     world = make_world().up().say(report(5))
     world.settle()
