@@ -20,6 +20,12 @@ def find(name: str) -> Path | None:
     return path if path in _manifests() and not Path(name).exists() else None
 
 
+def name_of(path: Path) -> str | None:
+    """Returns the name of the example with this manifest, or None if the path is another file."""
+    resolved = path.resolve()
+    return next((name for name in names() if (FOLDER / f"{name}.yaml").resolve() == resolved), None)
+
+
 def similar(name: str) -> list[str]:
     """Returns at most three examples with similar names, or only the example in `zoo/` with exactly this name. The name
     is compared with the last part of a path, which must then be equal."""

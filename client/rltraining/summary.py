@@ -11,6 +11,7 @@ from pathlib import Path
 from rltraining_api.evaluation import EvaluationStatus
 from rltraining_api.status import ReplayStatus, Status
 
+from rltraining import built_in
 from rltraining.curve import CURVE_FILE
 from rltraining.jobfile import source_of
 from rltraining.snapshot import Snapshot
@@ -60,6 +61,13 @@ def block(headline: str, rows: Iterable[tuple[str, str]]) -> list[str]:
 def shown(path: Path) -> str:
     """Formats a path, relative to the current directory if that is shorter."""
     return min(str(path), os.path.relpath(path), key=len)
+
+
+def _named(origin: str | None) -> str:
+    """Returns the manifest as an argument of a command: the name of an example, or a path."""
+    if origin is None:
+        return "FILE"
+    return shlex.quote(built_in.name_of(Path(origin)) or shown(Path(origin)))
 
 
 def results(snapshot: Snapshot, checkpoint: int | None = None) -> list[tuple[str, str]]:
@@ -156,7 +164,7 @@ def _advice(snapshot: Snapshot, folder: Path, checkpoint: int | None, again: Aga
             return [f"Start again (no checkpoint was written yet):  {resume}"]
         return [*([f"Evaluate:  {evaluate}"] if evaluate else []), f"Continue:  {resume}"]
     if snapshot.status.phase == "Failed":
-        manifest = shlex.quote(shown(Path(origin))) if (origin := source_of(snapshot.job)) else "FILE"
+        manifest = _named(source_of(snapshot.job))
         changes = "".join(f" --set {shlex.quote(change)}" for change in again.changes)
         known = snapshot.status.checkpoint.step if snapshot.status.checkpoint else 0
         # A checkpoint of step 0 has nothing to continue.

@@ -8,6 +8,7 @@ from signal import SIGINT, SIGTERM
 from typing import Any
 
 import pytest
+from rltraining import built_in
 from rltraining.jobfile import SOURCE_ANNOTATION
 from rltraining.run import warn_of_old_status
 from rltraining.snapshot import Snapshot
@@ -163,6 +164,15 @@ def test_after_a_failure_without_a_checkpoint_one_begins_again(folder: Path) -> 
     assert text_of(snapshot("Failed"), folder, again=again).endswith(
         "  rltrain run FILE --workdir runs/x --overwrite --set seed=7 --set 'environment.id=maze: v0'"
     )
+
+
+@pytest.mark.parametrize("name", ["cartpole-impala", "zoo/hopper-ppo"])
+def test_after_a_failure_of_an_example_its_name_is_in_the_command(folder: Path, name: str) -> None:
+    last = snapshot("Failed")
+    source = {SOURCE_ANNOTATION: str((built_in.FOLDER / f"{name}.yaml").resolve())}
+    origin = Metadata(name="cartpole", annotations=source)
+    last = replace(last, job=last.job.model_copy(update={"metadata": origin}))
+    assert text_of(last, folder).endswith(f"  rltrain run {name}")
 
 
 def test_after_a_failure_before_the_first_update_one_begins_again(folder: Path) -> None:
