@@ -57,7 +57,7 @@ def init(folder: Path, name: str | None) -> None:
     say("\nnext:")
     if folder.resolve() != Path.cwd():
         say(f"  cd {folder}")
-    say("  rltrain run job.yaml\n  pytest")
+    say("  rltrain run job.yaml\n  pip install pytest && pytest")
 
 
 def _filled(template: Template, **values: str) -> str:

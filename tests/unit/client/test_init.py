@@ -23,12 +23,17 @@ def test_it_writes_a_project_of_the_folders_name_and_names_its_files(
     (tmp_path / "client-test-maze" / ".git").mkdir(parents=True)  # a fresh repository is empty
     lines = succeeded("init", "client-test-maze").splitlines()
     assert {line.split()[0] for line in lines[: len(FILES)]} == {f"client-test-maze/{name}" for name in FILES}
-    assert lines[-4:] == ["next:", "  cd client-test-maze", "  rltrain run job.yaml", "  pytest"]
+    assert lines[-4:] == [
+        "next:",
+        "  cd client-test-maze",
+        "  rltrain run job.yaml",
+        "  pip install pytest && pytest",
+    ]
     assert {path.name for path in (tmp_path / "client-test-maze").iterdir()} == FILES | {".git"}
     (tmp_path / "new").mkdir()
     monkeypatch.chdir(tmp_path / "new")
     lines = succeeded("init", ".", "--name", "client-test-maze").splitlines()
-    assert lines[-3:] == ["next:", "  rltrain run job.yaml", "  pytest"]
+    assert lines[-3:] == ["next:", "  rltrain run job.yaml", "  pip install pytest && pytest"]
     assert {path.name for path in (tmp_path / "new").iterdir()} == FILES
     assert load("job.yaml").job.metadata.name == "client-test-maze"
 
