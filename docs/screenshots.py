@@ -27,6 +27,10 @@ MEASURE = """new Promise(done => document.readyState == "complete" ? done() : ad
   width: document.documentElement.scrollWidth, height: document.documentElement.scrollHeight,
   missing: [...document.images].filter(image => !image.naturalWidth).map(image => image.src)}))"""
 
+PAINTED = (
+    "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 200))))"
+)
+
 
 class Browser:
     """A browser (with the Chrome DevTools Protocol), with empty storage: there the theme keeps the last colours."""
@@ -58,8 +62,11 @@ class Browser:
         self.call("Page.navigate", url=url)
         script = {"expression": MEASURE, "awaitPromise": True, "returnByValue": True}
         found = self.call("Runtime.evaluate", **script)["result"]["value"]
-        clip = {"x": 0, "y": 0, "width": width, "height": min(found["height"], 16000), "scale": 1}
-        shot = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+        # Show the whole page in the window. A busy browser leaves parts empty that are outside of the window.
+        window["height"] = min(found["height"], 16000)
+        self.call("Emulation.setDeviceMetricsOverride", **window)
+        self.call("Runtime.evaluate", expression=PAINTED, awaitPromise=True)
+        shot = self.call("Page.captureScreenshot")
         path.write_bytes(base64.b64decode(shot["data"]))
         return ["too wide"] * (found["width"] > width) + [f"not loaded: {src}" for src in found["missing"]]
 
