@@ -82,7 +82,7 @@ def _objects(path: str, schema: dict[str, Any]) -> Iterator[str]:
         yield f"{_cell(text)}\n"
     # Without values, the column would only push the descriptions off the screen of a phone.
     defaults = any(_default(field) for field in schema["properties"].values())
-    yield "| field | type | default | |" if defaults else "| field | type | |"
+    yield "| field | type | default | meaning |" if defaults else "| field | type | meaning |"
     yield "|---|---|---|---|" if defaults else "|---|---|---|"
     inner = []
     for key, field in schema["properties"].items():
