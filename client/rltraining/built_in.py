@@ -47,12 +47,13 @@ def names() -> list[str]:
 
 
 def print_list() -> None:
-    """Prints the name and the first comment line of each example."""
+    """Prints the name and the first comment line of each example, and the folder of all on standard error."""
     examples = dict(zip(names(), _manifests(), strict=True))
     width = max(map(len, examples))
     for name, path in examples.items():
         about = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
         say(f"{name:{width}}  {about}")
+    say(f"\nfolder of the examples: {FOLDER}", err=True)
 
 
 def _manifests() -> list[Path]:

@@ -184,7 +184,8 @@ def run(
 def examples() -> None:
     """List the built-in examples: their names and what they train.
 
-    A name can be given to run, validate, explain and submit in place of a file. Examples of Atari
+    A name can be given to run, validate, explain and submit in place of a file. The last line, on
+    standard error, has the folder of the manifests and of the modules that they import. Examples of Atari
     games need the extra atari: pip install -c constraints.txt dist/*.whl 'rltraining[atari]'.
 
     Example:
@@ -366,8 +367,7 @@ def export(
     """Write a policy as one file that runs without this package.
 
     torch-export writes a .pt2 (torch.export.load), torchscript a .pt (torch.jit.load, also from
-    C++), onnx a .onnx for ONNX Runtime and others (requires the extra onnx, which make setup
-    installs).
+    C++), onnx a .onnx for ONNX Runtime and others (requires the extra onnx).
 
     The file is written only if its outputs match the policy's for random observations, in batches
     of several sizes. A network that is user code requires --trust-code, as with evaluate.

@@ -94,6 +94,57 @@ def audit(
 
 
 @_command
+def rerun(
+    run: Annotated[Path, typer.Argument(metavar="WORKDIR", help="Folder of a run with a recording.")],
+    first: Annotated[
+        int | None,
+        typer.Option(
+            "--from",
+            min=0,
+            help="Number of updates before the first one. Default: the oldest.",
+            show_default=False,
+        ),
+    ] = None,
+    last: Annotated[
+        int | None,
+        typer.Option(
+            "--to",
+            min=0,
+            help="Number of updates before the last one. Default: the newest.",
+            show_default=False,
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug", help="Begin Python's debugger pdb in the last update, or where it raised an error."
+        ),
+    ] = False,
+) -> None:
+    """Make the recorded updates of a learner again on this machine, without samplers.
+
+    A run with spec.recording keeps the data of its newest updates, and any run keeps an update whose loss is NaN. This
+    command makes these updates again, and compares the learner's state with the recorded one before each. With --set it makes
+    them with another setting instead, such as a smaller learning rate. The run's folder does not change.
+
+    Exit code: 0 if the states are equal, 1 if one differs.
+
+    Examples:
+
+      rltrain run cartpole-impala --set recording.megabytes=256 --workdir runs/first
+      rltrain rerun runs/first
+      rltrain rerun runs/first --from 100 --to 120 --set algorithm.impala.learningRate=1e-3
+      rltrain rerun runs/first --debug
+    """
+    with print_errors():
+        require_local("rltrain rerun")
+        from rltraining.trust import rerun as action
+
+        raise typer.Exit(action.rerun(run, first, last, tuple(overrides or ()), debug=debug))
+
+
+@_command
 def chaos(
     file: Annotated[str, typer.Argument(metavar="FILE", help=MANIFEST)],
     kill: Annotated[

@@ -35,7 +35,8 @@ BEST_POLICY = "policy/best"
 LOCK_FILE = ".lock"
 RUN_FILES = (
     *(STATUS_FILE, EVENTS_FILE, PROGRESS_FILE, CURVE_FILE, REPORT_FILE, CHAOS_FILE),
-    *("checkpoints", "policy", "tensorboard", "logs", ".pods", ".evaluation", "wandb"),
+    "hashes.jsonl",
+    *("checkpoints", "policy", "recording", "tensorboard", "logs", ".pods", ".evaluation", "wandb"),
     JOB_FILE,  # deleted last, because it identifies the folder of a run
 )
 """The files of a run in its folder. No other file is ever deleted."""

@@ -19,6 +19,7 @@ from rltraining_api.introspect import child_model, field_at, fields_by_key, may_
 from rltraining_api.lifecycle import Checkpoint, RunPolicy, Stop
 from rltraining_api.names import API_VERSION, KIND, NAME_MAX, Role
 from rltraining_api.network import Network
+from rltraining_api.recording import Recording, recording_rules
 from rltraining_api.reproducible import Reproducible, reproducible_rules
 from rltraining_api.roles import Code, Image, LearnerRole, PodTemplate, ReplayRole, SamplerRole
 from rltraining_api.status import Status
@@ -60,10 +61,10 @@ IMMUTABLE = (
     "runPolicy.managedBy",
     "runPolicy.schedulingPolicy",
     "seed",
+    "recording",
     "reproducible",
 )
-"""Paths in the spec that are immutable in every job. For `sampler.template` see
-TEMPLATE_HOLDS_SHARDS."""
+"""Paths in the spec that are immutable in every job. For `sampler.template` see TEMPLATE_HOLDS_SHARDS."""
 
 SCHEDULE_NEEDS_STEPS = "{} Linear needs stop.environmentSteps to fall to 0: set it, or use Constant"
 """Message, to be formatted with the key of the schedule."""
@@ -176,6 +177,9 @@ class JobSpec(ApiModel):
     """Makes runs with the same manifest and seed equal, bit for bit, whatever the number of samplers
     and whatever fails. For a2c, ppo, impala, dqnApex, ddpgApex, sac and td3. Default: off; timing and
     failures change the result. Immutable."""
+    recording: Recording | None = None
+    """Keeps the data of the newest updates for `rltrain rerun`. Default: off; only an update whose loss is NaN is kept.
+    Immutable."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(f"!has(self.replay) || {_replay_is('Dedicated')}", REPLAY_NEEDS_PLACEMENT),
@@ -185,6 +189,7 @@ class JobSpec(ApiModel):
             AUTOSCALE_FITS,
         ),
         Rule(f"!has(self.network) || !has(self.network.lstm) || !({_algorithm_is(WITHOUT_LSTM)})", NO_LSTM),
+        *recording_rules(),
         *reproducible_rules(),
         Rule(
             "has(self.evaluation) || !(has(self.stop.evaluation) || has(self.stop.noImprovement))",
@@ -198,16 +203,14 @@ class JobSpec(ApiModel):
         ),
         Rule(
             "!has(self.algorithm.ppo) || !has(self.algorithm.ppo.minibatches) || !has(self.environment.numEnvs) || "
-            "!has(self.network) || !has(self.network.lstm) || "
-            "self.algorithm.ppo.minibatches <= self.environment.numEnvs",
+            "!has(self.network) || !has(self.network.lstm) || self.algorithm.ppo.minibatches <= self.environment.numEnvs",
             MINIBATCHES_HOLD_ENVIRONMENTS,
         ),
     )
 
     @classmethod
     def all_rules(cls) -> tuple[Rule, ...]:
-        """Returns the rules for immutability, for schedules that need an end, and for combinations
-        with algorithms."""
+        """Returns the rules for immutability, for schedules that need an end, and for combinations with algorithms."""
         changes = (_unchanged(path) for path in IMMUTABLE)
         return (
             *changes,
@@ -221,8 +224,7 @@ class JobSpec(ApiModel):
         )
 
     def replicas(self, role: Role) -> int:
-        """Returns the number of pods that the spec requests for a role. With `sampler.autoscale` see
-        `RLTrainingJob.replicas`."""
+        """Returns the number of pods of a role in the spec. With `sampler.autoscale` see `RLTrainingJob.replicas`."""
         match role:
             case "learner":
                 return self.learner.replicas
@@ -293,9 +295,10 @@ class JobSpec(ApiModel):
         return self
 
     @model_validator(mode="after")
-    def _can_be_reproduced(self) -> Self:
-        if self.reproducible is not None and (problem := self.reproducible.problem(self)) is not None:
-            raise refusal(problem)
+    def _can_be_repeated(self) -> Self:
+        for mode in filter(None, (self.recording, self.reproducible)):
+            if (problem := mode.problem(self)) is not None:
+                raise refusal(problem)
         return self
 
     @model_validator(mode="after")

@@ -130,6 +130,9 @@ PROBLEMS = {
         "got r2d2"
     ),
     "reproducible: {}, algorithm: {entryPoint: {module: a}}": "reproducible is for a2c, ppo, impala",
+    "recording: {}, algorithm: {impala: {}}, learner: {replicas: 2}": "recording needs one learner: set learner.replicas to 1",
+    "recording: {}, reproducible: {}, algorithm: {ppo: {}}": "leave recording or reproducible out",
+    "recording: {megabytes: 0}, algorithm: {ppo: {}}": "greater than or equal to 1",
     "reproducible: true, algorithm: {ppo: {}}": "reproducible",
     "reproducible: {blocks: 0}, algorithm: {ppo: {}}": "greater than or equal to 1",
     **dict.fromkeys(

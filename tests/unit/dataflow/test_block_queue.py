@@ -111,7 +111,9 @@ def test_a_waiting_sampler_receives_overdue_blocks_and_the_first_rollout_counts(
     assert samplers.queue.counts() == {"pushed": 6, "used": 0, "dropped": 2, "queued": 4}
 
 
-def test_blocks_of_a_sampler_that_dies_with_work_of_the_last_update_are_overdue_too(samplers: Samplers) -> None:
+def test_blocks_of_a_sampler_that_dies_with_work_of_the_last_update_are_overdue_too(
+    samplers: Samplers,
+) -> None:
     # b is slow and a receives its blocks, but b is first.
     samplers.ask("a", [0, 2])
     samplers.now = DEADLINE

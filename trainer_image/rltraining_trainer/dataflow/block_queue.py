@@ -206,7 +206,8 @@ class BlockQueue:
         if not present:
             return {}
         work: dict[str, list[int]] = {}
-        pending: dict[int, tuple[str, float]] = {}  # the sampler of each other block, and since when it has it
+        # The sampler of each other block, and since when it has it.
+        pending: dict[int, tuple[str, float]] = {}
         for block in range(len(self._states)):
             owner = present[block % len(present)]
             if block in self._rollouts:

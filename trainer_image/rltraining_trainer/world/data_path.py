@@ -49,6 +49,10 @@ class DataPath:
         """Returns the state of the replay, for the job's status."""
         return None
 
+    def facts(self) -> dict[str, bool]:
+        """Returns what the next update needs besides its batch, for `Recorder`."""
+        return {}
+
     def warnings(self) -> tuple[Warning, ...]:
         """Returns problems that the user should know."""
         return ()

@@ -142,6 +142,9 @@ class LearnerGradients(DataPath, Generic[P]):
         """Whether the pushes after this update belong to new rollouts."""
         return self._source.begins_rollout
 
+    def facts(self) -> dict[str, bool]:
+        return {"begins_rollout": self.begins_rollout}
+
     def end_iteration(self) -> None:
         """Makes this update the last one from the current rollouts. For mode Sync."""
         assert isinstance(self._source, SynchronousGradients)

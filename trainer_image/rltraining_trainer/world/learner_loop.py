@@ -12,12 +12,14 @@ from torch import Tensor
 
 from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.dataflow import ModelServer, check_gradient
+from rltraining_trainer.errors import BadConfiguration, Diverged
 from rltraining_trainer.group import GroupChanged, LearnerGroup, SingleLearnerGroup
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.record import RunRecord
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
 from rltraining_trainer.transport import Endpoint, Stopped
 from rltraining_trainer.world.members import RepeatedCall
+from rltraining_trainer.world.recorder import Recorder
 from rltraining_trainer.world.run_state import RunPaths
 
 _LOG = logging.getLogger(__name__)
@@ -45,6 +47,12 @@ class LearnerLoop:
         self._terms: Mapping[str, Tensor | float] | None = None  # since the last look
         self._published = -1  # number of updates that the published parameters include
         self._batch: Any = None  # of `train`, for the next update
+        # Several learners sum gradients, and reproducible runs can be repeated as a whole.
+        kept = alone and context.job.spec.reproducible is None
+        recording = context.job.spec.recording
+        self._recorder = Recorder(context.output, context.job_file, recording) if kept else None
+        if self._recorder is not None:
+            self.paths.other_warnings = self._recorder.warnings
         self.group = SingleLearnerGroup() if alone else self._make_group(device)
 
     @property
@@ -69,6 +77,11 @@ class LearnerLoop:
         """
         if self._context.stopping.is_set():
             raise Stopped("asked to end")
+        if self._context.job.spec.recording is not None:
+            raise BadConfiguration(
+                "spec.recording: only updates of run.train() are recorded, and this algorithm calls run.active() instead: use "
+                "run.train(), or leave recording out"
+            )
         self._tick()
         over = False
         if self._looks:
@@ -199,7 +212,14 @@ class LearnerLoop:
 
         # Update and publish the parameters. The batch is used up even if the update is discarded.
         self._batch = None
-        terms = update(None if over else batch, self.group.sum)
+        if self._recorder is not None:
+            self._recorder.before_update(paths, batch, round_.total_steps)
+        try:
+            terms = update(None if over else batch, self.group.sum)
+        except Diverged as error:
+            if self._recorder is not None:
+                self._recorder.diverged(paths, error)
+            raise
         self.publish()
         return terms
 

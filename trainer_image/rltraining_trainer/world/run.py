@@ -196,6 +196,8 @@ class Run(LearnerLoop):
         """
         if self._record is not None:
             self._record.close(interrupted=interrupted)
+        if self._recorder is not None:
+            self._recorder.close()
         self.group.close()
         for path in self.paths.all():
             path.close()

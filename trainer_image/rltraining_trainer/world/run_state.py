@@ -94,6 +94,8 @@ class RunPaths:
         """``alone``: there is no other learner with a state that could include earlier reports."""
         self.algorithm: Trainable = UserState(None, {})
         self.paths: dict[str, DataPath] = {}
+        self.other_warnings: Callable[[], Iterable[Warning]] = tuple
+        """Returns problems that are not those of a path."""
         self.received: list[Experience] = []
         """Steps that this learner has counted since the last look."""
         self.moments: list[Tensor] = []
@@ -134,8 +136,11 @@ class RunPaths:
     def replay(self) -> ReplayStatus | None:
         return next((status for path in self.all() if (status := path.replay()) is not None), None)
 
+    def facts(self) -> dict[str, bool]:
+        return {name: value for path in self.all() for name, value in path.facts().items()}
+
     def warnings(self) -> tuple[Warning, ...]:
-        return tuple(warning for path in self.all() for warning in path.warnings())
+        return (*(warning for path in self.all() for warning in path.warnings()), *self.other_warnings())
 
     def get_state(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,105 @@
+"""Implements `rltrain rerun`: makes the recorded updates of a run again."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rltraining_api.job import RLTrainingJob
+from rltraining_trainer.errors import TrainerError
+from rltraining_trainer.roles.rerun import Rerun
+
+from rltraining import workdir
+from rltraining.errors import ClientError, Exit, UsageError
+from rltraining.jobfile import JobFile, load, load_from
+from rltraining.printable import say
+from rltraining.units import plural
+
+ROWS = 10
+"""Updates whose terms are printed, evenly spaced."""
+
+
+def rerun(folder: Path, first: int | None, last: int | None, overrides: Sequence[str], *, debug: bool) -> int:
+    """Makes the updates again and prints what was found. Returns the exit code. Raises ClientError."""
+    if not workdir.holds_run(folder):
+        raise UsageError(f"{folder}: holds no run: name the folder of a run, such as runs/first")
+    if first is not None and last is not None and last < first:
+        raise UsageError(f"--to {last}: is before --from {first}")
+
+    def changed(text: str) -> RLTrainingJob:
+        return load_from(text, overrides).job
+
+    # Make the updates.
+    terms: list[tuple[int, Mapping[str, float]]] = []
+    found = Rerun(
+        folder,
+        first,
+        last,
+        change=changed if overrides else None,
+        debug=debug,
+        on_terms=lambda update, some: terms.append((update, some)),
+    )
+    with tempfile.TemporaryDirectory() as code:
+        _find_user_code(load(str(folder / workdir.JOB_FILE)), Path(code))
+        try:
+            found.run()
+        except TrainerError as error:
+            raise ClientError(str(error)) from None
+
+    # Print the terms of some updates, and how they ended.
+    if not found.updates:
+        raise UsageError(
+            f"{folder}: no update is recorded in this range: leave out --from and --to to see which are"
+        )
+    _print_terms(terms)
+    if found.error is not None:
+        say(f"\nupdate {found.updates[-1]:,} raised: {found.error}")
+    say(f"\n{_result(found, overrides)}")
+    differs = found.differs_at is not None or (not overrides and found.error != found.recorded_error)
+    return Exit.FAILED if differs else Exit.OK
+
+
+def _result(found: Rerun, overrides: Sequence[str]) -> str:
+    updates = f"{plural(len(found.updates), 'update')} from {found.updates[0]:,} to {found.updates[-1]:,}"
+    if overrides:
+        return f"made {updates} again with {', '.join(overrides)}"
+    if found.differs_at is not None:
+        return (
+            f"made {updates} again: the state after update {found.differs_at:,} differs from the recorded one. Rerun with the "
+            "image, the packages and the kind of processor of the run"
+        )
+    if found.error != found.recorded_error:
+        return f"made {updates} again. The run ended otherwise: {found.recorded_error or 'without an error'}"
+    same = f"the learner's states are equal to the {found.compared:,} recorded ones"
+    return f"made {updates} again: {same}" + (", and so is the error" if found.error else "")
+
+
+def _print_terms(terms: Sequence[tuple[int, Mapping[str, float]]]) -> None:
+    """Prints a table of some updates."""
+    step = max(1, -(-len(terms) // ROWS))
+    rows = [*terms[:-1:step], *terms[-1:]]
+    names = list(rows[-1][1]) if rows else []
+    widths = [max(len(name), 10) for name in names]
+    if rows:
+        say(
+            " ".join(
+                [f"{'update':>8}", *(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))]
+            )
+        )
+    for update, some in rows:
+        numbers = (
+            f"{some.get(name, float('nan')):>{width}.4g}" for name, width in zip(names, widths, strict=True)
+        )
+        say(" ".join([f"{update:>8,}", *numbers]))
+
+
+def _find_user_code(job: JobFile, scratch: Path) -> None:
+    """Makes user modules importable: those beside the manifest, and those of its ConfigMaps."""
+    if job.code_folder is not None:
+        sys.path.append(str(job.code_folder))
+    for config_map in job.config_maps:
+        for name, text in (config_map.get("data") or {}).items():
+            (scratch / name).write_text(text, encoding="utf-8")
+    sys.path.append(str(scratch))

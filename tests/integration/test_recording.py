@@ -1,0 +1,124 @@
+"""Recorded updates can be made again, bit for bit, although samplers and learners were killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import training_program  # registers the environments of the jobs
+from rltraining_api.contract import ENV_OUTPUT_DIR, ENV_POD_NAME
+from rltraining_trainer.dataflow.frames import FrameWriter, read_frames
+from rltraining_trainer.errors import BadConfiguration
+from rltraining_trainer.roles.rerun import Rerun
+from rltraining_trainer.world.recorder import FOLDER
+from small_jobs import GRADIENTS, REPLAY, job_of, small_job
+from training import LEARNER, SAMPLER, Run, Train
+
+assert training_program
+
+
+@pytest.fixture(autouse=True)
+def _member(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """The environments need these variables. A rerun sets the number of threads."""
+    monkeypatch.setenv(ENV_OUTPUT_DIR, str(tmp_path))
+    monkeypatch.setenv(ENV_POD_NAME, LEARNER)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+async def until_updates(run: Run, count: int = 4) -> None:
+    await run.until(lambda job: (job.status.progress.updates or 0) >= count)
+
+
+def rerun_of(folder: Path, **options: Any) -> Rerun:
+    rerun = Rerun(folder, **options)
+    rerun.run()
+    return rerun
+
+
+@pytest.mark.parametrize("algorithm", ["impala", "a3c", "ppo", "ppoAtSamplers", "r2d2", "sac"])
+def test_updates_of_a_disturbed_run_are_made_again(train: Train, algorithm: str) -> None:
+    async def kills(run: Run) -> None:
+        await until_updates(run)
+        run.kill(SAMPLER)
+        await run.until_checkpoint()
+        run.kill(LEARNER)
+        await run.until(lambda job: job.status.learner.restarts == 1)
+        await run.until_learning()
+        await run.finish()
+
+    train(job_of(algorithm, recording={"megabytes": 100}), kills)
+
+    # All states are equal, also where the second incarnation of the learner continued from the checkpoint.
+    files = sorted((train.workdir / FOLDER).iterdir())
+    states = [next(read_frames(path)) for path in files]
+    assert len(states) == 2
+    assert states[1]["update"] > 0
+    rerun = rerun_of(train.workdir)
+    assert rerun.differs_at is None
+    assert rerun.updates[0] == 0
+    assert rerun.updates[-1] >= states[1]["update"]
+    assert rerun.compared == len(rerun.updates) + 1
+
+    # A part can be made again too.
+    first, last = rerun.updates[1], rerun.updates[-2]
+    part = rerun_of(train.workdir, first=first, last=last)
+    assert part.updates == rerun.updates[1:-1]
+    assert part.differs_at is None
+
+
+def test_a_rerun_notices_other_data(train: Train, tmp_path: Path) -> None:
+    async def short(run: Run) -> None:
+        await until_updates(run)
+        await run.finish()
+
+    train(job_of("impala", recording={"megabytes": 100}), short)
+    frames = list(read_frames(train.workdir / FOLDER / "000001.frames"))
+    assert len(frames) > 4
+    frames[2]["batch"][0]["reward"] += 1e-6
+    (tmp_path / FOLDER).mkdir()
+    writer = FrameWriter(tmp_path / FOLDER / "000001.frames")
+    for frame in frames:
+        writer.write(frame)
+    writer.close()
+    assert rerun_of(tmp_path).differs_at == 2
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"algorithm": {"impala": {"unrollLength": 16, "learningRate": 1e30}}},
+        {"algorithm": {"ppo": GRADIENTS["ppo"] | {"learningRate": 1e30}}},
+        {
+            "algorithm": {"sac": {"batchSize": 64, "learningRate": 1e30, "replay": REPLAY}},
+            "environment": {"id": "PacedPendulum-v1", "numEnvs": 8},
+        },
+    ],
+)
+def test_an_update_that_diverges_is_kept_without_a_recording(train: Train, spec: dict[str, Any]) -> None:
+    message = ""
+
+    async def scenario(run: Run) -> None:
+        nonlocal message
+        job = await run.until_ended()
+        message = job.status.message or ""
+        assert job.status.phase == "Failed"
+
+    train(small_job(**spec), scenario)
+    rerun = rerun_of(train.workdir)
+    assert rerun.differs_at is None
+    assert rerun.error is not None
+    assert rerun.error == rerun.recorded_error
+    assert rerun.error in message
+    assert len(rerun.updates) == 1
+
+
+def test_without_a_recording_the_remedy_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        BadConfiguration, match=r"nothing is recorded: train with --set recording\.megabytes=256"
+    ):
+        rerun_of(tmp_path)

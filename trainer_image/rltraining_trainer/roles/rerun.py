@@ -1,0 +1,318 @@
+"""Makes the recorded updates of a learner again, on one machine and without samplers (see `world.recorder`)."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pdb
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from rltraining_api.job import RLTrainingJob
+from torch import Tensor
+
+from rltraining_trainer.algorithms.reduce import Reduce, alone
+from rltraining_trainer.algorithms.registry import BUILT_IN
+from rltraining_trainer.checkpoint import restore_rng
+from rltraining_trainer.dataflow.frames import read_frames
+from rltraining_trainer.errors import BadConfiguration, Diverged
+from rltraining_trainer.roles.context import Context
+from rltraining_trainer.roles.entry_point import find_functions
+from rltraining_trainer.roles.resolve import resolve_defaults
+from rltraining_trainer.transport.payload import Unreadable
+from rltraining_trainer.world import World
+from rltraining_trainer.world.recorder import FOLDER, PATTERN, digest, from_plain
+from rltraining_trainer.world.run import Run
+
+Change = Callable[[str], RLTrainingJob]
+"""Returns a job with changed fields, given its JSON."""
+
+
+@dataclass
+class Rerun:
+    """The updates to make again, and what was found.
+
+    Args:
+        folder: of the run.
+        first: number of updates before the first one that is reported. None: of the oldest recorded one.
+        last: number of updates before the last one. None: of the newest recorded one.
+        change: None: the recorded job.
+        debug: begin a debugger at the last update.
+        on_terms: receives the number of updates before an update, and its terms of the loss.
+    """
+
+    folder: Path
+    first: int | None = None
+    last: int | None = None
+    change: Change | None = None
+    debug: bool = False
+    on_terms: Callable[[int, Mapping[str, float]], None] = lambda update, terms: None
+
+    updates: list[int] = field(default_factory=list)
+    """For each update that was made again, the number of updates before it."""
+    compared: int = 0
+    """Number of states that equal the recorded ones."""
+    differs_at: int | None = None
+    """Number of updates after which the state first differed from the recorded one."""
+    error: str | None = None
+    """Why the last update diverged."""
+    recorded_error: str | None = None
+
+    def run(self) -> None:
+        """Raises BadConfiguration: nothing is recorded there, or the changed job is wrong."""
+        files = Files(self.folder)
+        start = files.start_of(self.first)
+        state = start.state
+        if self.change is not None:
+            job = self.change(state["job"])
+        else:
+            job = RLTrainingJob.model_validate_json(state["job"], extra="ignore")
+        torch.set_num_threads(state["threads"])
+        with tempfile.TemporaryDirectory() as scratch:
+            context = resolve_defaults(_context(job, Path(scratch)))
+            world = RerunWorld(context, lambda error: None)
+            world._run = RerunRun(context, world, self, files.frames_from(start))
+            try:
+                _learner_of(job)(world)
+            except Finished:
+                pass
+            finally:
+                world.close()
+
+    def reports(self, update: int) -> bool:
+        return self.first is None or update >= self.first
+
+    def check(self, algorithm: Any, recorded: str) -> None:
+        """Compares the learner's state with the recorded one."""
+        if self.change is not None or self.differs_at is not None:
+            return
+        if digest(algorithm.get_state()) == recorded:
+            self.compared += 1
+        else:
+            self.differs_at = algorithm.updates
+
+
+class Finished(Exception):
+    """All updates are made."""
+
+
+class File:
+    """One file of a recording: a state, and the updates after it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._frames = path, read_frames(path)
+        self.state: dict[str, Any] = next(self._frames, {})
+
+    @property
+    def start(self) -> int:
+        """Number of updates before its first one."""
+        return int(self.state["update"])
+
+    def frames(self) -> Iterator[dict[str, Any]]:
+        yield self.state
+        yield from self._frames
+
+
+class Files:
+    """The files of a run's recording. Raises BadConfiguration if there are none."""
+
+    def __init__(self, run: Path) -> None:
+        self._folder = run / FOLDER
+        try:
+            files = [File(path) for path in sorted(self._folder.glob(PATTERN))]
+        except (OSError, Unreadable) as error:
+            raise BadConfiguration(f"the recording cannot be read: {error}") from None
+        self._files = [file for file in files if file.state]
+        if not self._files:
+            raise BadConfiguration(
+                f"{self._folder}: nothing is recorded: train with --set recording.megabytes=256. Without it, only an update "
+                "whose loss is NaN is kept"
+            )
+
+    def start_of(self, update: int | None) -> File:
+        """Returns the newest file that begins with this update or before it. None: the oldest file."""
+        if update is None:
+            return self._files[0]
+        found = [file for file in self._files if file.start <= update]
+        if not found:
+            raise BadConfiguration(
+                f"--from {update}: the oldest recorded state is of update {self._files[0].start}"
+            )
+        return found[-1]
+
+    def frames_from(self, start: File) -> Iterator[dict[str, Any]]:
+        """Yields the frames from a file on. Leaves out updates that a restarted learner repeated from a checkpoint."""
+        files = self._files[self._files.index(start) :]
+        for number, file in enumerate(files):
+            ends = [later.start for later in files[number + 1 :]]
+            for frame in file.frames():
+                if not ends or frame.get("update", -1) < min(ends):
+                    yield frame
+
+
+class RerunRun(Run):
+    """A run without samplers, checkpoints and status."""
+
+    def __init__(
+        self, context: Context, world: World, rerun: Rerun, frames: Iterator[dict[str, Any]]
+    ) -> None:
+        super().__init__(context, world._live, world._endpoint, world._first, world.device)
+        self._rerun, self._frames = rerun, frames
+        self.frame: dict[str, Any] = {}
+        """The data of the update in progress."""
+
+    def active(self) -> NoReturn:
+        raise BadConfiguration("only updates of run.train() can be made again, not a loop with run.active()")
+
+    def count(self, *args: Any, **kwargs: Any) -> None:
+        """Counts nothing: the run has counted these steps."""
+
+    def take_moments(self) -> list[Tensor]:
+        return list(self.frame["moments"])
+
+    def train(
+        self,
+        next_batch: Callable[[float], Any],
+        update: Callable[[Any, Reduce], Mapping[str, Tensor | float]],
+    ) -> NoReturn:
+        """Makes the recorded updates."""
+        rerun, algorithm = self._rerun, self.paths.algorithm
+        begun = False
+        frames = list(_with_next(self._frames))
+        for frame, following in frames:
+            if frame["kind"] == "state":
+                # Continue with the present state if it is the recorded one.
+                if not begun or algorithm.updates != frame["update"]:
+                    algorithm.set_state(frame["state"])
+                    restore_rng(frame["rng"])
+                else:
+                    rerun.check(algorithm, digest(frame["state"]))
+                begun = True
+            elif frame["kind"] == "update":
+                if rerun.last is not None and frame["update"] > rerun.last:
+                    break
+                is_last = following is None or frame["update"] == rerun.last or following["kind"] == "error"
+                self._update(frame, update, is_last=is_last, raised=following)
+            else:
+                rerun.recorded_error = frame["text"]
+        raise Finished
+
+    def _update(
+        self,
+        frame: dict[str, Any],
+        update: Callable[..., Any],
+        *,
+        is_last: bool,
+        raised: dict[str, Any] | None,
+    ) -> None:
+        """Makes one update."""
+        rerun, algorithm = self._rerun, self.paths.algorithm
+        rerun.check(algorithm, frame["digest"])
+        self.frame = frame
+        algorithm.total_steps = frame["total_steps"]  # type: ignore[attr-defined]
+        batch = from_plain(frame["batch"])
+        diverges = raised is not None and raised["kind"] == "error"
+        try:
+            steps_in = rerun.debug and is_last and not diverges
+            terms: Any = pdb.runcall(update, batch, alone) if steps_in else update(batch, alone)
+        except Diverged as error:
+            rerun.error = str(error)
+            rerun.updates.append(frame["update"])
+            if rerun.debug:
+                pdb.post_mortem(error.__traceback__)
+            if diverges and raised is not None:
+                rerun.recorded_error = raised["text"]
+            raise Finished from None
+        self.models.publish(self.paths.parameters)  # type: ignore[arg-type]
+        if rerun.reports(frame["update"]):
+            rerun.updates.append(frame["update"])
+            rerun.on_terms(frame["update"], {name: float(term) for name, term in terms.items()})
+
+
+class RecordedPath:
+    """A replay or gradients whose data come from the recording."""
+
+    def __init__(self, run: RerunRun) -> None:
+        self._run = run
+        self._ended = False
+
+    @property
+    def begins_rollout(self) -> bool:
+        ended, self._ended = self._ended, False
+        return ended or bool(self._run.frame["begins_rollout"])
+
+    def end_iteration(self) -> None:
+        self._ended = True
+
+    def lag(self, push: Any) -> int:
+        return 0
+
+    def sample(self, timeout: float = 1.0) -> None:
+        raise NotImplementedError
+
+    take = sample
+
+    def update_priorities(self, batch: Any, priorities: Tensor) -> None:
+        """Does nothing: priorities change what is sampled, which is recorded."""
+
+    def discard(self, batch: Any) -> None:
+        """Does nothing."""
+
+
+class RerunWorld(World):
+    """The world of a learner whose data come from a recording."""
+
+    _run: RerunRun
+
+    def run(self, policy: Any = None, *, algorithm: Any = None, **state: Any) -> Run:
+        if algorithm is None:
+            self._run.active()
+        self._run.paths.algorithm = algorithm
+        return self._run
+
+    def replay(self, *args: Any, **kwargs: Any) -> Any:
+        return RecordedPath(self._run)
+
+    def gradients(self, *args: Any, **kwargs: Any) -> Any:
+        return RecordedPath(self._run)
+
+
+def _context(job: RLTrainingJob, scratch: Path) -> Context:
+    file = scratch / "job.json"
+    file.write_text(json.dumps(job.to_dict()))
+    return Context(
+        job=job,
+        job_file=file,
+        token="",
+        pod=f"{job.metadata.name}-learner-0",
+        index=0,
+        http_port=0,
+        learners=("http://127.0.0.1:0",),
+        replays=(),
+        output=scratch,
+        http_host="127.0.0.1",
+    )
+
+
+def _learner_of(job: RLTrainingJob) -> Callable[[World], Any]:
+    algorithm = job.spec.algorithm
+    if algorithm.entry_point is not None:
+        return find_functions(algorithm.entry_point.module)["learner"]
+    found: Callable[[World], Any] = vars(importlib.import_module(BUILT_IN[algorithm.name].module))["learner"]
+    return found
+
+
+def _with_next(frames: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Yields each frame with the one after it."""
+    current = next(frames, None)
+    while current is not None:
+        following = next(frames, None)
+        yield current, following
+        current = following
+
+
+__all__: Sequence[str] = ("Change", "Rerun")

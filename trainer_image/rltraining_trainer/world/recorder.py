@@ -1,0 +1,207 @@
+"""Keeps what updates were made from, so that `rltrain rerun` can make them again, bit for bit.
+
+The learner's state after an update is a function of its state before and of the update's data: a batch of unrolls,
+gradients or transitions, moments of observations, and the end of the schedules. With `spec.recording` a file in the folder
+`recording/` begins with a state, and continues with the data of each update. Otherwise only an update that raises Diverged
+is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rltraining_api.contract import Warning
+from rltraining_api.recording import Recording
+from torch import Tensor
+
+from rltraining_trainer.checkpoint import CheckpointError, rng_state, snapshot
+from rltraining_trainer.dataflow.frames import FrameWriter, bytes_of
+from rltraining_trainer.dataflow.gradients import GradientPush, UnrollPush
+from rltraining_trainer.dataflow.gradients.accounts import Place
+from rltraining_trainer.dataflow.replay import ReplayBatch
+from rltraining_trainer.dataflow.trajectory_queue import Source
+from rltraining_trainer.errors import Diverged
+from rltraining_trainer.world.run_state import RunPaths
+
+FOLDER = "recording"
+PATTERN = "[0-9]" * 6 + ".frames"
+FILES = 4
+"""The largest size of the folder is divided into at least this many files, the oldest of which is deleted."""
+
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind for kind in (GradientPush, Place, ReplayBatch, Source, UnrollPush)
+}
+_LOG = logging.getLogger(__name__)
+
+
+class Recorder:
+    """Call ``before_update`` before each update, and ``diverged`` if it raises Diverged.
+
+    Args:
+        folder: of the run's output.
+        job_file: the job, without defaults that depend on its environment.
+        recording: ``spec.recording``. None: only an update that raises Diverged is kept.
+    """
+
+    def __init__(self, folder: Path, job_file: Path, recording: Recording | None) -> None:
+        self._folder, self._job_file = folder / FOLDER, job_file
+        self._limit = recording.megabytes * 1_000_000 if recording is not None else None
+        self._file: FrameWriter | None = None
+        self._path = Path()
+        self._failure = ""
+        # Of the newest update, if only updates that diverge are kept.
+        self._last: tuple[Any, dict[str, Any]] | None = None
+        self._state: dict[str, Any] | None = None
+        self._updates = -2
+        self._begins_rollout = True
+
+    def before_update(self, paths: RunPaths, batch: Any, total_steps: int | None) -> None:
+        """Keeps the data of the next update."""
+        if self._failure:
+            return
+        facts = {"total_steps": total_steps, "moments": list(paths.moments), **paths.facts()}
+        if self._limit is None:
+            self._remember(paths, batch, facts)
+            return
+        try:
+            self._write(paths, batch, facts)
+        except (OSError, CheckpointError, TypeError) as error:
+            self._fail(error)
+
+    def diverged(self, paths: RunPaths, error: Diverged) -> None:
+        """Keeps the update that raised ``error``, and its message."""
+        if self._failure:
+            return
+        try:
+            if self._limit is None and self._last is not None:
+                batch, facts = self._last
+                # The update has not changed the parameters, but may have merged the moments.
+                state = snapshot(paths.algorithm.get_state()) if self._state is None else self._state["state"]
+                kept: dict[str, Any] = {} if self._state is not None else {"moments": []}
+                self._open(state, facts["rng"], facts["update"])
+                self._add(batch, facts | kept, digest(state))
+            if self._file is not None:
+                self._file.write({"kind": "error", "text": str(error)})
+                _LOG.warning("%s has the data of this update: rltrain rerun makes it again", self._path)
+        except (OSError, CheckpointError, TypeError) as problem:
+            self._fail(problem)
+
+    def close(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):  # the disk is full, which was reported
+                self._file.close()
+
+    def warnings(self) -> Iterator[Warning]:
+        if self._failure:
+            yield Warning(reason="RecordingNotWritten", message=self._failure)
+
+    def _remember(self, paths: RunPaths, batch: Any, facts: dict[str, Any]) -> None:
+        """Keeps the data in memory. Copies the state only if an update may change it before it raises."""
+        algorithm = paths.algorithm
+        several, self._updates = algorithm.updates - self._updates != 1, algorithm.updates
+        self._state = {"state": snapshot(algorithm.get_state())} if several else None
+        self._last = batch, {**facts, "rng": rng_state(), "update": algorithm.updates}
+
+    def _write(self, paths: RunPaths, batch: Any, facts: dict[str, Any]) -> None:
+        """Writes the data to a file, and begins a new one if it is time."""
+        assert self._limit is not None
+        algorithm = paths.algorithm
+        state = algorithm.get_state()
+        if self._file is None or (self._begins_rollout and self._file.size >= self._limit / FILES):
+            self._open(snapshot(state), rng_state(), algorithm.updates)
+        self._begins_rollout = facts.get("begins_rollout", True)
+        self._add(batch, {**facts, "update": algorithm.updates}, digest(state))
+
+    def _open(self, state: dict[str, Any], rng: dict[str, Any], update: int) -> None:
+        """Begins a file with a state, and deletes the oldest files."""
+        self.close()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        files = sorted(self._folder.glob(PATTERN))
+        number = int(files[-1].stem) + 1 if files else 1
+        self._path = self._folder / f"{number:06}.frames"
+        self._file = FrameWriter(self._path)
+        self._file.write(
+            {
+                "kind": "state",
+                "job": self._job_file.read_text(encoding="utf-8"),
+                "update": update,
+                "state": state,
+                "rng": rng,
+                "threads": torch.get_num_threads(),
+                "cuda": torch.cuda.is_available(),
+            }
+        )
+        # A file may have up to a share of the limit more than now.
+        left = (self._limit or 0) * (1 - 1 / FILES) - self._file.size
+        for path in reversed(files):
+            left -= path.stat().st_size
+            if left < 0:
+                path.unlink()
+
+    def _add(self, batch: Any, facts: Mapping[str, Any], state_digest: str) -> None:
+        assert self._file is not None
+        found = {name: value for name, value in facts.items() if name != "rng"}
+        self._file.write({"kind": "update", **found, "digest": state_digest, "batch": to_plain(batch)})
+
+    def _fail(self, error: Exception) -> None:
+        self.close()
+        self._failure = f"the data of updates is not recorded any more: {error}"
+        _LOG.warning("%s", self._failure)
+
+
+def digest(state: Mapping[str, Any]) -> str:
+    """Returns a hash of a state of tensors and plain values."""
+    found = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if isinstance(value, Tensor):
+            found.update(bytes_of(value))
+        elif isinstance(value, Mapping):
+            for key in sorted(value, key=str):
+                found.update(str(key).encode())
+                add(value[key])
+        elif isinstance(value, list | tuple):
+            for item in value:
+                add(item)
+        else:
+            found.update(repr(value).encode())
+
+    add(state)
+    return found.hexdigest()
+
+
+def to_plain(value: Any) -> Any:
+    """Returns a batch as plain values and tensors. Raises TypeError for objects of other classes."""
+    name = type(value).__name__
+    if isinstance(value, ReplayBatch):
+        # The shards get priorities, which change no state of the learner.
+        own = {each.name: getattr(value, each.name) for each in fields(value)} | {"shards": ()}
+        return {"class": name, "fields": to_plain(own)}
+    if name in _KINDS and is_dataclass(value):
+        return {
+            "class": name,
+            "fields": to_plain({each.name: getattr(value, each.name) for each in fields(value)}),
+        }
+    if name in _KINDS and isinstance(value, tuple):
+        return {"class": name, "fields": to_plain(value._asdict())}  # type: ignore[attr-defined]
+    if isinstance(value, dict):
+        return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(to_plain, value))
+    return value.detach().cpu() if isinstance(value, Tensor) else value
+
+
+def from_plain(value: Any) -> Any:
+    """The inverse of ``to_plain``."""
+    if isinstance(value, dict):
+        if value.keys() == {"class", "fields"}:
+            return _KINDS[value["class"]](**from_plain(value["fields"]))
+        return {key: from_plain(item) for key, item in value.items()}
+    return type(value)(map(from_plain, value)) if isinstance(value, list | tuple) else value
