@@ -23,6 +23,10 @@ def test_the_examples_are_listed_with_their_first_line() -> None:
     assert text.startswith(f"# {pendulum.removeprefix('pendulum-ppo').strip()}\n")
 
 
+def test_the_folder_of_the_examples_is_printed_on_standard_error() -> None:
+    assert rltrain("examples").stderr == f"\nfolder of the examples: {built_in.FOLDER}\n"
+
+
 def test_the_name_of_an_example_is_a_manifest() -> None:
     assert (
         succeeded("validate", "cartpole-impala") == "ok: cartpole-impala: cartpole (impala on CartPole-v1)\n"
