@@ -32,7 +32,9 @@ NOT_RUN = (
 
 SHARED_RUN = "runs/quickstart"
 QUICKSTART = "docs/quickstart.md"
-FOLDERS = dict.fromkeys(("docs/policies.md", "docs/report.md", "docs/running.md"), QUICKSTART)
+FOLDERS = dict.fromkeys(
+    ("docs/curves.md", "docs/policies.md", "docs/report.md", "docs/running.md"), QUICKSTART
+)
 """Pages that use the run of another page, and therefore its folder. Every other page gets a fresh folder."""
 
 STEPS = {"run": 3_000, "resume": 6_000}
