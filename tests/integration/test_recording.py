@@ -14,7 +14,7 @@ from rltraining_trainer.dataflow.frames import FrameWriter, read_frames
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.roles.rerun import Rerun
 from rltraining_trainer.world.recorder import FOLDER
-from small_jobs import GRADIENTS, REPLAY, job_of, small_job
+from small_jobs import CODE, GRADIENTS, REPLAY, code, job_of, small_job
 from training import LEARNER, SAMPLER, Run, Train
 
 assert training_program
@@ -30,8 +30,28 @@ def _member(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-async def until_updates(run: Run, count: int = 4) -> None:
-    await run.until(lambda job: (job.status.progress.updates or 0) >= count)
+HUGE = """
+import gymnasium as gym
+
+
+class Huge(gym.Wrapper):
+    steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        observation, reward, *end = self.env.step(action)
+        return observation, 1e25 if self.steps > 50 else reward, *end
+
+
+gym.register("Huge-v0", entry_point=lambda game: Huge(gym.make(game)))
+"""
+
+
+async def until_updates(run: Run, more: int = 4) -> int:
+    """Waits for N further updates. Returns their number."""
+    goal = (run.job.status.progress.updates or 0) + more
+    job = await run.until(lambda job: (job.status.progress.updates or 0) >= goal)
+    return job.status.progress.updates or 0
 
 
 def rerun_of(folder: Path, **options: Any) -> Rerun:
@@ -45,10 +65,12 @@ def test_updates_of_a_disturbed_run_are_made_again(train: Train, algorithm: str)
     async def kills(run: Run) -> None:
         await until_updates(run)
         run.kill(SAMPLER)
-        await run.until_checkpoint()
+        steps = run.steps
+        await run.until(lambda job: job.status.checkpoint is not None and job.status.checkpoint.step >= steps)
+        updates = await until_updates(run, 0)
         run.kill(LEARNER)
         await run.until(lambda job: job.status.learner.restarts == 1)
-        await run.until_learning()
+        await run.until(lambda job: (job.status.progress.updates or 0) > updates)
         await run.finish()
 
     train(job_of(algorithm, recording={"megabytes": 100}), kills)
@@ -57,12 +79,16 @@ def test_updates_of_a_disturbed_run_are_made_again(train: Train, algorithm: str)
     files = sorted((train.workdir / FOLDER).iterdir())
     states = [next(read_frames(path)) for path in files]
     assert len(states) == 2
-    assert states[1]["update"] > 0
+    assert states[1]["update"] > 0, "the checkpoint includes updates"
     rerun = rerun_of(train.workdir)
     assert rerun.differs_at is None
     assert rerun.updates[0] == 0
     assert rerun.updates[-1] >= states[1]["update"]
     assert rerun.compared == len(rerun.updates) + 1
+    assert not rerun.used_twice
+    assert bool(rerun.items) == (algorithm not in ("r2d2", "sac")), (
+        "a replay returns items as often as it likes"
+    )
 
     # A part can be made again too.
     first, last = rerun.updates[1], rerun.updates[-2]
@@ -80,26 +106,28 @@ def test_a_rerun_notices_other_data(train: Train, tmp_path: Path) -> None:
     frames = list(read_frames(train.workdir / FOLDER / "000001.frames"))
     assert len(frames) > 4
     frames[2]["batch"][0]["reward"] += 1e-6
+    frames[4]["sources"] = frames[3]["sources"]
     (tmp_path / FOLDER).mkdir()
     writer = FrameWriter(tmp_path / FOLDER / "000001.frames")
     for frame in frames:
         writer.write(frame)
     writer.close()
-    assert rerun_of(tmp_path).differs_at == 2
+    rerun = rerun_of(tmp_path)
+    assert rerun.differs_at == 2
+    assert rerun.used_twice == set(frames[3]["sources"])
 
 
 @pytest.mark.parametrize(
-    "spec",
+    ("algorithm", "settings", "game"),
     [
-        {"algorithm": {"impala": {"unrollLength": 16, "learningRate": 1e30}}},
-        {"algorithm": {"ppo": GRADIENTS["ppo"] | {"learningRate": 1e30}}},
-        {
-            "algorithm": {"sac": {"batchSize": 64, "learningRate": 1e30, "replay": REPLAY}},
-            "environment": {"id": "PacedPendulum-v1", "numEnvs": 8},
-        },
+        ("impala", {"unrollLength": 16}, "CartPole-v1"),
+        ("ppo", GRADIENTS["ppo"], "CartPole-v1"),
+        ("sac", {"batchSize": 64, "replay": REPLAY}, "Pendulum-v1"),
     ],
 )
-def test_an_update_that_diverges_is_kept_without_a_recording(train: Train, spec: dict[str, Any]) -> None:
+def test_an_update_that_diverges_is_kept_without_a_recording(
+    train: Train, algorithm: str, settings: dict[str, Any], game: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     message = ""
 
     async def scenario(run: Run) -> None:
@@ -108,7 +136,23 @@ def test_an_update_that_diverges_is_kept_without_a_recording(train: Train, spec:
         message = job.status.message or ""
         assert job.status.phase == "Failed"
 
-    train(small_job(**spec), scenario)
+    environment = {
+        "id": "huge:Huge-v0",
+        "numEnvs": 8,
+        "kwargs": {"game": game},
+        "normalize": {"observations": False, "rewards": False},
+    }
+    train(
+        small_job(algorithm={algorithm: settings}, environment=environment, code=CODE),
+        scenario,
+        code(huge=HUGE),
+    )
+
+    # The rerun fails with the same error.
+    folder = train.workdir / "code"
+    folder.mkdir()
+    (folder / "huge.py").write_text(HUGE)
+    monkeypatch.syspath_prepend(folder)
     rerun = rerun_of(train.workdir)
     assert rerun.differs_at is None
     assert rerun.error is not None

@@ -54,10 +54,17 @@ def rerun(folder: Path, first: int | None, last: int | None, overrides: Sequence
             f"{folder}: no update is recorded in this range: leave out --from and --to to see which are"
         )
     _print_terms(terms)
+    if found.items:
+        twice = f"{len(found.used_twice):,} of them twice" if found.used_twice else "each once"
+        say(f"\nused {plural(len(found.items), 'item')} of samplers, {twice}")
     if found.error is not None:
         say(f"\nupdate {found.updates[-1]:,} raised: {found.error}")
     say(f"\n{_result(found, overrides)}")
-    differs = found.differs_at is not None or (not overrides and found.error != found.recorded_error)
+    differs = (
+        found.differs_at is not None
+        or bool(found.used_twice)
+        or (not overrides and found.error != found.recorded_error)
+    )
     return Exit.FAILED if differs else Exit.OK
 
 

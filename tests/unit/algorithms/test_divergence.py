@@ -23,12 +23,12 @@ CASES: dict[str, tuple[Learn, str, str]] = {
         f"{algorithm}": (
             lambda made, unroll, settings=settings: begun(settings, made, unroll).gradient(0),
             algorithm,
-            "rollout 1 of this sampler",
+            place,
         )
-        for algorithm, settings in (
-            ("a3c", A3c()),
-            ("a2c", A2c(advantage_normalization=True)),
-            ("ppo", Ppo(minibatches=1)),
+        for algorithm, settings, place in (
+            ("a3c", A3c(), "the update from a rollout"),
+            ("a2c", A2c(advantage_normalization=True), "the update from a rollout"),
+            ("ppo", Ppo(minibatches=1), "update 0 from a rollout"),
         )
     },
 }

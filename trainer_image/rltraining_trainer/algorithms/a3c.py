@@ -64,7 +64,6 @@ class AdvantageActorCritic:
         self._gradient = parameters.grad
         self._clip = settings.gradient_clip if settings.aggregate.mode == "Async" else None
         self.averages = settings.loss_reduction == "Mean"
-        self._rollouts = 0
         self._rollout: _Rollout
 
     @staticmethod
@@ -92,7 +91,6 @@ class AdvantageActorCritic:
             advantages = generalized_advantages(rewards, discounts, baseline, settings.gae_lambda, valid)
             returns = advantages + baseline[:-1]
         self._rollout = _Rollout(unroll, log_prob, entropy, values[:-1], returns, advantages)
-        self._rollouts += 1
         return moments(advantages, valid) if settings.advantage_normalization else None
 
     def share(self, totals: Tensor) -> None:
@@ -127,5 +125,5 @@ class AdvantageActorCritic:
         terms = dict(zip(TERMS, (figure / max(1.0, steps) for figure in sums), strict=True))
         terms["gradient_norm"] = gradient_norm
         if not math.isfinite(terms["loss"] + gradient_norm):
-            raise diverged(f"rollout {self._rollouts} of this sampler", terms, unroll, settings)
+            raise diverged("the update from a rollout", terms, unroll, settings)
         return Gradient(gradient, steps if self.averages else 1.0, terms)

@@ -57,7 +57,6 @@ class ProximalPolicyOptimization:
         self.averages = True
         self._network, self._distribution, self._settings = network, distribution, settings
         self._gradient = parameters.grad
-        self._rollouts = 0
         self._count = settings.minibatches or 1
         self._unroll: Unroll
         self._minibatches: Minibatches
@@ -103,7 +102,6 @@ class ProximalPolicyOptimization:
         self._clip_range = settings.clip_range * _left(settings.clip_range_schedule, remaining)
         self._entropy_cost = settings.entropy_cost * _left(settings.entropy_schedule, remaining)
         self._unroll = unroll
-        self._rollouts += 1
         together = settings.advantage_normalization and settings.advantage_normalization_per == "Rollout"
         return moments(advantages, valid) if together else None
 
@@ -158,7 +156,7 @@ class ProximalPolicyOptimization:
         norm = clip_by_norm(gradient, None)
         terms = dict(zip(_TERMS, torch.stack((*figures, norm)).tolist(), strict=True))
         if not math.isfinite(terms["loss"] + terms["gradient_norm"]):
-            raise diverged(f"rollout {self._rollouts} of this sampler", terms, self._unroll, settings)
+            raise diverged(f"update {position} from a rollout", terms, self._unroll, settings)
         return Gradient(gradient, float(len(part.action)), terms)
 
     def _advantages(self, part: Minibatch) -> Tensor:

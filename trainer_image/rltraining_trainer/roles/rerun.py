@@ -19,6 +19,7 @@ from rltraining_trainer.algorithms.reduce import Reduce, alone
 from rltraining_trainer.algorithms.registry import BUILT_IN
 from rltraining_trainer.checkpoint import restore_rng
 from rltraining_trainer.dataflow.frames import read_frames
+from rltraining_trainer.dataflow.gradients.accounts import Push
 from rltraining_trainer.errors import BadConfiguration, Diverged
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.entry_point import find_functions
@@ -54,6 +55,9 @@ class Rerun:
 
     updates: list[int] = field(default_factory=list)
     """For each update that was made again, the number of updates before it."""
+    items: set[tuple[str, str, int]] = field(default_factory=set)
+    """The unrolls and gradients that were used: sampler, incarnation and number. Items of a replay are not counted."""
+    used_twice: set[tuple[str, str, int]] = field(default_factory=set)
     compared: int = 0
     """Number of states that equal the recorded ones."""
     differs_at: int | None = None
@@ -85,6 +89,13 @@ class Rerun:
 
     def reports(self, update: int) -> bool:
         return self.first is None or update >= self.first
+
+    def count(self, frame: Mapping[str, Any], batch: Any) -> None:
+        """Notes the items of an update's batch."""
+        pushes = batch if isinstance(batch, list) else ()
+        sources = [tuple(push.source) for push in pushes if isinstance(push, Push)]
+        for source in frame.get("sources", sources):
+            (self.used_twice if source in self.items else self.items).add(source)
 
     def check(self, algorithm: Any, recorded: str) -> None:
         """Compares the learner's state with the recorded one."""
@@ -215,6 +226,7 @@ class RerunRun(Run):
         self.frame = frame
         algorithm.total_steps = frame["total_steps"]  # type: ignore[attr-defined]
         batch = from_plain(frame["batch"])
+        rerun.count(frame, batch)
         diverges = raised is not None and raised["kind"] == "error"
         try:
             steps_in = rerun.debug and is_last and not diverges

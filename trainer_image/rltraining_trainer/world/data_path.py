@@ -49,7 +49,7 @@ class DataPath:
         """Returns the state of the replay, for the job's status."""
         return None
 
-    def facts(self) -> dict[str, bool]:
+    def facts(self) -> dict[str, Any]:
         """Returns what the next update needs besides its batch, for `Recorder`."""
         return {}
 

@@ -142,7 +142,7 @@ class LearnerGradients(DataPath, Generic[P]):
         """Whether the pushes after this update belong to new rollouts."""
         return self._source.begins_rollout
 
-    def facts(self) -> dict[str, bool]:
+    def facts(self) -> dict[str, Any]:
         return {"begins_rollout": self.begins_rollout}
 
     def end_iteration(self) -> None:

@@ -136,7 +136,7 @@ class RunPaths:
     def replay(self) -> ReplayStatus | None:
         return next((status for path in self.all() if (status := path.replay()) is not None), None)
 
-    def facts(self) -> dict[str, bool]:
+    def facts(self) -> dict[str, Any]:
         return {name: value for path in self.all() for name, value in path.facts().items()}
 
     def warnings(self) -> tuple[Warning, ...]:

@@ -108,6 +108,7 @@ class LearnerTrajectories(Trajectories, DataPath):
         self._batch: list[Trajectory] = []  # an incomplete batch
         self._requested: float | None = None  # when it was first requested
         self._aged = 0  # items that became too old in an incomplete batch
+        self._sources: list[tuple[str, str, int]] = []  # of the last batch
 
     @property
     def services(self) -> Mapping[str, Handler]:
@@ -141,6 +142,7 @@ class LearnerTrajectories(Trajectories, DataPath):
         # Note how old the parameters of the items are.
         version = self._models.version
         self.lags = [version - one.version for one in batch if one.version != WANTS_NONE]
+        self._sources = [tuple(one.source) for one in batch]
         return [one.item for one in batch]
 
     def _set_batch_size(self, count: int) -> None:
@@ -165,6 +167,9 @@ class LearnerTrajectories(Trajectories, DataPath):
         pushed, used, dropped, queued, stale = self._queue.counts()
         held, aged = len(self._batch), self._aged
         return QueueCounts(pushed, used - held - aged, dropped + aged, queued + held, stale + aged)
+
+    def facts(self) -> dict[str, Any]:
+        return {"sources": self._sources}
 
     def metrics(self) -> Numbers:
         return self.counts().metrics()
