@@ -79,8 +79,8 @@ def _result(found: Rerun, overrides: Sequence[str]) -> str:
         )
     if found.error != found.recorded_error:
         return f"made {updates} again. The run ended otherwise: {found.recorded_error or 'without an error'}"
-    same = f"the learner's states are equal to the {found.compared:,} recorded ones"
-    return f"made {updates} again: {same}" + (", and so is the error" if found.error else "")
+    same = f"{plural(found.compared, 'compared state')} of the learner equal the recording"
+    return f"made {updates} again: {same}" + (", and so does the error" if found.error else "")
 
 
 def _print_terms(terms: Sequence[tuple[int, Mapping[str, float]]]) -> None:
