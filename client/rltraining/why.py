@@ -46,8 +46,8 @@ def bottleneck(job: RLTrainingJob, cores: int | None) -> str:
     if percent < (SAMPLERS_PERCENT if in_turns else LEARNER_PERCENT):
         more = "" if in_turns else ", so that more samplers add nothing"
         return (
-            f"The learner is the bottleneck: {waits}{more}.\n"
-            f"Faster: a GPU for the learner, a smaller network, {_updates(job)}or more learners "
+            f"The learner is the bottleneck: {waits.replace('data', 'data only')}{more}.\n"
+            f"Faster: a GPU if the network is large, a smaller network, {_updates(job)}or more learners "
             f"(spec.learner.replicas, now {learners})."
         )
     if percent <= SAMPLERS_PERCENT:

@@ -44,7 +44,7 @@ def job(
             3.4,
             3,
             8,
-            "The learner is the bottleneck: the learner waits for data 3% of the time, so that more samplers add",
+            "The learner is the bottleneck: the learner waits for data only 3% of the time, so that more samplers add",
         ),
         (30.0, 3, 8, "Learner and samplers are balanced: the learner waits for data 30% of the time."),
         (90.0, 3, 8, "The samplers are the bottleneck: the learner waits for data 90% of the time."),
