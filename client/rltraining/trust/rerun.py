@@ -10,6 +10,7 @@ from pathlib import Path
 from rltraining_api.job import RLTrainingJob
 from rltraining_trainer.errors import TrainerError
 from rltraining_trainer.roles.rerun import Rerun
+from rltraining_trainer.world.recorder import FOLDER
 
 from rltraining import workdir
 from rltraining.errors import ClientError, Exit, UsageError
@@ -23,7 +24,8 @@ ROWS = 10
 
 def rerun(folder: Path, first: int | None, last: int | None, overrides: Sequence[str], *, debug: bool) -> int:
     """Makes the updates again and prints what was found. Returns the exit code. Raises ClientError."""
-    if not workdir.holds_run(folder):
+    local = workdir.holds_run(folder)
+    if not local and not (folder / FOLDER).is_dir():
         raise UsageError(f"{folder}: holds no run: name the folder of a run, such as runs/first")
     if first is not None and last is not None and last < first:
         raise UsageError(f"--to {last}: is before --from {first}")
@@ -42,7 +44,8 @@ def rerun(folder: Path, first: int | None, last: int | None, overrides: Sequence
         on_terms=lambda update, some: terms.append((update, some)),
     )
     with tempfile.TemporaryDirectory() as code:
-        _find_user_code(load(str(folder / workdir.JOB_FILE)), Path(code))
+        if local:  # the folder of a run in a cluster has no manifest
+            _find_user_code(load(str(folder / workdir.JOB_FILE)), Path(code))
         try:
             found.run()
         except TrainerError as error:
