@@ -94,6 +94,49 @@ def audit(
 
 
 @_command
+def fork(
+    run: Annotated[Path, typer.Argument(metavar="WORKDIR", help="Folder of the run to begin from.")],
+    at: Annotated[
+        int | None,
+        typer.Option(
+            "--at",
+            min=0,
+            metavar="STEP",
+            help="Begin at the newest checkpoint with at most this number of environment steps. Default: the newest.",
+            show_default=False,
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    workdir: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the new run. Default: runs/<job>-<time>.", show_default=False),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Print lines of text, as for an output that is not a terminal.")
+    ] = False,
+) -> None:
+    """Begin a new run at a checkpoint of another run, with changed settings.
+
+    The new run continues with the parameters, the optimizer and the counters of the checkpoint, and with the stop rules of the
+    other run, which does not change. With spec.reproducible, both use the same random numbers, so that they differ only by the
+    changed settings.
+
+    Examples:
+
+      rltrain fork runs/first --set stop.environmentSteps=2e6
+      rltrain fork runs/first --at 200000 --set algorithm.ppo.learningRate=1e-4 --workdir runs/slower
+    """
+    with print_errors():
+        require_local("rltrain fork")
+        from rltraining import fork as action
+
+        raise typer.Exit(
+            action.fork(run, at, workdir, tuple(overrides or ()), overwrite=overwrite, plain=plain)
+        )
+
+
+@_command
 def rerun(
     run: Annotated[Path, typer.Argument(metavar="WORKDIR", help="Folder of a run with a recording.")],
     first: Annotated[
