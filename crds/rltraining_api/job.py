@@ -296,9 +296,9 @@ class JobSpec(ApiModel):
 
     @model_validator(mode="after")
     def _can_be_repeated(self) -> Self:
-        for mode in filter(None, (self.recording, self.reproducible)):
-            if (problem := mode.problem(self)) is not None:
-                raise refusal(problem)
+        problems = [mode.problem(self) for mode in (self.recording, self.reproducible) if mode is not None]
+        if (problem := next(filter(None, problems), None)) is not None:
+            raise refusal(problem)
         return self
 
     @model_validator(mode="after")

@@ -193,8 +193,7 @@ class RerunRun(Run):
         """Makes the recorded updates."""
         rerun, algorithm = self._rerun, self.paths.algorithm
         begun = False
-        frames = list(_with_next(self._frames))
-        for frame, following in frames:
+        for frame, following in _with_next(self._frames):
             if frame["kind"] == "state":
                 # Continue with the present state if it is the recorded one.
                 if not begun or algorithm.updates != frame["update"]:

@@ -17,7 +17,7 @@ from rltraining_trainer.dataflow import (
     TrajectoryServer,
 )
 from rltraining_trainer.dataflow.credit_limit import CreditLimit
-from rltraining_trainer.dataflow.trajectory_queue import QueueCounts
+from rltraining_trainer.dataflow.trajectory_queue import QueueCounts, Source
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.transport import Handler, Payload, Stopped
 from rltraining_trainer.world.data_path import DataPath, SamplerPath
@@ -108,7 +108,7 @@ class LearnerTrajectories(Trajectories, DataPath):
         self._batch: list[Trajectory] = []  # an incomplete batch
         self._requested: float | None = None  # when it was first requested
         self._aged = 0  # items that became too old in an incomplete batch
-        self._sources: list[tuple[str, str, int]] = []  # of the last batch
+        self._sources: list[Source] = []  # of the last batch
 
     @property
     def services(self) -> Mapping[str, Handler]:
@@ -142,7 +142,7 @@ class LearnerTrajectories(Trajectories, DataPath):
         # Note how old the parameters of the items are.
         version = self._models.version
         self.lags = [version - one.version for one in batch if one.version != WANTS_NONE]
-        self._sources = [tuple(one.source) for one in batch]
+        self._sources = [one.source for one in batch]
         return [one.item for one in batch]
 
     def _set_batch_size(self, count: int) -> None:
@@ -169,7 +169,7 @@ class LearnerTrajectories(Trajectories, DataPath):
         return QueueCounts(pushed, used - held - aged, dropped + aged, queued + held, stale + aged)
 
     def facts(self) -> dict[str, Any]:
-        return {"sources": self._sources}
+        return {"sources": [tuple(source) for source in self._sources]}
 
     def metrics(self) -> Numbers:
         return self.counts().metrics()
