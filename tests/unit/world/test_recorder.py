@@ -103,7 +103,7 @@ def test_without_a_recording_an_update_that_diverges_is_kept(tmp_path: Path, ste
     assert (state["update"], update["update"]) == (before, before)
     assert state["state"]["parameters"].tolist() == [float(before)] * 3
     assert update["batch"] == ["data"]
-    assert error == {"kind": "error", "text": "NaN"}
+    assert error == {"kind": "error", "update": before, "text": "NaN"}
 
 
 def test_a_full_disk_is_a_warning(tmp_path: Path) -> None:

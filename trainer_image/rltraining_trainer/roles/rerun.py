@@ -161,7 +161,7 @@ class Files:
         for number, file in enumerate(files):
             ends = [later.start for later in files[number + 1 :]]
             for frame in file.frames():
-                if not ends or frame.get("update", -1) < min(ends):
+                if not ends or frame["update"] < min(ends):
                     yield frame
 
 

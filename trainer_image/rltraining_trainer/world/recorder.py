@@ -56,6 +56,7 @@ class Recorder:
         self._file: FrameWriter | None = None
         self._path = Path()
         self._failure = ""
+        self._number = 0  # of the newest update in the file
         # Of the newest update, if only updates that diverge are kept.
         self._last: tuple[Any, dict[str, Any]] | None = None
         self._state: dict[str, Any] | None = None
@@ -88,7 +89,7 @@ class Recorder:
                 self._open(state, rng_state() | {"torch": facts.pop("torch")}, facts["update"])
                 self._add(batch, facts | kept, digest(state))
             if self._file is not None:
-                self._file.write({"kind": "error", "text": str(error)})
+                self._file.write({"kind": "error", "update": self._number, "text": str(error)})
                 _LOG.warning("%s has the data of this update: rltrain rerun makes it again", self._path)
         except (OSError, CheckpointError, TypeError) as problem:
             self._fail(problem)
@@ -148,6 +149,7 @@ class Recorder:
 
     def _add(self, batch: Any, facts: Mapping[str, Any], state_digest: str) -> None:
         assert self._file is not None
+        self._number = facts["update"]
         self._file.write({"kind": "update", **facts, "digest": state_digest, "batch": to_plain(batch)})
 
     def _fail(self, error: Exception) -> None:
