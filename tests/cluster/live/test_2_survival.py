@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.request import urlopen
 
 import psutil
 import pytest
-from jobs import CLAIM, Job, Json, Team, every, example
+from jobs import CLAIM, GENTLE, Job, Json, Team, every, example
 from pod_metrics import http_port, pod_metrics, summed
 from rltraining_api.names import LABEL_JOB_NAME
 
@@ -21,7 +25,8 @@ at_once = pytest.mark.at_once("survivor")
 
 def survivor(team: Team) -> Job:
     """A run without end, which the tests of this file use in order."""
-    job = team.submit("survivor", _endless(team, "survivor", samplers=2))
+    spec = _endless(team, "survivor", samplers=2) | {"recording": {"megabytes": 100}}
+    job = team.submit("survivor", spec)
     job.until_ready("1/1", "2/2")
     job.until(lambda status: status.get("checkpoint"), "at its first checkpoint")
     return job
@@ -106,6 +111,20 @@ def test_a_deleted_learner_pod_resumes_from_its_volume(team: Team) -> None:
     assert after["progress"]["environmentSteps"] >= healed.before["checkpoint"]["step"] > 0
     samplers = [pod for name, pod in healed.job.pods().items() if "sampler" in name]
     assert all(pod["status"]["phase"] == "Running" for pod in samplers), "samplers reconnect to the learner"
+
+
+@at_once
+def test_its_updates_before_and_after_all_this_are_made_again(team: Team) -> None:
+    team.cluster.need_local("it reads the files of a volume")
+    command = [Path(sys.executable).with_name("rltrain"), "rerun", survivor(team).volume()]
+    with TemporaryDirectory() as folder:
+        Path(folder, "gentle.py").write_text(GENTLE)
+        environment = os.environ | {"PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    updates = re.search(r"made ([\d,]+) updates from 0 to .* of the learner equal the recording", done.stdout)
+    assert updates is not None, done
+    assert int(updates[1].replace(",", "")) > 10
 
 
 @pytest.mark.at_once("scaled")
