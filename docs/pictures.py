@@ -1,6 +1,16 @@
 """Pictures of the software in docs/images/, made by running it: ``make pictures`` (with the curves), or some of them:
 
-python docs/pictures.py [run evaluate report]
+python docs/pictures.py [run evaluate report get describe]
+
+The pictures of kubectl need a cluster. They are therefore drawn from recorded text, docs/recordings/kubectl-NAME.txt,
+which contains commands after ``$`` and their output. The text was recorded in a cluster of ``make cluster-up`` with the
+operator (docs/install.md) and two jobs, one of which names an image that does not exist:
+
+rltrain submit cartpole-impala --name no-image --set image=REGISTRY/rltraining-trainer:0.1.1
+rltrain submit cartpole-impala --set stop.meanReturn=null --set stop.environmentSteps=6e6 --set sampler.replicas=2
+
+The first ``get`` ran while ``cartpole`` trained, the other commands after its end. Only spaces at the ends of lines are
+removed.
 """
 
 from __future__ import annotations
@@ -15,6 +25,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from fcntl import ioctl
 from io import StringIO
 from pathlib import Path
@@ -31,6 +42,8 @@ TERMINALS = {
 }
 """Commands by the name of their picture, in the order in which they need each other."""
 REPORT = "rltrain report runs/first --output report.html"
+RECORDED = ("get", "describe")
+"""Pictures of terminals that are drawn from recordings."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PAGE = (1100, 1500)
 """Width and height of the part of a page that is shown."""
@@ -44,8 +57,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("picture", nargs="*", choices=[*TERMINALS, "report", []], help="all if none is named")
-    wanted = parser.parse_args().picture or [*TERMINALS, "report"]
+    every = [*TERMINALS, "report", *RECORDED]
+    parser.add_argument("picture", nargs="*", choices=[*every, []], help="all if none is named")
+    wanted = parser.parse_args().picture or every
+    for name in RECORDED:
+        if name in wanted:
+            path = HERE / "images" / f"kubectl-{name}.svg"
+            recorded = HERE / "recordings" / f"kubectl-{name}.txt"
+            path.write_text(draw(name, [*session(recorded.read_text()), Text()], "kubectl"))
+            print(path.relative_to(HERE.parent), flush=True)
+    if not {*TERMINALS, "report"} & {*wanted}:
+        return
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "examples").symlink_to(HERE.parent / "examples")
         for name, command in TERMINALS.items():
@@ -109,12 +131,27 @@ def screen(written: str) -> str:
 
 def picture(name: str, command: str, shown: str) -> str:
     """An SVG of a terminal with the command and what it has shown."""
+    return draw(name, [prompt(command), Text.from_ansi(shown)], "rltrain")
+
+
+def prompt(command: str) -> Text:
+    """A command after its prompt."""
+    return Text.assemble(("$ ", "dim"), (command, "bold"))
+
+
+def session(recorded: str) -> list[Text]:
+    """The lines of a recording: commands after ``$``, and their output."""
+    return [prompt(line[2:]) if line.startswith("$ ") else Text(line) for line in recorded.splitlines()]
+
+
+def draw(name: str, lines: Sequence[Text], title: str) -> str:
+    """An SVG of a terminal with these lines."""
     console = Console(
         record=True, width=WIDTH, file=StringIO(), force_terminal=True, color_system="truecolor"
     )
-    console.print(Text.assemble(("$ ", "dim"), (command, "bold")))
-    console.print(Text.from_ansi(shown))
-    return FONT.sub("", console.export_svg(title="rltrain", unique_id=f"rltrain-{name}")) + "\n"
+    for line in lines:
+        console.print(line)
+    return FONT.sub("", console.export_svg(title=title, unique_id=f"{title}-{name}")) + "\n"
 
 
 def photograph(page: Path, path: Path) -> None:

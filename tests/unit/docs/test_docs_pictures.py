@@ -43,3 +43,10 @@ def test_a_picture_shows_the_command_and_fetches_nothing(maker: ModuleType) -> N
     assert "Succeeded" in svg
     assert "font-face" not in svg
     assert svg == maker.picture("test", "rltrain run", "\x1b[32mSucceeded\x1b[0m")
+
+
+def test_a_recording_is_drawn_with_its_commands_after_a_prompt(maker: ModuleType) -> None:
+    lines = maker.session("$ kubectl get rlj\nNAME   PHASE\na[b]   $ 1\n\n$ date\n")
+    assert [line.plain for line in lines] == ["$ kubectl get rlj", "NAME   PHASE", "a[b]   $ 1", "", "$ date"]
+    assert [bool(line.spans) for line in lines] == [True, False, False, False, True]
+    assert "a[b]" in maker.draw("test", lines, "kubectl").replace("&#160;", " ")
