@@ -167,10 +167,10 @@ def _unscheduled(pod: Pod, scheduled: Mapping[str, Any], observed: Observed) -> 
 
 def _slow(pod: Pod) -> BlockedReason:
     """Describes a pod without containers by its conditions, since no event of the pod names a
-    cause."""
+    cause. A kubelet may report False also while it pulls an image, because it updates the condition afterwards."""
     sandbox = pod.conditions.get("PodReadyToStartContainers", {}).get("status")
     cause = {
-        "False": "its volumes or its network cannot be set up",
+        "False": "its image is still being pulled, or its volumes or its network cannot be set up",
         "True": "its image is still being pulled",
     }.get(str(sandbox), "its image is still being pulled, or a volume cannot be mounted")
     where = f"pod {pod.name} has had a node for {START_SECONDS:.0f} s and no container"

@@ -129,7 +129,7 @@ def test_a_claim_that_is_not_bound_is_named_with_its_storage_class() -> None:
     ("sandbox", "cause"),
     [
         ("", "its image is still being pulled, or a volume cannot be mounted"),
-        ("False", "its volumes or its network cannot be set up"),
+        ("False", "its image is still being pulled, or its volumes or its network cannot be set up"),
         ("True", "its image is still being pulled"),
     ],
 )
