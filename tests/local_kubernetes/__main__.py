@@ -1,4 +1,4 @@
-"""``python -m tests.local_kubernetes prepare|up|down|status|kubeconfig``"""
+"""``python -m tests.local_kubernetes prepare|up|images|down|status|kubeconfig``"""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ def _arguments() -> argparse.Namespace:
     )
     up.add_argument("--fake-nodes", type=int, default=0, metavar="N", help="nodes simulated by kwok")
     up.set_defaults(verb=_up)
+    add = verbs.add_parser("images", help="build the images, add them to the node, and print Helm's options")
+    add.set_defaults(verb=_images)
     down = verbs.add_parser("down", help="remove everything but the caches")
     down.add_argument("--purge", action="store_true", help="remove the caches too: programs and images")
     down.set_defaults(verb=_down)
@@ -70,6 +72,20 @@ def _prepare(places: Places, arguments: argparse.Namespace) -> None:
 def _up(places: Places, arguments: argparse.Namespace) -> None:
     bring_up.up(places, bring_up.Shape(arguments.mode, arguments.fake_nodes))
     print(f"export KUBECONFIG={places.kubeconfig}")
+
+
+def _images(places: Places, arguments: argparse.Namespace) -> None:
+    """Adds the images to the node, which pulls nothing, and prints the options with which the chart uses them."""
+    del arguments
+    shape = bring_up.shape(places)
+    if shape is None or not shape.has_node:
+        raise ClusterError(f"no cluster with a node in {places.run}: start one with `make cluster-up`")
+    names = images.add_to_node(places)
+    for value, name in (("image", names["operator"]), ("trainerImage", names["trainer"])):
+        registry, _, rest = name.partition("/")
+        print(
+            f"--set {value}.registry={registry},{value}.tag={rest.partition(':')[2]},{value}.pullPolicy=Never"
+        )
 
 
 def _down(places: Places, arguments: argparse.Namespace) -> None:
