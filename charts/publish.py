@@ -1,6 +1,6 @@
 """Writes the chart with the addresses that only its publisher has: the registry of the images and the repository's URL.
 
-`python charts/publish.py --registry registry.example.com/team --source URL dist/chart`
+`python -m charts.publish --registry registry.example.com/team --source URL dist/chart`
 """
 
 from __future__ import annotations
