@@ -34,7 +34,7 @@ def fork(
         )
     checkpoint = newest_until(folder, at)
     say(f"beginning at {checkpoint}")
-    place = f"checkpoint.resumeFrom={json.dumps(checkpoint.resolve().as_uri())}"
+    place = f"checkpoint.resumeFrom={json.dumps(f'file://{checkpoint.resolve()}')}"
     options = RunOptions(
         str(file), workdir_, (place, *changes), resume=False, overwrite=overwrite, plain=plain
     )

@@ -84,7 +84,8 @@ def test_updates_of_a_disturbed_run_are_made_again(train: Train, algorithm: str)
     assert rerun.differs_at is None
     assert rerun.updates[0] == 0
     assert rerun.updates[-1] >= states[1]["update"]
-    assert rerun.compared == len(rerun.updates) + 1
+    assert rerun.gaps == []
+    assert rerun.compared >= len(rerun.updates) - 1, "only an update that a kill has cut short has no state"
     assert not rerun.used_twice
     assert bool(rerun.items) == (algorithm not in ("r2d2", "sac")), (
         "a replay returns items as often as it likes"
@@ -104,17 +105,19 @@ def test_a_rerun_notices_other_data(train: Train, tmp_path: Path) -> None:
 
     train(job_of("impala", recording={"megabytes": 100}), short)
     frames = list(read_frames(train.workdir / FOLDER / "000001.frames"))
-    assert len(frames) > 4
-    frames[2]["batch"][0]["reward"] += 1e-6
-    frames[4]["sources"] = frames[3]["sources"]
+    changed, *others = [frame for frame in frames if frame["kind"] == "update"]
+    changed["sources"] = [changed["sources"][0]] * 2
+    changed["batch"][0]["reward"] += 1e-6
+    assert len(others) > 2
     (tmp_path / FOLDER).mkdir()
     writer = FrameWriter(tmp_path / FOLDER / "000001.frames")
     for frame in frames:
         writer.write(frame)
     writer.close()
     rerun = rerun_of(tmp_path)
-    assert rerun.differs_at == 2
-    assert rerun.used_twice == set(frames[3]["sources"])
+    assert rerun.differs_at == 0
+    assert rerun.updates == [0]
+    assert rerun.used_twice == {changed["sources"][0]}
 
 
 @pytest.mark.parametrize(
@@ -123,6 +126,7 @@ def test_a_rerun_notices_other_data(train: Train, tmp_path: Path) -> None:
         ("impala", {"unrollLength": 16}, "CartPole-v1"),
         ("ppo", GRADIENTS["ppo"], "CartPole-v1"),
         ("sac", {"batchSize": 64, "replay": REPLAY}, "Pendulum-v1"),
+        ("td3", {"batchSize": 64, "replay": REPLAY}, "Pendulum-v1"),
     ],
 )
 def test_an_update_that_diverges_is_kept_without_a_recording(
@@ -156,8 +160,9 @@ def test_an_update_that_diverges_is_kept_without_a_recording(
     rerun = rerun_of(train.workdir)
     assert rerun.differs_at is None
     assert rerun.error is not None
-    assert rerun.error == rerun.recorded_error
-    assert rerun.error in message
+    assert rerun.is_same_error
+    assert rerun.recorded_error is not None
+    assert rerun.recorded_error in message
     assert len(rerun.updates) == 1
 
 

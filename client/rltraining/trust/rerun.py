@@ -64,9 +64,7 @@ def rerun(folder: Path, first: int | None, last: int | None, overrides: Sequence
         say(f"\nupdate {found.updates[-1]:,} raised: {found.error}")
     say(f"\n{_result(found, overrides)}")
     differs = (
-        found.differs_at is not None
-        or bool(found.used_twice)
-        or (not overrides and found.error != found.recorded_error)
+        found.differs_at is not None or bool(found.used_twice) or (not overrides and not found.is_same_error)
     )
     return Exit.FAILED if differs else Exit.OK
 
@@ -75,12 +73,15 @@ def _result(found: Rerun, overrides: Sequence[str]) -> str:
     updates = f"{plural(len(found.updates), 'update')} from {found.updates[0]:,} to {found.updates[-1]:,}"
     if overrides:
         return f"made {updates} again with {', '.join(overrides)}"
+    if found.gaps:
+        gaps = ", ".join(f"{gap:,}" for gap in found.gaps)
+        say(f"the learner continued with a state that the recording before does not reach: at {gaps} updates")
     if found.differs_at is not None:
         return (
             f"made {updates} again: the state after update {found.differs_at:,} differs from the recorded one. Rerun with the "
             "image, the packages and the kind of processor of the run"
         )
-    if found.error != found.recorded_error:
+    if not found.is_same_error:
         return f"made {updates} again. The run ended otherwise: {found.recorded_error or 'without an error'}"
     same = f"{plural(found.compared, 'compared state')} of the learner equal the recording"
     return f"made {updates} again: {same}" + (", and so does the error" if found.error else "")
@@ -107,9 +108,9 @@ def _print_terms(terms: Sequence[tuple[int, Mapping[str, float]]]) -> None:
 
 def _find_user_code(job: JobFile, scratch: Path) -> None:
     """Makes user modules importable: those beside the manifest, and those of its ConfigMaps."""
-    if job.code_folder is not None:
-        sys.path.append(str(job.code_folder))
     for config_map in job.config_maps:
         for name, text in (config_map.get("data") or {}).items():
             (scratch / name).write_text(text, encoding="utf-8")
     sys.path.append(str(scratch))
+    if job.code_folder is not None:
+        sys.path.append(str(job.code_folder))

@@ -45,6 +45,7 @@ class Updates:
         for _ in range(count):
             self.recorder.before_update(self.paths, [{"reward": torch.ones(2_500)}], 1000)
             self.algorithm.update(steps)
+            self.recorder.after_update(self.paths, is_complete=True)
 
     def frames(self) -> list[list[dict[str, Any]]]:
         """Ends the recording, and returns the frames of each file."""
@@ -65,23 +66,26 @@ def test_the_newest_updates_are_kept_within_the_limit(
         updates.make(10)
         assert updates.size <= 1_000_000
     kept = updates.frames()
-    assert updates.size > 600_000
+    assert updates.size > 500_000
     numbers = [frame["update"] for frames in kept for frame in frames if frame["kind"] == "update"]
     assert numbers == list(range(numbers[0], 300))
 
     # Each file begins with the state before its first update.
-    for state, first, *_ in kept:
+    for state, first, after, *_ in kept:
         assert state["kind"] == "state"
         assert state["update"] == first["update"]
         assert torch.equal(state["state"]["parameters"], torch.full((3,), float(first["update"])))
-        assert first["digest"] == recorder.digest(state["state"])
+        assert (after["update"], after["updates"]) == (first["update"], first["update"] + 1)
+        assert after["digest"] == recorder.digest(
+            {"parameters": state["state"]["parameters"] + 1, "updates": first["update"] + 1}
+        )
 
 
 def test_files_begin_between_rollouts(tmp_path: Path) -> None:
     updates = Updates(tmp_path, Recording(megabytes=1))
     for _ in range(20):
-        for begins in (False, False, True):
-            updates.facts["begins_rollout"] = begins
+        for is_first in (True, False, False):
+            updates.facts["is_first_of_rollout"] = is_first
             updates.make(1)
     updates.make(10)
     starts = [frames[0]["update"] for frames in updates.frames()]
@@ -104,6 +108,24 @@ def test_without_a_recording_an_update_that_diverges_is_kept(tmp_path: Path, ste
     assert state["state"]["parameters"].tolist() == [float(before)] * 3
     assert update["batch"] == ["data"]
     assert error == {"kind": "error", "update": before, "text": "NaN"}
+
+
+def test_a_state_that_is_not_known_is_not_kept(tmp_path: Path) -> None:
+    updates = Updates(tmp_path, None)
+    updates.make(3)
+    updates.recorder.before_update(updates.paths, ["data"], 1000)
+    updates.algorithm.update()
+    updates.recorder.diverged(updates.paths, Diverged("NaN"))
+    assert not updates.folder.exists()
+
+
+def test_a_rollout_that_is_too_large_ends_the_recording(tmp_path: Path) -> None:
+    updates = Updates(tmp_path, Recording(megabytes=1))
+    updates.facts["is_first_of_rollout"] = False
+    updates.make(300)
+    assert updates.size < 2_100_000
+    (warning,) = updates.recorder.warnings()
+    assert "the updates from one rollout exceed twice recording.megabytes" in warning.message
 
 
 def test_a_full_disk_is_a_warning(tmp_path: Path) -> None:

@@ -40,6 +40,9 @@ class FrameWriter:
     def write(self, value: Payload) -> None:
         """Appends a frame. Raises TypeError if it holds anything but plain values and tensors on the CPU."""
         values, tensors = pack(value)
+        for tensor in tensors:
+            if str(tensor.dtype) not in _DTYPES:
+                raise TypeError(f"a tensor of type {tensor.dtype} cannot be written")
         types, _ = pack([(str(tensor.dtype), list(tensor.shape)) for tensor in tensors])
         contents = [bytes_of(tensor) for tensor in tensors]
         sizes = len(types), len(values), sum(map(len, contents))
@@ -53,7 +56,7 @@ class FrameWriter:
 
 
 def read_frames(path: Path) -> Iterator[Any]:
-    """Yields the frames of a file. Raises Unreadable if it is no such file, OSError."""
+    """Yields the frames of a file. Raises Unreadable if it is no such file or is damaged, OSError."""
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
             raise Unreadable(f"{path} is not a file of frames")
@@ -63,7 +66,11 @@ def read_frames(path: Path) -> Iterator[Any]:
             left -= _SIZES.size + sum(sizes)
             if left < 0:
                 return
-            yield _read_frame(file, *sizes)
+            try:
+                frame = _read_frame(file, *sizes)
+            except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                raise Unreadable(f"{path} is damaged: {error}") from error
+            yield frame
 
 
 def _read_frame(file: BinaryIO, types: int, values: int, contents: int) -> Any:

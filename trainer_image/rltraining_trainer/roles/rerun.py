@@ -61,31 +61,34 @@ class Rerun:
     compared: int = 0
     """Number of states that equal the recorded ones."""
     differs_at: int | None = None
-    """Number of updates after which the state first differed from the recorded one."""
+    """The first update after which the state differed from the recorded one."""
+    gaps: list[int] = field(default_factory=list)
+    """Numbers of updates with which a learner continued although the recording before it ends elsewhere."""
     error: str | None = None
     """Why the last update diverged."""
     recorded_error: str | None = None
 
     def run(self) -> None:
-        """Raises BadConfiguration: nothing is recorded there, or the changed job is wrong."""
-        files = Files(self.folder)
-        start = files.start_of(self.first)
-        state = start.state
-        if self.change is not None:
-            job = self.change(state["job"])
-        else:
-            job = RLTrainingJob.model_validate_json(state["job"], extra="ignore")
-        torch.set_num_threads(state["threads"])
-        with tempfile.TemporaryDirectory() as scratch:
-            context = resolve_defaults(_context(job, Path(scratch)))
-            world = RerunWorld(context, lambda error: None)
-            world._run = RerunRun(context, world, self, files.frames_from(start))
-            try:
-                _learner_of(job)(world)
-            except Finished:
-                pass
-            finally:
-                world.close()
+        """Raises BadConfiguration: nothing is recorded there, it is damaged, or the changed job is wrong."""
+        try:
+            files = Files(self.folder)
+            frames = Frames(files.frames_from(files.start_of(self.first)))
+            target = self._last_update(files) if self.debug else None
+            reached: Any = None
+            while frames.next is not None and not self.is_over:
+                reached = self._run_incarnation(frames, reached, target)
+        except (OSError, Unreadable) as error:
+            raise BadConfiguration(f"the recording cannot be read: {error}") from None
+
+    @property
+    def is_over(self) -> bool:
+        return self.error is not None or self.differs_at is not None
+
+    @property
+    def is_same_error(self) -> bool:
+        """Whether the last update failed as in the run. Some terms of the loss may be of an earlier update."""
+        own, recorded = (text and text.split(" (")[0] for text in (self.error, self.recorded_error))
+        return own == recorded
 
     def reports(self, update: int) -> bool:
         return self.first is None or update >= self.first
@@ -97,14 +100,63 @@ class Rerun:
         for source in frame.get("sources", sources):
             (self.used_twice if source in self.items else self.items).add(source)
 
-    def check(self, algorithm: Any, recorded: str) -> None:
-        """Compares the learner's state with the recorded one."""
-        if self.change is not None or self.differs_at is not None:
+    def check(self, algorithm: Any, update: int, updates: int, recorded: str) -> None:
+        """Compares the learner's state after an update with the recorded one."""
+        if self.change is not None:
             return
-        if digest(algorithm.get_state()) == recorded:
+        if algorithm.updates == updates and digest(algorithm.get_state()) == recorded:
             self.compared += 1
         else:
-            self.differs_at = algorithm.updates
+            self.differs_at = update
+
+    def _run_incarnation(self, frames: Frames, reached: Any, target: int | None) -> Any:
+        """Makes the updates of one incarnation of the learner. Returns its algorithm.
+
+        Args:
+            reached: the algorithm with the state that the incarnation before it has reached.
+            target: the update that begins the debugger.
+        """
+        assert frames.next is not None
+        state = frames.next
+        if self.change is not None:
+            job = self.change(state["job"])
+        else:
+            job = RLTrainingJob.model_validate_json(state["job"], extra="ignore")
+        if reached is not None and reached.updates != state["update"]:
+            self.gaps.append(state["update"])
+        elif reached is not None:
+            self.check(reached, state["update"], state["update"], digest(state["state"]))
+        torch.set_num_threads(state["threads"])
+        with tempfile.TemporaryDirectory() as scratch:
+            context = resolve_defaults(_context(job, Path(scratch)))
+            world = RerunWorld(context, lambda error: None)
+            world._run = RerunRun(context, world, self, frames, target)
+            try:
+                _learner_of(job)(world)
+            except Finished:
+                pass
+            finally:
+                world.close()
+        return world._run.paths.algorithm
+
+    def _last_update(self, files: Files) -> int:
+        """Returns the number of the last update that is made."""
+        frames = files.frames_from(files.start_of(self.first))
+        numbers = (frame["update"] for frame in frames if frame["kind"] == "update")
+        return max((number for number in numbers if self.last is None or number <= self.last), default=-1)
+
+
+class Frames:
+    """Frames with a look at the next one."""
+
+    def __init__(self, frames: Iterator[dict[str, Any]]) -> None:
+        self._frames = frames
+        self.next = next(frames, None)
+
+    def take(self) -> dict[str, Any]:
+        assert self.next is not None
+        taken, self.next = self.next, next(self._frames, None)
+        return taken
 
 
 class Finished(Exception):
@@ -133,10 +185,7 @@ class Files:
 
     def __init__(self, run: Path) -> None:
         self._folder = run / FOLDER
-        try:
-            files = [File(path) for path in sorted(self._folder.glob(PATTERN))]
-        except (OSError, Unreadable) as error:
-            raise BadConfiguration(f"the recording cannot be read: {error}") from None
+        files = [File(path) for path in sorted(self._folder.glob(PATTERN))]
         self._files = [file for file in files if file.state]
         if not self._files:
             raise BadConfiguration(
@@ -169,10 +218,10 @@ class RerunRun(Run):
     """A run without samplers, checkpoints and status."""
 
     def __init__(
-        self, context: Context, world: World, rerun: Rerun, frames: Iterator[dict[str, Any]]
+        self, context: Context, world: World, rerun: Rerun, frames: Frames, target: int | None
     ) -> None:
         super().__init__(context, world._live, world._endpoint, world._first, world.device)
-        self._rerun, self._frames = rerun, frames
+        self._rerun, self._frames, self._target = rerun, frames, target
         self.frame: dict[str, Any] = {}
         """The data of the update in progress."""
 
@@ -190,58 +239,60 @@ class RerunRun(Run):
         next_batch: Callable[[float], Any],
         update: Callable[[Any, Reduce], Mapping[str, Tensor | float]],
     ) -> NoReturn:
-        """Makes the recorded updates."""
-        rerun, algorithm = self._rerun, self.paths.algorithm
-        begun = False
-        for frame, following in _with_next(self._frames):
+        """Makes the recorded updates of this incarnation."""
+        rerun, algorithm, frames = self._rerun, self.paths.algorithm, self._frames
+
+        # Begin with the recorded state.
+        state = frames.take()
+        try:
+            algorithm.set_state(state["state"])
+        except (ValueError, RuntimeError, KeyError) as error:
+            raise BadConfiguration(f"the recorded state does not fit the job: {error}") from None
+        restore_rng(state["rng"])
+
+        # Make the updates, and compare the states.
+        while (following := frames.next) is not None and not rerun.is_over:
+            if following["kind"] == "state" and following["incarnation"] != state["incarnation"]:
+                break
+            frame = frames.take()
+            number = frame["update"]
+            if rerun.last is not None and number > rerun.last:
+                frames.next = None
+                break
             if frame["kind"] == "state":
-                # Continue with the present state if it is the recorded one.
-                if not begun or algorithm.updates != frame["update"]:
-                    algorithm.set_state(frame["state"])
-                    restore_rng(frame["rng"])
-                else:
-                    rerun.check(algorithm, digest(frame["state"]))
-                begun = True
-            elif frame["kind"] == "update":
-                if rerun.last is not None and frame["update"] > rerun.last:
-                    break
-                is_last = following is None or frame["update"] == rerun.last or following["kind"] == "error"
-                self._update(frame, update, is_last=is_last, raised=following)
-            else:
+                rerun.check(algorithm, number, number, digest(frame["state"]))
+            elif frame["kind"] == "after":
+                rerun.check(algorithm, number, frame["updates"], frame["digest"])
+            elif frame["kind"] == "error":
                 rerun.recorded_error = frame["text"]
+            else:
+                self._update(frame, update)
         raise Finished
 
-    def _update(
-        self,
-        frame: dict[str, Any],
-        update: Callable[..., Any],
-        *,
-        is_last: bool,
-        raised: dict[str, Any] | None,
-    ) -> None:
+    def _update(self, frame: dict[str, Any], update: Callable[..., Any]) -> None:
         """Makes one update."""
-        rerun, algorithm = self._rerun, self.paths.algorithm
-        rerun.check(algorithm, frame["digest"])
+        rerun, number, following = self._rerun, frame["update"], self._frames.next
+        algorithm: Any = self.paths.algorithm
         self.frame = frame
-        algorithm.total_steps = frame["total_steps"]  # type: ignore[attr-defined]
+        algorithm.total_steps = frame["total_steps"]
         batch = from_plain(frame["batch"])
         rerun.count(frame, batch)
-        diverges = raised is not None and raised["kind"] == "error"
+        if rerun.reports(number):
+            rerun.updates.append(number)
+        diverges = following is not None and following["kind"] == "error"
         try:
-            steps_in = rerun.debug and is_last and not diverges
+            steps_in = number == self._target and not diverges
             terms: Any = pdb.runcall(update, batch, alone) if steps_in else update(batch, alone)
         except Diverged as error:
             rerun.error = str(error)
-            rerun.updates.append(frame["update"])
+            if following is not None and diverges:
+                rerun.recorded_error = following["text"]
             if rerun.debug:
                 pdb.post_mortem(error.__traceback__)
-            if diverges and raised is not None:
-                rerun.recorded_error = raised["text"]
-            raise Finished from None
-        self.models.publish(self.paths.parameters)  # type: ignore[arg-type]
-        if rerun.reports(frame["update"]):
-            rerun.updates.append(frame["update"])
-            rerun.on_terms(frame["update"], {name: float(term) for name, term in terms.items()})
+            return
+        self.models.publish(algorithm.parameters)
+        if rerun.reports(number):
+            rerun.on_terms(number, {name: float(term) for name, term in terms.items()})
 
 
 class RecordedPath:
@@ -280,8 +331,7 @@ class RerunWorld(World):
     _run: RerunRun
 
     def run(self, policy: Any = None, *, algorithm: Any = None, **state: Any) -> Run:
-        if algorithm is None:
-            self._run.active()
+        assert algorithm is not None, "others are not recorded"
         self._run.paths.algorithm = algorithm
         return self._run
 
@@ -315,15 +365,6 @@ def _learner_of(job: RLTrainingJob) -> Callable[[World], Any]:
         return find_functions(algorithm.entry_point.module)["learner"]
     found: Callable[[World], Any] = vars(importlib.import_module(BUILT_IN[algorithm.name].module))["learner"]
     return found
-
-
-def _with_next(frames: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Yields each frame with the one after it."""
-    current = next(frames, None)
-    while current is not None:
-        following = next(frames, None)
-        yield current, following
-        current = following
 
 
 __all__: Sequence[str] = ("Change", "Rerun")

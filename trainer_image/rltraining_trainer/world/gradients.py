@@ -143,7 +143,10 @@ class LearnerGradients(DataPath, Generic[P]):
         return self._source.begins_rollout
 
     def facts(self) -> dict[str, Any]:
-        return {"begins_rollout": self.begins_rollout}
+        return {
+            "begins_rollout": self.begins_rollout,
+            "is_first_of_rollout": self._source.place.position == 0,
+        }
 
     def end_iteration(self) -> None:
         """Makes this update the last one from the current rollouts. For mode Sync."""

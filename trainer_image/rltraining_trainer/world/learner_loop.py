@@ -220,6 +220,8 @@ class LearnerLoop:
             if self._recorder is not None:
                 self._recorder.diverged(paths, error)
             raise
+        if self._recorder is not None:
+            self._recorder.after_update(paths, is_complete=not self._context.stopping.is_set())
         self.publish()
         return terms
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -21,7 +22,7 @@ from rltraining_api.contract import Warning
 from rltraining_api.recording import Recording
 from torch import Tensor
 
-from rltraining_trainer.checkpoint import CheckpointError, rng_state, snapshot
+from rltraining_trainer.checkpoint import rng_state, snapshot
 from rltraining_trainer.dataflow.frames import FrameWriter, bytes_of
 from rltraining_trainer.dataflow.gradients import GradientPush, UnrollPush
 from rltraining_trainer.dataflow.gradients.accounts import Place
@@ -42,7 +43,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Call ``before_update`` before each update, and ``diverged`` if it raises Diverged.
+    """Call ``before_update`` and ``after_update`` around each update, and ``diverged`` if it raises Diverged.
+
+    No method raises an exception: a run never ends because of its recording.
 
     Args:
         folder: of the run's output.
@@ -53,27 +56,40 @@ class Recorder:
     def __init__(self, folder: Path, job_file: Path, recording: Recording | None) -> None:
         self._folder, self._job_file = folder / FOLDER, job_file
         self._limit = recording.megabytes * 1_000_000 if recording is not None else None
+        self._incarnation = secrets.token_hex(8)
         self._file: FrameWriter | None = None
         self._path = Path()
-        self._failure = ""
         self._number = 0  # of the newest update in the file
-        # Of the newest update, if only updates that diverge are kept.
+        self._failure = ""
+        # Of the update in progress, if only updates that diverge are kept. The state is copied only if there may be
+        # several updates in it, of which the last one diverges.
         self._last: tuple[Any, dict[str, Any]] | None = None
         self._state: dict[str, Any] | None = None
-        self._updates = -2
-        self._begins_rollout = True
+        self._updates = -2  # before the last call of `before_update`
 
     def before_update(self, paths: RunPaths, batch: Any, total_steps: int | None) -> None:
         """Keeps the data of the next update."""
         if self._failure:
             return
-        facts = {"total_steps": total_steps, "moments": list(paths.moments), **paths.facts()}
-        if self._limit is None:
-            self._remember(paths, batch, facts)
+        try:
+            facts = {"total_steps": total_steps, "moments": list(paths.moments), **paths.facts()}
+            if self._limit is None:
+                self._remember(paths, batch, facts)
+            else:
+                self._write(paths, batch, facts)
+        except Exception as error:
+            self._fail(error)
+
+    def after_update(self, paths: RunPaths, *, is_complete: bool) -> None:
+        """Keeps a hash of the state. ``is_complete``: no signal has cut the update short."""
+        self._last = self._state = None
+        if self._failure or self._file is None or not is_complete:
             return
         try:
-            self._write(paths, batch, facts)
-        except (OSError, CheckpointError, TypeError) as error:
+            algorithm = paths.algorithm
+            found = {"update": self._number, "updates": algorithm.updates}
+            self._file.write({"kind": "after", **found, "digest": digest(algorithm.get_state())})
+        except Exception as error:
             self._fail(error)
 
     def diverged(self, paths: RunPaths, error: Diverged) -> None:
@@ -81,17 +97,12 @@ class Recorder:
         if self._failure:
             return
         try:
-            if self._limit is None and self._last is not None:
-                batch, facts = self._last
-                # The update has not changed the parameters, but may have merged the moments.
-                state = snapshot(paths.algorithm.get_state()) if self._state is None else self._state["state"]
-                kept: dict[str, Any] = {} if self._state is not None else {"moments": []}
-                self._open(state, rng_state() | {"torch": facts.pop("torch")}, facts["update"])
-                self._add(batch, facts | kept, digest(state))
+            if self._limit is None:
+                self._keep_last(paths)
             if self._file is not None:
                 self._file.write({"kind": "error", "update": self._number, "text": str(error)})
                 _LOG.warning("%s has the data of this update: rltrain rerun makes it again", self._path)
-        except (OSError, CheckpointError, TypeError) as problem:
+        except Exception as problem:
             self._fail(problem)
 
     def close(self) -> None:
@@ -104,22 +115,41 @@ class Recorder:
             yield Warning(reason="RecordingNotWritten", message=self._failure)
 
     def _remember(self, paths: RunPaths, batch: Any, facts: dict[str, Any]) -> None:
-        """Keeps the data in memory. Copies the state only if an update may change it before it raises."""
+        """Keeps the data in memory."""
         algorithm = paths.algorithm
         several, self._updates = algorithm.updates - self._updates != 1, algorithm.updates
-        self._state = {"state": snapshot(algorithm.get_state())} if several else None
+        self._state = snapshot(algorithm.get_state()) if several else None
         # Copying the states of all generators takes 50 µs, torch's alone 1 µs.
-        self._last = batch, {**facts, "torch": torch.get_rng_state(), "update": algorithm.updates}
+        rng: dict[str, Any] = {"torch": torch.get_rng_state()}
+        if torch.cuda.is_initialized():
+            rng["cuda"] = torch.cuda.get_rng_state_all()
+        self._last = batch, {**facts, "rng": rng, "update": algorithm.updates}
+
+    def _keep_last(self, paths: RunPaths) -> None:
+        """Writes the data in memory, if the state before the update is known."""
+        if self._last is None:
+            return
+        (batch, facts), algorithm, state = self._last, paths.algorithm, self._state
+        if state is None:
+            if algorithm.updates != facts["update"]:
+                _LOG.warning("the update that diverged is not kept: it was not the first one of its batch")
+                return
+            # The update has not changed the parameters, but may have merged the moments.
+            state, facts["moments"] = snapshot(algorithm.get_state()), []
+        self._open(state, rng_state() | facts.pop("rng"), facts["update"])
+        self._add(batch, facts)
 
     def _write(self, paths: RunPaths, batch: Any, facts: dict[str, Any]) -> None:
         """Writes the data to a file, and begins a new one if it is time."""
         assert self._limit is not None
         algorithm = paths.algorithm
-        state = algorithm.get_state()
-        if self._file is None or (self._begins_rollout and self._file.size >= self._limit / FILES):
-            self._open(snapshot(state), rng_state(), algorithm.updates)
-        self._begins_rollout = facts.get("begins_rollout", True)
-        self._add(batch, {**facts, "update": algorithm.updates}, digest(state))
+        is_first = facts.get("is_first_of_rollout", True)
+        if self._file is None or (is_first and self._file.size >= self._limit / FILES):
+            self._open(snapshot(algorithm.get_state()), rng_state(), algorithm.updates)
+        assert self._file is not None
+        if self._file.size > 2 * self._limit:
+            raise OSError("the updates from one rollout exceed twice recording.megabytes")
+        self._add(batch, {**facts, "update": algorithm.updates})
 
     def _open(self, state: dict[str, Any], rng: dict[str, Any], update: int) -> None:
         """Begins a file with a state, and deletes the oldest files."""
@@ -132,25 +162,27 @@ class Recorder:
         self._file.write(
             {
                 "kind": "state",
+                "incarnation": self._incarnation,
                 "job": self._job_file.read_text(encoding="utf-8"),
                 "update": update,
                 "state": state,
                 "rng": rng,
                 "threads": torch.get_num_threads(),
-                "cuda": torch.cuda.is_available(),
             }
         )
+        if self._limit is None:
+            return
         # A file may have up to a share of the limit more than now.
-        left = (self._limit or 0) * (1 - 1 / FILES) - self._file.size
+        left = self._limit * (1 - 1 / FILES) - self._file.size
         for path in reversed(files):
             left -= path.stat().st_size
             if left < 0:
                 path.unlink()
 
-    def _add(self, batch: Any, facts: Mapping[str, Any], state_digest: str) -> None:
+    def _add(self, batch: Any, facts: Mapping[str, Any]) -> None:
         assert self._file is not None
         self._number = facts["update"]
-        self._file.write({"kind": "update", **facts, "digest": state_digest, "batch": to_plain(batch)})
+        self._file.write({"kind": "update", **facts, "batch": to_plain(batch)})
 
     def _fail(self, error: Exception) -> None:
         self.close()
@@ -163,17 +195,20 @@ def digest(state: Mapping[str, Any]) -> str:
     found = hashlib.sha256()
 
     def add(value: Any) -> None:
+        found.update(type(value).__name__.encode())
         if isinstance(value, Tensor):
+            found.update(f"{value.dtype} {list(value.shape)} ".encode())
             found.update(bytes_of(value))
         elif isinstance(value, Mapping):
             for key in sorted(value, key=str):
-                found.update(str(key).encode())
+                add(key)
                 add(value[key])
         elif isinstance(value, list | tuple):
+            found.update(f"{len(value)} ".encode())
             for item in value:
                 add(item)
         else:
-            found.update(repr(value).encode())
+            found.update(f"{value!r} ".encode())
 
     add(state)
     return found.hexdigest()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rltraining_trainer.dataflow import WANTS_NONE
 from rltraining_trainer.dataflow.reports import StepCounters
-from rltraining_trainer.errors import Diverged
+from rltraining_trainer.errors import BadConfiguration, Diverged
 from rltraining_trainer.metrics import Numbers
 from rltraining_trainer.networks import PolicyNetwork
 from rltraining_trainer.roles.context import Context
@@ -80,6 +80,13 @@ class Run(LearnerLoop):
         The first learner continues from the newest checkpoint. Raises BadConfiguration if that
         checkpoint is of another algorithm.
         """
+        if algorithm is None:
+            if self._context.job.spec.recording is not None:
+                raise BadConfiguration(
+                    "spec.recording: only algorithms that call world.run(algorithm=...) are recorded: do so, or leave "
+                    "recording out"
+                )
+            self._recorder = None
         self.paths.algorithm = algorithm or UserState(policy, state)
         self._spaces = spaces
         if self._context.index == 0:
