@@ -1,12 +1,13 @@
-"""Kills and freezes processes of each algorithm while it trains, and audits the 20 runs.
+"""Kills and freezes processes of each algorithm while it trains, audits the 20 runs, and makes their updates again.
 
 Each run is two `rltrain chaos` of an example, with two seeds. A violation of a rule ends the
-benchmark with the audit's sentence.
+benchmark with the audit's sentence, and so does a state of a rerun that differs from the recorded one.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ EXAMPLES = (
     *("cartpole-dqn-apex", "memory-cartpole-r2d2", "pendulum-ddpg-apex", "pendulum-sac", "pendulum-td3"),
 )
 SEEDS = (0, 1)
-SECONDS = 20
+SECONDS = 26
 OPTIONS = (
     *("--for", f"{SECONDS}s", "--kill", "sampler=2s", "--kill", "learner=6s", "--freeze", "sampler=15s"),
     *(
@@ -34,6 +35,8 @@ OPTIONS = (
     ),
     *("--set", "sampler.replicas=2"),
 )
+SEVERAL_LEARNERS = ("cartpole-two-learners",)
+"""Their updates cannot be recorded."""
 RLTRAIN = Path(sys.executable).with_name("rltrain")
 
 
@@ -48,24 +51,42 @@ def run(_: int) -> None:
                 example,
                 *(_recoveries(_of(occurrences, "kill", role)) for role in ("sampler", "learner")),
                 str(len(_of(occurrences, "freeze"))),
+                " ".join(f"{report['updates']:,}" for report in reports if "updates" in report) or "-",
                 str(sum(len(found["violations"]) for report in reports for found in report["audit"])),
             )
         )
     kill_columns = (f"{role} kills: median, longest recovery" for role in ("sampler", "learner"))
-    print_table(("example", *kill_columns, "sampler freezes", "violations"), rows)
+    print_table(
+        ("example", *kill_columns, "sampler freezes", "updates made again, equal", "violations"), rows
+    )
     print(f"\n{len(EXAMPLES) * len(SEEDS)} runs, {kills} kills")
 
 
 def _report(example: str, seed: int) -> dict[str, Any]:
-    """Returns chaos.json of a run. Raises CalledProcessError if it failed or its audit is not clean."""
+    """Returns chaos.json of a run, and its number of updates that were made again.
+
+    Raises CalledProcessError if the run failed, its audit is not clean, or a state of the rerun differs.
+    """
+    records = example not in SEVERAL_LEARNERS
     with tempfile.TemporaryDirectory() as folder:
-        command = [RLTRAIN, "chaos", example, *OPTIONS, "--set", f"seed={seed}", "--workdir", f"{folder}/run"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
-            print(done.stdout[-4000:])
-            done.check_returncode()
-        report: dict[str, Any] = json.loads(Path(folder, "run", "chaos.json").read_text())
+        run = Path(folder, "run")
+        recording = ("--set", "recording.megabytes=4000") if records else ()
+        _rltrain("chaos", example, *OPTIONS, *recording, "--set", f"seed={seed}", "--workdir", run)
+        report: dict[str, Any] = json.loads((run / "chaos.json").read_text())
+        if records:
+            found = re.search(r"made ([\d,]+) updates? from 0 to", _rltrain("rerun", run))
+            assert found is not None
+            report["updates"] = int(found[1].replace(",", ""))
         return report
+
+
+def _rltrain(*arguments: str | Path) -> str:
+    """Returns what a command prints. Raises CalledProcessError."""
+    done = subprocess.run([RLTRAIN, *arguments], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        print(done.stdout[-4000:])
+        done.check_returncode()
+    return done.stdout
 
 
 def _of(occurrences: list[dict[str, Any]], action: str, role: str = "") -> list[dict[str, Any]]:
