@@ -320,5 +320,5 @@ def breaches(random: Random, rule: Rule, count: int = 5) -> list[Json]:
 def _is_of(rule: Rule, found: Complaints) -> bool:
     """Returns whether the models report only a breach of this rule. Their messages begin like the rule's."""
     path = rule.path or ("metadata", "name")
-    begins = rule.message.removeprefix("metadata.name ")[:16]
-    return [(each.field, each.message[:16]) for each in found] == [(dotted(path), begins)]
+    begins = rule.message.removeprefix("metadata.name ")[:24]
+    return [(each.field, each.message[:24]) for each in found] == [(dotted(path), begins)]
