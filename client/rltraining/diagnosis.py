@@ -167,7 +167,7 @@ def rerun(
 ) -> None:
     """Make the recorded updates of a learner again on this machine, without samplers.
 
-    A run with spec.recording keeps the data of its newest updates, and any run keeps an update whose loss is NaN. This
+    A run with spec.recording keeps the data of its newest updates, and most runs with one learner keep an update that becomes NaN. This
     command makes these updates again, and compares the learner's state with the recorded one before each. With --set it makes
     them with another setting instead, such as a smaller learning rate. The run's folder does not change.
 

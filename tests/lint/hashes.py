@@ -18,7 +18,7 @@ PROJECTS = {
     "requirements/operator.txt": ("crds", "operator"),
     "requirements/trainer.txt": ("crds", "trainer_image"),
 }
-"""The distributions whose dependencies each file contains."""
+"""Each file contains the dependencies of these distributions."""
 PROGRAMS = {
     "requirements/build.txt": ("uv",),
     "requirements/compiler.txt": ("ziglang",),

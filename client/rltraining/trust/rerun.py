@@ -19,7 +19,7 @@ from rltraining.printable import say
 from rltraining.units import plural
 
 ROWS = 10
-"""Updates whose terms are printed, evenly spaced."""
+"""Number of updates, evenly spaced, for which terms are printed."""
 
 
 def rerun(folder: Path, first: int | None, last: int | None, overrides: Sequence[str], *, debug: bool) -> int:

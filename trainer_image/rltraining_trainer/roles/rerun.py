@@ -35,7 +35,7 @@ Change = Callable[[str], RLTrainingJob]
 
 @dataclass
 class Rerun:
-    """The updates to make again, and what was found.
+    """Makes recorded updates again, and notes how they differ from the recorded ones.
 
     Args:
         folder: of the run.
@@ -296,7 +296,7 @@ class RerunRun(Run):
 
 
 class RecordedPath:
-    """A replay or gradients whose data come from the recording."""
+    """A replay or gradients with the data of the recording."""
 
     def __init__(self, run: RerunRun) -> None:
         self._run = run
@@ -319,14 +319,14 @@ class RecordedPath:
     take = sample
 
     def update_priorities(self, batch: Any, priorities: Tensor) -> None:
-        """Does nothing: priorities change what is sampled, which is recorded."""
+        """Does nothing: priorities only change later samples, and these are recorded."""
 
     def discard(self, batch: Any) -> None:
         """Does nothing."""
 
 
 class RerunWorld(World):
-    """The world of a learner whose data come from a recording."""
+    """The world of a learner with the data of a recording."""
 
     _run: RerunRun
 

@@ -95,7 +95,7 @@ class RunPaths:
         self.algorithm: Trainable = UserState(None, {})
         self.paths: dict[str, DataPath] = {}
         self.other_warnings: Callable[[], Iterable[Warning]] = tuple
-        """Returns problems that are not those of a path."""
+        """Returns further problems, such as those of the recording."""
         self.received: list[Experience] = []
         """Steps that this learner has counted since the last look."""
         self.moments: list[Tensor] = []
