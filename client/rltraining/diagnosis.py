@@ -167,9 +167,9 @@ def rerun(
 ) -> None:
     """Make the recorded updates of a learner again on this machine, without samplers.
 
-    A run with spec.recording keeps the data of its newest updates, and most runs with one learner keep an update that becomes NaN. This
-    command makes these updates again, and compares the learner's state with the recorded one before each. With --set it makes
-    them with another setting instead, such as a smaller learning rate. The run's folder does not change.
+    A run with spec.recording keeps the data of its newest updates. Most runs with one learner also keep an update whose loss
+    is NaN. This command makes these updates again, and compares the learner's state with the recorded one after each. With
+    --set it uses another setting instead, such as a smaller learning rate. The run's folder does not change.
 
     Exit code: 0 if the states are equal, 1 if one differs.
 
