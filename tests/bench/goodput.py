@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rltraining.trust.chaos import Chaos, Disturbance, Occurrence
+from rltraining.trust.chaos import Chaos
+from rltraining.trust.disturbances import Disturbance, Occurrence
 from rltraining_api.manifest import load_manifest
 from rltraining_operator.local import LOCAL_SETTINGS, Engine, LocalCluster, WarmRuntime
 

@@ -6,9 +6,12 @@ import random
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 from rltraining_api.algorithms import DdpgApex, Ppo
 from rltraining_api.environment import Environment, Normalize
 from rltraining_api.network import Lstm, Mlp, Network
@@ -19,8 +22,9 @@ from rltraining_trainer.algorithms.block_collector import (
 )
 from rltraining_trainer.algorithms.ddpg import DdpgActor
 from rltraining_trainer.dataflow.block_state import BlockState, following
-from rltraining_trainer.environments import Stepper, make_environments, make_spaces
-from rltraining_trainer.environments.episode_seeds import seed_of, with_seeded_episodes
+from rltraining_trainer.environments import Stepper, make_spaces
+from rltraining_trainer.environments.episode_seeds import seed_of
+from rltraining_trainer.environments.seeded_batch import make_seeded_environments
 from rltraining_trainer.errors import BadConfiguration
 from rltraining_trainer.networks import build_actor_critic, build_deterministic
 from torch import Tensor
@@ -53,8 +57,40 @@ class Clock(gym.Env):
         return torch.full((1,), float(value)).numpy()
 
 
+class Walks(VectorEnv):
+    """Random walks that end after 5 to 8 steps."""
+
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED, "seeded_resets": True}  # noqa: RUF012 # as in gymnasium
+    single_observation_space = spaces.Box(-100, 100, (1,))
+    single_action_space = spaces.Discrete(2)
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.place, self.left = np.zeros(num_envs), np.zeros(num_envs, int)
+        self.random = [np.random.default_rng()] * num_envs
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        mask = np.ones(self.num_envs, bool) if options is None else options["reset_mask"]
+        for b in np.flatnonzero(mask):
+            self.random[b] = np.random.default_rng(None if seed is None else seed[b])
+            self.place[b], self.left[b] = self.random[b].normal(), self.random[b].integers(5, 9)
+        return self._observation, {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self.place += actions + [random.normal() for random in self.random]
+        self.left -= 1
+        return self._observation, self.place, self.left <= 0, np.zeros(self.num_envs, bool), {}
+
+    @property
+    def _observation(self) -> Any:
+        return self.place[:, None].astype(np.float32)
+
+
+gym.register("Walks-v0", vector_entry_point=f"{__name__}:Walks")
 gym.register("Clock-v0", entry_point=f"{__name__}:Clock")
-gym.register("Batches-v0", vector_entry_point="nowhere:Batches")
+gym.register("Batches-v0", vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv")
 
 
 def collector(
@@ -67,7 +103,7 @@ def collector(
     network = Network(mlp=Mlp(hidden_sizes=(4,)), lstm=Lstm(hidden_size=3) if lstm else None)
     normalize = Normalize(observations=True, rewards=True)
     made = build_actor_critic(network, *space, normalize=normalize)
-    stepper = Stepper(make_environments(with_seeded_episodes(spec), batch), id)
+    stepper = Stepper(make_seeded_environments(spec, batch), id)
     return UnrollBlockCollector.of(SETTINGS, T, *made, stepper, 7)
 
 
@@ -81,7 +117,7 @@ def transition_collector(id: str, *, batch: int = B, **environment: Any) -> Tran
     )
     return TransitionBlockCollector(
         DdpgActor(network, actions, settings),
-        Stepper(make_environments(with_seeded_episodes(spec), batch), id),
+        Stepper(make_seeded_environments(spec, batch), id),
         length=7,
         n_step=3,
         discount=0.9,
@@ -106,8 +142,10 @@ def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
     [
         {"id": "CartPole-v1", "lstm": True},
         {"id": "CartPole-v1", "batch": 1},
+        {"id": "CartPole-v1", "batch": 6, "max_episode_steps": 30},
         {"id": "CartPole-v1", "stepping": "Threads"},
         {"id": "Pendulum-v1", "max_episode_steps": 15},
+        {"id": "Walks-v0"},
     ],
 )
 def test_a_block_that_moves_after_each_rollout_gives_the_same_rollouts(environment: dict[str, Any]) -> None:
@@ -145,11 +183,12 @@ def test_a_block_of_transitions_moves_with_its_unfinished_transitions_and_its_no
         found = mover.rollout()
         assert_equal(expected.pop("transitions"), found.pop("transitions"))
         numbers = ("steps", "episodes")
+        found_steps = found["steps"]
         assert [expected.pop(name) for name in numbers] == [found.pop(name) for name in numbers]
         assert_equal(expected, found)
         state = following(state, found, mover.after)
         assert stays.actor.warming_up == (update < 2)
-        steps, transitions = steps + int(found["valid"].sum()), transitions + len(found["priorities"])
+        steps, transitions = steps + found_steps, transitions + len(found["priorities"])
     assert 0 < steps - transitions <= 3 * B  # these are not complete yet
 
 
@@ -204,4 +243,4 @@ def test_an_episode_that_goes_another_way_when_it_is_played_again_is_found() -> 
 
 def test_vector_environments_alone_are_refused() -> None:
     with pytest.raises(BadConfiguration, match="'Batches-v0' has only a vector_entry_point: register an"):
-        with_seeded_episodes(Environment(id="Batches-v0"))
+        make_seeded_environments(Environment(id="Batches-v0"), B)

@@ -90,7 +90,7 @@ def test_a_fixed_number_of_updates_is_required() -> None:
 def test_a_rollout_that_does_not_fit_the_replay_is_refused() -> None:
     empty: Any = torch.zeros(0)
     rollout: dict[str, Any] = dict.fromkeys(
-        ("valid", "action", "observation", "first", "episode_return", "moments"), empty
+        ("action", "observation", "first", "episode_return", "moments"), empty
     )
     rollout |= {
         "steps": 1,

@@ -12,30 +12,29 @@ from rltraining_trainer.dataflow.block_state import BlockState, following
 B, T = 3, 4
 
 
-def rollout(valid: list[bool], number: int) -> dict[str, Any]:
+def rollout(first: list[bool], number: int) -> dict[str, Any]:
     """Returns T steps of B environments, with different actions in each rollout."""
     return {
-        "valid": torch.tensor(valid).reshape(T, B),
         "action": torch.arange(T * B).reshape(T, B) + number * T * B,
         "observation": torch.full((T + 1, B), float(number)),
-        "first": torch.zeros(T + 1, B, dtype=torch.bool),
+        "first": torch.tensor(first).reshape(T + 1, B),
     }
 
 
-@given(st.lists(st.lists(st.booleans(), min_size=T * B, max_size=T * B), min_size=1, max_size=4))
+@given(st.lists(st.lists(st.booleans(), min_size=(T + 1) * B, max_size=(T + 1) * B), min_size=1, max_size=4))
 def test_the_actions_of_present_episodes_are_kept(rollouts: list[list[bool]]) -> None:
     state: BlockState | None = None
     episodes: list[int] = [0] * B
     actions: list[list[int]] = [[] for _ in range(B)]
-    for number, valid in enumerate(rollouts):
-        unroll = rollout(valid, number)
+    for number, first in enumerate(rollouts):
+        unroll = rollout(first, number)
         state = following(state, unroll, {"number": number})
         for t in range(T):
             for b in range(B):
-                if unroll["valid"][t, b]:
-                    actions[b].append(int(unroll["action"][t, b]))
-                else:
+                if unroll["first"][t + 1, b]:
                     episodes[b], actions[b] = episodes[b] + 1, []
+                else:
+                    actions[b].append(int(unroll["action"][t, b]))
         assert state.episodes.tolist() == episodes
         assert state.ages.tolist() == [len(taken) for taken in actions]
         assert len(state.actions) == max(map(len, actions))

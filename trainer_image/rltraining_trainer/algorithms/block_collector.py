@@ -24,8 +24,8 @@ CHECKED_STEPS = 64
 class BlockCollector(ABC):
     """Makes the rollouts of one block at a time. Call ``begin`` before the first rollout of a block.
 
-    Its environments have ``SeededEpisodes``. The exploration of each rollout is seeded by its block and update, so that
-    nothing depends on what this process did before.
+    Its environments have a seed for each episode (see ``make_seeded_environments``). The exploration of each rollout is
+    seeded by its block and update, so that nothing depends on what this process did before.
     """
 
     stepper: Stepper
@@ -188,10 +188,9 @@ class TransitionBlockCollector(BlockCollector, TransitionCollector):
             "episodes": result.episodes,
             "episode_return": result.episode_return,
             "moments": result.moments,
-            "valid": torch.from_numpy(rows.valid),
             "action": torch.from_numpy(rows.action),
             "observation": torch.from_numpy(self._observation[None]),
-            "first": torch.from_numpy(self._first[None]),
+            "first": torch.from_numpy(self.new_first),
         }
 
     @property

@@ -185,7 +185,7 @@ class TransitionReader:
         rollout: dict[str, Any] = field(payload, "unroll", dict)
         for name in ("steps", "episodes"):
             field(rollout, name, int)
-        for name in ("valid", "action", "observation", "first", "episode_return", "moments"):
+        for name in ("action", "observation", "first", "episode_return", "moments"):
             field(rollout, name, Tensor)
         priorities = field(rollout, "priorities", Tensor)
         check_items(self._columns, field(rollout, "transitions", dict), len(priorities))

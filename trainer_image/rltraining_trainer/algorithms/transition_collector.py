@@ -171,6 +171,7 @@ class TransitionCollector:
 
         # Check the rewards, clip and scale them.
         self._observation, self._first = observation, first
+        self.new_first = np.concatenate((firsts, first[None]))  # for subclasses
         self.stepper.check_rewards(rewards[valid])
         learnt = rewards if self.reward_clip is None else rewards.clip(-self.reward_clip, self.reward_clip)
         action, value_of_action, value_of_state = (

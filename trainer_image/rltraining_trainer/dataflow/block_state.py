@@ -41,11 +41,13 @@ def following(state: BlockState | None, unroll: dict[str, Any], after: dict[str,
 
     Args:
         state: The state before. None: the block's beginning.
-        unroll: An ``Unroll``. Where a row is not valid, an environment has begun its next episode instead.
+        unroll: Has the ``action``s ``[T, B, ...]`` that ``Stepper`` has taken, the newest ``observation``, and for T+1
+            observations whether they are the ``first`` of an episode.
         after: See ``BlockState``.
     """
     # Count the episodes that began, and the rows since then.
-    resets, rows = ~unroll["valid"], len(unroll["valid"])
+    resets = unroll["first"][1:]
+    rows = len(resets)
     since = resets.flip(0).int().argmax(0)  # rows after an environment's last reset
     before = state.ages if state is not None else torch.zeros_like(since)
     ages = torch.where(resets.any(0), since, before + rows)

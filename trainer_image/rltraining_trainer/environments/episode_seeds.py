@@ -14,6 +14,9 @@ from rltraining_trainer.errors import BadConfiguration
 BLOCK = "rltraining/block"
 """Key in the options of a reset that places the environments in a block."""
 
+STEP = np.uint64(0x9E3779B97F4A7C15)
+"""Distance between the numbers that ``mixed`` turns into a random sequence (2^64 divided by the golden ratio)."""
+
 EPISODES, NOISE, MINIBATCHES = range(3)
 """What a seed is for: the second number of its key, after the run's seed."""
 
@@ -21,6 +24,21 @@ EPISODES, NOISE, MINIBATCHES = range(3)
 def seed_of(*key: int) -> int:
     """Returns a 31-bit seed for a key of non-negative numbers, since many simulators do not accept larger seeds."""
     return int(np.random.SeedSequence(key).generate_state(1)[0] >> 1)
+
+
+def mixed(numbers: np.ndarray) -> np.ndarray:
+    """Returns a random-looking uint64 for each uint64, as SplitMix64 does. Equal numbers give equal results."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+def seeds_of(key: int, *numbers: np.ndarray) -> np.ndarray:
+    """Returns 31-bit seeds ``[N]`` for N rows of non-negative numbers: much faster than N calls of ``seed_of``."""
+    seeds = np.full(len(numbers[0]), key, np.uint64)
+    for column in numbers:
+        seeds = mixed(seeds + STEP * (column.astype(np.uint64) + np.uint64(1)))
+    return (seeds >> np.uint64(33)).astype(np.int64)
 
 
 def with_seeded_episodes(spec: Environment) -> Environment:

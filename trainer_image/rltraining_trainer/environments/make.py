@@ -89,7 +89,7 @@ def make_environments(spec: Environment, num_envs: int, **kwargs: Any) -> Vector
 
 
 def _make(spec: Environment, num_envs: int, kwargs: dict[str, Any]) -> VectorEnv:
-    registered, wrappers = _find(spec)
+    registered, wrappers = find(spec)
     if spec.stepping != "Serial" and registered.entry_point is None:
         raise BadConfiguration(
             f"spec.environment.stepping: {spec.stepping} needs single environments, but {spec.id!r} "
@@ -98,11 +98,11 @@ def _make(spec: Environment, num_envs: int, kwargs: dict[str, Any]) -> VectorEnv
     atari = spec.preprocessing
     wrapped = bool(wrappers or registered.additional_wrappers)
     vectorised = registered.vector_entry_point is not None and not wrapped
-    options = _options(spec, kwargs)
+    options = constructor_options(spec, kwargs)
     resets = spec.on_error == "Reset"
 
     def make() -> VectorEnv:
-        with _making(spec):
+        with making(spec):
             if atari is not None:
                 # Imported lazily: the import takes a tenth of a second.
                 from rltraining_trainer.environments.atari import AtariGames
@@ -121,15 +121,15 @@ def _make(spec: Environment, num_envs: int, kwargs: dict[str, Any]) -> VectorEnv
         return EnvironmentBatch(_slots(spec, num_envs, kwargs), num_envs)
     if num_envs == 1:
         return SingleEnvironment(make_environment(spec, **kwargs))
-    with _making(spec):
+    with making(spec):
         return SerialEnvironments([partial(make_environment, spec, **kwargs)] * num_envs)
 
 
 def make_environment(spec: Environment, **kwargs: Any) -> gym.Env:
     """Makes one wrapped environment by its ``entry_point``. Raises like ``make_environments``."""
-    registered, wrappers = _find(spec)
-    with _making(spec):
-        environment = gym.make(registered.id, **_options(spec, kwargs))
+    registered, wrappers = find(spec)
+    with making(spec):
+        environment = gym.make(registered.id, **constructor_options(spec, kwargs))
         for wrap in wrappers:
             environment = wrap(environment)
         return environment
@@ -137,7 +137,7 @@ def make_environment(spec: Environment, **kwargs: Any) -> gym.Env:
 
 def preload(spec: Environment) -> None:
     """Imports the modules that ``make_environment`` needs. Raises the errors of their import."""
-    registered, _ = _find(spec)
+    registered, _ = find(spec)
     if isinstance(registered.entry_point, str):
         load_env_creator(registered.entry_point)
 
@@ -150,7 +150,7 @@ def _slots(spec: Environment, num_envs: int, kwargs: dict[str, Any]) -> Slots:
     return InThreads(slots) if spec.stepping == "Threads" else InTurn(slots)
 
 
-def _find(spec: Environment) -> tuple[EnvSpec, tuple[Wrapping, ...]]:
+def find(spec: Environment) -> tuple[EnvSpec, tuple[Wrapping, ...]]:
     """Returns the registration of ``spec.id``, after importing its module, and its wrappers."""
     registered = find_registered(_import_and_strip_module(spec.id), spec.id)
     wrappers = load_wrappers(spec.wrappers)
@@ -162,14 +162,14 @@ def _find(spec: Environment) -> tuple[EnvSpec, tuple[Wrapping, ...]]:
     return registered, wrappers
 
 
-def _options(spec: Environment, kwargs: dict[str, Any]) -> dict[str, Any]:
+def constructor_options(spec: Environment, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns the keywords of the environment's constructor."""
     limit = {} if spec.max_episode_steps is None else {"max_episode_steps": spec.max_episode_steps}
     return {**spec.kwargs, **kwargs, **limit}
 
 
 @contextmanager
-def _making(spec: Environment) -> Iterator[None]:
+def making(spec: Environment) -> Iterator[None]:
     """Converts errors raised while an environment is made into TrainerErrors."""
     try:
         yield

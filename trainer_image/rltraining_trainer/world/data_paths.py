@@ -21,8 +21,8 @@ from rltraining_trainer.algorithms.reduce import Reduce
 from rltraining_trainer.dataflow.gradients import GradientReader, Reader, UnrollReader
 from rltraining_trainer.dataflow.gradients.accounts import P
 from rltraining_trainer.dataflow.replay import Column
-from rltraining_trainer.environments import Stepper, StepperStats, make_environments
-from rltraining_trainer.environments.episode_seeds import with_seeded_episodes
+from rltraining_trainer.environments import Stepper, StepperStats
+from rltraining_trainer.environments.seeded_batch import make_seeded_environments
 from rltraining_trainer.networks import ActorCritic, Distribution
 from rltraining_trainer.roles.context import Context
 from rltraining_trainer.roles.spec_watcher import SpecWatcher
@@ -251,14 +251,12 @@ class DataPaths:
         return self._learner_path("blocks", path)
 
     def seeded_environments(self) -> Stepper:
-        """Returns ``numEnvs`` environments with ``SeededEpisodes``, for a block. May be called after `start`.
+        """Returns ``numEnvs`` environments with a seed for each episode, for a block. May be called after `start`.
 
-        Raises BadConfiguration if the environment has no single environments.
+        Raises BadConfiguration if the environment has none that take such seeds.
         """
         assert isinstance(self._path, SamplerBlocks)
-        environments = make_environments(
-            with_seeded_episodes(self.spec.environment), self.spec.environment.num_envs
-        )
+        environments = make_seeded_environments(self.spec.environment, self.spec.environment.num_envs)
         stepper = Stepper.of(self.spec, environments, self.spaces)
         self._stats.append(stepper.stats)
         self._steppers.add(stepper)
