@@ -1,13 +1,15 @@
-"""Estimates how certain a comparison is: interquartile means with confidence intervals, and probabilities of improvement.
+"""Estimates how certain a comparison is: interquartile means with confidence intervals, probabilities of improvement, and
+differences between runs with the same seed.
 
-Agarwal et al. 2021 (https://arxiv.org/abs/2108.13264) recommend both for experiments with few seeds.
+Agarwal et al. 2021 (https://arxiv.org/abs/2108.13264) recommend the first two for experiments with few seeds.
 """
 
 from __future__ import annotations
 
+import statistics
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rltraining.compare.row import Row
@@ -17,6 +19,15 @@ SEEDS_MIN = 5
 """With fewer seeds, the intervals are too narrow."""
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with the bounds of its 95% confidence interval, by the percentile bootstrap."""
+
+    mean: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,9 @@ class Estimate:
     improvement: float | None
     """Probability that a run of the first row with several returns has a higher one than a run of this row. Ties count
     half. None for that row itself."""
+    difference: Interval | None = None
+    """The return of a run minus the return of the first row's run with the same seed. None for that row itself, and with
+    fewer than two such pairs."""
 
 
 def can_estimate() -> bool:
@@ -42,16 +56,36 @@ def estimates(rows: Sequence[Row]) -> tuple[Estimate | None, ...]:
     """Returns an estimate for each row with two or more returns, None for other rows and without scipy."""
     if not can_estimate():
         return (None,) * len(rows)
-    several = [returns if len(returns := _returns(row)) > 1 else [] for row in rows]
-    first = next((i for i, returns in enumerate(several) if returns), None)
-    return tuple(
-        estimate(returns, several[first] if first is not None and i > first else []) if returns else None
-        for i, returns in enumerate(several)
-    )
+    several = [row for row in rows if len(_returns(row)) > 1]
+    found: list[Estimate | None] = []
+    for row in rows:
+        if row not in several:
+            found.append(None)
+        elif row is several[0]:
+            found.append(estimate(_returns(row)))
+        else:
+            compared = estimate(_returns(row), _returns(several[0]))
+            found.append(replace(compared, difference=difference(row, several[0])))
+    return tuple(found)
 
 
 def _returns(row: Row) -> list[float]:
     return [run.mean_return for run in row.counted if run.mean_return is not None]
+
+
+def difference(row: Row, first: Row) -> Interval | None:
+    """Estimates the mean difference of two rows from pairs of runs with the same seed. None if there are fewer than two."""
+    by_seed = [
+        {run.seed: run.mean_return for run in each.counted if run.mean_return is not None}
+        for each in (row, first)
+    ]
+    pairs = [returns - by_seed[1][seed] for seed, returns in by_seed[0].items() if seed in by_seed[1]]
+    if len(pairs) < 2:
+        return None
+    from scipy import stats
+
+    low, high = _interval(pairs, lambda values, axis: stats.trim_mean(values, 0.0, axis=axis))
+    return Interval(statistics.fmean(pairs), low, high)
 
 
 def estimate(returns: Sequence[float], first: Sequence[float] = ()) -> Estimate:
@@ -61,17 +95,24 @@ def estimate(returns: Sequence[float], first: Sequence[float] = ()) -> Estimate:
     def interquartile_mean(values: Any, axis: int) -> Any:
         return stats.trim_mean(values, 0.25, axis=axis)
 
-    # Resample the seeds.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # equal returns have an interval of length 0
-        interval = stats.bootstrap(
-            (returns,), interquartile_mean, confidence_level=CONFIDENCE, n_resamples=RESAMPLES,
-            method="percentile", vectorized=True, rng=0,
-        ).confidence_interval  # fmt: skip
+    low, high = _interval(returns, interquartile_mean)
     # Count the pairs of runs of which the one in the first row is better.
     improvement = None
     if first:
         wins = stats.mannwhitneyu(first, returns, method="asymptotic").statistic
         improvement = float(wins) / (len(first) * len(returns))
     iqm = float(interquartile_mean(returns, 0))
-    return Estimate(iqm, float(interval.low), float(interval.high), improvement)
+    return Estimate(iqm, low, high, improvement)
+
+
+def _interval(values: Sequence[float], statistic: Callable[..., Any]) -> tuple[float, float]:
+    """Returns the confidence interval of a statistic. Resamples the seeds."""
+    from scipy import stats
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # equal values have an interval of length 0
+        interval = stats.bootstrap(
+            (values,), statistic, confidence_level=CONFIDENCE, n_resamples=RESAMPLES,
+            method="percentile", vectorized=True, rng=0,
+        ).confidence_interval  # fmt: skip
+    return float(interval.low), float(interval.high)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from typing import Any
 
-from rltraining.compare.estimates import Estimate, estimates
+from rltraining.compare.estimates import Estimate, Interval, estimates
 from rltraining.compare.result import Result
 from rltraining.compare.row import Row, Spread
 from rltraining.sweep.names import short_paths, text
@@ -56,15 +56,17 @@ def estimates_table(rows: Sequence[Row], found: Sequence[Estimate | None]) -> st
     if not any(found):
         return ""
     names, cells = _points(rows)
+    has_pairs = any(estimate is not None and estimate.difference is not None for estimate in found)
     lines = [[*names, "SEEDS", "IQM OF RETURN", "95% INTERVAL", "P(FIRST IS BETTER)"]]
+    lines[0] += ["DIFFERENCE"] * has_pairs
     for row, point, estimate in zip(rows, cells, found, strict=True):
         if estimate is None:
             continue
         iqm, low, high = (score(value, estimate.iqm) for value in (estimate.iqm, estimate.low, estimate.high))
         better = "-" if estimate.improvement is None else f"{estimate.improvement:.2f}"
-        lines.append(
-            [*point, str(row.mean_return.n if row.mean_return else 0), iqm, f"{low} to {high}", better]
-        )
+        difference = "-" if estimate.difference is None else _difference(estimate.difference)
+        seeds = str(row.mean_return.n if row.mean_return else 0)
+        lines.append([*point, seeds, iqm, f"{low} to {high}", better, *[difference] * has_pairs])
     return _aligned(lines, left=len(names))
 
 
@@ -73,8 +75,8 @@ def as_csv(rows: Sequence[Row], found: Sequence[Estimate | None]) -> str:
     names, cells = _points(rows)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    figures = ("return", "steps", "seconds", "stepsPerSecond")
-    spreads = [f"{name}{part}" for name in figures for part in ("Mean", "Std")]
+    names_of_spreads = ("return", "steps", "seconds", "stepsPerSecond")
+    spreads = [f"{name}{part}" for name in names_of_spreads for part in ("Mean", "Std")]
     writer.writerow([*(name.lower() if name == NAME else name for name in names),
                      "runs", "succeeded", "failed", "reached", *spreads, *ESTIMATES])  # fmt: skip
     for row, point, estimate in zip(rows, cells, found, strict=True):
@@ -84,8 +86,8 @@ def as_csv(rows: Sequence[Row], found: Sequence[Estimate | None]) -> str:
             for number in ((None, None) if spread is None else (spread.mean, spread.std))
         ]
         reached = row.reached if row.has_goal else None
-        estimated = [None] * len(ESTIMATES) if estimate is None else astuple(estimate)
-        writer.writerow([*point, len(row.runs), row.succeeded, row.failed, reached, *numbers, *estimated])
+        figures = [*numbers, *_numbers(estimate)]
+        writer.writerow([*point, len(row.runs), row.succeeded, row.failed, reached, *figures])
     return out.getvalue()
 
 
@@ -96,8 +98,23 @@ def as_json(rows: Sequence[Row], found: Sequence[Estimate | None]) -> str:
 
 
 NAME = "RUN"
-ESTIMATES = ("returnIqm", "returnLow", "returnHigh", "probabilityOfImprovement")
-"""Columns of a row's estimate, in the order of its fields."""
+ESTIMATES = (
+    "returnIqm",
+    "returnLow",
+    "returnHigh",
+    "probabilityOfImprovement",
+    "differenceMean",
+    "differenceLow",
+    "differenceHigh",
+)
+"""Columns of a row's estimate, in the order of ``_numbers``."""
+
+
+def _numbers(estimate: Estimate | None) -> tuple[float | None, ...]:
+    if estimate is None:
+        return (None,) * len(ESTIMATES)
+    difference = (None,) * 3 if estimate.difference is None else astuple(estimate.difference)
+    return (estimate.iqm, estimate.low, estimate.high, estimate.improvement, *difference)
 
 
 def _points(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -110,6 +127,11 @@ def _points(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         return [NAME], [[row.label] for row in rows]
     short_names = short_paths(paths)
     return [short_names[path] for path in paths], [[text(row.values[path]) for path in paths] for row in rows]
+
+
+def _difference(found: Interval) -> str:
+    mean, low, high = (score(value, found.mean) for value in (found.mean, found.low, found.high))
+    return f"{mean} ({low} to {high})"
 
 
 def _return(spread: Spread | None) -> str:
@@ -142,7 +164,7 @@ def _point(row: Row, estimate: Estimate | None) -> dict[str, Any]:
         "failed": row.failed,
         "reached": row.reached if row.has_goal else None,
         "return": _spread(row.mean_return),
-        "estimate": None if estimate is None else dict(zip(ESTIMATES, astuple(estimate), strict=True)),
+        "estimate": None if estimate is None else dict(zip(ESTIMATES, _numbers(estimate), strict=True)),
         "steps": _spread(row.steps),
         "seconds": _spread(row.seconds),
         "stepsPerSecond": _spread(row.rate),

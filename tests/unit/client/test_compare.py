@@ -12,7 +12,7 @@ import pytest
 from command_line import refused, rltrain, succeeded
 from rltraining.compare.band import POINTS, at, band
 from rltraining.compare.command import notes
-from rltraining.compare.estimates import Estimate, estimates
+from rltraining.compare.estimates import Estimate, Interval, estimates
 from rltraining.compare.picture import SHOWN, draw
 from rltraining.compare.result import Result
 from rltraining.compare.row import Spread, rows, spread
@@ -157,6 +157,21 @@ def test_estimates_leave_out_the_extremes_and_count_pairs() -> None:
     assert alone is None
 
 
+def test_differences_are_those_of_runs_with_the_same_seed() -> None:
+    first = [run(1, seed, final) for seed, final in enumerate([100.0, 300.0, 500.0])]
+    other = [run(2, seed, final) for seed, final in enumerate([90.0, 295.0])] + [run(2, 7, 0.0)]
+    unpaired = [run(3, seed, 1.0) for seed in (0, 8)]
+
+    best, second, third = estimates(rows([*first, *other, *unpaired]))
+
+    assert best is not None
+    assert second is not None
+    assert third is not None
+    assert best.difference is None
+    assert second.difference == Interval(-7.5, -10.0, -5.0)
+    assert third.difference is None, "one pair has no interval"
+
+
 def test_equal_returns_have_an_interval_of_one_point() -> None:
     (found,) = estimates(rows([run(1, seed, 5.0) for seed in range(3)]))
     assert found == Estimate(5.0, 5.0, 5.0, None)
@@ -166,9 +181,9 @@ def test_the_table_of_estimates() -> None:
     compared = rows([run(1, 0, 10.0), run(1, 1, 10.0), run(2, 0, 3.0), run(2, 1, 3.0), run(3, 0, 1.0)])
     assert estimates_table(compared, estimates(compared)) == (
         """\
-learningRate   SEEDS   IQM OF RETURN     95% INTERVAL   P(FIRST IS BETTER)
-1                  2           10.00   10.00 to 10.00                    -
-2                  2           3.000   3.000 to 3.000                 1.00"""
+learningRate   SEEDS   IQM OF RETURN     95% INTERVAL   P(FIRST IS BETTER)                  DIFFERENCE
+1                  2           10.00   10.00 to 10.00                    -                           -
+2                  2           3.000   3.000 to 3.000                 1.00   -7.000 (-7.000 to -7.000)"""
     )
     alone = rows([run(1, 0, 10.0)])
     assert estimates_table(alone, estimates(alone)) == ""
