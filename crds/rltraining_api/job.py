@@ -178,8 +178,8 @@ class JobSpec(ApiModel):
     and whatever fails. For a2c, ppo, impala, dqnApex, ddpgApex, sac and td3. Default: off; timing and
     failures change the result. Immutable."""
     recording: Recording | None = None
-    """Keeps the data of the newest updates for `rltrain rerun`. Default: off; only an update whose loss is NaN is kept.
-    Immutable."""
+    """Keeps the data of the newest updates for `rltrain rerun`. Default: off; one learner that computes the loss itself keeps
+    only an update whose loss is NaN. Immutable."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(f"!has(self.replay) || {_replay_is('Dedicated')}", REPLAY_NEEDS_PLACEMENT),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from rltraining_api.base import ApiModel, Rule
+from rltraining_api.fields import Positive
 
 if TYPE_CHECKING:
     from rltraining_api.job import JobSpec
@@ -23,6 +24,9 @@ class Recording(ApiModel):
 
     megabytes: Annotated[int, Field(ge=1, le=1_048_576)] = 256
     """Largest size of the folder. The oldest updates are deleted."""
+    return_drop: Positive | None = None
+    """The recording ends when the mean return is this much lower than its best value, so that the updates before a collapse
+    are not deleted. Training continues. Default: it does not end."""
 
     def problem(self, spec: JobSpec) -> str | None:
         """Returns why the updates of a job with this spec cannot be recorded, or None."""

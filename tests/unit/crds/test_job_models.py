@@ -133,6 +133,7 @@ PROBLEMS = {
     "recording: {}, algorithm: {impala: {}}, learner: {replicas: 2}": "recording needs one learner: set learner.replicas to 1",
     "recording: {}, reproducible: {}, algorithm: {ppo: {}}": "leave recording or reproducible out",
     "recording: {megabytes: 0}, algorithm: {ppo: {}}": "greater than or equal to 1",
+    "recording: {returnDrop: 0}, algorithm: {ppo: {}}": "greater than 0",
     "reproducible: true, algorithm: {ppo: {}}": "reproducible",
     "reproducible: {blocks: 0}, algorithm: {ppo: {}}": "greater than or equal to 1",
     **dict.fromkeys(

@@ -81,6 +81,29 @@ def test_the_newest_updates_are_kept_within_the_limit(
         )
 
 
+def test_a_drop_of_the_return_ends_the_recording_for_good(tmp_path: Path) -> None:
+    recording = Recording(megabytes=1, return_drop=100)
+    updates = Updates(tmp_path, recording)
+    updates.make(3)
+    for mean, best in ((None, None), (200.0, None), (450.0, 500.0)):
+        updates.recorder.look(mean, best)
+        assert list(updates.recorder.warnings()) == []
+    updates.recorder.look(400.0, 500.0)
+    updates.make(2)
+    updates.recorder.look(500.0, 500.0)
+
+    # A restarted learner does not continue it.
+    restarted = Updates(tmp_path, recording)
+    restarted.make(2)
+    ended = (
+        "the recording has ended: the mean return is 400, and was 500 before. Its newest update is number 2"
+    )
+    for each in (updates, restarted):
+        assert [warning.message for warning in each.recorder.warnings()] == [ended]
+    (path,) = updates.folder.glob("*.frames")
+    assert [frame["update"] for frame in read_frames(path) if frame["kind"] == "update"] == [0, 1, 2]
+
+
 def test_files_begin_between_rollouts(tmp_path: Path) -> None:
     updates = Updates(tmp_path, Recording(megabytes=1))
     for _ in range(20):

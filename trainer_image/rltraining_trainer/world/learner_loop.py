@@ -159,6 +159,8 @@ class LearnerLoop:
         if (record := self._record) is None:
             return False
         record.look(terms, now)
+        if self._recorder is not None:
+            self._recorder.look(record.progress.returns.mean, record.progress.best_return)
         if self._state == "Waiting" and (record.begun or self.updates):
             self._state = "Training"
         return record.stop_reason is not None

@@ -33,6 +33,8 @@ from rltraining_trainer.world.run_state import RunPaths
 
 FOLDER = "recording"
 PATTERN = "[0-9]" * 6 + ".frames"
+ENDED = "ended.txt"
+"""A file beside the others, with the reason why the recording has ended."""
 FILES = 4
 """The largest size of the folder is divided into at least this many files, the oldest of which is deleted."""
 
@@ -56,6 +58,9 @@ class Recorder:
     def __init__(self, folder: Path, job_file: Path, recording: Recording | None) -> None:
         self._folder, self._job_file = folder / FOLDER, job_file
         self._limit = recording.megabytes * 1_000_000 if recording is not None else None
+        self._return_drop = recording.return_drop if recording is not None else None
+        ended = self._folder / ENDED
+        self._ended = ended.read_text() if recording is not None and ended.exists() else ""
         self._incarnation = secrets.token_hex(8)
         self._file: FrameWriter | None = None
         self._path = Path()
@@ -69,7 +74,7 @@ class Recorder:
 
     def before_update(self, paths: RunPaths, batch: Any, total_steps: int | None) -> None:
         """Keeps the data of the next update."""
-        if self._failure:
+        if self._failure or self._ended:
             return
         try:
             facts = {"total_steps": total_steps, "moments": list(paths.moments), **paths.facts()}
@@ -83,7 +88,7 @@ class Recorder:
     def after_update(self, paths: RunPaths, *, is_complete: bool) -> None:
         """Keeps a hash of the state. ``is_complete``: no signal has cut the update short."""
         self._last = self._state = None
-        if self._failure or self._file is None or not is_complete:
+        if self._failure or self._ended or self._file is None or not is_complete:
             return
         try:
             algorithm = paths.algorithm
@@ -94,7 +99,7 @@ class Recorder:
 
     def diverged(self, paths: RunPaths, error: Diverged) -> None:
         """Keeps the update that raised ``error``, and its message."""
-        if self._failure:
+        if self._failure or self._ended:
             return
         try:
             if self._limit is None:
@@ -105,6 +110,24 @@ class Recorder:
         except Exception as problem:
             self._fail(problem)
 
+    def look(self, mean_return: float | None, best_return: float | None) -> None:
+        """Ends the recording if the return has dropped by ``recording.returnDrop``."""
+        drop = self._return_drop
+        if drop is None or self._failure or self._ended or mean_return is None or best_return is None:
+            return
+        if mean_return <= best_return - drop:
+            self._ended = (
+                f"the recording has ended: the mean return is {mean_return:.6g}, and was {best_return:.6g} before. "
+                f"Its newest update is number {self._number}"
+            )
+            _LOG.warning("%s", self._ended)
+            self.close()
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                (self._folder / ENDED).write_text(self._ended)
+            except OSError as error:
+                self._fail(error)
+
     def close(self) -> None:
         if self._file is not None:
             with suppress(OSError):  # the disk is full, which was reported
@@ -113,6 +136,8 @@ class Recorder:
     def warnings(self) -> Iterator[Warning]:
         if self._failure:
             yield Warning(reason="RecordingNotWritten", message=self._failure)
+        elif self._ended:
+            yield Warning(reason="RecordingEnded", message=self._ended)
 
     def _remember(self, paths: RunPaths, batch: Any, facts: dict[str, Any]) -> None:
         """Keeps the data in memory."""
