@@ -1,6 +1,6 @@
 """Pictures of the software in docs/images/, made by running it: ``make pictures`` (with the curves), or some of them:
 
-python docs/pictures.py [run evaluate report get describe]
+python docs/pictures.py [run evaluate report chaos get describe]
 
 The pictures of kubectl need a cluster. They are therefore drawn from recorded text, docs/recordings/kubectl-NAME.txt,
 which contains commands after ``$`` and their output. The text was recorded in a cluster of ``make cluster-up`` with the
@@ -42,11 +42,15 @@ TERMINALS = {
 }
 """Commands by the name of their picture, in the order in which they need each other."""
 REPORT = "rltrain report runs/first --output report.html"
+CHAOS = (
+    "rltrain chaos zoo/lunarlander-ppo --for 2m --kill sampler=7s --kill learner=20s --set checkpoint.everySeconds=5 "
+    "--workdir runs/chaos"
+)
 RECORDED = ("get", "describe")
 """Pictures of terminals that are drawn from recordings."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PAGE = (1100, 1500)
-"""Width and height of the part of a page that is shown."""
+WIDTH_OF_PAGE, HEIGHT_OF_PAGE = 1100, 1500
+"""The part of a page that is shown, in pixels."""
 CONTROL = re.compile(r"\x1b\[(?P<number>\d*)(?P<code>[AK])|\x1b\[\?\d+[hl]|\r|(?P<newline>\n)")
 """What moves or erases, of all that a live view writes; colours are text to us."""
 FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
@@ -57,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    every = [*TERMINALS, "report", *RECORDED]
+    every = [*TERMINALS, "report", "chaos", *RECORDED]
     parser.add_argument("picture", nargs="*", choices=[*every, []], help="all if none is named")
     wanted = parser.parse_args().picture or every
     for name in RECORDED:
@@ -66,6 +70,11 @@ def main() -> None:
             recorded = HERE / "recordings" / f"kubectl-{name}.txt"
             path.write_text(draw(name, [*session(recorded.read_text()), Text()], "kubectl"))
             print(path.relative_to(HERE.parent), flush=True)
+    if "chaos" in wanted:
+        with tempfile.TemporaryDirectory() as folder:
+            output(CHAOS, Path(folder))
+            page = Path(folder) / "runs" / "chaos" / "report.html"
+            photograph(page, HERE / "images" / "chaos.png", height=990)
     if not {*TERMINALS, "report"} & {*wanted}:
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -154,7 +163,7 @@ def draw(name: str, lines: Sequence[Text], title: str) -> str:
     return FONT.sub("", console.export_svg(title=title, unique_id=f"{title}-{name}")) + "\n"
 
 
-def photograph(page: Path, path: Path) -> None:
+def photograph(page: Path, path: Path, height: int = HEIGHT_OF_PAGE) -> None:
     """The upper part of a page, as a browser shows it."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
@@ -162,7 +171,7 @@ def photograph(page: Path, path: Path) -> None:
             f"{path.relative_to(HERE.parent)} stays as it is: there is no {BROWSERS[0]} here to show a page"
         )
         return
-    options = [f"--screenshot={path}", f"--window-size={PAGE[0]},{PAGE[1]}", "--hide-scrollbars"]
+    options = [f"--screenshot={path}", f"--window-size={WIDTH_OF_PAGE},{height}", "--hide-scrollbars"]
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # which it refuses to root
     command = [
         browser,

@@ -10,6 +10,7 @@ import typer
 
 from rltraining.cluster.context import ClusterContext, with_cluster_options
 from rltraining.commands import MANIFEST, Overrides, command, print_errors
+from rltraining.errors import UsageError
 from rltraining.local import require_local
 
 app = typer.Typer()
@@ -188,7 +189,9 @@ def rerun(
 
 
 @_command
+@with_cluster_options
 def chaos(
+    context: ClusterContext,
     file: Annotated[str, typer.Argument(metavar="FILE", help=MANIFEST)],
     kill: Annotated[
         list[str] | None,
@@ -219,22 +222,41 @@ def chaos(
     ] = None,
     overrides: Overrides = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in this folder.")] = False,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Create the job in a cluster, and delete pods instead.")
+    ] = False,
 ) -> None:
-    """Train on this machine while processes are killed and frozen at random times.
+    """Train while processes are killed and frozen at random times.
 
     The run continues until a rule of the job's `stop` holds. Afterwards the command prints how often
     each kind of disturbance occurred and how long recoveries took, and audits the run. The folder
-    of the run contains all of it as chaos.json.
+    of the run contains all of it as chaos.json, and rltrain report shows it.
 
-    Exit code: that of rltrain run, and 1 if the audit finds a violation.
+    With --cluster, pods are deleted without a grace period, and there is no audit: the records are in the cluster.
+
+    Exit code: that of rltrain run, and 1 if the audit finds a violation. With --cluster: 1 if the job fails.
 
     Examples:
 
       rltrain chaos cartpole-impala --for 1m
       rltrain chaos job.yaml --kill sampler=7s --kill learner=2m --freeze sampler=30s --for 10m
+      rltrain chaos job.yaml --cluster -n team-a --for 10m
     """
     with print_errors():
-        require_local("rltrain chaos")
+        if cluster:
+            from rltraining.trust import cluster_chaos
+
+            if workdir is not None or overwrite:
+                raise UsageError(
+                    "--workdir and --overwrite: a job in a cluster has no folder here: leave them out"
+                )
+            changes = overrides or ()
+            raise typer.Exit(
+                cluster_chaos.chaos(context.client(), file, changes, kill or (), freeze or (), time)
+            )
+        if context != ClusterContext():
+            raise UsageError("--namespace, --context and --kubeconfig name a cluster: add --cluster")
+        require_local("rltrain chaos without --cluster")
         from rltraining.run import RunOptions
         from rltraining.trust import chaos as action
 
@@ -244,5 +266,5 @@ def chaos(
         raise typer.Exit(action.chaos(options, kill or (), freeze or (), time))
 
 
-NAMES = ("doctor",)
+NAMES = ("chaos", "doctor")
 """The names of these commands that take the options of a cluster."""

@@ -32,6 +32,10 @@ def test_a_job_learns_while_its_processes_die(tmp_path: Path) -> None:
     assert findings["accounts"]["has_evidence"]
     assert findings["end"]["has_evidence"]
 
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "Mean return, while processes are killed" in page
+    assert "kill sampler" in page
+
     again = rltrain(tmp_path, "audit", "run")
     assert (again.code, again.err) == (0, "")
     assert again.out in ended.out

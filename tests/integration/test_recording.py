@@ -47,6 +47,23 @@ gym.register("Huge-v0", entry_point=lambda game: Huge(gym.make(game)))
 """
 
 
+FALLING = """
+import gymnasium as gym
+
+
+class Falling(gym.Wrapper):
+    steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        observation, reward, *end = self.env.step(action)
+        return observation, 0.0 if self.steps > 400 else reward, *end
+
+
+gym.register("Falling-v0", entry_point=lambda game: Falling(gym.make(game)), max_episode_steps=20)
+"""
+
+
 async def until_updates(run: Run, more: int = 4) -> int:
     """Waits for N further updates. Returns their number."""
     goal = (run.job.status.progress.updates or 0) + more
@@ -96,6 +113,32 @@ def test_updates_of_a_disturbed_run_are_made_again(train: Train, algorithm: str)
     part = rerun_of(train.workdir, first=first, last=last)
     assert part.updates == rerun.updates[1:-1]
     assert part.differs_at is None
+
+
+def test_a_drop_of_the_return_ends_the_recording(train: Train) -> None:
+    async def scenario(run: Run) -> None:
+        ended = "the recording has ended: the mean return is "
+        await run.until(lambda job: any(ended in warning for warning in job.status.warnings))
+        await until_updates(run)
+        await run.finish()
+
+    environment = {
+        "id": "falling:Falling-v0",
+        "numEnvs": 4,
+        "kwargs": {"game": "PacedCartPole-v1"},
+        "normalize": {"observations": False, "rewards": False},
+    }
+    job = small_job(
+        algorithm={"impala": {"unrollLength": 16}},
+        environment=environment,
+        recording={"megabytes": 100, "returnDrop": 5},
+        code=CODE,
+        stop={"environmentSteps": 10**9, "meanReturn": {"atLeast": 1000, "episodes": 20}},
+    )
+    train(job, scenario, code(falling=FALLING))
+    rerun = rerun_of(train.workdir)
+    assert rerun.differs_at is None
+    assert rerun.updates[0] == 0
 
 
 def test_a_rerun_notices_other_data(train: Train, tmp_path: Path) -> None:

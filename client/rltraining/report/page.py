@@ -11,7 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rltraining.printable import printable
-from rltraining.report import facts
+from rltraining.report import disturbances, facts
 from rltraining.report.configuration import lines
 from rltraining.report.figures import POINTS_MAX, sections
 from rltraining.report.sources import Source
@@ -59,6 +59,7 @@ def render(source: Source, video: Video, now: datetime) -> str:
                 evaluation_goal.at_least if evaluation_goal else None,
             ),
             points_max=POINTS_MAX,
+            disturbances=source.folder and disturbances.read(source.folder, source.rows),
             throughput=facts.throughput(source),
             counters=facts.counters(source),
             events=source.events[-EVENTS_MAX:],

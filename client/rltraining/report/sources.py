@@ -55,6 +55,8 @@ class Source:
     """Oldest first."""
     evaluations: tuple[Row, ...] = ()
     """Measurements that report an evaluation."""
+    folder: Path | None = None
+    """The run's folder, if it is on this machine."""
     policy: str | None = None
     """Folder or URI of the policy, if it can be read from here."""
     no_policy: str = ""
@@ -100,6 +102,7 @@ def of_folder(folder: Path) -> Source:
         rows=rows,
         events=_with_transitions(job, [*events, *_learners(rows)]),
         evaluations=history.read_evaluations(folder),
+        folder=folder,
         policy=str(policy) if workdir.holds_policy(policy) else None,
         no_policy="There is no policy: it is written when a run succeeds.",
         phase=_phase(job, folder),

@@ -57,12 +57,16 @@ def draw(
     x_label: str,
     goal: float | None = None,
     marks: Sequence[float] = (),
+    ticks: Sequence[float] = (),
+    dots: bool = False,
 ) -> str:
     """Draws lines, with a horizontal line at `goal` and vertical ones at `marks`.
 
     Args:
         name: Unique in the page.
         title: For screen readers.
+        ticks: Where short upright lines stand on the x axis.
+        dots: Whether to draw the points without lines between them.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -87,21 +91,26 @@ def draw(
         figure = Figure(figsize=SIZE)
         figure.subplots_adjust(**MARGINS, top=0.84 if len(lines) > 1 else 0.95)
         axes = figure.subplots()
-        _plot(axes, lines, goal, marks)
+        _plot(axes, lines, goal, marks, dots=dots)
+        axes.plot(ticks, [0.03] * len(ticks), transform=axes.get_xaxis_transform(), color=LINES[1], marker="|",
+                  markersize=7, linestyle="none")  # fmt: skip
         axes.set_xlabel(x_label)
         file = io.StringIO()
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return _for_page(file.getvalue(), name, title, _described(lines, x_label))
 
 
-def _plot(axes: Any, lines: Sequence[Line], goal: float | None, marks: Sequence[float]) -> None:
+def _plot(
+    axes: Any, lines: Sequence[Line], goal: float | None, marks: Sequence[float], *, dots: bool
+) -> None:
     for mark in marks:
         axes.axvline(mark, color=FAINT, linewidth=1, linestyle=":")
     for line, colour, dashes in zip(lines, LINES, DASHES, strict=False):
         y = [NAN if value is None else value for value in line.y]
         points = len(line.values)
-        axes.plot(line.x, y, color=colour, linestyle=dashes, linewidth=1.6 if points <= THICK_MAX else 1.1,
-                  marker="o" if points <= DOTS_MAX else None, markersize=3, label=line.name)  # fmt: skip
+        axes.plot(line.x, y, color=colour, linestyle="none" if dots else dashes,
+                  linewidth=1.6 if points <= THICK_MAX else 1.1, marker="o" if dots or points <= DOTS_MAX else None,
+                  markersize=3, label=line.name)  # fmt: skip
     if goal is not None:
         axes.axhline(goal, color=FAINT, linewidth=1, linestyle="--")
         axes.annotate(f"goal {goal:g}", (0, goal), xycoords=("axes fraction", "data"), xytext=(4, -11),

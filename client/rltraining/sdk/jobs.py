@@ -103,6 +103,21 @@ class Jobs:
                 return None
             raise self.translate_error(refused) from None
 
+    def pods(self, job: str) -> list[Json]:
+        """Returns all pods of a job."""
+        with self.translate_errors(job):
+            return list_all(self.api, self._core("pods"), _selected(f"{LABEL_JOB_NAME}={job}")).items
+
+    def delete_pod(self, name: str) -> bool:
+        """Deletes a pod at once, without a grace period. Returns whether it existed."""
+        try:
+            self.api.delete(self._core("pods", name), {"gracePeriodSeconds": 0})
+        except Refused as refused:
+            if refused.code == 404:
+                return False
+            raise self.translate_error(refused) from None
+        return True
+
     def watched_pod(self, name: str) -> Watched:
         return Watched(self.api, self._core("pods"), {"fieldSelector": f"metadata.name={name}"})
 

@@ -6,55 +6,30 @@ import asyncio
 import json
 import os
 import random
-import re
 import signal
-import statistics
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rltraining_operator.cluster import Key
 from rltraining_operator.local import LocalCluster
 
 from rltraining import run, workdir
-from rltraining.errors import Exit, UsageError
+from rltraining.errors import Exit
 from rltraining.plain import print_line
+from rltraining.report.command import ReportOptions
+from rltraining.report.command import report as write_report
+from rltraining.sdk.client import RLTrainingClient
 from rltraining.trust.audit import examine, print_findings
-from rltraining.units import clock, plural
+from rltraining.trust.disturbances import Disturbance, Occurrence, duration, parse, table
+from rltraining.units import clock
 
-ROLES = ("learner", "sampler", "replay")
-DEFAULT_KILLS = ("sampler=7s", "learner=60s")
-"""A thousand spot instances with a mean lifetime of two hours lose one every 7 s."""
 FREEZE_SECONDS = 5.0
 """How long a frozen process stays frozen."""
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-@dataclass(frozen=True)
-class Disturbance:
-    """Something that happens to random processes of a role."""
-
-    action: Literal["kill", "freeze"]
-    role: str
-    mean_seconds: float
-    """Mean of the exponentially distributed times between two of them."""
-
-
-@dataclass
-class Occurrence:
-    """A disturbance that has happened."""
-
-    seconds: float
-    """Since the start of the run."""
-    action: str
-    role: str
-    pod: str
-    recovery_seconds: float | None = None
-    """Until the process was ready again. None after a freeze, and if the run ended before."""
 
 
 class Chaos:
@@ -83,7 +58,7 @@ class Chaos:
         self, cluster: LocalCluster, key: Key, disturbance: Disturbance, chance: random.Random
     ) -> None:
         while True:
-            await asyncio.sleep(chance.expovariate(1 / disturbance.mean_seconds))
+            await asyncio.sleep(disturbance.next_in(chance))
             # Choose a process that has started.
             names = [pod.name for pod in cluster.pods(key) if pod.role == disturbance.role]
             name = chance.choice(names) if names else ""
@@ -91,7 +66,7 @@ class Chaos:
                 continue
             # Disturb it.
             seconds = time.monotonic() - self._began
-            occurrence = Occurrence(seconds, disturbance.action, disturbance.role, name)
+            occurrence = Occurrence(seconds, time.time(), disturbance.action, disturbance.role, name)
             self.occurrences.append(occurrence)
             if disturbance.action == "kill":
                 await self._kill(cluster, key, process, occurrence)
@@ -136,13 +111,10 @@ def chaos(options: run.RunOptions, kills: Sequence[str], freezes: Sequence[str],
     """Runs the job under disturbances, prints what happened, and audits the run. Returns the exit code.
 
     Raises UsageError before anything is started."""
-    disturbances = [
-        *(_parse("kill", text) for text in (kills or (() if freezes else DEFAULT_KILLS))),
-        *(_parse("freeze", text) for text in freezes),
-    ]
+    disturbances = parse(kills, freezes)
     changes = options.changes
     if seconds is not None:
-        changes = (*changes, f"stop.seconds={_duration('--for', seconds):g}")
+        changes = (*changes, f"stop.seconds={duration('--for', seconds):g}")
     # Train.
     disturbing = Chaos(disturbances)
     code = run.run(replace(options, changes=changes, plain=True, beside=disturbing.disturb))
@@ -151,7 +123,7 @@ def chaos(options: run.RunOptions, kills: Sequence[str], freezes: Sequence[str],
     # Report.
     folder = disturbing.folder
     print_line("", sys.stdout)
-    for line in _table(disturbing.occurrences):
+    for line in table(disturbing.occurrences):
         print_line(line, sys.stdout)
     print_line("", sys.stdout)
     findings = examine(folder)
@@ -162,40 +134,5 @@ def chaos(options: run.RunOptions, kills: Sequence[str], freezes: Sequence[str],
         "audit": [finding._asdict() for finding in findings],
     }
     (folder / workdir.CHAOS_FILE).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write_report(ReportOptions(str(folder), output=None, video=False), RLTrainingClient)
     return code or (Exit.FAILED if any(found.violations for found in findings) else Exit.OK)
-
-
-def _parse(action: Literal["kill", "freeze"], text: str) -> Disturbance:
-    role, separator, duration = text.partition("=")
-    if role not in ROLES or not separator:
-        raise UsageError(
-            f"--{action} {text}: is not ROLE=TIME: name one of {', '.join(ROLES)} and the mean time between two, "
-            f"such as --{action} sampler=7s"
-        )
-    return Disturbance(action, role, _duration(f"--{action}", duration))
-
-
-def _duration(option: str, text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
-    if found is None or not float(found[1]):
-        raise UsageError(
-            f"{option} {text}: is not a time: use a positive number with s, m or h, such as 7s or 10m"
-        )
-    return float(found[1]) * _SECONDS[found[2]]
-
-
-def _table(occurrences: Sequence[Occurrence]) -> list[str]:
-    """Returns a line for each kind of disturbance: how often it happened, and how long recoveries took."""
-    if not occurrences:
-        return ["chaos: nothing was disturbed: the run ended first"]
-    lines = []
-    for action, role in sorted({(each.action, each.role) for each in occurrences}):
-        those = [each for each in occurrences if (each.action, each.role) == (action, role)]
-        times = [each.recovery_seconds for each in those if each.recovery_seconds is not None]
-        line = f"chaos: {action} {role}, {plural(len(those), 'time')}"
-        if times:
-            line += (
-                f", ready again after {statistics.median(times):.1f} s (median), {max(times):.1f} s (longest)"
-            )
-        lines.append(line)
-    return lines

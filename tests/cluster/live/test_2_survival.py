@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -17,7 +18,7 @@ import psutil
 import pytest
 from jobs import CLAIM, GENTLE, Job, Json, Team, every, example
 from pod_metrics import http_port, pod_metrics, summed
-from rltraining_api.names import LABEL_JOB_NAME
+from rltraining_api.names import API_VERSION, KIND, LABEL_JOB_NAME
 
 pytestmark = pytest.mark.timeout(300)
 at_once = pytest.mark.at_once("survivor")
@@ -125,6 +126,40 @@ def test_its_updates_before_and_after_all_this_are_made_again(team: Team) -> Non
     updates = re.search(r"made ([\d,]+) updates from 0 to .* of the learner equal the recording", done.stdout)
     assert updates is not None, done
     assert int(updates[1].replace(",", "")) > 10
+
+
+@pytest.mark.at_once("chaos")
+def test_a_job_learns_while_rltrain_chaos_deletes_its_pods(team: Team, tmp_path: Path) -> None:
+    metadata = {"name": "chaos", "namespace": team.namespace}
+    file = tmp_path / "job.json"
+    file.write_text(
+        json.dumps(
+            {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "metadata": metadata,
+                "spec": _endless(team, "chaos", 2),
+            }
+        )
+    )
+    program, kills = (
+        Path(sys.executable).with_name("rltrain"),
+        ("--kill", "sampler=8s", "--kill", "learner=15s"),
+    )
+    done = subprocess.run(
+        [program, "chaos", file, "--cluster", *kills, "--for", "30s"],
+        env=team.cluster.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    status = Job(team, "chaos").status
+    recovered = done.stdout.count("is ready again after")
+    assert status["restarts"] >= recovered > 0, done
+    assert status["failures"] == 0
+    assert done.stdout.endswith(f"Succeeded at step {status['progress']['environmentSteps']:,}\n")
+    Job(team, "chaos").delete()
 
 
 @pytest.mark.at_once("scaled")

@@ -15,7 +15,7 @@ from command_line import refused, succeeded
 from report_page import Page
 from rltraining.jobfile import JobFile
 from rltraining.report import configuration
-from rltraining.workdir import JOB_FILE, LOCK_FILE
+from rltraining.workdir import CHAOS_FILE, JOB_FILE, LOCK_FILE
 from rltraining_api.manifest import load_manifest
 from rltraining_operator.cluster import Event
 from rltraining_operator.local.events import EVENTS_FILE, EventLog
@@ -275,3 +275,34 @@ def test_evaluations_are_drawn_at_the_steps_of_their_policies(run: WriteRun) -> 
     assert page.has("Evaluation80.00best 90.00, at step 36,000; mean of 5 episodes")
     assert "Return of evaluations: mean, lowest and highest" in page.titles
     assert page.has("Over environment steps: from 40 to 80, lowest 40, highest 80, 2 points.")
+
+
+def test_kills_of_rltrain_chaos_are_drawn_with_their_recoveries_and_the_audit(run: WriteRun) -> None:
+    folder = run([row(i) for i in range(50)], **END)
+    kills = [
+        {"seconds": 2.0 * i, "time": START.timestamp() + 2 * i, "action": "kill", "role": role}
+        | {"pod": f"cartpole-{role}-0", "recovery_seconds": recovery}
+        for i, (role, recovery) in enumerate([("learner", 0.8), ("sampler", 0.3), ("sampler", None)], 1)
+    ]
+    audit = [
+        {
+            "rule": "accounts",
+            "about": "each item is used once",
+            "violations": [HOSTILE],
+            "has_evidence": True,
+        },
+        {"rule": "lag", "about": "nothing is old", "violations": [], "has_evidence": False},
+    ]
+    (folder / CHAOS_FILE).write_text(json.dumps({"occurrences": kills, "audit": audit}))
+    page = page_of(folder)
+    assert page.titles[:2] == [
+        "Mean return, while processes are killed",
+        "Seconds from a kill until the process was ready again",
+    ]
+    assert page.has("kill learner1 timeready again after 0.8 s (median), 0.8 s (longest)")
+    assert page.has("kill sampler2 timesready again after 0.3 s (median), 0.3 s (longest)")
+    assert page.has("accountsbadeach item is used once")
+    assert HOSTILE in page.text
+    assert page.tags["script"] == 0
+    (folder / CHAOS_FILE).write_text("{")
+    assert "Kills and freezes" not in page_of(folder).text
