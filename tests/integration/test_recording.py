@@ -71,6 +71,15 @@ async def until_updates(run: Run, more: int = 4) -> int:
     return job.status.progress.updates or 0
 
 
+def import_again(train: Train, monkeypatch: pytest.MonkeyPatch, **modules: str) -> None:
+    """Lets this process import the user's modules of a run."""
+    folder = train.workdir / "code"
+    folder.mkdir()
+    for name, text in modules.items():
+        (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(folder)
+
+
 def rerun_of(folder: Path, **options: Any) -> Rerun:
     rerun = Rerun(folder, **options)
     rerun.run()
@@ -115,7 +124,7 @@ def test_updates_of_a_disturbed_run_are_made_again(train: Train, algorithm: str)
     assert part.differs_at is None
 
 
-def test_a_drop_of_the_return_ends_the_recording(train: Train) -> None:
+def test_a_drop_of_the_return_ends_the_recording(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(run: Run) -> None:
         ended = "the recording has ended: the mean return is "
         await run.until(lambda job: any(ended in warning for warning in job.status.warnings))
@@ -136,6 +145,7 @@ def test_a_drop_of_the_return_ends_the_recording(train: Train) -> None:
         stop={"environmentSteps": 10**9, "meanReturn": {"atLeast": 1000, "episodes": 20}},
     )
     train(job, scenario, code(falling=FALLING))
+    import_again(train, monkeypatch, falling=FALLING)
     rerun = rerun_of(train.workdir)
     assert rerun.differs_at is None
     assert rerun.updates[0] == 0
@@ -196,10 +206,7 @@ def test_an_update_that_diverges_is_kept_without_a_recording(
     )
 
     # The rerun fails with the same error.
-    folder = train.workdir / "code"
-    folder.mkdir()
-    (folder / "huge.py").write_text(HUGE)
-    monkeypatch.syspath_prepend(folder)
+    import_again(train, monkeypatch, huge=HUGE)
     rerun = rerun_of(train.workdir)
     assert rerun.differs_at is None
     assert rerun.error is not None
