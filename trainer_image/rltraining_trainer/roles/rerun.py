@@ -304,16 +304,20 @@ class RecordedPath:
 
     @property
     def begins_rollout(self) -> bool:
+        """Whether the next update is the first one of its rollout, as in the recorded run."""
         ended, self._ended = self._ended, False
         return ended or bool(self._run.frame["begins_rollout"])
 
     def end_iteration(self) -> None:
+        """Ends the updates of a rollout."""
         self._ended = True
 
     def lag(self, push: Any) -> int:
+        """Returns 0: the lag of recorded gradients was counted in their run."""
         return 0
 
     def sample(self, timeout: float = 1.0) -> None:
+        """Is not called, since ``RerunRun.train`` takes the batches from the recording."""
         raise NotImplementedError
 
     take = sample
